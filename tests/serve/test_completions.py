@@ -150,7 +150,7 @@ def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) ->
         ({"max_tokens": 0}, 400, "max_tokens is 0, but must be"),
         ({"stream": "yes"}, 400, "stream is 'yes', but must be true or false"),
         ({"stream_options": EXACT}, 400, "stream_options must be an object, and needs stream"),
-        ({"messages": []}, 400, "the request needs prompt, and no messages"),
+        ({"messages": []}, 400, "the request needs prompt, and must not have messages"),
     ],
 )  # fmt: skip
 def test_unsupported_request_is_refused_in_one_line(

@@ -263,7 +263,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
     if _is_idle(run, content):
         peak += ", set by delays of the machine and not by the model"
     elif any(_unrest(run, content)):
-        peak += ", on a machine that was not idle"
+        peak += ", on a machine that was not at rest"
     short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""
     if above is None:
         yield f"{'peak':<12}{peak}: VALID at full length; no load above it failed"

@@ -142,7 +142,7 @@ def test_a_quantised_file_is_not_quantised_again(qdq: Path, tmp_path: Path) -> N
     assert int8_file is None
     assert actual == {"failed": f"is quantised already ({kinds})", "quantised": True}
     answer = answers(record(accuracy=actual))["questions"][5]["answer"]
-    assert answer == f"The file is quantised already ({kinds}): it is not quantised again."
+    assert answer == f"The file is already quantised ({kinds}): it is not quantised again."
     with pytest.raises(ConfigError) as caught:
         onnx.check("int8", qdq)
     assert str(caught.value) == (

@@ -122,7 +122,7 @@ def test_a_faster_file_of_unknown_accuracy_is_left_to_the_user(tmp_path: Path) -
     ("advice_json", "output"),
     [
         (one(verdict="slower"), []),
-        (one(precision="int8", needs="nothing: leave it", broken="other answers"), []),
+        (one(precision="int8", needs="nothing: do not use it", broken="other answers"), []),
         ({**one(), "setting": "graph=all threads=2 execution=parallel precision=file"}, ["take it     graph=all precision=file: no option of the backend ort sets this"]),
     ],
     ids=["slower", "broken", "no option"],

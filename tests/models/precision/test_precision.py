@@ -229,7 +229,7 @@ def test_a_quantised_file_is_not_quantised_again(tmp_path: Path) -> None:
     onnx_or_skip()
     made = make(request("int8"))["file"]
     found = advised(made, tmp_path)
-    assert found["failed"].startswith("is quantised already (")
+    assert found["failed"].startswith("is already quantised (")
     assert found["quantised"]
 
 

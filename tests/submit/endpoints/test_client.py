@@ -352,7 +352,7 @@ def test_an_unknown_point_is_refused(work: Path, capsys: pytest.CaptureFixture[s
 def test_a_template_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "none.yaml"
     assert refusal(Template, path) == (
-        f"--template {path} cannot be read: No such file or directory: {str(path)!r}: pass an example of "
+        f"--template {path} cannot be read: No such file or directory: {str(path)!r}: pass an example from "
         "mlcommons/endpoints"
     )
     path.write_text("#" * (1 << 20) + "\ndatasets: []\n")

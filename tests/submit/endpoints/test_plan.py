@@ -222,7 +222,7 @@ def test_verbs_that_measure_wait_for_each_other(
     command = words(tmp_path / "w", template, **options)
     with alone(tmp_path / "w"):
         assert main([command[0], verb, *command[2:]]) == 2
-    assert "is locked by another `endpoints` verb that measures" in capsys.readouterr().err
+    assert "is locked by another `endpoints` verb that is measuring" in capsys.readouterr().err
     (tmp_path / "w" / "run.lock").unlink()
     (tmp_path / "w" / "run.lock").mkdir()
     assert main([command[0], verb, *command[2:]]) == 2

@@ -92,7 +92,7 @@ def test_a_dedicated_offline_point_is_an_eighth_point() -> None:
     assert len(curve.points) == 8
     last = curve.points[-1]
     assert (last.concurrency, last.offline, last.is_accuracy) == (13368, "dedicated", True)
-    with pytest.raises(ConfigError, match="which is also a point"):
+    with pytest.raises(ConfigError, match="but 64 is also in --points"):
         points.curve(request(points=(), offline="dedicated"), 64, 64)
 
 

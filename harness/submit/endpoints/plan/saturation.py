@@ -19,7 +19,7 @@ from harness.submit.endpoints.tables import limits
 FILE = "saturation.json"
 EACH_S = 20.0
 GROWS = 1.05
-"""Minimum factor by which tokens/s must grow if the concurrency doubles; half a doubling must reach its square root."""
+"""Minimum growth of tokens/s, as a factor, if the concurrency doubles; half a doubling must reach its square root."""
 
 MOST = 1 << 17
 _NO_BOUND = "p99=1h"
