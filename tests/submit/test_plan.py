@@ -680,7 +680,7 @@ def test_the_line_of_a_failed_run_has_the_last_error_of_its_log(
     assert said[1] == f"harness: 1 of 4: Offline-performance exit status {status}: {told}, 0:00"
     assert said[3:] == [
         f"harness: Offline-performance missing: see {file}",
-        *(f"harness: Offline-{kind} missing: it was not made" for kind in ("accuracy", "TEST01", "TEST04")),
+        *(f"harness: Offline-{kind} missing: it was not started" for kind in ("accuracy", "TEST01", "TEST04")),
     ]  # fmt: skip
 
 

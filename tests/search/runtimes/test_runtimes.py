@@ -557,7 +557,7 @@ def test_model_that_no_backend_reads_is_refused(refuses: Said) -> None:
     path = MODELS_DIR / "digits.tflite"
     told = refuses("sweep", "--model", path, "--backend", "ort,openvino")
     assert told.startswith(
-        "no backend can run 'digits' here; ort: digits has no file that it reads"
+        "no backend can run 'digits' here; ort: digits has no file that this backend reads"
     )
 
 
