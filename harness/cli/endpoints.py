@@ -327,7 +327,9 @@ def pack(arguments: Sequence[str]) -> int:
     write_tree(call.request, call.template, call.curve, described, call.work, partial)
     status = _check(partial, official, rehearsal=call.request.rehearsal)
     if status and not call.request.rehearsal:
-        say(f"{partial} keeps its name while the check has findings: correct them, and pack again")
+        say(
+            f"{partial} was not renamed, because the check has findings: correct them, and pack again"
+        )
         return status
     partial.rename(to)
     show(str(to))

@@ -247,7 +247,7 @@ def pack(arguments: Sequence[str]) -> int:
     )
     if status and not request.rehearsal:
         say(
-            f"{packed.tree} keeps its name while the check has findings: correct them, remove "
+            f"{packed.tree} was not renamed, because the check has findings: correct them, remove "
             f"{packed.tree} and {packed.raw}, and pack again"
         )
         return status

@@ -235,7 +235,7 @@ def _misread(shape: Sequence[int]) -> Iterator[ArrayChange | Impossible]:
     """Yields mistakes that pass every shape check."""
     names = ("bytes of the other order", "height and width swapped")
     if len(shape) != 4:
-        reason = f"the input has {len(shape) - 1} dimensions, an image has 3"
+        reason = f"the input has {len(shape) - 1} dimensions, but an image has 3"
         yield from (Impossible("layout", name, reason) for name in names)
         return
     first = shape[1] in (1, 3, 4)

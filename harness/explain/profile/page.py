@@ -203,7 +203,7 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     return _roofline(
         "Roofline",
         "FLOPs and bytes are from shapes, times are measured. The roof is this machine's matrix product "
-        "and copy, in float32 and, if kernels multiply integers, in int8. Larger marks took longer.",
+        "and copy, in float32 and, if kernels multiply integers, in int8. Larger markers stand for longer times.",
         data,
         peaks,
         has_integers=any(layer.is_integer for layer in shown),

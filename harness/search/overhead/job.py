@@ -206,7 +206,7 @@ class _OverheadJob(Study[OverheadOptions]):
             return "the logs have no samples that both sides answered, so the answers cannot be compared"
         if answers.alike < least:
             return (
-                f"{show_percent(answers.alike, 2)} of {answers.samples:,} answers are alike, fewer than "
+                f"{show_percent(answers.alike, 2)} of {answers.samples:,} answers agree, fewer than "
                 f"{show_percent(least)}: the server computes another model, or uses other data"
             )
         return None

@@ -147,8 +147,8 @@ def _why_none(content: Mapping[str, Any]) -> str:
     finalists = content["finalists"]
     if finalists and all(one["failed"] for one in finalists):
         first = finalists[0]
-        return f"no plan is taken: every plan failed; {first['plan']}: {first['failed']}"
-    return "no plan is taken: the search was stopped, or no plan was judged twice"
+        return f"no plan was chosen: every plan failed; {first['plan']}: {first['failed']}"
+    return "no plan was chosen: the search was stopped, or no plan was judged twice"
 
 
 def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:

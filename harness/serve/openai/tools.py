@@ -61,7 +61,7 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     if tool.get("type") != "function" or not isinstance(function, dict):
         refuse("tools", f"a tool is {tool!r:.60}, but must be a function")
     if not isinstance(function.get("name"), str) or not function["name"]:
-        refuse("tools", "a function of the tools has no name")
+        refuse("tools", "a function in tools has no name")
     return function
 
 

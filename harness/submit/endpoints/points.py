@@ -68,7 +68,7 @@ def _check_count(request: Request, points: Sequence[Point]) -> None:
     least = table[request.offline_kind or "agentic"]
     if not least <= len(points) <= table["most"]:
         raise ConfigError(
-            f"--points gives {len(points)} points, but the rules need {least} to {table['most']}"
+            f"--points gives {len(points)} points, but the rules require {least} to {table['most']}"
         )
 
 

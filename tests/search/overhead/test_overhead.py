@@ -142,7 +142,7 @@ def test_answers_that_differ_leave_no_number_and_end_the_study(
     assert runs.made == NAMES[:2]
     assert stored()["overhead"] is None
     assert capsys.readouterr().out.startswith(
-        "serving overhead not measured: 0.00 % of 10 answers are alike, fewer than 99 %: the server computes "
+        "serving overhead not measured: 0.00 % of 10 answers agree, fewer than 99 %: the server computes "
         "another model, or uses other data\n"
     )
 

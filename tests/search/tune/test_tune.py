@@ -315,7 +315,7 @@ def test_reason_of_the_first_plan_is_shown_if_every_plan_fails(
     assert status == 4
     first = content["finalists"][0]["plan"]
     told = f"every plan failed; {first}: batch-failed: batch-failed it is\n"
-    assert f"no plan is taken: {told}" in capsys.readouterr().out
+    assert f"no plan was chosen: {told}" in capsys.readouterr().out
 
 
 def test_doubts_of_the_runs_that_judged_are_counted(

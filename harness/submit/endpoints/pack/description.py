@@ -26,7 +26,7 @@ _SYSTEM: Mapping[str, str] = {
     "tensor_parallel": "a number",
     "pipeline_parallel": "a number",
     "expert_parallel": "a number",
-    "batch": "largest batch size of the server, a number",
+    "batch": "maximum batch size of the server",
     "config_summary_notes": "server settings that affect the result",
 }
 _NODE: Mapping[str, str] = {
@@ -50,7 +50,7 @@ _POINT: Mapping[str, str] = {
     "link_to_model": "a URL",
     "link_to_model_transformation": "a URL, if the weights were quantised",
     "model_notes": "can be left empty",
-    "dataset_name": "readable name of the data set",
+    "dataset_name": "human-readable name of the data set",
     "dataset_link": "a URL",
 }
 _FILES: Mapping[str, str] = {

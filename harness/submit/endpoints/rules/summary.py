@@ -118,7 +118,7 @@ def _percentiles(point: Point) -> Iterator[Finding]:
         found = [(key, value) for key in _ORDER if (value := _percentile(point, name, key))]
         for (low, lower), (high, higher) in pairwise(found):
             if higher < lower:
-                actual = f"p{high} of {name} is {higher:.0f} ns, p{low} is {lower:.0f} ns"
+                actual = f"p{high} of {name} is {higher:.0f} ns, but p{low} is {lower:.0f} ns"
                 yield _of(point, "numbers-disagree", actual, "percentiles in order")
                 break
         least, most = number(block.get("min")), number(block.get("max"))

@@ -73,5 +73,5 @@ def _entry(
         ]
         own_score = sum(matches) / len(matches)
         if abs(own_score - score) > _TOLERANCE:
-            text = f"the answers of {name} score {own_score:.6g} by the events, but {score:.6g} in the result"
+            text = f"the answers of {name} score {own_score:.6g} according to the events, but {score:.6g} in the result"
             yield Doubt("accuracy-differs", text)
