@@ -244,7 +244,7 @@ class Baseline:
         if any(label is None for label in self._labels.values()):
             return None, "no labels"
         if self.metric is None:
-            return None, "the model names no metric"
+            return None, "the model declares no metric"
         try:
             return self._score(self.rows), ""
         except HarnessError:

@@ -55,7 +55,9 @@ class Report(NamedTuple):
                 shutil.rmtree(new.path, ignore_errors=True)
             if isinstance(e, OSError) and e.errno in _NO_ROOM:
                 where = e.filename or new.path
-                raise RunInvalid(f"{where} cannot be written: {e.strerror}: make room there") from e
+                raise RunInvalid(
+                    f"{where} cannot be written: {e.strerror}: free some space there"
+                ) from e
             raise
         new.finish(newest=False)
 
@@ -70,14 +72,14 @@ class Report(NamedTuple):
             raise ConfigError(
                 f"{file} was written by another version of `{self.verb}`: its schema differs"
             )
-        with files.reading(f"{file} is not what `{self.verb}` writes"):
+        with files.reading(f"{file} is not valid `{self.verb}` output"):
             tuple(self.lines(self.derive(content)))
         return content
 
     def show_again(self, folder: Path, *, as_json: bool) -> Content:
         """Shows a folder from its file alone; returns what `derive` computed."""
         content = self.read(folder)
-        with files.reading(f"{folder / self.file} is not what `{self.verb}` writes"):
+        with files.reading(f"{folder / self.file} is not valid `{self.verb}` output"):
             return self.show(content, folder, as_json=as_json)
 
     def show(self, content: Content, folder: Path, *, as_json: bool) -> Content:

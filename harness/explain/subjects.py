@@ -35,7 +35,9 @@ def subjects(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
     if "model" in values or "dataset" in values:
         yield _named(values)
     elif "data_dir" in values:
-        raise ConfigError(f"--data-dir {values['data_dir']}: name its --dataset, e.g. folder")
+        raise ConfigError(
+            f"--data-dir {values['data_dir']}: name its dataset with --dataset, e.g. folder"
+        )
     else:
         yield from _defaults(values, stack)
 
@@ -95,7 +97,7 @@ def _steps(model: Model) -> tuple[Mapping[str, tuple[Step, ...]], tuple[str, ...
     """Returns the steps by input, with notes if they, or the weights, are not the model's own."""
     if not model.has_random_weights:
         return model.steps, ()
-    notes = ["random weights: changed answers say nothing about a trained model"]
+    notes = ["random weights: changed answers show nothing about a trained model"]
     lender = load_model(LENDER)
     (lent,) = lender.inputs
     bare = [spec for spec in model.inputs if not model.steps[spec.name]]

@@ -432,7 +432,7 @@ def test_array_changes_keep_the_shape_and_the_type() -> None:
         (["--dataset", "digit"], "no dataset named 'digit': did you mean 'digits'?"),
         (["--backend", "nul"], "no backend named 'nul': did you mean 'null'?"),
         (["--samples", "0"], "--samples 0: it must be at least 1"),
-        (["--data-dir", "x"], "--data-dir x: name its --dataset, e.g. folder"),
+        (["--data-dir", "x"], "--data-dir x: name its dataset with --dataset, e.g. folder"),
         (["--model", "digits", "--dataset", "folder"], "dataset 'folder' needs --data-dir: "),
         (["--out", "full/pitfalls.json/x"], "--out full/pitfalls.json/x: full/pitfalls.json is not a writable "),
         (["--out", "full"], "full/pitfalls.json exists: reports are never overwritten; "),

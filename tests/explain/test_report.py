@@ -27,7 +27,7 @@ def test_a_file_of_another_version_or_shape_is_refused_in_one_line(
     with pytest.raises(ConfigError) as refusal:
         report.show_again(tmp_path, as_json=False)
     if version == 1:
-        assert f"{report.file} is not what `{report.verb}` writes: no entry " in str(refusal.value)
+        assert f"{report.file} is not valid `{report.verb}` output: no entry " in str(refusal.value)
         return
     assert str(refusal.value) == (
         f"{file} was written by another version of `{report.verb}`: its schema differs"
@@ -74,7 +74,7 @@ def test_a_failed_measurement_keeps_a_useful_folder(
     with pytest.raises(raised) as ended:
         measure()
     if raised is RunInvalid:
-        text = f"{folder} cannot be written: No space left on device: make room there"
+        text = f"{folder} cannot be written: No space left on device: free some space there"
         assert str(ended.value) == text
     assert folder.exists() == (kept or saved)
     note = f"harness: stopped: sum --from {folder} shows the results so far\n"

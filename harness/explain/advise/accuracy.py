@@ -30,7 +30,7 @@ def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
     Returns its accuracy cost, as from `_cost`, and the file; or the reason (`failed`) and None.
     """
     if kinds := onnx.already_quantised(job.path):
-        return {"failed": f"is quantised already ({kinds})", "quantised": True}, None
+        return {"failed": f"is already quantised ({kinds})", "quantised": True}, None
     request = {
         "config": to_plain(job.subject.config),
         "format": "onnx",
@@ -76,7 +76,7 @@ def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
     apart = distance(zip(map(np.asarray, baseline.rows), map(np.asarray, rows), strict=True))
     relative = apart.relative if apart else None
     drop = own - score if own is not None and score is not None else None
-    no_score = "" if score is not None else "the metric takes no such answers"
+    no_score = "" if score is not None else "the metric cannot score such answers"
     is_random = subject.model.has_random_weights
     return {
         "samples": len(rows),

@@ -24,8 +24,8 @@ def why_no_bound(record: Record, times_ns: list[float]) -> str:
     if flow_ns > _LARGE * total:
         names = ", ".join(sorted(set[str]().union(*inside)))
         return (
-            f"{show_percent(flow_ns / total)} of the layers' time is {names}, and the profiler adds "
-            "its own time to each kernel of their bodies"
+            f"{show_percent(flow_ns / total)} of the layers' time is in {names}, and the profiler adds "
+            "its overhead to each kernel of their bodies"
         )
     changed, changed_ns = _changed(record, times_ns)
     if changed_ns > _LARGE * total:
@@ -46,7 +46,7 @@ def why_no_bound(record: Record, times_ns: list[float]) -> str:
         )
     kernels = record.kernels(record.now.graph)
     if sum(median(k["duration_ns"]) for k in kernels) < SHORT_NS * len(kernels):
-        return "kernels of a few microseconds are mostly the profiler's own time"
+        return "kernels of a few microseconds consist mostly of the profiler's overhead"
     return "the machine was busier when the layers ran than when the model did"
 
 

@@ -184,7 +184,7 @@ def _needs(setting: Setting, accuracy: Mapping[str, Any] | None) -> str:
     if accuracy is None or accuracy.get("failed"):
         return "whether its accuracy is acceptable: it could not be measured"
     if accuracy.get("broken"):
-        return f"nothing: leave it, {accuracy['broken']}"
+        return f"nothing: do not use it, because {accuracy['broken']}"
     drop = accuracy.get("drop")
     if drop is None:
         return f"whether its accuracy is acceptable: {accuracy['no_score']}"

@@ -123,7 +123,7 @@ def _best_setting(question: str, advice: Mapping[str, Any], ranked: Sequence[Adv
         if best.realised
         else ", not measured"
     )
-    leave = " Leave it: it was measured slower." if best.verdict == "slower" else ""
+    leave = " Do not use it: it was slower when measured." if best.verdict == "slower" else ""
     return f"{best.change}: predicted {gain}{realised} ({best.clock} time).{leave}"
 
 

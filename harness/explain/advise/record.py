@@ -39,7 +39,7 @@ class Record:
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self.content = content
-        with reading(f"{FILE} is not what `advise` writes"):
+        with reading(f"{FILE} is not valid `advise` output"):
             self.now = parse_setting(content["now"])
             self.candidates = [parse_setting(text) for text in content["candidates"]]
             self.layers = {

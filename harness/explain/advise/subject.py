@@ -46,8 +46,8 @@ class Job(NamedTuple):
 def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
     if subject.model.layout is not None:
         raise ConfigError(
-            f"model {subject.model.name!r} has states, constants or other batch axes, for which advise has no advice: "
-            "`profile` shows its layers, and `tune` its best settings"
+            f"model {subject.model.name!r} has states, constants or other batch axes, which `advise` does not support: "
+            "use `profile` to see its layers, and `tune` to find its best settings"
         )
     with ExitStack() as first:  # the session is needed only for these answers
         runner = open_runner(subject, first)
@@ -83,4 +83,6 @@ def _first(baseline: Baseline, count: int) -> dict[str, Array]:
         rows = np.arange(count) % min(map(len, inputs.values()))
         return {name: np.ascontiguousarray(values[rows]) for name, values in inputs.items()}
     except MemoryError:
-        raise ConfigError(f"--batch {count}: no memory for its input: take a smaller one") from None
+        raise ConfigError(
+            f"--batch {count}: its input does not fit into memory: pass a smaller batch"
+        ) from None

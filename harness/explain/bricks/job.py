@@ -101,7 +101,7 @@ def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subj
     """Cuts a model. Its name is the same as in a run, or its path if `other_names` has that name."""
     own = format_of(Path(name)) if is_path(name) else None
     if own is not None and own.name != "onnx":
-        raise ConfigError(f"{name} is {own.about}: only ONNX files can be cut: convert it")
+        raise ConfigError(f"only ONNX files can be cut, but {name} is {own.about}: convert it")
     model = load_model(name)
     model.obtain(("onnx",), say)
     path = model.path(("onnx",))
@@ -147,8 +147,8 @@ def _unused(graphs: Sequence[Graph], options: BrickOptions) -> Iterator[str]:
     for name, size in dict(options.size).items():
         if name not in known:
             yield (
-                f"--size {name}={size}: no model has a symbolic dimension of that name: "
-                f"they have {', '.join(known) or 'none'}"
+                f"--size {name}={size}: no model has a symbolic dimension with this name: "
+                f"the models have {', '.join(known) or 'none'}"
             )
 
 
@@ -224,6 +224,6 @@ def _synthesize(subjects: Sequence[Subject], options: BrickOptions, file: Path) 
     brick_synthetic.write(synthetic, file)
     _show_beside(
         options,
-        f"{'synthetic':<12}{file}: {synthetic.layers} layers, its shares of operators differ by "
-        f"{synthetic.distance:.3f} from {subjects[0].name}'s (0 alike, 1 nothing in common)",
+        f"{'synthetic':<12}{file}: {synthetic.layers} layers, its operator shares differ by "
+        f"{synthetic.distance:.3f} from {subjects[0].name}'s (0: equal, 1: nothing in common)",
     )

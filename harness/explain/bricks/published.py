@@ -36,7 +36,7 @@ def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> t
     problems = [f"--publish: nothing was written: {why}" for why in hindrances]
     if with_order:
         problems += [
-            f"--publish-order: {one.name} was published without one"
+            f"--publish-order: {one.name} was published without its order"
             for one in subjects
             if one.about is None
         ]
@@ -125,12 +125,12 @@ def read_published(folder: Path) -> list[Subject]:
     problems: list[str] = []
     by_digest = dict(_bricks(folder, index["bricks"], problems))
     if not by_digest and not problems:
-        problems.append(f"{folder / INDEX} names no bricks")
+        problems.append(f"{folder / INDEX} lists no bricks")
     models, wired = index.get("models") or [], list[_PublishedModel]()
     try:
         wired += () if problems else (_PublishedModel(by_digest, model) for model in models)
     except WRONG_CONTENT as e:
-        problems.append(f"{folder / INDEX}: a model in it is not what `bricks` writes: {e!r:.100}")
+        problems.append(f"{folder / INDEX} lists an invalid model: {e!r:.100}")
     if problems:
         raise ConfigError("\n".join(problems))
     if not wired:
@@ -152,7 +152,7 @@ def _bricks(
             path = folder / file_name(digest)
             content = path.read_bytes()
             if hashlib.sha256(content).hexdigest() != str(row["sha256"]):
-                problem = f"{path} is not the file that was published: its SHA-256 differs"
+                problem = f"{path} is not the published file: its SHA-256 differs"
                 raise ConfigError(problem)
             yield digest, _cut(path, digest, len(content))
         except OSError as e:
@@ -160,7 +160,7 @@ def _bricks(
         except ConfigError as e:
             problems.append(str(e))
         except (KeyError, TypeError, ValueError) as e:
-            problems.append(f"{folder / INDEX}: a brick in it is not what `bricks` writes: {e!r}")
+            problems.append(f"{folder / INDEX} lists an invalid brick: {e!r}")
 
 
 def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
@@ -213,7 +213,7 @@ class _PublishedModel:
         for number, name, tensor in zip(inputs, cut.inputs, cut.brick.inputs, strict=True):
             maker, kind = self._makers.get(number, (None, str(tensor)))
             if kind != str(tensor):
-                raise ValueError(f"a piece reads {tensor}, but its maker writes {kind}")
+                raise ValueError(f"a piece reads {tensor}, but its producer writes {kind}")
             self._read.add(number)
             if maker is not None:
                 self._readers[maker] |= {first + i for i in _readers(cut, name)}
@@ -223,7 +223,9 @@ class _PublishedModel:
             self._readers.append({first + i for name in node.outputs for i in _readers(cut, name)})
         for number, name, tensor in zip(outputs, cut.outputs, cut.brick.outputs, strict=True):
             if number in self._makers or number in self._read:
-                raise ValueError(f"tensor {number} has two makers, or a reader before its maker")
+                raise ValueError(
+                    f"tensor {number} has two producers, or a consumer before its producer"
+                )
             maker = first + cut.nodes.index(cut.graph.producer[name])
             self._makers[number] = (maker, str(tensor))
         return {

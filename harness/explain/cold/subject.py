@@ -77,11 +77,11 @@ def _obtain(config: RunConfig, model: Model, *, again: bool) -> Mapping[str, Any
     spent_ns = time.monotonic_ns() - begun_ns
     addresses = list(_addresses(model, formats))
     if not addresses:
-        return {"absent": "the model names no address: its file lies on this machine"}
+        return {"absent": "the model has no download URL: its file is on this machine"}
     if was_missing and (path := model.path(formats)) is not None:
         return {"ns": spent_ns, "bytes": size_bytes(path)}
     if not again:
-        return {"absent": "the file is here already; --fetch fetches it once more"}
+        return {"absent": "the file is already on this machine; --fetch downloads it again"}
     with TemporaryDirectory(prefix="harness-cold-") as folder:
         begun_ns = time.monotonic_ns()
         for number, (address, sha256) in enumerate(addresses):

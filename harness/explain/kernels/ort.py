@@ -68,7 +68,7 @@ def profile(
         executed = read_wiring(folder / "executed.onnx", may_be_empty=True)
     if not executed.nodes:
         raise NoNode(
-            f"{model}: ONNX Runtime runs no node of it: it has none, or all were folded away"
+            f"{model}: ONNX Runtime runs no node of the model: it has no nodes, or all were folded away"
         )
     file = read_wiring(model)
     return from_events(

@@ -61,7 +61,7 @@ def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
         heads = columns(
             "of | threads [count] | peak [FLOP/s] | bandwidth [B/s] | CV [share] | reached by | matrix unit"
         )
-        about = "the highest rate of any call; noise only slows"
+        about = "the highest rate of any call, because noise can only slow a call"
         notes = [
             "int8: operations on integers, counted like FLOP; memory: bytes read plus bytes written"
         ]

@@ -39,7 +39,7 @@ def _about(names: Sequence[str], sides: Sequence[Content]) -> Table:
     ]
     keys = {one["fingerprint"] for one in sides}
     notes = (
-        ["the same machine: the differences are its noise, or its versions"]
+        ["the same machine: differences are noise, or come from other versions"]
         if len(keys) == 1
         else []
     )
@@ -80,7 +80,9 @@ def _points(names: Sequence[str], points: Sequence[Mapping[str, Measured]]) -> I
             *(Column(f"speed {name} / A", "ratio") for name in names[1:]),
             *(Column(f"{name} within noise") for name in names[1:]),
         ]
-        about = f"median time of a call; noise: {NOISE:g} standard deviations of both together"
+        about = (
+            f"median time of a call; noise: {NOISE:g} standard deviations of both sides combined"
+        )
         yield Table("points", "Points of all sides", about, heads, rows)
 
 

@@ -68,8 +68,8 @@ def _chosen(options: MachineOptions) -> list[Planned]:
     chosen = [one for one in points if re.search(options.filter, one.name)]
     if not chosen:
         raise ConfigError(
-            f"--filter {options.filter!r} matches none of {len(points)} points: --list shows their names, "
-            "of GPUs only if there is one"
+            f"--filter {options.filter!r} matches none of the {len(points)} points: choose from the names that --list "
+            "prints, which include GPU points only if there is a GPU"
         )
     return chosen
 

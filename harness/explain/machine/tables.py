@@ -121,7 +121,7 @@ def _notes(points: Sequence[Measured]) -> Iterator[str]:
     if disturbed := [point.name for point in points if point.is_disturbed]:
         yield (
             f"doubt: {counted(len(disturbed), 'point')} waited for a processor for more than "
-            f"{WAITED_SHARE * 100:.0f} % of the time, e.g. {disturbed[0]}: something else ran"
+            f"{WAITED_SHARE * 100:.0f} % of the time, e.g. {disturbed[0]}: other programs were running"
         )
 
 

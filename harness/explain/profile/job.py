@@ -238,9 +238,11 @@ class _ProfileJob(Study[ProfileOptions]):
                     raise
                 batches = (options.batch,)  # a server may not accept a larger batch
                 subject = self._opened(options.batch, stack)
-                self._say(f"batch {options.batch} alone: {e}")
+                self._say(f"only batch {options.batch} is measured: {e}")
             if subject.fixed is not None and {options.batch, *batches} != {subject.fixed}:
-                self._say(f"the file fixes the batch at {subject.fixed}: no other is measured")
+                self._say(
+                    f"the file fixes the batch at {subject.fixed}: no other batch is measured"
+                )
                 self._content["batch"] = subject.fixed
                 batches = (subject.fixed,)
             batch = self._content["batch"]

@@ -100,7 +100,7 @@ def test_the_conclusion_is_the_best_measurement_not_the_top_prediction() -> None
     int8 = one(precision="int8", gain=0.75, needs="whether 0.20 % of top1 may be lost")
     content = {"advice": [top, int8], "top": top, "stopped": False, "unpredicted": []}
     assert conclusion(content) == (
-        "measured to be faster: graph=all precision=int8, +75.0 % of the time saved; decide first: "
+        "faster when measured: graph=all precision=int8, +75.0 % of the time saved; decide first: "
         "whether 0.20 % of top1 may be lost"
     )
     undecided = conclusion({**content, "advice": [top]})

@@ -325,7 +325,7 @@ def test_a_changed_result_is_refused_in_one_line(
     capsys.readouterr()
     assert main(["bricks", "--from", str(out), "--json"]) == 2
     output = capsys.readouterr().err
-    assert "bricks.json is not what `bricks` writes" in output
+    assert "bricks.json is not valid `bricks` output" in output
     assert output.count("\n") == 1
 
 
@@ -434,7 +434,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
         (("--from", "x", "--threads", "2", "-G", "4"), "drop --most-layers, --threads"),
         (("digits", "--synthetic-layers", "4"), "--synthetic-layers needs --synthetic"),
         (("light/nothing",), "no model named 'light/nothing'"),
-        (("digits", "--size", "wide=2"), "no model has a symbolic dimension of that name: they"),
+        (("digits", "--size", "wide=2"), "no model has a symbolic dimension with this name: the models"),
         (("digits", "--size", "wide"), "--size: 'wide': write NAME=N"),
         (("--from", "nowhere"), "nowhere does not exist"),
         (("--from", "nowhere", "digits"), "drop the models"),

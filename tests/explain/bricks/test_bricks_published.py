@@ -94,7 +94,7 @@ def test_without_an_order_every_brick_is_reported_alone(
         for row in json.loads(prints("bricks", "--from", tmp_path / "out", "--json"))["bricks"]
     )
     again = ["bricks", str(public), "--structure", "--publish", str(tmp_path / "x")]
-    assert "was published without one" in refuses(*again, "--publish-order")
+    assert "was published without its order" in refuses(*again, "--publish-order")
 
 
 def test_several_published_models_are_listed_separately(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def _a_name_that_is_no_text(public: Path, index: dict[str, Any]) -> None:
 _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
     "checksum": (
         lambda public, index: (public / index["bricks"][0]["file"]).write_bytes(b"\0"),
-        "is not the file that was published: its SHA-256 differs",
+        "is not the published file: its SHA-256 differs",
     ),
     "digest": (_another_brick, "holds layers that the index does not list"),
     "missing": (lambda public, index: (public / index["bricks"][0]["file"]).unlink(), "cannot be"),
@@ -140,27 +140,27 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
         lambda _, index: index["bricks"][0].update(brick="../../x"),
         "is not a brick's digest",
     ),
-    "words": (lambda _, index: index["bricks"].append(3), "is not what `bricks` writes"),
+    "words": (lambda _, index: index["bricks"].append(3), "lists an invalid brick"),
     "schema": (lambda _, index: index.update(schema=9), "was not written by this version of"),
-    "empty": (lambda _, index: index.update(bricks=[]), "names no bricks"),
+    "empty": (lambda _, index: index.update(bricks=[]), "lists no bricks"),
     "no number": (
         lambda _, index: index["models"][0]["pieces"][0].update(inputs=["x"]),
-        "a model in it is not",
+        "lists an invalid model",
     ),
-    "no brick": (lambda _, index: index["models"][0]["pieces"][0].update(brick="0"), "a model in"),
+    "no brick": (lambda _, index: index["models"][0]["pieces"][0].update(brick="0"), "lists an"),
     "too many": (
         lambda _, index: index["models"][0]["pieces"][0].update(inputs=[0, 1, 2]),
-        "a model in it is not",
+        "lists an invalid model",
     ),
     "twice": (
         lambda _, index: index["models"][0]["pieces"].append(index["models"][0]["pieces"][0]),
-        "has two makers, or a reader before its maker",
+        "has two producers, or a consumer before its producer",
     ),
     "lengths": (
         lambda _, index: index["models"][0].update(published_lengths=[1]),
         "published_lengths do not add up to the layers of the pieces",
     ),
-    "models": (lambda _, index: index.update(models=5), "a model in it is not"),
+    "models": (lambda _, index: index.update(models=5), "lists an invalid model"),
     "infinite": (
         lambda _, index: index["models"][0]["pieces"][0].update(inputs=[math.inf]),
         "is not JSON: Infinity is not a finite number",

@@ -292,5 +292,5 @@ def test_a_model_without_any_executed_node_is_named(tmp_path: Path, folded: bool
     with pytest.raises(NoNode) as error:
         profile(path, {"x": np.ones((1, 4), np.float32)}, runs=1, warm_up=1)
     assert str(error.value) == (
-        f"{path}: ONNX Runtime runs no node of it: it has none, or all were folded away"
+        f"{path}: ONNX Runtime runs no node of the model: it has no nodes, or all were folded away"
     )

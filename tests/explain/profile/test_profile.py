@@ -605,5 +605,5 @@ def test_a_file_of_a_fixed_batch_is_profiled_only_at_that_batch(
     out = tmp_path / "p"
     options = ["--model", str(path), "--levels", "model", "--runs", "5", "--no-report"]
     assert main(["profile", *options, "--batches", "1,2", "--out", str(out)]) == 0
-    assert "the file fixes the batch at 1: no other is measured" in capsys.readouterr().err
+    assert "the file fixes the batch at 1: no other batch is measured" in capsys.readouterr().err
     assert list(json.loads((out / "profile.json").read_text())["model"]["batches"]) == ["1"]

@@ -61,8 +61,8 @@ def test_a_dump_gives_totals_and_instructions_per_library(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "counts.2 is not an output of callgrind"),
-        (DUMP.replace("summary: 1000", "summary: x"), "counts.2 is not an output of callgrind"),
+        ("", "counts.2 is not callgrind output"),
+        (DUMP.replace("summary: 1000", "summary: x"), "counts.2 is not callgrind output"),
         (DUMP.replace("0 600", "0 700"), "add up to 1,100 instructions of 1,000"),
     ],
 )
@@ -80,7 +80,7 @@ def test_each_call_has_its_own_output(tmp_path: Path) -> None:
     out.write_text(DUMP)
     assert [dump.counts["Ir"] for dump in valgrind._of_calls(out)] == [1000, 1000]
     (tmp_path / "counts.4").write_text(DUMP)
-    with pytest.raises(ConfigError, match="4 outputs of valgrind for 2 calls"):
+    with pytest.raises(ConfigError, match="valgrind wrote 4 outputs for 2 calls"):
         valgrind._of_calls(out)
 
 

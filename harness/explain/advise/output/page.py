@@ -41,7 +41,7 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
     layers = advice["layers"][:_MOST]
     yield bars_in_rows(
         "Layers, alone",
-        "Sums over equal layers: under the present setting, and under each layer's best graph level.",
+        "Time of equal layers, added up: under the present setting, and under each layer's best graph level.",
         {"title": "ms"},
         [f"{i}. {one['ops']} {one['makes']} x{one['count']}" for i, one in enumerate(layers, 1)],
         {

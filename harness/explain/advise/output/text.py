@@ -49,12 +49,12 @@ def _notes(advice: Mapping[str, Any]) -> Iterator[str]:
     if measured["contended"]:
         yield (
             f"  doubt       contended: a call takes {measured['wall_over_cpu']:.2f} times its CPU "
-            "time: other processes used the cores; CPU times are compared"
+            "time, because other processes used the cores; CPU times are compared"
         )
     if advice["lower_bound"]["why_none"]:
         yield (
-            "  doubt       the layers alone take longer than the model: "
-            f"{advice['lower_bound']['why_none']}; rank by them, do not quote them"
+            "  doubt       measured alone, the layers take longer than the model: "
+            f"{advice['lower_bound']['why_none']}; use these times to rank layers, do not quote them"
         )
     if broken := (advice["accuracy"] or {}).get("broken"):
         yield f"  doubt       int8 breaks this model: {broken}; ignore its speed"
@@ -64,7 +64,7 @@ def _notes(advice: Mapping[str, Any]) -> Iterator[str]:
     if elsewhere:
         yield (
             f"  note        the database has {elsewhere:,} measurements of these layers from "
-            "another machine or version: not used, measured again here"
+            "another machine or version, which are not used: the layers are measured again"
         )
 
 
@@ -94,7 +94,7 @@ def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
             yield line
             if one["needs"]:
                 yield f"      decide first: {one['needs']}"
-        yield f"as predicted: the realised gain is within {show_percent(WITHIN)} of the predicted one"
+        yield f"as predicted: the realised gain is within {show_percent(WITHIN)} of the predicted gain"
     yield outcome(advice)
 
 
@@ -104,11 +104,11 @@ def outcome(advice: Mapping[str, Any]) -> str:
         pairs = (top["realised"] or {}).get("pairs", 0)
         return f"* {_OUTCOMES[top['verdict']].format(pairs=pairs, more=3 * pairs)}"
     if advice["stopped"]:
-        return "stopped before a setting was found that is predicted to gain 2 %"
+        return "stopped before a setting with a predicted gain of at least 2 % was found"
     if advice["unpredicted"] and not advice["advice"]:
         return "no gain could be predicted: see the measured settings under Q2 to Q6"
     if any(one["gain"] >= WORTH and not one["needs"] for one in advice["advice"]):
-        return "no advice: each setting that is predicted to gain 2 % was measured to be slower"
+        return "no advice: every setting with a predicted gain of at least 2 % was slower when measured"
     return "no setting is predicted to gain 2 %: keep the current settings"
 
 
@@ -119,12 +119,12 @@ def conclusion(advice: Mapping[str, Any]) -> str:
         top = f"{advice['top']['change']}: " if advice["top"] else ""
         return top + outcome(advice).removeprefix("* ")
     needs = f"; decide first: {best['needs']}" if best["needs"] else ""
-    return f"measured to be faster: {apply.saved(best)}{needs}"
+    return f"faster when measured: {apply.saved(best)}{needs}"
 
 
 _WITHIN = {True: "yes", False: "no", None: "-"}
 _OUTCOMES = {
-    "faster": "the top advice: it was applied and measured as faster, so take it",
+    "faster": "the top advice: it was applied and was faster when measured, so use it",
     "undecided": "the top advice by prediction, undecided after {pairs} pairs: pass --pairs {more}",
     "": "the top advice by prediction: it could not be measured",
 }

@@ -99,7 +99,7 @@ def synthesize(graph: Graph, layers: int) -> SyntheticModel:
             (c, w) for c in candidates if (w := synthetic.wiring(c.brick.inputs)) is not None
         ]
         if not fitting:
-            raise ConfigError(f"{graph.path}: no layer of it can be attached to its input")
+            raise ConfigError(f"{graph.path}: no layer can be attached to the input of the model")
         need = _need(counts, synthetic.operators)
         cut, inputs = min(
             (fitting[i] for i in random.permutation(len(fitting))),

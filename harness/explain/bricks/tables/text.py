@@ -152,8 +152,8 @@ def _summary(numbers: Numbers) -> Iterator[str]:
             )
     if saved := numbers["saving"]["cpu"]:
         yield (
-            f"{'saving':<12}{saved['factor']:.2f} x: all models once take "
-            f"{show_ns(saved['whole_ns'])}, their bricks once {show_ns(saved['bricks_ns'])}"
+            f"{'saving':<12}{saved['factor']:.2f} x: running every model once takes "
+            f"{show_ns(saved['whole_ns'])}, running their bricks once takes {show_ns(saved['bricks_ns'])}"
         )
     measured = [brick for brick in numbers["bricks"] if "cpu_ns" in brick]
     fresh = sum(brick["is_fresh"] for brick in measured)
@@ -187,7 +187,7 @@ def _headline(numbers: Numbers) -> str:
     text = f"{unique:,} of {counted(layers, 'layer')} are unique" if layers else "no layers"
     saved = numbers["saving"]["cpu"]
     if saved and saved["factor"] > 1:
-        text += f"; to run each brick once takes {saved['factor']:.2f} x less time than the models"
+        text += f"; running each brick once takes {saved['factor']:.2f} x less time than the models"
     return text
 
 

@@ -215,7 +215,7 @@ def _made_inputs(graph: Graph) -> dict[str, Array]:
         if tensor is None:
             raise ValueError(f"the file records no shape of input {name!r}")
         if tensor.dtype in ("string", "undefined"):
-            raise ValueError(f"no numbers can be made for input {name!r}, which is {tensor.dtype}")
+            raise ValueError(f"cannot generate numbers for input {name!r}, which is {tensor.dtype}")
         feeds[name] = activations(random, tensor)
     return feeds
 

@@ -41,7 +41,7 @@ HOW: Mapping[tuple[str, str], str] = {
     (MAPPED, "litert"): "XNNPACK off, because its kernels repack the weights",
     (MAPPED, "torch"): "parameters of a file that torch.load maps",
     (INITIALISERS, "ort"): "--backend-option share_weights=on",
-    (INITIALISERS, "openvino"): "another request of the same compiled model",
+    (INITIALISERS, "openvino"): "another infer request of the same compiled model",
     (INITIALISERS, "torch"): "parameters of the first instance",
 }
 """Meaning of a way on a framework."""

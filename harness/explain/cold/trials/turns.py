@@ -115,7 +115,7 @@ def _cooled(files: Sequence[Path]) -> str | None:
     if share > page_cache.MOST_RESIDENT:
         return (
             f"{show_percent(share)} of the file stays in the page cache: another process maps it, or the "
-            "file system lies in memory"
+            "file system is in memory"
         )
     return None
 

@@ -93,7 +93,7 @@ def _profiler(name: str, backend: Backend) -> Profiler:
         )
     if isinstance(backend, SequenceBackend):
         raise Unprofiled(
-            "the layers of a model with states, constants or other batch axes are profiled by backend 'ort' alone"
+            "the layers of a model with states, constants or other batch axes are profiled only by backend 'ort'"
         )
     if not isinstance(backend, HasProfiler):
         have = ", ".join(LAYER_BACKENDS)

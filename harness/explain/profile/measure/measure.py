@@ -153,7 +153,7 @@ def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]
     inputs = subject.batch(batch)
     texts = [name for name, rows in inputs.inputs.items() if rows.dtype.kind not in "biuf"]
     if texts:
-        return {"missing": f"input {texts[0]!r} is not numeric: there is no such noise"}
+        return {"missing": f"input {texts[0]!r} is not numeric, so it cannot get noise"}
     random = np.random.default_rng(subject.config.seed or 0)
     noise = {name: _noise(random, rows) for name, rows in inputs.inputs.items()}
     calls = [

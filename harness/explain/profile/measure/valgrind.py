@@ -84,7 +84,7 @@ def _of_calls(out: Path) -> list[Dump]:
     """Reads the calls. Output 1 is before the first mark; the output without a number is after the last."""
     count = len(list(out.parent.glob(f"{out.name}.*")))
     if count != CALLS + 1:
-        raise ConfigError(f"{count} outputs of valgrind for {CALLS} calls")
+        raise ConfigError(f"valgrind wrote {count} outputs for {CALLS} calls")
     return [read_dump(out.with_suffix(f".{i + 2}")) for i in range(CALLS)]
 
 
@@ -115,7 +115,7 @@ def vector_extensions() -> list[str]:
 
 def read_dump(path: Path) -> Dump:
     """Reads a dump. Raises ConfigError if the file is missing or its lines do not add up to its total."""
-    with reading(f"{path.name} is not an output of callgrind", also=(OSError,)):
+    with reading(f"{path.name} is not callgrind output", also=(OSError,)):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         header = dict(
             line.split(": ", 1) for line in lines if re.match(r"(events|summary): ", line)

@@ -48,7 +48,9 @@ def _whole(batches: Mapping[int, LayerLevel], peaks: Peaks | None, skipped: Sequ
     points = {float(batch): one.intensity for batch, one in batches.items() if one.intensity}
     notes = ["latency without the profiler; memory-bound, compute-bound: kernels"]
     if unknown := {la.ops for one in batches.values() for la in one.layers if la.flops is None}:
-        notes.append(f"no FLOPs, because these have no rule: {', '.join(sorted(unknown))}")
+        notes.append(
+            f"no FLOPs, because these operators have no rule: {', '.join(sorted(unknown))}"
+        )
     if len(points) > 1:
         notes.append(f"the intensity grows with batch ** {slope(points):.2f}")
     about = "the whole model by batch"

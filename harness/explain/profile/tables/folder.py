@@ -44,7 +44,7 @@ def read(folder: Path) -> Profiled:
         return _profiled(content, records.read(folder / RUN / run_folder.PERFORMANCE, ""))
     if not (folder / run_folder.RESULT).is_file():
         raise ConfigError(
-            f"{folder} has neither {PROFILE} nor {run_folder.RESULT}: give the folder of a profile or "
+            f"{folder} has neither {PROFILE} nor {run_folder.RESULT}: pass the folder of a profile or "
             "of a run"
         )
     files = read_files(folder)

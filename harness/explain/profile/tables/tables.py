@@ -95,12 +95,12 @@ def _levels(profiled: Profiled) -> Table:
     return Table(
         "levels",
         "Levels",
-        "each latency from the run whose deepest level it is, and its profiler's overhead",
+        "latency of each level, from the run in which that level is the deepest, and the overhead of that run's profiler",
         columns("level | run | latency [ns] | overhead added [ns] | what"),
         rows,
         [
             "The harness's journal is always on, so query, batch and stage add nothing to each other.",
-            "The headline is the query level's. No latency of a model is taken from a profiled run.",
+            "The headline is the latency of the query level. No latency of a model is taken from a profiled run.",
             *contended(content),
         ],
     )
