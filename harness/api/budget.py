@@ -70,7 +70,7 @@ def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
     for slo in slos:
         latency_ns = result.latency_ns.get(slo.name)
         if latency_ns is None:
-            yield f"{slo.name} was not measured, the budget is {slo}"
+            yield f"{slo.name} was not measured, but the budget is {slo}"
         elif latency_ns > slo.bound_ns:
             allowed = show_ns(slo.bound_ns)
             yield f"{slo.name} is {show_ns(latency_ns)}, but the budget {slo} allows {allowed}"

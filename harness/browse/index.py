@@ -201,7 +201,7 @@ class Index:
                 return entry._replace(problem=one_line(e))
             return entry._replace(row=row, at=row["started"])
         if names & _OF_A_RUN and entry.study is None:
-            return entry._replace(problem="it has no result.json: its run has not ended, or died")
+            return entry._replace(problem="it has no result.json: its run is in progress or died")
         return entry if entry.study is not None else None
 
 

@@ -149,7 +149,7 @@ def _page(endpoint: Endpoint) -> str:
         while len(answer) < MOST_BYTES:
             left_s = deadline_s - monotonic()
             if left_s <= 0:
-                raise TimeoutError(f"no whole answer in {LIMIT_S:g} s")
+                raise TimeoutError(f"no complete answer within {LIMIT_S:g} s")
             connection.settimeout(left_s)
             part = connection.recv(65_536)
             if not part:

@@ -177,7 +177,7 @@ class Channel:
         """Returns the error if no byte came. Only time inside `receive` counts towards the message limit."""
         limit_s = self._message_limit_s
         if limit_s is not None and self._waited_s >= limit_s:
-            return ConnectionAbortedError(f"a message was not whole after {limit_s:g} s")
+            return ConnectionAbortedError(f"a message was incomplete after {limit_s:g} s")
         return TimeoutError()
 
     def fileno(self) -> int:

@@ -33,9 +33,9 @@ class About(StrEnum):
         "the server of `--url` or the nodes, the network to them, and the requests in transit",
     )
     ACCURACY = "accuracy", "the answers, their score, and the data they are scored on"
-    MACHINE = "machine", "changes in the speed of the machine during the run"
-    SETTINGS = "machine settings", "the settings of the machine"
-    CLOCK = "clock", "the wall clock, which LoadGen uses to measure times"
+    MACHINE = "machine", "something that changed the speed of the machine during the run"
+    SETTINGS = "machine settings", "how the machine is set up"
+    CLOCK = "clock", "the wall clock, which LoadGen uses to measure time"
     POWER = "power", "the power meters"
     RULES = "rules", "the official rules of MLPerf"
     PROCESS = "process", "the start and the end of the measured process"
@@ -99,8 +99,8 @@ _REASONS: _Rows = {
             "Find the plug-in that changes LoadGen's files or its clock; report a bug if there is none.",
         ),
         "journal-impossible": (
-            "The journal has rows that no run can produce: an answer before the model finished, or a batch that is too large.",
-            "Find the plug-in that answers instead of the harness; report a bug if there is none.",
+            "The journal has rows that a run cannot produce: an answer before its model ended, or a batch that is too large.",
+            "Find the plug-in that answers in place of the harness; report a bug if there is none.",
         ),
         "loadgen-errors": (
             "LoadGen wrote errors to its detail log.",
@@ -139,11 +139,11 @@ _REASONS: _Rows = {
             "Find out why the server stopped, and run again.",
         ),
         "slo-not-measured": (
-            "An SLO bounds times that the answers do not have: they have one token, or the tokens per chunk are unknown.",
+            "An SLO bounds a time that the answers do not have: they have one token, or the number of tokens per chunk is unknown.",
             "Drop the SLO, or use longer answers and a server that reports `usage` or token ids with each chunk.",
         ),
         "one-token-answers": (
-            "An SLO bounds times of tokens, and some answers have a single token. LoadGen does not accept them.",
+            "An SLO bounds token times, and some answers have a single token. LoadGen does not accept them.",
             "Drop the SLO, or make the answers longer, e.g. with `--backend-option ignore_eos=on`.",
         ),
         "node-lost": (
@@ -159,7 +159,7 @@ _REASONS: _Rows = {
             "Turn the server's prefix cache off.",
         ),
         "resent-often": (
-            "More than 3 requests, and more than 0.1 % of all requests, had to be sent twice: the server closes connections that are in use.",
+            "More than 3 requests, and more than 0.1 % of all requests, were sent twice: the server closes connections that are in use.",
             "Raise the server's keep-alive time or its limit of requests per connection, or make it send `Connection: close`. `--no-resend` counts such requests as failed.",
         ),
     },
@@ -174,7 +174,7 @@ _REASONS: _Rows = {
         ),
         "accuracy-failed": (
             "The dataset or the metric raised an exception, the data changed, or the run did not start.",
-            "Read the text, which has the exception. After a fault of the program that `IMAGE_SCORER` or another variable names, correct it, and `score RUN` or `submit run` scores the same answers again.",
+            "Read the text, which contains the exception. If the program that `IMAGE_SCORER` or another variable names is faulty, correct it; `score RUN` or `submit run` then scores the same answers again.",
         ),
         "answers-unusable": (
             "The metric cannot score an answer, e.g. because it is not an image of the right size.",
@@ -212,7 +212,7 @@ _REASONS: _Rows = {
         ),
         "hung": (
             "No sample was completed for as long as `--hang-timeout` allows.",
-            "Read the text, which states what the process waited for.",
+            "The text states what the process waited for.",
         ),
         "load-host-lost": (
             "A host of `--load-hosts` died, hung, or became unreachable, so the harness ended the run.",
@@ -228,10 +228,7 @@ _REASONS: _Rows = {
         ),
         "log-missing": ("LoadGen's detail log is missing.", _DISK),
         "log-incomplete": ("LoadGen's detail log is cut off, or LoadGen did not write it.", _DISK),
-        "log-mixed": (
-            "LoadGen's detail log contains more than one run.",
-            "Write each run to a new folder.",
-        ),
+        "log-mixed": ("LoadGen's detail log contains more than one run.", "Run again with a new folder."),
         "wrong-run": ("The log belongs to a different scenario or mode than the run.", _MOVED),
         "wrong-seed": ("A random seed in the log differs from the plan.", _MOVED),
         "wrong-sample-count": (
@@ -301,7 +298,7 @@ _DOUBTS: _Rows = {
         ),
         "leak": (
             "The memory of the measured process grew until the end: in the second half by more than 5 % and 16 MB.",
-            "Find out what the backend keeps of each batch, reference cycles included.",
+            "Find out which data the backend keeps from each batch, including reference cycles.",
         ),
         "close-raised": (
             "The backend raised an exception after the last answer.",
@@ -330,7 +327,7 @@ _DOUBTS: _Rows = {
             "Read the text and the log of `coordinator`, and run again.",
         ),
         "tokens-doubtful": (
-            "The server's counts do not fit its answers: hidden reasoning, chunks without text, more chunks than tokens, filler, or a wrong sum.",
+            "The server's counts do not match its answers: hidden reasoning, chunks without text, more chunks than tokens, filler, or a wrong sum.",
             "Ask for answers that show all their tokens, or quote the rate with this doubt.",
         ),
         "first-token-early": (
@@ -350,7 +347,7 @@ _DOUBTS: _Rows = {
             "Turn off the cache of replies in the server or the gateway, or quote the run as a run with this cache.",
         ),
         "fields-ignored": (
-            "More than 10 % of the prompts that require a tool call, or a number of tokens, got answers without it.",
+            "More than 10 % of the prompts that require a tool call or a number of tokens got answers without it.",
             "Use a server that supports these fields, or do not send them.",
         ),
         "reasoning-cut": (
@@ -482,7 +479,7 @@ _DOUBTS: _Rows = {
             "Find the program that changed it (`renice`, a daemon), and run again.",
         ),
         "stalled": (
-            "Samples were waiting, but none was completed for more than 1 s and 20 times the slowest batch; or a client stalled for more than 1 s; or a signal stopped the process.",
+            "Samples waited, but none was completed for more than 1 s and 20 times the slowest batch; or a client stood still for more than 1 s; or a signal stopped the process.",
             "Find out what stopped the process, and run again.",
         ),
         "drift": (
@@ -490,8 +487,8 @@ _DOUBTS: _Rows = {
             "Read `steady` in `result.json` for the time of the change; run longer, or let the machine settle first.",
         ),
         "warming": (
-            "The run was slower at its beginning, which raises its mean time by more than 5 %.",
-            "Run longer, so that the first seconds count less.",
+            "The run was slower at its start than later, which raises its mean time by more than 5 %.",
+            "Run longer: the first seconds then count less.",
         ),
         "frequency-dropped": (
             "The fastest core became more than 10 % slower from the first third to the last (runs of at least 9 s).",

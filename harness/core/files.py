@@ -131,7 +131,7 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
         if runs := [run for run in found if not run.is_symlink()]:
             break
     else:
-        expected = f"expected {kind}" if verb else "is this a run's folder?"
+        expected = f"expected {kind}" if verb else "check that it is a run's folder"
         return f"{folder} has no {name}: {expected}"
     newest = sorted(runs, key=lambda run: (run.stat().st_mtime_ns, run.name))[-MOST_NAMED:]
     shown = ", ".join(map(str, sorted(newest)))
@@ -184,7 +184,7 @@ def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
             raise ConfigError(not_a_run(path.parent, path.name, verb=verb)) from e
         raise ConfigError(_no_folder(path.parent)) from e
     except OSError as e:
-        raise ConfigError(f"{path} cannot be read: {e.strerror}: is this a run's folder?") from e
+        raise ConfigError(f"{path} cannot be read: {e.strerror}: check that it is a run's folder") from e
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"{path} is not JSON: {e}") from None
     if not isinstance(content, dict):

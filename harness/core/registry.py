@@ -75,10 +75,10 @@ BACKENDS = _table(
         "ncnn": ("NcnnBackend", "ncnn", "ncnn", "ncnn"),
         "mnn": ("MnnBackend", "MNN", "mnn", "MNN"),
         "tract": ("TractBackend", "tract", "tract", "tract"),
-        "kserve": ("KserveRemote", "a KServe v2 server: Triton, MLServer, KServe"),
-        "openai": ("OpenAiRemote", "a language model on an OpenAI API server: vLLM and others"),
-        "http-raw": ("HttpRawRemote", "a server that receives and returns raw bytes"),
-        "http-json": ("HttpJsonRemote", "any JSON service: FastAPI, TF Serving and others"),
+        "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
+        "openai": ("OpenAiRemote", "a language model on a server of OpenAI's API: vLLM and others"),
+        "http-raw": ("HttpRawRemote", "a server that receives and returns bare bytes"),
+        "http-json": ("HttpJsonRemote", "a service with any JSON format: FastAPI, TF Serving and others"),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },
 ) | _table(
@@ -165,9 +165,9 @@ DATASETS = (
             "kits": ("KitsDataset", "preprocessed volumes, one folder of .npy files per case"),
             "text-lines": (
                 "TextLinesDataset",
-                "images of random words and numbers, one line each, drawn here",
+                "drawn lines of random words and numbers, generated",
             ),
-            "tones": ("TonesDataset", "tones and chords with known notes, synthesised here"),
+            "tones": ("TonesDataset", "tones and chords with known notes, generated"),
         },
     )
     | _table(
@@ -187,7 +187,7 @@ DATASETS = (
             ),
             "synthetic-chats": (
                 "SyntheticChatsDataset",
-                "chats with images, sound and text of given sizes, generated here",
+                "chats with images, sound and text of given sizes, generated",
             ),
             "trace": ("TraceDataset", "recorded traffic: Mooncake, BurstGPT, Azure"),
         },
@@ -223,7 +223,7 @@ METRICS = _table(
     "accuracy",
     {
         "top1": ("Top1", "share of correct labels, in percent"),
-        "top5": ("Top5", "share of samples with the correct label among the top five, in percent"),
+        "top5": ("Top5", "share with the correct label in the top five"),
         "map": (
             "MeanAveragePrecision",
             "COCO mean average precision of boxes",
@@ -241,16 +241,11 @@ METRICS = _table(
         ),
         "cer": ("CharacterErrorRate", "character error rate of texts"),
         "note_f1": ("NoteF1", "F1 of transcribed notes, onsets within 50 ms"),
-        "rouge": (
-            "Rouge",
-            "ROUGE-1, ROUGE-2, ROUGE-L and ROUGE-Lsum of texts",
-            "rouge",
-            "rouge_score",
-        ),
-        "exact_match": ("ExactMatch", "share of texts that equal the label exactly"),
+        "rouge": ("Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"),
+        "exact_match": ("ExactMatch", "share of texts that match exactly"),
         "auc": ("AreaUnderCurve", "area under the ROC curve, of scores per sample or frame"),
         "rmse": ("Rmse", "root mean square error of numbers"),
-        "cosine": ("Cosine", "cosine similarity to the reference embeddings"),
+        "cosine": ("Cosine", "similarity to the correct embeddings"),
         "retrieval": ("Retrieval", "recall at 10 by embeddings"),
     },
 ) | _table(
@@ -320,7 +315,7 @@ BENCHMARKS = (
                 "FirstTouch",
                 "the first write to new pages, compared with later writes",
             ),
-            "transport": ("Transport", "round trip of a payload, by transport"),
+            "transport": ("Transport", "the round trip of a payload, by transport"),
             "input-handling": (
                 "InputHandling",
                 "a model's input, copied and bound",

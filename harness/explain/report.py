@@ -103,5 +103,5 @@ class Report(NamedTuple):
         try:
             return self.write_page(shown, folder)
         except (HarnessError, OSError) as e:
-            say(f"no page was made: {one_line(e)}")
+            say(f"no page was written: {one_line(e)}")
             return None

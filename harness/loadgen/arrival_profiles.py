@@ -45,7 +45,7 @@ class Profile:
         if self.kind == "gamma" and self.cv is None:
             yield "gamma needs --cv"
         if self.kind != "gamma" and self.cv is not None:
-            yield f"--cv belongs to gamma: drop it for {self.kind}"
+            yield f"--cv applies to gamma only: drop it for {self.kind}"
         expected = self.duration_ns / NS_PER_S * sum(self.rates) / len(self.rates)
         if expected > MOST_ARRIVALS:
             yield (
@@ -159,7 +159,7 @@ def from_words(kind: str, words: Mapping[str, str | None]) -> Profile:
     profile = Profile(kind=kind, rates=rates, duration_ns=duration_ns, **values)
     problems += profile.problems()
     if kind == "constant" and words["seed"] is not None:
-        problems.append("--seed belongs to random gaps: drop it for constant")
+        problems.append("--seed applies to random gaps only: drop it for constant")
     if problems:
         raise ConfigError("\n".join(problems))
     return profile

@@ -111,8 +111,8 @@ def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
     sha256 = hashlib.sha256(content).hexdigest()
     if expected_sha256 not in (None, sha256):
         raise ConfigError(
-            f"{path} has changed: its digest is {sha256[:12]}…, this configuration was written for "
-            f"{str(expected_sha256)[:12]}…: restore it, or remove arrivals_sha256 from the configuration"
+            f"{path} has changed: its digest is {sha256[:12]}…, but this configuration was written for "
+            f"{str(expected_sha256)[:12]}…. Restore it, or remove arrivals_sha256 from the configuration"
         )
     lines = TextIOWrapper(BytesIO(content), "utf-8-sig", newline="\n")  # decodes line by line
     if is_trace(content[:_LONGEST_HEADING].decode("utf-8-sig", "replace")):
@@ -244,13 +244,13 @@ def _parse(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array
 def _check_order(path: Path, times_ns: Array, lines: Sequence[int]) -> None:
     back = np.flatnonzero(np.diff(times_ns) < 0)
     problems = [
-        f"line {lines[at + 1]}: earlier than line {lines[at]}: sort the file by time"
+        f"line {lines[at + 1]} is earlier than line {lines[at]}: sort the file by time"
         for at in back[:_SHOWN].tolist()
     ]
     if problems:
         raise ConfigError(_message(path, problems, len(back)))
     if len(times_ns) and int(times_ns[-1] - times_ns[0]) > LONGEST_NS:
-        problem = f"line {lines[-1]}: more than seven days after the first: shorten the file"
+        problem = f"line {lines[-1]}: more than seven days after the first arrival: shorten the file"
         raise ConfigError(_message(path, [problem], 1))
 
 

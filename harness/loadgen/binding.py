@@ -84,13 +84,13 @@ def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
     seeds = Seeds(settings.qsl_rng_seed, settings.sample_index_rng_seed, settings.schedule_rng_seed)
     if seeds != plan.seeds:
         raise ConfigError(
-            f"LoadGen {installed_version()} has the seeds {tuple(seeds)}, the round has "
+            f"LoadGen {installed_version()} has the seeds {tuple(seeds)}, but the round has "
             f"{tuple(plan.seeds)}: install mlcommons-loadgen=={PINNED_VERSION}"
         )
     least_ms = least_duration_ms(plan.model_key)
     if settings.min_duration_ms < least_ms:
         raise ConfigError(
-            f"{plan.user_conf}: LoadGen read a min_duration of {settings.min_duration_ms} ms, official "
+            f"{plan.user_conf}: LoadGen read a min_duration of {settings.min_duration_ms} ms, but official "
             f"runs need at least {least_ms}: correct the file"
         )
 

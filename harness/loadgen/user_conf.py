@@ -102,7 +102,7 @@ def _name_problems(scenario: str, key: str) -> Iterator[str]:
 def _value_problems(scenario: str, key: str, value: str, least_ms: int) -> Iterator[str]:
     """least_ms: the minimum for min_duration."""
     if key in INTEGER_KEYS and not re.fullmatch(r"\d+", value):
-        yield f"{key} = {value}: LoadGen reads whole numbers here, without exponent"
+        yield f"{key} = {value}: LoadGen reads whole numbers here, without an exponent"
         return
     if key not in KEYS:
         return
@@ -110,9 +110,9 @@ def _value_problems(scenario: str, key: str, value: str, least_ms: int) -> Itera
         yield f"{key} = {value}: LoadGen reads plain decimal numbers here"
         return
     if key == "target_latency" and scenario == "Server" and "." in value:
-        yield f"Server.target_latency = {value}: LoadGen cuts it to whole milliseconds"
+        yield f"Server.target_latency = {value}: LoadGen truncates it to whole milliseconds"
     if key == "target_latency" and scenario == "*" and "." in value:
-        yield f"*.target_latency = {value}: for Server LoadGen cuts it to whole ms: name a scenario"
+        yield f"*.target_latency = {value}: for Server LoadGen truncates it to whole ms: name a scenario"
     if key == "target_latency_percentile" and not 50 <= float(value) < 100:
         yield f"target_latency_percentile = {value}: LoadGen reads percent here, e.g. 99"
     if key == "min_duration" and int(value) < least_ms:

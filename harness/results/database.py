@@ -183,7 +183,7 @@ def newest_first(
         values = (*conditions.values(), -1 if limit is None else limit)
         rows = [dict(row) for row in db.execute(query, values)]
     if not all(isinstance(row["folder"], str) for row in rows):
-        raise sqlite3.DatabaseError("one of its rows names no folder")
+        raise sqlite3.DatabaseError("one of its rows does not name a folder")
     return [{**row, "removed": not (results / row["folder"]).is_dir()} for row in rows]
 
 

@@ -24,7 +24,7 @@ from harness.results.schema.models import Models
 from harness.results.verdict import witnesses
 from harness.results.verdict.score import Scoring
 
-NOT_STORED = "the run ended before what its meters read was stored"
+NOT_STORED = "the run ended before its meter readings were stored"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -191,7 +191,7 @@ def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
         return
     for name in untrusted(folder, trusted):
         if name in registry.BY_PROGRAM:
-            yield f"{name} may run a program of yours, which `check` does not run, {stored}"
+            yield f"{name} may run one of your programs, which `check` does not run, {stored}"
             continue
         yield f"{name} is code and did not run, {stored}: --trust {name}"
 

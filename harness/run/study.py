@@ -322,7 +322,7 @@ def write_page(write: Callable[..., object], *arguments: object) -> None:
     try:
         write(*arguments)
     except HarnessError as e:
-        say(f"no page was made: {e}")
+        say(f"no page was written: {e}")
 
 
 def write_csv(path: Path, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> None:

@@ -322,11 +322,11 @@ def unreachable(address: Address, error: OSError) -> NoReturn:
     """Raises a ConfigError with the reason why the server cannot be reached, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"its certificate is not trusted: {error.verify_message}"
-        todo = "name the server as its certificate does, or add --insecure"
+        todo = "use the name in its certificate, or add --insecure"
     elif isinstance(error, ssl.SSLError):
-        why, todo = f"TLS failed: {error.reason or error}", "does the server use TLS there?"
+        why, todo = f"TLS failed: {error.reason or error}", "check that the server uses TLS there"
     elif isinstance(error, LateReply):
-        raise ConfigError(f"--url {address}: {error}: is the server stuck or busy?") from error
+        raise ConfigError(f"--url {address}: {error}: check whether the server is stuck or busy") from error
     elif isinstance(error, ConnectionResetError | BrokenPipeError):
         raise ConfigError(
             f"--url {address} closed the connection before its reply: read the server's log"
@@ -334,7 +334,7 @@ def unreachable(address: Address, error: OSError) -> NoReturn:
     elif isinstance(error, TimeoutError):
         why, todo = "it does not answer", "check the address and the firewall"
     elif error.errno == errno.EADDRNOTAVAIL:
-        why = "all ports of this machine for connections to it are in use"
+        why = "all local ports for connections to it are in use"
         todo = "lower --connections, or wait a minute until the kernel has freed the ports of closed connections"
     else:
         why = os.strerror(error.errno) if error.errno else str(error)
@@ -351,7 +351,7 @@ def check_limits(connections: int, servers: int) -> None:
     if needed > soft:
         if hard != resource.RLIM_INFINITY and needed > hard:
             raise ConfigError(
-                f"--connections {connections} needs {needed} file descriptors, the limit is {hard}: "
+                f"--connections {connections} needs {needed} file descriptors, but the limit is {hard}: "
                 "lower --connections, or raise it with `ulimit -Hn`"
             )
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -212,8 +212,8 @@ class RemoteBackend:
         device = str(about.get("device", ""))
         if not device.startswith("remote"):
             raise ConfigError(
-                f"describe() of {type(self.remote).__name__} has the device {device!r}, but a server answers: "
-                "let the device begin with `remote`"
+                f"describe() of {type(self.remote).__name__} returns the device {device!r}, but a server answers: "
+                "return a device that begins with `remote`"
             )
         return {**about, "url": str(self._link.server.address)}
 

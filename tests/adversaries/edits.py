@@ -241,7 +241,7 @@ JSON: list[tuple[str, str, str, object, str]] = [
     ("server", "result.json", "not_for_submission", [], "not_for_submission"),
     ("server", "result.json", "measured_process.cpu_s_per_query", 0, "measured_process.cpu_s"),
     ("server", "result.json", "plan.instances", 64, "plan.instances"),
-    ("server", "result.json", "environment", {}, "environment: result.json holds none"),
+    ("server", "result.json", "environment", {}, "environment: result.json contains none"),
     ("own", "result.json", "headline.value", 9e9, "headline.value"),
     ("metered", "result.json", "power.readings.0.joules", 1.0, "power.readings"),
     ("server", "findings.json", "asked.target_qps", 5.0, "target_qps of the request is 5.0"),

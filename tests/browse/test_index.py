@@ -57,7 +57,7 @@ def test_a_folder_that_cannot_be_read_has_a_reason(results: Path) -> None:
     found = problems(results)
     assert found["server"].startswith("server/result.json: not JSON: ")
     assert "Too many levels of symbolic links" in found["offline"]
-    assert found["single-stream"] == "it has no result.json: its run has not ended, or died"
+    assert found["single-stream"] == "it has no result.json: its run is in progress or died"
     assert (
         found["closed-loop"]
         == "closed-loop/result.json has no usable verdict: run `check` for details"

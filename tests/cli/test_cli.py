@@ -62,7 +62,7 @@ REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model ti
         ("run", f"--scenario is missing: {SCENARIOS}"),
         ("--scenario serve", f"--scenario: no scenario named 'serve': {SCENARIOS}"),
         ("--scenario serve --target-qps 5", f"--scenario: no scenario named 'serve': {SCENARIOS}"),
-        ("--scenario server --target-qps 0", "--target-qps: 0 must be more than 0 and at most 1e9, in queries/s"),
+        ("--scenario server --target-qps 0", "--target-qps: 0 must be more than 0 and at most 1e9 queries/s"),
         ("--scenario server --duration 10", "--duration: '10' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("--scenario server --model missing.onnx", "--model missing.onnx does not exist"),
         ("--scenario server --model nosuch", "no model named 'nosuch': see `python -m harness list`, or give a path to a file"),
@@ -108,7 +108,7 @@ REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model ti
         ("list --all", "unknown option --all: see --help"),
         # Bug: `no run would end`, although probes run beside a load that ends.
         (f"{REMOTE} --probe-rate 0.001", "--probe-rate 0.001 is less than one probe in this run of 10 s, which would show nothing: raise it above 0.1, or raise --duration"),
-        ("--scenario server --probe-rate 0", "--probe-rate: 0 must be more than 0, in probes per second"),
+        ("--scenario server --probe-rate 0", "--probe-rate: 0 must be more than 0 probes per second"),
         ("--scenario server --probe-rate 200", "--probe-rate: '200' is above 100 probes per second, which would load the server noticeably"),
         ("--scenario server --probe-rate x", "--probe-rate: 'x' is not a number"),
         # Bug: the advice was to add --concurrency, which searches for something else.
@@ -262,7 +262,7 @@ def test_a_run_folder_can_be_used_as_a_configuration(executed: list[RunConfig]) 
 def test_a_folder_without_a_configuration_is_reported_in_one_line() -> None:
     Path("run").mkdir()
     lines = problems("--config", "run")
-    assert lines == ["--config: run has no config.yaml: is this a run's folder?"]
+    assert lines == ["--config: run has no config.yaml: check that it is a run's folder"]
 
 
 def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunConfig]) -> None:
@@ -282,7 +282,7 @@ def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunCon
         ("", "my.yaml is not a configuration: it must map option names to values"),
         ("scenario: server\nqueries: 0\n", "my.yaml: queries: 0 must lie between 1 and 2,147,483,647"),
         ("a: &a [1, 1]\nb: [*a, *a]\n", "my.yaml line 2: aliases are not allowed here"),
-        ("x" * (1 << 20) + "x", "my.yaml is larger than 1 MiB: not a configuration or manifest"),
+        ("x" * (1 << 20) + "x", "my.yaml is larger than 1 MiB: name a configuration or a manifest"),
     ],
     ids=lambda x: x[:20],
 )  # fmt: skip

@@ -82,7 +82,7 @@ def test_an_invalid_list_of_nodes_is_refused(text: str, why: str) -> None:
         ({"node_count": 2}, "--node-count applies to --nodes ray://HEAD"),
         ({"transport": "actor"}, "--transport applies to --nodes ray://HEAD"),
         ({"backend": "kserve"}, "--backend kserve needs servers: drop --nodes"),
-        ({"models": "set.yaml"}, "--models: nodes have one model each"),
+        ({"models": "set.yaml"}, "--models does not apply to nodes, which have one model each"),
     ],
 )
 def test_options_that_contradict_nodes(options: dict[str, object], why: str) -> None:

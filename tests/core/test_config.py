@@ -74,7 +74,7 @@ def test_a_value_is_accepted(parse: Parser, text: str, value: object) -> None:
     assert parse(text) == value
 
 
-RATE = "must be more than 0 and at most 1e9, in queries/s"
+RATE = "must be more than 0 and at most 1e9 queries/s"
 SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
 
 
@@ -119,7 +119,7 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
         ),
         (parse_input_shape, "=1x2", f"'=1x2' {SHAPE}"),
         (parse_input_shape, "ids=1x0", "'ids=1x0' has a dimension of 0"),
-        (parse_input_shape, "ids=4x2", "'ids=4x2' must begin with 1, the batch of one sample: --max-batch sets batches"),
+        (parse_input_shape, "ids=4x2", "'ids=4x2' must begin with 1, the batch of one sample: --max-batch sets the batch size"),
         (parse_path, "", "the name is empty"),
         (
             parse_arrivals,
@@ -267,7 +267,7 @@ def test_value_of_a_backend_option_may_be_in_a_file(name: str, text: str, tmp_pa
     [
         (None, " cannot be read: No such file or directory"),
         (b"\xff", " is not UTF-8, at byte 1"),
-        (b"{a: 1e3}", " line 1: 1e3 may be 1000 or the text '1e3': write 1000 or '1e3'"),
+        (b"{a: 1e3}", " line 1: 1e3 may be 1000 or the string '1e3': write 1000 or '1e3'"),
         (b'{"a": 1, "a": 2}', " is not JSON: "),
         (b"[" * 10**5, " is not JSON: "),
         (b" " * (2**20 + 1), " is larger than 1 MiB: name a JSON or YAML file"),

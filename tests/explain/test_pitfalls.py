@@ -348,7 +348,7 @@ def test_without_plotly_the_numbers_are_written_and_the_extra_is_named(
     words = ["--model", "digits", "--samples", "3", "--backend", "null"]
     assert len(reports(*words, out=tmp_path)) == 1
     assert (
-        f"harness: no page was made: a page with plots needs the module 'plotly': {how_to_install('report')}\n"
+        f"harness: no page was written: a page with plots needs the module 'plotly': {how_to_install('report')}\n"
         in capsys.readouterr().err
     )
     assert not (tmp_path / "pitfalls.html").exists()

@@ -89,6 +89,6 @@ def test_without_a_page_the_tables_are_shown(
     SUM.show_again(tmp_path, as_json=False)
     shown = capsys.readouterr()
     assert shown.out == f"a 2\n\nresults     {tmp_path}\n"
-    assert shown.err.startswith("harness: no page was made: No such file or directory: ")
+    assert shown.err.startswith("harness: no page was written: No such file or directory: ")
     SUM.show_again(tmp_path, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"schema": 1, "a": 2}

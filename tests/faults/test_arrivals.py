@@ -37,7 +37,7 @@ def schedule(folder: Path, queries: int = 700, every_ns: int = 2_000_000) -> Pat
     ("content", "told"),
     [
         ("", "has no arrivals"),
-        ("0\n1\n0.5\n", "line 3: earlier than line 2"),
+        ("0\n1\n0.5\n", "line 3 is earlier than line 2"),
         *only_all(
             ("0\n-1\n", "line 2: '-1' is negative"),
             ("0\nnan\n", "line 2: 'nan' is not a time"),

@@ -351,7 +351,7 @@ def test_power_readings_before_a_signal_are_kept(tmp_path: Path) -> None:
         assert len((tmp_path / "r.partial" / name).read_text().splitlines()) > 2
     told = result(tmp_path / "r.partial")
     assert told["power"] is None
-    assert told["power_reason"] == "LoadGen's log has no begin and end of the run"
+    assert told["power_reason"] == "LoadGen's log does not contain the start and the end of the run"
 
 
 @pytest.mark.slow

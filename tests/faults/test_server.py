@@ -279,7 +279,7 @@ def test_a_replica_that_is_gone_is_named_though_the_others_answer(tmp_path: Path
         pytest.param(bad.reset_before, "closed the connection before its reply", id="reset"),
         pytest.param(
             bad.stall(30),
-            "no reply within 0.5 s (--request-timeout): is the server stuck or busy?",
+            "no reply within 0.5 s (--request-timeout): check whether the server is stuck or busy",
             id="stall",
         ),
     ],
@@ -347,7 +347,7 @@ def test_tls_is_measured_only_if_the_certificate_has_the_name(
         other = server.url.replace("localhost", "127.0.0.1")
         line = refusal(capsys, tmp_path / "other", other)
         assert "its certificate is not trusted: IP address mismatch" in line
-        assert line.endswith("name the server as its certificate does, or add --insecure")
+        assert line.endswith("use the name in its certificate, or add --insecure")
         _, result = ran(tmp_path / "run", server)
     is_whole(result)
     assert result["queries"]["samples_failed"] < QUERIES / 2
@@ -419,7 +419,7 @@ def test_exhausted_ports_are_reported_in_one_line(tmp_path: Path) -> None:
     told = in_own_network(["few", str(tmp_path / "few")])
     assert "--connections 64: this machine has 40 ports for connections to one server" in told
     told = in_own_network(["held", str(tmp_path / "held")])
-    assert "cannot be reached: all ports of this machine for connections to it are in use" in told
+    assert "cannot be reached: all local ports for connections to it are in use" in told
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ def test_a_run_over_tls_needs_a_trusted_name_or_insecure(
         line = capsys.readouterr().err.splitlines()[-1]
         _, result = ran(tmp_path / "run", server, "--insecure")
     assert line.startswith(f"harness: --url {server.url} cannot be reached: its certificate")
-    assert line.endswith("name the server as its certificate does, or add --insecure")
+    assert line.endswith("use the name in its certificate, or add --insecure")
     is_whole(result)
     assert result["queries"]["samples_failed"] == 0, result["reasons"]
     assert result["client"]["peers"][0]["url"] == server.url

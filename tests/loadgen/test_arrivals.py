@@ -155,7 +155,7 @@ def test_a_trace_gives_times_and_its_requests_are_the_samples(tmp_path: Path) ->
     assert found.load(2).query_count == 2
     days = "Timestamp,Request tokens,Response tokens\n0,1,1\n700000,1,1\n"
     assert problems(tmp_path, days) == [
-        "FILE line 3: more than seven days after the first: shorten the file"
+        "FILE line 3: more than seven days after the first arrival: shorten the file"
     ]
 
 
@@ -184,11 +184,11 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
     [
         ("", [f"FILE has no arrivals: {ADVICE}, one per line"]),
         ("# nothing\n\narrival\n", [f"FILE has no arrivals: {ADVICE}, one per line"]),
-        ("0\n1\n0.5\n", ["FILE line 3: earlier than line 2: sort the file by time"]),
+        ("0\n1\n0.5\n", ["FILE line 3 is earlier than line 2: sort the file by time"]),
         ("0\n-1\n", ["FILE line 2: '-1' is negative: times count up from 0"]),
         ("0\nnan\n", [f"FILE line 2: 'nan' is not a time: {ADVICE}"]),
         ("0\n1e300\n", [f"FILE line 2: '1e300' is too large: {ADVICE}"]),
-        ("0\n8e5\n", ["FILE line 2: more than seven days after the first: shorten the file"]),
+        ("0\n8e5\n", ["FILE line 2: more than seven days after the first arrival: shorten the file"]),
         ("0s,1\n1\n", ["FILE line 2: has 1 column, expected 2: arrival[,sample]"]),
         ("0\n1,1\n", [f"FILE line 2: has 2 columns, expected 1: arrival[,sample]; {COMMA}"]),
         ("0,1,2\n", [f"FILE line 1: has 3 columns, expected 2: arrival[,sample]; {COMMA}"]),
@@ -437,12 +437,12 @@ def test_the_kind_loadgen_is_loadgens_own_schedule(seed: int, rate: float) -> No
         ("steps --rate 5", ["--rate has 1 rate, but steps needs 2 or more"]),
         ("constant --rate 1,500", ["--rate has 2 rates, but constant needs 1"]),
         ("gamma --rate 5", ["gamma needs --cv"]),
-        ("constant --rate 5 --cv 2", ["--cv belongs to gamma: drop it for constant"]),
+        ("constant --rate 5 --cv 2", ["--cv applies to gamma only: drop it for constant"]),
         (
             "constant --rate 5 --cv 2 --seed 1",
             [
-                "--cv belongs to gamma: drop it for constant",
-                "--seed belongs to random gaps: drop it for constant",
+                "--cv applies to gamma only: drop it for constant",
+                "--seed applies to random gaps only: drop it for constant",
             ],
         ),
         (

@@ -67,11 +67,11 @@ def test_a_correct_file_is_returned_unchanged(tmp_path: Path) -> None:
         ),
         (
             "*.*.min_duration = 600000.0",
-            "min_duration = 600000.0: LoadGen reads whole numbers here, without exponent",
+            "min_duration = 600000.0: LoadGen reads whole numbers here, without an exponent",
         ),
         (
             "*.*.min_duration = 6e5",
-            "min_duration = 6e5: LoadGen reads whole numbers here, without exponent",
+            "min_duration = 6e5: LoadGen reads whole numbers here, without an exponent",
         ),
         (
             "*.*.min_duration = 60000",
@@ -88,7 +88,7 @@ def test_a_correct_file_is_returned_unchanged(tmp_path: Path) -> None:
         ("*.*.mode = 2", "mode is not allowed: the harness sets it"),
         (
             "*.Server.target_latency = 0.5",
-            "Server.target_latency = 0.5: LoadGen cuts it to whole milliseconds",
+            "Server.target_latency = 0.5: LoadGen truncates it to whole milliseconds",
         ),
         ("*.Server.target_qps = fast", "target_qps = fast: LoadGen reads plain decimal numbers here"),
         ("*.Server.target_qps = 1e3", "target_qps = 1e3: LoadGen reads plain decimal numbers here"),

@@ -297,7 +297,7 @@ def test_a_broken_table_of_samples_is_named(
 
 
 def test_folder_without_a_run_is_reported_in_one_line(tmp_path: Path, refuses: Said) -> None:
-    assert refuses("check", tmp_path) == (f"{tmp_path} has no result.json: is this a run's folder?")
+    assert refuses("check", tmp_path) == (f"{tmp_path} has no result.json: check that it is a run's folder")
 
 
 def test_a_folder_of_runs_names_its_newest(

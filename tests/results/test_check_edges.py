@@ -27,7 +27,7 @@ def stream(tmp_path: Path) -> Path:
 
 def test_a_result_without_the_machine_is_noticed(stream: Path) -> None:
     edit(stream / "result.json", lambda said: said.update(environment={}))
-    assert "environment: result.json holds none" in check(stream)
+    assert "environment: result.json contains none" in check(stream)
 
 
 @pytest.mark.parametrize(

@@ -357,7 +357,7 @@ def test_wrong_request_is_refused_with_the_cause(content: object, text: str) -> 
         ("INT32", [1.5], "values that are not INT32"),
         ("INT64", [True], "values that are not INT64"),
         ("BOOL", [2], "values that are not BOOL"),
-        ("BYTES", [1], "BYTES in JSON are texts"),
+        ("BYTES", [1], "BYTES in JSON must be strings"),
     ],
 )
 def test_values_that_the_type_cannot_hold_are_refused(

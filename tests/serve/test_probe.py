@@ -76,7 +76,7 @@ def test_a_server_that_speaks_no_grpc_is_reported_in_one_line(
         url = server.url.replace("http", "grpc")
         assert main(["probe", url]) == 2
     told = capsys.readouterr().err.splitlines()
-    assert told == [f"harness: --url {url} does not speak gRPC: give the server's port for gRPC"]
+    assert told == [f"harness: --url {url} does not speak gRPC: give the server's gRPC port"]
 
 
 @pytest.mark.slow

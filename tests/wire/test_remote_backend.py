@@ -35,6 +35,6 @@ def test_a_device_of_this_machine_is_refused(about: dict[str, object]) -> None:
     with pytest.raises(ConfigError) as caught:
         described(about)
     assert str(caught.value) == (
-        f"describe() of Plugin has the device {about.get('device', '')!r}, but a server answers: let the device begin "
-        "with `remote`"
+        f"describe() of Plugin returns the device {about.get('device', '')!r}, but a server answers: return a device that "
+        "begins with `remote`"
     )

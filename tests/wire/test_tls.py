@@ -194,11 +194,11 @@ def test_addresses_are_written_as_they_are_read(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("http+unix://", "has no absolute path of a socket, e.g. http+unix:///run/server.sock"),
-        ("http+unix:///", "has no absolute path of a socket, e.g. http+unix:///run/server.sock"),
+        ("http+unix://", "does not contain the absolute path of a socket, e.g. http+unix:///run/server.sock"),
+        ("http+unix:///", "does not contain the absolute path of a socket, e.g. http+unix:///run/server.sock"),
         (
             "http+unix://a.sock",
-            "has no absolute path of a socket, e.g. http+unix:///run/server.sock",
+            "does not contain the absolute path of a socket, e.g. http+unix:///run/server.sock",
         ),
         ("grpc://host", "is not grpc://HOST:PORT, e.g. grpc://127.0.0.1:8001"),
         ("grpc://host:1/v2", "is not grpc://HOST:PORT, e.g. grpc://127.0.0.1:8001"),

@@ -55,7 +55,7 @@ def parse_address(text: str) -> Address:
         path = unquote(parts.netloc + parts.path)
         if not path.startswith("/") or path.endswith("/"):
             raise ValueError(
-                f"{text!r} has no absolute path of a socket, e.g. http+unix:///run/server.sock"
+                f"{text!r} does not contain the absolute path of a socket, e.g. http+unix:///run/server.sock"
             )
         return Address(path, 0, unix=True)
     is_grpc = parts.scheme in _GRPC

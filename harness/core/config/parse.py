@@ -120,7 +120,7 @@ def parse_metrics_page(text: str) -> str:
     """Parses 'http://127.0.0.1:8002' -> 'http://127.0.0.1:8002/metrics'; keeps the URL's path if it has one."""
     address = parse_address(text.strip())
     if address.grpc:
-        raise ValueError(f"{text!r} is not a page: give its address with http://")
+        raise ValueError(f"{text!r} is not the address of a metrics page: write it with http://")
     return str(address if address.prefix else address._replace(prefix="/metrics"))
 
 
@@ -171,7 +171,7 @@ def parse_arrivals(text: str) -> "Path | Ramp":
             found = found._replace(factor=parse_rate(value))
         else:
             raise ValueError(
-                f"{text!r} has the word {word!r}: write e.g. ramp:5,factor=1.2,step=10s"
+                f"{text!r} contains {word!r}, which is not known: write e.g. ramp:5,factor=1.2,step=10s"
             )
     if not 1.01 <= found.factor <= 10:
         raise ValueError(f"{text!r}: the factor must lie between 1.01 and 10")
@@ -198,7 +198,7 @@ def parse_probe_rate(text: str) -> float:
             f"{text!r} is above {MOST_PROBES:g} probes per second, which would load the server noticeably"
         )
     if not rate > 0:
-        raise ValueError(f"{text} must be more than 0, in probes per second")
+        raise ValueError(f"{text} must be more than 0 probes per second")
     return rate
 
 
@@ -341,9 +341,9 @@ def parse_rate(text: str) -> float:
     except ValueError:
         raise ValueError(f"{text!r} is not a number") from None
     if not 0 < rate <= 1e9:
-        raise ValueError(f"{text} must be more than 0 and at most 1e9, in queries/s")
+        raise ValueError(f"{text} must be more than 0 and at most 1e9 queries/s")
     if rate < MIN_QPS:
-        raise ValueError(f"{text} is less than one query in ten minutes: no run would end")
+        raise ValueError(f"{text} is less than one query in ten minutes: the run would not end")
     return rate
 
 
@@ -456,7 +456,7 @@ def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
         raise ValueError(f"{text!r} has a dimension of 0")
     if shape[0] != 1:
         raise ValueError(
-            f"{text!r} must begin with 1, the batch of one sample: --max-batch sets batches"
+            f"{text!r} must begin with 1, the batch of one sample: --max-batch sets the batch size"
         )
     return match[1], shape
 

@@ -84,7 +84,7 @@ def _slo_problems(options: RunOptions) -> Iterator[str]:
     of_tokens = [slo for slo in options.slo if slo.of]
     all_at_once = options.scenario and registry.load("scenario", options.scenario).all_at_once
     if all_at_once and any(slo.of == "ttft" for slo in of_tokens):
-        yield f"--slo ttft: {options.scenario} requests all answers at once: drop it"
+        yield f"--slo ttft does not apply to {options.scenario}, which requests all answers at once: drop it"
 
 
 def _arrival_problems(options: RunOptions) -> Iterator[str]:
@@ -138,9 +138,9 @@ def _ramp_problems(options: RunOptions) -> Iterator[str]:
         ("--models", options.models is not None),
     ):
         if is_set:
-            yield f"--arrivals ramp: judges the answers while it sends: drop it, or drop {flag}"
+            yield f"--arrivals ramp judges the answers while it sends requests: drop it, or drop {flag}"
     if not options.url:
-        yield "--arrivals ramp: finds the rate of a server: add --url, or use `peak`"
+        yield "--arrivals ramp finds the rate of a server: add --url, or use `peak`"
 
 
 def _stream_problems(options: RunOptions) -> Iterator[str]:
@@ -210,7 +210,7 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
     if of_hosts and not options.nodes_are_started:
         yield f"{of_hosts} are set where a node is started, by `serve --node`: drop them here"
     if options.dispatch == "deadline" or options.batch_wait_ns:
-        yield "--dispatch and --batch-wait: nodes form their own batches: drop them"
+        yield "--dispatch and --batch-wait do not apply to nodes, which form batches themselves: drop them"
     if options.qdl:
         yield "--qdl applies to servers of --url: drop it, or drop --nodes"
     yield from _node_model_problems(options)
@@ -225,7 +225,7 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
 
 def _node_model_problems(options: RunOptions) -> Iterator[str]:
     if options.models is not None:
-        yield "--models: nodes have one model each: drop it, or drop --nodes"
+        yield "--models does not apply to nodes, which have one model each: drop it, or drop --nodes"
     if options.backend in registry.REMOTE_BACKENDS:
         yield f"--backend {options.backend} needs servers: drop --nodes, and name the servers with --url"
 
@@ -278,7 +278,7 @@ def _load_host_problems(options: RunOptions) -> Iterator[str]:
         ),
     ):
         if is_set:
-            yield f"--load-hosts cannot be set with {flag}: {reason}: drop one"
+            yield f"--load-hosts cannot be set with {flag}, because {reason}: drop one"
 
 
 def _probe_problems(options: RunOptions) -> Iterator[str]:
@@ -303,7 +303,7 @@ def _cancel_problems(options: RunOptions) -> Iterator[str]:
     if options.cancel is None:
         return
     if options.concurrency is None and options.arrivals is None:
-        yield "--cancel: LoadGen waits for every answer: add --concurrency or --arrivals, or drop --cancel"
+        yield "--cancel does not work with LoadGen, which waits for every answer: add --concurrency or --arrivals, or drop --cancel"
     if options.load_hosts is not None:
         yield "--cancel draws its requests in one process: drop it, or drop --load-hosts"
     if any(url.startswith(("grpc:", "grpcs:")) for url in options.url):
@@ -316,12 +316,12 @@ def _qdl_problems(options: RunOptions) -> Iterator[str]:
     Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division".
     """
     if (options.max_batch or 1) > 1:
-        yield f"--max-batch {options.max_batch}: a QDL may not batch queries: drop it, and let the server batch them"
+        yield f"--max-batch {options.max_batch} is not allowed with --qdl, because a QDL may not batch queries: drop it, and let the server batch them"
     for flag, value in (("--arrivals", options.arrivals), ("--concurrency", options.concurrency)):
         if value is not None:
             yield f"{flag} replaces LoadGen, and a QDL gives its name to LoadGen: drop it, or drop --qdl"
     if dict(options.backend_option).get("encoding") == "shm":
-        yield "--backend-option encoding=shm: all queries must cross the network: drop it, or drop --qdl"
+        yield "--backend-option encoding=shm is not allowed with --qdl, because all queries must cross the network: drop it, or drop --qdl"
     for name, _ in options.header:
         if name.lower() in _CODINGS:
             yield f"--header {name}: only the data set may be compressed, before the run: drop it"

@@ -63,7 +63,7 @@ class Table:
         head = self._target(position)
         count, start = self._read("<I", head), head + 4
         if count > _MOST_ITEMS * 64 or start + count * item_bytes > len(self._buffer):
-            raise ValueError("a vector reaches beyond the end of the buffer")
+            raise ValueError("a vector extends past the end of the buffer")
         return start, count
 
     def _target(self, position: int) -> int:
@@ -71,7 +71,7 @@ class Table:
 
     def _read(self, kind: str, position: int) -> int:
         if position < 0 or position + struct.calcsize(kind) > len(self._buffer):
-            raise ValueError("an offset leads out of the buffer")
+            raise ValueError("an offset points outside the buffer")
         (number,) = struct.unpack_from(kind, self._buffer, position)
         return int(number)
 
@@ -79,6 +79,6 @@ class Table:
 def root(buffer: memoryview, identifier: bytes) -> Table:
     """Returns the buffer's root table. identifier: the first characters of the four that name the schema."""
     if len(buffer) < _IDENTIFIER.stop or not bytes(buffer[_IDENTIFIER]).startswith(identifier):
-        raise ValueError(f"it does not have the mark {identifier.decode()} of its format")
+        raise ValueError(f"it does not have the file identifier {identifier.decode()} of its format")
     (offset,) = struct.unpack_from("<I", buffer)
     return Table(buffer, offset)

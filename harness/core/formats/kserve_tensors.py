@@ -78,7 +78,7 @@ def texts_from(raw: bytes | memoryview, count: int) -> Array:
         texts.append(str(raw[at : at + length], "utf-8", "surrogateescape"))
         at += length
     if at != len(raw) or len(texts) != count:
-        raise ValueError(f"{len(raw)} bytes are not {count} texts, each after its length")
+        raise ValueError(f"{len(raw)} bytes are not {count} strings with a length prefix each")
     return _objects(texts)
 
 
@@ -103,7 +103,7 @@ def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
         raise ValueError(f"data does not fit the shape {[*shape]}")
     if datatype == "BYTES":
         if not all(type(value) is str for value in flat):
-            raise ValueError("BYTES in JSON are texts")
+            raise ValueError("BYTES in JSON must be strings")
         return _objects(flat).reshape(shape)
     return _numbers(datatype, flat).reshape(shape)
 
@@ -147,7 +147,7 @@ def to_json(array: Array) -> list[Any]:
     if array.dtype.kind in "OSU":
         return [e.decode() if isinstance(e, bytes) else str(e) for e in flat]
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError("JSON has neither NaN nor infinity: ask for binary data")
+        raise ValueError("JSON cannot represent NaN or infinity: request binary data")
     return flat
 
 

@@ -83,7 +83,7 @@ class _StrictLoader(yaml.SafeLoader):
         first = _written(value) if kind == "float" else json.dumps(value)
         decimal = kind == "int" and text.lstrip("+-").isdigit()
         other = str(int(text)) if decimal else repr(text)
-        second = other if decimal else f"the text {other}"
+        second = other if decimal else f"the string {other}"
         return f"{text} may be {first} or {second}: write {first} or {other}"
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -141,7 +141,7 @@ def load_yaml(path: Path) -> object:
             # A device reports no size, and its content may never end.
             content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
-            raise ConfigError(f"{path} is larger than 1 MiB: not a configuration or manifest")
+            raise ConfigError(f"{path} is larger than 1 MiB: name a configuration or a manifest")
         text = content.decode("utf-8")
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e

@@ -165,7 +165,7 @@ def post(messages: Iterable[Message], collector: Collector) -> None:
     except (OSError, http.client.HTTPException) as e:
         why = one_line(e) or type(e).__name__
         raise ConfigError(
-            f"{collector.option} {collector} did not accept the data ({why}): is a collector there?"
+            f"{collector.option} {collector} did not accept the data ({why}): check that a collector listens there"
         ) from None
     finally:
         if connection is not None:
@@ -192,5 +192,5 @@ def _refused(body: bytes) -> str:
     except (ValueError, TypeError, AttributeError):
         return ""  # an answer of another kind, with status 200
     dropped = [f"{count:,} {noun}" for noun, count in counts.items() if count]
-    why = why or "it does not say why"
+    why = why or "it gives no reason"
     return one_line(f"it dropped {' and '.join(dropped)}: {why}") if dropped else ""

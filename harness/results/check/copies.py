@@ -90,7 +90,7 @@ def _environment(path: Path, derived: Findings, stored: Mapping[str, Any]) -> It
     machine = files.read_json(path)
     ours = stored.get("environment") or {}
     if not ours:
-        yield "environment: result.json holds none"
+        yield "environment: result.json contains none"
     for key, value in ours.items():
         yield from compared(f"environment.{key}", value, machine.get(key))
     yield from compared("environment.code", ours.get("code"), derived.code)
@@ -113,7 +113,7 @@ def _environment(path: Path, derived: Findings, stored: Mapping[str, Any]) -> It
             (run_folder.CONFIG, derived.config.loadgen_version),
         ):
             if logged and version != logged:
-                yield f"{name}: LoadGen's version is {version}, its log says {logged}"
+                yield f"{name}: LoadGen's version is {version}, but its log has {logged}"
 
 
 def _without_digest(dataset: Mapping[str, Any]) -> Mapping[str, Any]:

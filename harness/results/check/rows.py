@@ -79,7 +79,7 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
     if plan.model_key is None and in_one_set and None not in counted:
         generated = counted[0] * counted[1]
         if generated != done.issued:
-            yield f"{path}: {done.issued:,} samples were issued, but LoadGen's log has that {generated:,} were generated"
+            yield f"{path}: {done.issued:,} samples were issued, but according to LoadGen's log {generated:,} were generated"
     if not plan.harness_scheduled and (plan.accuracy or plan.logged_answers):
         yield from _answers(folder / ACCURACY, run, own_order)
 
@@ -124,7 +124,7 @@ def _order(folder: Path, derived: Findings) -> Iterator[str]:
         pairs |= {(a, b): a_ns - b_ns for (a, a_ns), (b, b_ns) in pairwise(moments)}
     for (earlier, later), ahead_ns in pairs.items():
         if ahead_ns > SLACK_NS:
-            yield f"{folder}: {earlier} lies {show_ns(ahead_ns)} after {later}"
+            yield f"{folder}: {earlier} is {show_ns(ahead_ns)} later than {later}"
 
 
 def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
@@ -143,7 +143,7 @@ def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
         if not of_looks:
             yield "last completion", int(np.max(run.done.columns["completed_ns"]))
         elif run.looks:
-            yield "first look of the supervisor at an answer", _first_look_ns(run)
+            yield "supervisor's first look at an answer", _first_look_ns(run)
     if "power_end" in log:
         yield "power_end in LoadGen's log", utc_ns(str(log["power_end"]))
 

@@ -116,7 +116,7 @@ def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
         differ = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
         if differ:
             names = ", ".join(differ)
-            yield f"{side[0].name} and {run.name} are not one configuration: {names}"
+            yield f"{side[0].name} and {run.name} have different configurations: {names}"
 
 
 def _model_refusals(
@@ -142,10 +142,10 @@ def _model_refusals(
             )
 
 
-_MADE_FASTER = "if one side is the other one made faster, add --optimised"
+_MADE_FASTER = "if one side is an optimised version of the other, add --optimised"
 
 _ONE_MANIFEST = (
-    "if both files hold one network, run both from one manifest that lists both: "
+    "if both files contain the same network, run both from one manifest that lists both files: "
     "docs/compare.md#the-same-model-on-two-frameworks"
 )
 
@@ -186,7 +186,7 @@ _HINTS = {
     "cancelled requests": "they leave the server room for the others: run both with the same --cancel",
     "probes beside the load": "they are a load, too: run both with the same --probe-rate",
     "load hosts": "run both with the same --load-hosts",
-    "audit": "one changes which samples LoadGen issues, and how many",
+    "audit": "an audit changes which samples LoadGen issues, and how many",
 }
 """Advice by name of the setting."""
 

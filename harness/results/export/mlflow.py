@@ -133,7 +133,7 @@ def _fault(error: Exception, store: str) -> str:
     if isinstance(cause, InvalidHeader):
         return f": {TOKEN} is not valid in a header"
     why = one_line(cause) or type(cause).__name__
-    return f" does not answer as a tracking server of MLflow ({why}): is one there?"
+    return f" does not answer as an MLflow tracking server ({why}): check that one listens there"
 
 
 def _keep(file: Path, place: str, store: str) -> None:

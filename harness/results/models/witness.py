@@ -27,7 +27,7 @@ def reasons(run: Evidence, loaded: Loaded | None) -> Iterator[Reason]:
         return
     requests = requests_of(run.done, loaded)
     if requests is None or loaded is None:
-        yield Reason("cache-differs", "the journal's rows do not fit the set of models")
+        yield Reason("cache-differs", "the journal's rows do not match the set of models")
         return
     about = loaded.dataset
     for text in (*_counts(requests, told, about), *_played(requests, run, about)):

@@ -104,7 +104,7 @@ def _completed_per_s(run: Evidence, columns: Mapping[str, Array], answered: int)
 def no_score(performance: Evidence | None) -> str:
     """Returns why no accuracy run follows: it would wait for a lost node; empty if no node was lost."""
     lost = [about["node"] for about in told(performance) if about["lost"]] if performance else ()
-    return f"the performance run has lost {', '.join(lost)}" if lost else ""
+    return f"the performance run lost {', '.join(lost)}" if lost else ""
 
 
 def reasons(run: Evidence) -> Iterator[Reason]:
@@ -136,7 +136,7 @@ def doubts(run: Evidence) -> Iterator[Reason]:
         ways_ns = [node["network_p50_ns"] for node in nodes if node["network_p50_ns"] is not None]
         took = f", {show_ns(max(ways_ns))} for the transfer of one batch at p50" if ways_ns else ""
         yield Reason(
-            "ray-calls", f"batches travelled in calls of Ray{took}, which is in the latency"
+            "ray-calls", f"batches were sent in Ray calls{took}, which is part of the latency"
         )
     for node, about in zip(nodes, told(run), strict=True):
         drift, error = about["drift_ppm"], about["drift_error_ppm"]

@@ -18,7 +18,7 @@ def shown(result: Mapping[str, Any]) -> str | None:
     if found["streams"] is None:
         return speed
     return (
-        f"{counted(found['streams'], 'stream')}, a frame each {show_ns(found['frame_period_ns'])}: {found['late_frames']:,} "
+        f"{counted(found['streams'], 'stream')}, a frame every {show_ns(found['frame_period_ns'])}: {found['late_frames']:,} "
         f"of {frames:,} frames ({show_percent(found['late_frames'] / frames, 2)}) were answered after the next frame "
         f"was due; {speed}"
     )

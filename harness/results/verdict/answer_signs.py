@@ -131,7 +131,7 @@ def _ignored(counted: Mapping[str, Any]) -> Iterator[Reason]:
     ignored = []
     asked, missing = counted.get("calling_prompts", 0), counted.get("uncalled_prompts", 0)
     if missing > IGNORED_SHARE * asked:
-        ignored.append(f"{missing:,} of {asked:,} prompts demand a call of a tool and got none")
+        ignored.append(f"{missing:,} of {asked:,} prompts require a tool call and got none")
     asked, missing = counted.get("bounded_prompts", 0), counted.get("short_answers", 0)
     if missing > IGNORED_SHARE * asked:
         ignored.append(

@@ -249,7 +249,7 @@ def _server_doubts(client: Client, p50_ns: int) -> Iterator[Reason]:
     if client["outage_s"] > OUTAGE_S:
         yield Reason(
             "server-away",
-            f"a server took no connection for {show_ns(round(client['outage_s'] * NS_PER_S))}: it was "
+            f"a server accepted no connection for {show_ns(round(client['outage_s'] * NS_PER_S))}: it was "
             "unavailable or restarted, and the latencies include the wait for it",
         )
     if client["server_times"] is not None:

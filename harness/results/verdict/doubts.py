@@ -69,7 +69,7 @@ def performance(
             "wait until time synchronisation has settled",
         )
     if run.ended is not None and run.ended["close_error"]:
-        yield Reason("close-raised", f"the backend raised in close: {run.ended['close_error']}")
+        yield Reason("close-raised", f"the backend raised an exception in close: {run.ended['close_error']}")
     if ours is not None and run.logged:
         yield from _disagreement(run, ours)
     warnings = [w for w in run.log.warnings if _HARMLESS_WARNING not in w]
@@ -104,7 +104,7 @@ def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
             yield Reason(
                 "percentiles-disagree",
                 f"{name} is {show_ns(theirs)} by LoadGen and {show_ns(ours[name])} by the journal: "
-                "the machine was busy between LoadGen's stamp and ours",
+                "the machine was busy between the two time stamps",
             )
 
 
@@ -164,7 +164,7 @@ def stall(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[R
         yield Reason(
             "stalled",
             f"no sample was completed for {show_ns(gap_ns)} although some were waiting: the process "
-            "was stopped or the model stood still",
+            "was stopped or the model stalled",
         )
 
 

@@ -124,7 +124,7 @@ def _leak_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
         yield Reason(
             "leak",
             f"the measured process's memory grew from {show_bytes(begin)} to {show_bytes(middle)} in the first "
-            f"half of the run and to {show_bytes(end)} in the second: the backend keeps something of each "
+            f"half of the run and to {show_bytes(end)} in the second: the backend keeps data from each "
             "batch, or leaves it to Python's garbage collection, which is off in a run",
         )
 

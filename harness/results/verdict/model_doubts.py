@@ -78,7 +78,7 @@ def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reas
         yield Reason(
             "model-not-pinned",
             f"the manifest of {model!r} names no SHA-256 for its file; the file that ran has "
-            f"{str(sha256)[:12]}…: compare it with its publisher's, then put it into a manifest",
+            f"{str(sha256)[:12]}…: compare it with the publisher's SHA-256, then put it into a manifest",
         )
 
 

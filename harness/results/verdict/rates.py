@@ -50,7 +50,7 @@ def _offline(log: DetailLog, samples: int, longest_ns: float, span_ns: int | Non
     by_latency = samples * NS_PER_S / longest_ns
     if rate is not None and abs(rate / by_latency - 1) > 10 * RATE_DIGITS:
         yield (
-            f"{key} is {show_rate(rate)}/s, {samples:,} samples in the longest latency give "
+            f"{key} is {show_rate(rate)}/s, but {samples:,} samples in the longest latency give "
             f"{show_rate(by_latency)}/s"
         )
     if span_ns is not None and abs(span_ns - longest_ns) > _SPAN_NS + RATE_DIGITS * longest_ns:

@@ -109,7 +109,7 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
             f"{name} run: LoadGen's detail log is cut off, or LoadGen did not write it",
         )
     if log.repeated > 1:
-        yield Reason("log-mixed", f"{name} run: the detail log holds {log.repeated} runs")
+        yield Reason("log-mixed", f"{name} run: the detail log contains {log.repeated} runs")
     if log.contradicted:
         yield Reason(
             "log-mixed",
@@ -124,11 +124,11 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
         yield Reason(
             "wrong-run",
             f"{name} run: the log belongs to {logged[0]} {logged[1]}, "
-            f"not of {run.loadgen_scenario} {run.expected_mode}",
+            f"not to {run.loadgen_scenario} {run.expected_mode}",
         )
     for seed, key in zip(plan.seeds, ("qsl", "sample_index", "schedule"), strict=True):
         if log.get(f"effective_{key}_rng_seed") != seed:
-            yield Reason("wrong-seed", f"{name} run: the {key} seed in the log is not the plan's")
+            yield Reason("wrong-seed", f"{name} run: the {key} seed in the log differs from the plan's seed")
 
 
 def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:

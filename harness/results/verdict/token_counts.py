@@ -79,14 +79,14 @@ def _of_streams(told: Mapping[str, Any]) -> Iterator[Reason]:
     if at_once > AT_ONCE_SHARE * several:
         yield Reason(
             "tokens-at-once",
-            f"{at_once:,} of {several:,} streams of several tokens came in one chunk: their TTFT is the time of the "
+            f"{at_once:,} of {several:,} streams with several tokens came in one chunk: their TTFT is the time of the "
             "whole answer, and their TPOT is not the time of a token",
         )
     held, long = told.get("held_back", 0), told.get("long", 0)
     if held > HELD_SHARE * long:
         yield Reason(
             "tokens-at-once",
-            f"{held:,} of {long:,} streams of several chunks came in one moment: something held the chunks back until "
+            f"{held:,} of {long:,} streams with several chunks arrived at one moment: something held the chunks back until "
             "the answer was complete, or a busy client read them late",
         )
 

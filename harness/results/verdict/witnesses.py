@@ -236,7 +236,7 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
         yield f"a batch held {int(sizes.max()):,} samples, but the largest allowed batch has {max_batch:,}"
     _, first, counts = np.unique(columns["batch"], return_index=True, return_counts=True)
     if done.answered_once and (counts != sizes[first]).any():
-        yield "a batch's number of rows is not its size"
+        yield "a batch's number of rows differs from its size"
     if done.is_remote or done.generates:
         return  # one writer has many samples in flight
     begin, end, worker = (columns[name][first] for name in ("taken_ns", "completed_ns", "worker"))

@@ -55,7 +55,7 @@ class Answerer(NamedTuple):
             )
         if answers.dtype.hasobject:
             raise ConfigError(
-                f"{self._output()} of the model has texts or other objects, but answers must be "
+                f"{self._output()} of the model contains strings or other objects, but answers must be "
                 "numbers: convert them in a manifest with the postprocessing step `hook` "
                 "(--model FILE.yaml, docs/manifest.md)"
             )

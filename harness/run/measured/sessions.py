@@ -282,7 +282,7 @@ def sessions_of(
         return Sessions(plan, journal, dataset.sessions())
     if answer_dtype != "uint8":
         raise ConfigError(
-            "--dataset-option history=live needs the answers as texts: add --backend-option answer=text"
+            "--dataset-option history=live needs the answers as text: add --backend-option answer=text"
         )
     return Sessions(plan, journal, dataset.sessions(), dataset)
 

@@ -170,7 +170,7 @@ MOST_RAMPED = 200_000
 def _ramp(ramp: Ramp, run: ResolvedRun, *, in_sessions: bool) -> dict[str, Any]:
     """Returns `ramp` of the plan. Raises a ConfigError without an SLO, or for sessions."""
     if not run.slos:
-        raise ConfigError("--arrivals ramp: raises the rate until an SLO breaks: add --slo")
+        raise ConfigError("--arrivals ramp raises the rate until an SLO breaks: add --slo")
     if in_sessions:
         raise ConfigError(
             "--arrivals ramp: a session sends each turn after the previous answer, not at the ramp's rate: set "

@@ -179,7 +179,7 @@ def _version_problems(config: RunConfig) -> list[str]:
         return []
     advice = how_to_install_packages(f"mlcommons-loadgen=={PINNED_VERSION}")
     if config.mlperf:
-        return [f"--mlperf needs LoadGen {PINNED_VERSION}, {have} is installed: {advice}"]
+        return [f"--mlperf needs LoadGen {PINNED_VERSION}, but {have} is installed: {advice}"]
     say(f"LoadGen {have} is installed, but this harness was tested with {PINNED_VERSION}: {advice}")
     return []
 

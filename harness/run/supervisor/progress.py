@@ -132,7 +132,7 @@ def _own_schedule(plan: LoadPlan) -> Iterator[str]:
         yield f"from {counted(plan.load_hosts, 'load host')}, not MLPerf"
     if plan.streams is not None and plan.frame_period_ns is not None:
         yield (
-            f"the frames of {counted(plan.streams, 'stream')}, one each {show_ns(plan.frame_period_ns)}, not MLPerf"
+            f"the frames of {counted(plan.streams, 'stream')}, one every {show_ns(plan.frame_period_ns)}, not MLPerf"
         )
     if plan.concurrency is not None:
         unit = "sessions" if plan.sessions else "in flight"

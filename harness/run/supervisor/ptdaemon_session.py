@@ -220,7 +220,7 @@ def _resolve(config: RunConfig, plain: RunConfig, meter: PtdaemonMeter) -> Resol
     if config.mode != "performance":
         problems.append(f"meter {NAME!r} measures a performance run: add --mode performance")
     if [name for name, _ in config.meter].count(NAME) > 1:
-        problems.append(f"--meter {NAME} comes twice: keep one")
+        problems.append(f"--meter {NAME} appears twice: keep one")
     try:
         resolved = preflight.resolve(plain)
     except ConfigError as e:

@@ -92,7 +92,7 @@ class Channel:
             self.close()
             more = ", and a certificate that has not expired" if address.tls else ""
             raise ConfigError(
-                f"--url {address} does not speak gRPC: give the server's port for gRPC{more}"
+                f"--url {address} does not speak gRPC: give the server's gRPC port{more}"
             ) from None
 
     def call(self, request: Request, timeout_s: float) -> Any:

@@ -197,7 +197,7 @@ class _Loop:
             requests, at = requests + 1, after
         connection.begun = data[at:]
         if len(connection.begun) > _MOST_HEAD_BYTES:
-            raise ValueError("the head has no end")
+            raise ValueError("the request head is too long")
         if requests:
             self._send(connection, self._reply * requests)
 

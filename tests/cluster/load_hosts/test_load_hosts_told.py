@@ -140,10 +140,10 @@ def test_client_messages_of_hosts_are_merged_and_must_be_complete() -> None:
     [
         ({"url": []}, "--load-hosts apply to a server: add --url, or drop them"),
         ({"scenario": "offline"}, "--load-hosts belongs to --scenario server: drop it for offline"),
-        ({"mlperf": True}, "--load-hosts cannot be set with --mlperf: the rules require one LoadGen: drop one"),
-        ({"concurrency": 4}, "--load-hosts cannot be set with --concurrency: a closed loop has no schedule"),
-        ({"mode": "accuracy"}, "--load-hosts cannot be set with --mode accuracy: only the performance run"),
-        ({"qdl": True}, "--load-hosts cannot be set with --qdl: a QDL belongs to one LoadGen: drop one"),
+        ({"mlperf": True}, "--load-hosts cannot be set with --mlperf, because the rules require one LoadGen: drop one"),
+        ({"concurrency": 4}, "--load-hosts cannot be set with --concurrency, because a closed loop has no schedule"),
+        ({"mode": "accuracy"}, "--load-hosts cannot be set with --mode accuracy, because only the performance run"),
+        ({"qdl": True}, "--load-hosts cannot be set with --qdl, because a QDL belongs to one LoadGen: drop one"),
     ],
 )  # fmt: skip
 def test_an_option_that_contradicts_load_hosts_is_reported_once(

@@ -122,7 +122,7 @@ def test_all_problems_are_reported_before_the_director_is_contacted(
             "checkout of github.com/mlcommons/power-dev"
         ),
         "harness: meter 'ptdaemon' measures a performance run: add --mode performance",
-        "harness: --meter ptdaemon comes twice: keep one",
+        "harness: --meter ptdaemon appears twice: keep one",
         "harness: --data-dir /nosuch does not exist",
     ]
     assert not list(tmp_path.iterdir())

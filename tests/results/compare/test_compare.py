@@ -423,7 +423,7 @@ def test_noise_is_described_in_words(
     ours, theirs = ([a_run(str(i), p99=1000 + i, doubts=doubts) for i in range(n)] for n in sides)
     assert noise_line(compare(ours, theirs)) == f"unknown: {line}"
     assert noise_line(compare(ours, theirs, 0.03)) == (
-        "from --noise: a change of less than 3 % is no difference"
+        "from --noise: a change of less than 3 % counts as no difference"
     )
 
 
@@ -810,7 +810,7 @@ def test_incomparable_runs_are_not_ranked(
 def test_a_side_of_two_configurations_is_refused(runs: Path, tmp_path: Path, prints: Said) -> None:
     other = edited(runs / "fast", tmp_path / "other", "config.yaml", lambda c: c.update(threads=9))
     answered_later(other, 1)
-    assert "fast and other are not one configuration: threads" in prints(
+    assert "fast and other have different configurations: threads" in prints(
         "compare", f"{runs / 'fast'},{other}", runs / "slow", status=4
     )
 

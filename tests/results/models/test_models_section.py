@@ -132,7 +132,7 @@ def test_rows_that_contradict_the_counts_of_the_cache_are_found(
 
 def test_rows_of_another_set_are_refused() -> None:
     (found,) = witness.reasons(changed(served(), "index", 5, 100), loaded())
-    assert found.text == "the journal's rows do not fit the set of models"
+    assert found.text == "the journal's rows do not match the set of models"
 
 
 def test_a_run_of_one_model_has_no_section() -> None:

@@ -66,7 +66,7 @@ def test_a_clock_that_time_synchronisation_corrects_gently_is_not_doubted(ppm: i
 
 def test_an_error_in_close_is_doubted() -> None:
     run = evidence("server", ended={**ENDED, "close_error": "ValueError: late"})
-    text = "the backend raised in close: ValueError: late"
+    text = "the backend raised an exception in close: ValueError: late"
     assert in_performance(run) == [Reason("close-raised", text)]
 
 
@@ -97,7 +97,7 @@ def test_percentiles_that_differ_from_loadgens_are_doubted(scenario: str, name: 
     assert doubt.code == "percentiles-disagree"
     assert doubt.text.startswith(f"{name} is ")
     assert doubt.text.endswith(
-        " by the journal: the machine was busy between LoadGen's stamp and ours"
+        " by the journal: the machine was busy between the two time stamps"
     )
 
 
@@ -238,7 +238,7 @@ def test_a_stop_with_samples_waiting_is_doubted(scenario: str) -> None:
     done = completions([0, 1, 2], [10, 11, 11 + 3 * NS_PER_S])
     text = (
         "no sample was completed for 3.00 s although some were waiting: "
-        "the process was stopped or the model stood still"
+        "the process was stopped or the model stalled"
     )
     assert list(doubts.stall(done, scenario, NS_PER_MS)) == [Reason("stalled", text)]
     assert list(doubts.stall(done, scenario, NS_PER_S)) == []  # batches take this long

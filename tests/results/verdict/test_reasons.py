@@ -106,17 +106,17 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     ("a cut log", log(complete=False), "log-incomplete", "performance run: LoadGen's detail log is cut off, or LoadGen did not write it"),
     # Bug: "the log is of None None" was a second reason
     ("a log cut before its scenario", cut_before_scenario, "log-incomplete", "performance run: LoadGen's detail log is cut off, or LoadGen did not write it"),
-    ("two runs in one log", log(repeated=2), "log-mixed", "performance run: the detail log holds 2 runs"),
+    ("two runs in one log", log(repeated=2), "log-mixed", "performance run: the detail log contains 2 runs"),
     ("error lines although LoadGen says VALID", log(errors=["error_runtime: twice", "error_runtime: thrice"]), "loadgen-errors", "performance run: LoadGen reported 2 errors: error_runtime: twice"),
     ("errors counted without a line", logged(num_errors=3), "loadgen-errors", "performance run: LoadGen reported 3 errors"),
-    ("another scenario's log", logged(effective_scenario="Offline"), "wrong-run", "performance run: the log belongs to Offline PerformanceOnly, not of Server PerformanceOnly"),
-    ("another mode's log", logged(effective_test_mode="SubmissionRun"), "wrong-run", "performance run: the log belongs to Server SubmissionRun, not of Server PerformanceOnly"),
+    ("another scenario's log", logged(effective_scenario="Offline"), "wrong-run", "performance run: the log belongs to Offline PerformanceOnly, not to Server PerformanceOnly"),
+    ("another mode's log", logged(effective_test_mode="SubmissionRun"), "wrong-run", "performance run: the log belongs to Server SubmissionRun, not to Server PerformanceOnly"),
     *[
         (
             f"another {key} seed",
             logged(**{f"effective_{key}_rng_seed": 1}),
             "wrong-seed",
-            f"performance run: the {key} seed in the log is not the plan's",
+            f"performance run: the {key} seed in the log differs from the plan's seed",
         )
         for key in ("qsl", "sample_index", "schedule")
     ],
@@ -188,7 +188,7 @@ def test_slewing_alone_is_not_a_clock_step() -> None:
 
 def test_accuracy_run_is_judged_by_the_same_rules_and_named() -> None:
     run = logged(effective_qsl_rng_seed=1)(accuracy_evidence("server"))
-    text = "accuracy run: the qsl seed in the log is not the plan's"
+    text = "accuracy run: the qsl seed in the log differs from the plan's seed"
     assert list(reasons.any_run(run)) == [Reason("wrong-seed", text)]
 
 

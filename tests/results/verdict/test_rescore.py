@@ -78,7 +78,7 @@ def test_answers_are_scored_again_and_stay_as_they_were(
     assert run_here("check", str(run)).status == 0
     assert not is_pending(run)
     assert refused("score", str(run)) == [
-        f"{run} is not a run that lacks only the score of a program: `check` derives any verdict"
+        f"{run} is not a run that lacks only the score of a program: `check` recomputes the verdict of any run"
     ]
 
 

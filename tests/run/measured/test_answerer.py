@@ -54,7 +54,7 @@ def test_a_dataset_that_raises_is_named() -> None:
         (
             np.array([["a"], ["b"]], object),
             (
-                "output 'y' of the model has texts or other objects, but answers must be numbers: convert "
+                "output 'y' of the model contains strings or other objects, but answers must be numbers: convert "
                 "them in a manifest with the postprocessing step `hook` (--model FILE.yaml, "
                 "docs/manifest.md)"
             ),

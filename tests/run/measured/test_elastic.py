@@ -150,14 +150,14 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
         # another program computed while the curve was measured
         (
             {"times_ns": (12_000_000, 10_000_000), "curve": [(1, 30_000_000), (4, 40_000_000)]},
-            "a query that is alone gains nothing, because a sample takes 12.0 ms on all cores and 10.0 ms on one",
+            "a single query gains nothing, because a sample takes 12.0 ms on all cores and 10.0 ms on one",
         ),
         # samples that arrive in the meantime wait: the tail of four cores is longer at equal times
         (
             {"group": GROUP._replace(instances=4), "rate_per_s": 80.0},
             "other queries would wait longer than it gains",
         ),
-        ({"rate_per_s": None}, "the rate of the queries is not known before the run"),
+        ({"rate_per_s": None}, "the request rate is not known before the run"),
         ({"load_s": LOAD_LIMIT_S + 1}, "one more instance takes too long to load (6 s)"),
         ({"plugin": Other}, "its answer to a sample differs from the answer of a usual instance"),
     ],

@@ -32,7 +32,7 @@ _WITHOUT_A_COPY = ("in process", "queue")
 class Transport:
     """Work: the payload's bytes, there and back."""
 
-    about = "round trip of a payload, by transport"
+    about = "the round trip of a payload, by transport"
 
     def points(self, threads: int) -> Iterator[Point]:
         for size in SIZES:

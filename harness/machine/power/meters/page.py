@@ -143,7 +143,7 @@ class PageMeter:
 def _address(url: str) -> Address:
     address = parse_address(url)
     if address.grpc:
-        raise ValueError(f"{url!r} is not a page: give its address with http://")
+        raise ValueError(f"{url!r} is not the address of a metrics page: write it with http://")
     return address if address.prefix else address._replace(prefix="/metrics")
 
 

@@ -102,11 +102,11 @@ class NodeLink:
             reply = self._links[limit_s].exchange(request)
         except (OSError, BadReply) as e:
             raise ConfigError(
-                f"--nodes: {self.name} does not answer ({one_line(e)}): is `serve --node` running there?"
+                f"--nodes: {self.name} does not answer ({one_line(e)}): check that `serve --node` runs there"
             ) from e
         if reply.status == IN_USE:
             raise ConfigError(
-                f"--nodes: {self.name} is in use by a different run: wait for its end, or list a different node"
+                f"--nodes: {self.name} is in use by another run: wait until it ends, or list another node"
             )
         if reply.status != _OK:
             said = one_line(bytes(reply.body[:300]).decode("utf-8", "replace"))

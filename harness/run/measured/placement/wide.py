@@ -104,7 +104,7 @@ class Wide:
     def _unsuitable(self, usual: Answerer, loaded_s: float) -> str | None:
         name = self._config.backend
         if isinstance(usual.backend, SeparateInstance):
-            return "separate processes of the instances leave no process for it"
+            return "the instances run in separate processes, and no process is left for it"
         if not getattr(registry.load("backend", name), "elastic", False):
             return f"backend {name!r} cannot bind the threads of an instance to cores"
         if loaded_s > LOAD_LIMIT_S:
@@ -126,12 +126,12 @@ class Wide:
     def _loses(self, plan: LoadPlan, curve: Curve) -> str | None:
         """Simulates queries at the plan's rate. Returns why the wide instance does not help them; None if it does."""
         if plan.target_qps is None:
-            return "the rate of the queries is not known before the run"
+            return "the request rate is not known before the run"
         assert self.wide_ns is not None
         assert self.narrow_ns is not None
         times = f"{show_ns(self.wide_ns)} on all cores and {show_ns(self.narrow_ns)} on one"
         if self.wide_ns >= self.narrow_ns:  # on a busy machine, the curve may be slower than both
-            return f"a query that is alone gains nothing, because a sample takes {times}"
+            return f"a single query gains nothing, because a sample takes {times}"
         due_ns = server_schedule_ns(SIMULATED_QUERIES, plan.target_qps, 0)
         service = _constant(curve or [(1, self.narrow_ns)])
         both = (None, _constant([(1, self.wide_ns)]))

@@ -26,20 +26,20 @@ _Known = tuple[tuple[str, str, Callable[[LiveCounts], float]], ...]
 
 _COUNTERS: _Known = (
     ("queries_scheduled", "Queries that were due", lambda c: c.scheduled_queries),
-    ("queries_issued", "Queries handed over by the scheduler", lambda c: c.queries(c.issued)),
+    ("queries_issued", "Queries issued by the scheduler", lambda c: c.queries(c.issued)),
     (
         "queries_completed",
         "Queries answered, failed ones included",
         lambda c: c.queries(c.completed),
     ),
     ("queries_failed", "Queries with a sample that failed", lambda c: c.failed_queries),
-    ("samples_issued", "Samples handed over by the scheduler", lambda c: c.issued),
+    ("samples_issued", "Samples issued by the scheduler", lambda c: c.issued),
     ("samples_completed", "Samples answered, failed ones included", lambda c: c.completed),
     ("samples_failed", "Samples of batches that failed", lambda c: c.failed),
     ("tokens", "Tokens of a language model's answers", lambda c: c.tokens),
     (
         "instance_busy_seconds",
-        "Time instances spent on finished batches",
+        "Time that instances spent on finished batches",
         lambda c: c.busy_ns / _NS,
     ),
 )
@@ -55,10 +55,10 @@ _GAUGES: _Known = (
         lambda c: c.queued,
     ),
     ("instances", "Copies of the model", lambda c: c.workers),
-    ("planned_samples", "Samples that the phase will have", lambda c: c.plan.planned_samples),
+    ("planned_samples", "Samples planned for the phase", lambda c: c.plan.planned_samples),
     (
         "progress_ratio",
-        "Share of the planned samples that is answered",
+        "Share of the planned samples that are answered",
         lambda c: min(1.0, c.completed / max(1, c.plan.planned_samples)),
     ),
 )
@@ -167,7 +167,7 @@ def _rates(rows: _Rows) -> Iterator[Metric]:
         "harness_asked_queries_per_second", "Offered rate of Server", labels=PHASE_LABELS
     )
     achieved = GaugeMetricFamily(
-        "harness_achieved_queries_per_second", "Completed queries, mean so far", labels=PHASE_LABELS
+        "harness_achieved_queries_per_second", "Mean rate of completed queries so far", labels=PHASE_LABELS
     )
     for labels, counts in rows:
         plan, per_second = counts.plan, counts.per_second
@@ -204,7 +204,7 @@ def _histograms(rows: _Rows) -> Iterator[Metric]:
     )
     token = HistogramMetricFamily(
         "harness_token_time_seconds",
-        "Times of a language model's tokens: ttft and tpot",
+        "Token times of a language model: ttft and tpot",
         labels=[*PHASE_LABELS, "time"],
     )
     batch = HistogramMetricFamily("harness_batch_samples", "Size of batches", labels=PHASE_LABELS)

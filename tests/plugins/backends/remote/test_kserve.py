@@ -537,7 +537,7 @@ def test_binary_texts_must_fill_their_bytes(texts: bytes) -> None:
     remote = opened(triton(lambda _: {"y": Values("BYTES", [1], ["text"])}, model))
     about = {"name": "y", "datatype": "BYTES", "shape": [1]}
     sized = {**about, "parameters": {"binary_data_size": len(texts)}}
-    with pytest.raises(BadAnswer, match=r"bytes are not 1 texts, each after its length$"):
+    with pytest.raises(BadAnswer, match=r"bytes are not 1 strings with a length prefix each$"):
         remote.answer(binary_reply({**BINARY, "outputs": [sized]}, texts), 1)
 
 
