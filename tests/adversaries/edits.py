@@ -423,7 +423,7 @@ OTHERS: list[tuple[str, str, str, Change, str]] = [
             f"{PERFORMANCE}run.json",
             lambda r: r.update(looks=[[at_ns + HOUR_NS, n] for at_ns, n in r["looks"]]),
         ),
-        "first look of the supervisor",
+        "supervisor's first look",
     ),
 ]
 

@@ -137,7 +137,7 @@ def test_the_repr_is_one_line_with_verdict_and_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_run_raises_a_config_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no result\.json: is this a run's folder\?$"):
+    with pytest.raises(ConfigError, match=r"has no result\.json: check that it is a run's folder$"):
         read_run(tmp_path)
     run = invalid("offline", tmp_path)
     (run / "performance/run_1/run.json").unlink()

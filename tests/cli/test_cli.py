@@ -106,7 +106,7 @@ REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model ti
         ("runs --formt csv", "unknown option --formt: did you mean --format?"),
         ("data check npz --data-dir ~nobody-here/x", "~nobody-here/x: there is no such home folder"),
         ("list --all", "unknown option --all: see --help"),
-        # Bug: `no run would end`, although probes run beside a load that ends.
+        # Bug: `the run would not end`, although probes run beside a load that ends.
         (f"{REMOTE} --probe-rate 0.001", "--probe-rate 0.001 is less than one probe in this run of 10 s, which would show nothing: raise it above 0.1, or raise --duration"),
         ("--scenario server --probe-rate 0", "--probe-rate: 0 must be more than 0 probes per second"),
         ("--scenario server --probe-rate 200", "--probe-rate: '200' is above 100 probes per second, which would load the server noticeably"),

@@ -65,7 +65,7 @@ def test_a_slow_reader_does_not_cut_the_sender_off() -> None:
             theirs.sendall(b" ")
             with pytest.raises(TimeoutError):
                 channel.receive(0.01)
-        with pytest.raises(ConnectionAbortedError, match=r"was not whole after 0\.2 s"):
+        with pytest.raises(ConnectionAbortedError, match=r"was incomplete after 0\.2 s"):
             channel.receive(0.5)
 
 

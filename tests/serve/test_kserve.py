@@ -400,7 +400,7 @@ def failing(batch: Batch) -> Outputs:
         (lambda batch: np.zeros((batch.size, 2), np.complex64), "the protocol has no such type"),
         (lambda batch: np.zeros((batch.size, 2), ">f4"), "the protocol has no such type"),
         (lambda batch: [np.zeros(i + 1) for i in range(batch.size)], "the model cannot answer"),
-        (lambda batch: np.full((batch.size, 2), np.nan), "JSON has neither NaN"),
+        (lambda batch: np.full((batch.size, 2), np.nan), "JSON cannot represent NaN"),
     ],
 )  # fmt: skip
 def test_answer_that_cannot_be_sent_is_an_error(

@@ -110,7 +110,7 @@ def judge(world: World, ended: Outcome, *, killed: bool = False) -> None:
             line
             for line in check(ended.folder)
             if " in LoadGen's log" not in line
-            and not (world.fault.kind == "stall" and "first look of the supervisor" in line)
+            and not (world.fault.kind == "stall" and "supervisor's first look" in line)
         ]
         of_result = [line for line in lines if line.startswith(("verdict:", "reasons:"))]
         assert (of_result if reasons else lines) == []

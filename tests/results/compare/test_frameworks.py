@@ -371,7 +371,7 @@ def test_bare_files_of_two_formats_are_refused_with_the_manifest_to_write(
     bare: dict[str, Edit] = {"environment": lambda c: c.update(manifest_sha256=None)}
     (line,) = refused(capsys, ort, twin(ort, tmp_path / "other", **bare))
     assert line.endswith(
-        "run both from one manifest that lists both: docs/compare.md#the-same-model-on-two-frameworks"
+        "run both from one manifest that lists both files: docs/compare.md#the-same-model-on-two-frameworks"
     )
     one_format = {"result": lambda c: c.update(backend="ort")}
     (line,) = refused(capsys, ort, twin(ort, tmp_path / "third", **one_format))

@@ -192,14 +192,14 @@ def test_missing_mlflow_is_reported_with_its_extra(
 @pytest.mark.parametrize(
     ("answers", "line"),
     [
-        ({"get_by_name": (200, b"<html>")}, "does not answer as a tracking server of MLflow (API request to endpoint was successful but"),
-        ({"get_by_name": (404, b"")}, "experiments/get-by-name failed with error code 404 != 200. Response body: ''): is one there?"),
+        ({"get_by_name": (200, b"<html>")}, "does not answer as an MLflow tracking server (API request to endpoint was successful but"),
+        ({"get_by_name": (404, b"")}, "experiments/get-by-name failed with error code 404 != 200. Response body: ''): check that one listens there"),
         ({"get_by_name": (302, b"")}, "failed with error code 302"),
         ({"get_by_name": (200, {"experiment": 5})}, "(Failed to parse experiment field"),
         ({"get_by_name": (200, {}), "create": (200, {})}, "is not an MLflow tracking server: its run has no id"),
         ({"get_by_name": (401, b"no")}, "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or"),
         ({"create": (400, {"error_code": "NOT_MLFLOWS", "message": "not 'active'\n"})}, ": NOT_MLFLOWS: not 'active'"),
-        ({"search": (503, {})}, "of MLflow (too many 503 error responses): is one there?"),
+        ({"search": (503, {})}, "as an MLflow tracking server (too many 503 error responses): check that one listens there"),
         ({"search": (200, {"runs": [{"info": {"run_id": "r0"}}]})}, "was exported there before, as run r0"),
     ],
 )  # fmt: skip
@@ -261,7 +261,7 @@ def test_user_comes_from_the_variables_of_mlflow(
     [
         (["mlflow", "--to", "nonsense"], "--to: 'nonsense' is not a server: write http://HOST:PORT"),
         (["mlflow", "--to", "http://me:pw@host"], "--to: 'http://me:pw@host' is not a server"),
-        (["mlflow", "--to", "http://127.0.0.1:1"], "of MLflow (Connection refused): is one there?"),
+        (["mlflow", "--to", "http://127.0.0.1:1"], "as an MLflow tracking server (Connection refused): check that one listens there"),
         (["csv", "--to", "http://127.0.0.1:1"], "--to names a server: pass --format mlflow"),
         (["mlflow", "--to", "http://127.0.0.1:1", "--out", "x"], "and no --out"),
         (["mlflow"], "pass --out, or --to URL"),

@@ -24,7 +24,7 @@ def test_no_gateway_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) 
     MetricsEndpoint(config, quiet=True).push()
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
-        rf"harness: --metrics-push {url} did not accept the metrics \(.*refused.*\): is a Pushgateway there\?",
+        rf"harness: --metrics-push {url} did not accept the metrics \(.*refused.*\): check that a Pushgateway listens there",
         line,
     )
 
