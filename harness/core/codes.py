@@ -228,7 +228,10 @@ _REASONS: _Rows = {
         ),
         "log-missing": ("LoadGen's detail log is missing.", _DISK),
         "log-incomplete": ("LoadGen's detail log is cut off, or LoadGen did not write it.", _DISK),
-        "log-mixed": ("LoadGen's detail log contains more than one run.", "Run again with a new folder."),
+        "log-mixed": (
+            "LoadGen's detail log contains more than one run.",
+            "Run again with a new folder.",
+        ),
         "wrong-run": ("The log belongs to a different scenario or mode than the run.", _MOVED),
         "wrong-seed": ("A random seed in the log differs from the plan.", _MOVED),
         "wrong-sample-count": (

@@ -184,7 +184,9 @@ def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
             raise ConfigError(not_a_run(path.parent, path.name, verb=verb)) from e
         raise ConfigError(_no_folder(path.parent)) from e
     except OSError as e:
-        raise ConfigError(f"{path} cannot be read: {e.strerror}: check that it is a run's folder") from e
+        raise ConfigError(
+            f"{path} cannot be read: {e.strerror}: check that it is a run's folder"
+        ) from e
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"{path} is not JSON: {e}") from None
     if not isinstance(content, dict):

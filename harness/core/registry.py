@@ -78,7 +78,10 @@ BACKENDS = _table(
         "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
         "openai": ("OpenAiRemote", "a language model on a server of OpenAI's API: vLLM and others"),
         "http-raw": ("HttpRawRemote", "a server that receives and returns bare bytes"),
-        "http-json": ("HttpJsonRemote", "a service with any JSON format: FastAPI, TF Serving and others"),
+        "http-json": (
+            "HttpJsonRemote",
+            "a service with any JSON format: FastAPI, TF Serving and others",
+        ),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },
 ) | _table(

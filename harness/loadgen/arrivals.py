@@ -250,7 +250,9 @@ def _check_order(path: Path, times_ns: Array, lines: Sequence[int]) -> None:
     if problems:
         raise ConfigError(_message(path, problems, len(back)))
     if len(times_ns) and int(times_ns[-1] - times_ns[0]) > LONGEST_NS:
-        problem = f"line {lines[-1]}: more than seven days after the first arrival: shorten the file"
+        problem = (
+            f"line {lines[-1]}: more than seven days after the first arrival: shorten the file"
+        )
         raise ConfigError(_message(path, [problem], 1))
 
 

@@ -34,9 +34,7 @@ _WHOLE = ("command", ptdaemon_log.SOURCE.name)
 
 NO_METER = "no meter was requested: --meter NAME reads one, `list` shows which work here"
 NOT_OFFICIAL = "not an MLPerf Power result: those are read at the wall by PTDaemon"
-ON_ANOTHER_MACHINE = (
-    "it is a different machine: the meters read this one, unless they measure the mains supply of both"
-)
+ON_ANOTHER_MACHINE = "it is a different machine: the meters read this one, unless they measure the mains supply of both"
 OFFICIAL = (
     "ptdaemon: read by MLPerf Power's procedure, which its checker accepts; an MLPerf result only "
     "once MLCommons has verified it"
@@ -62,7 +60,10 @@ def report(
         return {"power": None, "power_reason": NO_METER}
     window = window_ns(loadgen)
     if window is None or not queries:
-        return {"power": None, "power_reason": f"{scheduler}'s log does not contain the start and the end of the run"}
+        return {
+            "power": None,
+            "power_reason": f"{scheduler}'s log does not contain the start and the end of the run",
+        }
     readings: list[PowerReading] = []
     missing: list[MissingReading] = [
         {"source": name, "reason": ON_ANOTHER_MACHINE} for name in elsewhere if log is not None

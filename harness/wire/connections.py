@@ -326,7 +326,9 @@ def unreachable(address: Address, error: OSError) -> NoReturn:
     elif isinstance(error, ssl.SSLError):
         why, todo = f"TLS failed: {error.reason or error}", "check that the server uses TLS there"
     elif isinstance(error, LateReply):
-        raise ConfigError(f"--url {address}: {error}: check whether the server is stuck or busy") from error
+        raise ConfigError(
+            f"--url {address}: {error}: check whether the server is stuck or busy"
+        ) from error
     elif isinstance(error, ConnectionResetError | BrokenPipeError):
         raise ConfigError(
             f"--url {address} closed the connection before its reply: read the server's log"
@@ -360,6 +362,6 @@ def check_limits(connections: int, servers: int) -> None:
         ports = high - low + 1
         if connections > ports:
             raise ConfigError(
-                f"--connections {connections}: this machine has {ports} ports for connections to one "
-                f"server ({_EPHEMERAL}): lower --connections, or name more servers with --url"
+                f"--connections {connections} exceeds the {ports} ports that this machine has for connections to "
+                f"one server ({_EPHEMERAL}): lower --connections, or name more servers with --url"
             )

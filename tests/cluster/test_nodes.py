@@ -138,7 +138,9 @@ def test_a_node_that_does_not_reply_is_reported_with_the_ask_limit(
         name = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ConfigError) as caught:
             [*node_list.lines(name)]
-    assert f"{name} does not answer (no reply within 0.05 s): check that `serve" in str(caught.value)
+    assert f"{name} does not answer (no reply within 0.05 s): check that `serve" in str(
+        caught.value
+    )
 
 
 def test_nodes_of_another_backend_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

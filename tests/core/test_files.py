@@ -136,7 +136,9 @@ def test_a_link_is_replaced_in_one_step(tmp_path: Path) -> None:
 def test_a_folder_without_the_file_is_named_with_its_runs(tmp_path: Path) -> None:
     """Bug: for a run's folder, `bricks --from` and `advise --from` asked: check that it is a run's folder"""
     none = f"{tmp_path} has no a.json"
-    assert refusal(files.read_json, tmp_path / "a.json") == f"{none}: check that it is a run's folder"
+    assert (
+        refusal(files.read_json, tmp_path / "a.json") == f"{none}: check that it is a run's folder"
+    )
     told = refusal(files.read_json, tmp_path / "a.json", "bricks")
     assert told == f"{none}: expected a folder of `bricks`"
     (tmp_path / "run").mkdir()

@@ -47,7 +47,9 @@ def test_another_version_is_refused_under_the_official_rules(tmp_path: Path) -> 
     env = with_version(tmp_path, "6.0.12")
     done = run(*SERVER, "--mlperf", "--out", f"{tmp_path}/r", env=env)
     assert done.status == 2
-    assert done.said == (f"harness: --mlperf needs LoadGen 6.0.17, but 6.0.12 is installed: {PINNED}\n")
+    assert done.said == (
+        f"harness: --mlperf needs LoadGen 6.0.17, but 6.0.12 is installed: {PINNED}\n"
+    )
 
 
 @pytest.mark.slow

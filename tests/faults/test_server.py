@@ -417,7 +417,10 @@ def few_ports(case: str, out: str) -> None:
 @pytest.mark.slow
 def test_exhausted_ports_are_reported_in_one_line(tmp_path: Path) -> None:
     told = in_own_network(["few", str(tmp_path / "few")])
-    assert "--connections 64: this machine has 40 ports for connections to one server" in told
+    assert (
+        "--connections 64 exceeds the 40 ports that this machine has for connections to one server"
+        in told
+    )
     told = in_own_network(["held", str(tmp_path / "held")])
     assert "cannot be reached: all local ports for connections to it are in use" in told
 

@@ -188,7 +188,10 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
         ("0\n-1\n", ["FILE line 2: '-1' is negative: times count up from 0"]),
         ("0\nnan\n", [f"FILE line 2: 'nan' is not a time: {ADVICE}"]),
         ("0\n1e300\n", [f"FILE line 2: '1e300' is too large: {ADVICE}"]),
-        ("0\n8e5\n", ["FILE line 2: more than seven days after the first arrival: shorten the file"]),
+        (
+            "0\n8e5\n",
+            ["FILE line 2: more than seven days after the first arrival: shorten the file"],
+        ),
         ("0s,1\n1\n", ["FILE line 2: has 1 column, expected 2: arrival[,sample]"]),
         ("0\n1,1\n", [f"FILE line 2: has 2 columns, expected 1: arrival[,sample]; {COMMA}"]),
         ("0,1,2\n", [f"FILE line 1: has 3 columns, expected 2: arrival[,sample]; {COMMA}"]),

@@ -139,7 +139,7 @@ def test_threads_outside_their_processors_are_a_doubt_with_their_numbers() -> No
     (doubt,) = pinning("tensorflow", [(0,), (1, 2)], [(1, 0), (3, 2)])
     assert doubt.code == "not-pinned"
     assert doubt.text.startswith(
-        "--pin: 2 of 3 threads that computed for instance 1 may leave its processors (1, 2): "
+        "--pin: 2 of 3 threads that computed for instance 1 may leave its processors (1, 2), because "
     )
     (unknown,) = pinning("ort", [(0,), (1,)], [(None, None), (None, None)])
     assert unknown.code == "not-pinned"

@@ -103,12 +103,12 @@ def test_a_number_edited_by_hand_is_found(
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ("queries: 2010", "queries: 5000", "queries is 5000, the run used 2010"),
-        ("device: cpu", "device: cuda", "device is cuda, the run used cpu"),
-        ("batch_wait: 0s", "batch_wait: 5ms", "batch_wait is 5ms, the run used 0s"),
-        ("- estimate=4", "- rapl", "meter is rapl, the run used estimate=4"),
-        ("meter:\n- estimate=4", "", "meter is None, the run used estimate=4"),
-        ("estimate=4", "estimate=9", "meter is estimate=9, the run used estimate=4"),
+        ("queries: 2010", "queries: 5000", "queries is 5000, but the run used 2010"),
+        ("device: cpu", "device: cuda", "device is cuda, but the run used cpu"),
+        ("batch_wait: 0s", "batch_wait: 5ms", "batch_wait is 5ms, but the run used 0s"),
+        ("- estimate=4", "- rapl", "meter is rapl, but the run used estimate=4"),
+        ("meter:\n- estimate=4", "", "meter is None, but the run used estimate=4"),
+        ("estimate=4", "estimate=9", "meter is estimate=9, but the run used estimate=4"),
     ],
 )
 def test_a_configuration_edited_by_hand_is_found(
@@ -297,7 +297,9 @@ def test_a_broken_table_of_samples_is_named(
 
 
 def test_folder_without_a_run_is_reported_in_one_line(tmp_path: Path, refuses: Said) -> None:
-    assert refuses("check", tmp_path) == (f"{tmp_path} has no result.json: check that it is a run's folder")
+    assert refuses("check", tmp_path) == (
+        f"{tmp_path} has no result.json: check that it is a run's folder"
+    )
 
 
 def test_a_folder_of_runs_names_its_newest(

@@ -177,7 +177,9 @@ def test_a_ramp_of_sessions_is_refused(tmp_path: Path, capfd: pytest.CaptureFixt
         words += ["--scenario", "server", "--mode", "performance", "--slo", "p90=20s"]
         words += ["--arrivals", "ramp:5", "--no-metrics", "--out", str(tmp_path / "run")]
         assert main(words) == 2
-    assert "--arrivals ramp: a session sends each turn" in capfd.readouterr().err
+    assert (
+        "--arrivals ramp does not apply to sessions, which send each turn" in capfd.readouterr().err
+    )
 
 
 class _Collector(HTTPServer):

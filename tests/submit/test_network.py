@@ -106,7 +106,10 @@ def test_a_request_outside_the_rules_is_reported_in_one_line(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"max_batch": 8}, "--max-batch 8 is not allowed with --qdl, because a QDL may not batch queries"),
+        (
+            {"max_batch": 8},
+            "--max-batch 8 is not allowed with --qdl, because a QDL may not batch queries",
+        ),
         ({"arrivals": "a.csv"}, "--arrivals replaces LoadGen"),
         ({"backend_option": ["encoding=shm"]}, "all queries must cross the network"),
         ({"header": ["Content-Encoding=env:GZIP"]}, "--header Content-Encoding: only the data set"),

@@ -194,8 +194,14 @@ def test_addresses_are_written_as_they_are_read(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("http+unix://", "does not contain the absolute path of a socket, e.g. http+unix:///run/server.sock"),
-        ("http+unix:///", "does not contain the absolute path of a socket, e.g. http+unix:///run/server.sock"),
+        (
+            "http+unix://",
+            "does not contain the absolute path of a socket, e.g. http+unix:///run/server.sock",
+        ),
+        (
+            "http+unix:///",
+            "does not contain the absolute path of a socket, e.g. http+unix:///run/server.sock",
+        ),
         (
             "http+unix://a.sock",
             "does not contain the absolute path of a socket, e.g. http+unix:///run/server.sock",

@@ -125,7 +125,7 @@ def _until_problems(options: RunOptions) -> Iterator[str]:
         yield "--until would end --streams in the middle of their sequences: drop it"
     elif options.concurrency is None and options.arrivals is None:
         yield (
-            f"--until {options.until}: LoadGen fixes the length of a run before its first query: drop it and set "
+            f"--until {options.until} does not work with LoadGen, which fixes the length of a run before its first query: drop it and set "
             "--duration (an undecided result states how long), or add --concurrency or --arrivals"
         )
 

@@ -79,6 +79,8 @@ class Table:
 def root(buffer: memoryview, identifier: bytes) -> Table:
     """Returns the buffer's root table. identifier: the first characters of the four that name the schema."""
     if len(buffer) < _IDENTIFIER.stop or not bytes(buffer[_IDENTIFIER]).startswith(identifier):
-        raise ValueError(f"it does not have the file identifier {identifier.decode()} of its format")
+        raise ValueError(
+            f"it does not have the file identifier {identifier.decode()} of its format"
+        )
     (offset,) = struct.unpack_from("<I", buffer)
     return Table(buffer, offset)

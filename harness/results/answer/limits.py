@@ -88,7 +88,7 @@ def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:
     in_ns = section["unit"] == "ns"
     number = f"{section['what']} {show_ns(value)}" if in_ns else f"{show_rate(value)} samples/s"
     used = plan["instances"] * plan["threads"]
-    return f"; the plan uses {used} of {plan['cores']:g} cores: {more['instances']} instances would have {number}"
+    return f"; the plan uses {used} of {plan['cores']:g} cores: {more['instances']} instances would reach {number}"
 
 
 def _fewer_threads(result: Mapping[str, Any]) -> str:

@@ -83,7 +83,7 @@ def _sentence(section: Mapping[str, Any], was_disturbed: bool) -> str:
         show = show_ns if section["unit"] == "ns" else _show_rate
         return (
             f"not decidable: at the model's speed in the run, such a load generator reaches "
-            f"{show(slowed['reference'])}, and the run is {slowed['ratio']:.3g} x that"
+            f"{show(slowed['reference'])}, and the run reaches {slowed['ratio']:.3g} times this value"
         )
     return _bottleneck(section, _DISTURBED if was_disturbed else Judgement.HELD_BACK.value)
 

@@ -162,7 +162,7 @@ def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterat
         stated = [s.get(label, "") for name, s in samples if name == key]
         if {text if label else float(text) for text in stated} != expected:
             words = ", ".join(sorted(map(str, expected))) or "none"
-            yield f"{path}: {key} is {', '.join(stated) or 'none'}, result.json says {words}"
+            yield f"{path}: {key} is {', '.join(stated) or 'none'}, but result.json has {words}"
 
 
 def _peak(path: Path, run: Evidence) -> Iterator[str]:

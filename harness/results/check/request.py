@@ -42,7 +42,7 @@ def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> 
     for key in dict.fromkeys([*derived, *stored]):
         if stored.get(key) != derived.get(key) and key != "loadgen_version":
             yield (
-                f"config.yaml: {key} is {_text(stored.get(key))}, the run used "
+                f"config.yaml: {key} is {_text(stored.get(key))}, but the run used "
                 f"{_text(derived.get(key))}"
             )
     if request.seed is not None and not request.mlperf:

@@ -76,7 +76,7 @@ def _played(requests: Requests, run: Evidence, about: Mapping[str, Any]) -> Iter
         how = _HOW.get(ORIGINS[origin])
         if how != one.how or evicted != len(one.evicted):
             yield (
-                f"query {order:,}: the journal has {ORIGINS[origin]!r} with {evicted} evicted, a simulation of the "
-                f"same requests {one.how!r} with {len(one.evicted)}"
+                f"query {order:,}: the journal has {ORIGINS[origin]!r} with {evicted} evicted, but a simulation of "
+                f"the same requests has {one.how!r} with {len(one.evicted)}"
             )
             return

@@ -83,7 +83,7 @@ def missed(one: Judged, plan: LoadPlan) -> Reason:
     most = math.ceil(round(one.of * (1 - one.slo.percentile), 6)) - 1
     return Reason(
         "slo-missed",
-        f"{lateness(one)}, {one.slo.name} allows at most {most:,}: {_lighter(plan)} or raise --slo",
+        f"{lateness(one)}, but {one.slo.name} allows at most {most:,}: {_lighter(plan)} or raise --slo",
     )
 
 

@@ -67,7 +67,7 @@ def _flags(log: DetailLog) -> Iterator[str]:
                 yield f"result_validity is VALID although {key} is false"
     asked, made = (log.get(f"{which}_samples_per_query") for which in ("effective", "generated"))
     if made not in (None, asked) and not log.get("effective_sample_concatenate_permutation"):
-        yield f"generated_samples_per_query is {made}, effective_samples_per_query is {asked}"
+        yield f"generated_samples_per_query is {made}, but effective_samples_per_query is {asked}"
     issued, generated = (
         log_numbers.number(log, "result_query_count"),
         log_numbers.number(log, "generated_query_count"),
@@ -183,7 +183,7 @@ def _early_stopping_text(log: DetailLog) -> Iterator[str]:
         yield f"early_stopping_met is true although early_stopping_result is {text[:100]!r}"
     processed = _PROCESSED.search(text)
     if processed and int(processed[1][:18]) != log_numbers.number(log, "result_query_count"):
-        yield f"early_stopping_result counts {processed[1]} queries, result_query_count is {log.get('result_query_count')}"
+        yield f"early_stopping_result counts {processed[1]} queries, but result_query_count is {log.get('result_query_count')}"
     judged = (log_numbers.number(log, "effective_target_latency_percentile") or 0) * 100
     for percent, estimate in _ESTIMATED.findall(text):
         key = EARLY_STOPPING.get(str(log.get("effective_scenario")), "")
@@ -192,4 +192,4 @@ def _early_stopping_text(log: DetailLog) -> Iterator[str]:
             key = EARLY_STOPPING["MultiStream"]
         logged = log_numbers.number(log, key)
         if logged is not None and int(estimate[:18]) != logged:
-            yield f"early_stopping_result estimates {estimate} ns, {key} is {logged:,.0f}"
+            yield f"early_stopping_result estimates {estimate} ns, but {key} is {logged:,.0f}"

@@ -69,7 +69,9 @@ def performance(
             "wait until time synchronisation has settled",
         )
     if run.ended is not None and run.ended["close_error"]:
-        yield Reason("close-raised", f"the backend raised an exception in close: {run.ended['close_error']}")
+        yield Reason(
+            "close-raised", f"the backend raised an exception in close: {run.ended['close_error']}"
+        )
     if ours is not None and run.logged:
         yield from _disagreement(run, ours)
     warnings = [w for w in run.log.warnings if _HARMLESS_WARNING not in w]
@@ -152,7 +154,7 @@ def pinning(
             yield Reason(
                 "not-pinned",
                 f"--pin: {outside} of {threads} threads that computed for instance {instance} may "
-                f"leave its processors ({where}): backend {backend!r} shares threads between "
+                f"leave its processors ({where}), because backend {backend!r} shares threads between "
                 "instances: --backend-option processes=on gives each instance separate threads",
             )
             return

@@ -155,19 +155,19 @@ def _interference_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
     if confined:
         yield Reason(
             "cores-lost",
-            f"{confined:,.0f} times a measured thread was barred from cores that it could use before: for a "
-            "part of the run it had fewer cores",
+            f"measured threads lost the right to use some of their cores {confined:,.0f} times: they had fewer cores for a "
+            "part of the run",
         )
     if lowered:
         yield Reason(
             "priority-lowered",
-            f"{lowered:,.0f} times a measured thread lost a part of its priority during the run",
+            f"the priority of a measured thread was lowered {lowered:,.0f} times during the run",
         )
     if stopped:
         yield Reason(
             "stalled",
-            f"at {stopped:,.0f} of {host['rows']:,} looks, one per second, a signal or a debugger had stopped the "
-            "measured process",
+            f"a signal or a debugger had stopped the measured process at {stopped:,.0f} of {host['rows']:,} checks, "
+            "one per second",
         )
 
 

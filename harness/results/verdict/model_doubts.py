@@ -77,7 +77,7 @@ def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reas
     if not pinned:
         yield Reason(
             "model-not-pinned",
-            f"the manifest of {model!r} names no SHA-256 for its file; the file that ran has "
+            f"the manifest of {model!r} does not state the SHA-256 of its file; the file that ran has "
             f"{str(sha256)[:12]}…: compare it with the publisher's SHA-256, then put it into a manifest",
         )
 
@@ -149,7 +149,7 @@ def few_compared(answers: int, logged: int) -> Iterator[Reason]:
         yield Reason(
             "few-compared",
             f"only {answers} answers of the performance run were compared with the accuracy run's, "
-            f"{FEWEST} are needed: {advice}",
+            f"but {FEWEST} are needed: {advice}",
         )
 
 

@@ -71,8 +71,8 @@ def _server(log: DetailLog, queries: int, longest_ns: float, span_ns: int | None
     allowed = _DEVIATIONS / sqrt(queries) + 10 * RATE_DIGITS
     if abs(rate - target) > allowed * target:
         yield (
-            f"queries were scheduled at {show_rate(rate)}/s, effective_target_qps is {show_rate(target)}: "
-            f"more than {show_percent(allowed, 2)} apart"
+            f"queries were scheduled at {show_rate(rate)}/s, but effective_target_qps is {show_rate(target)}: "
+            f"they differ by more than {show_percent(allowed, 2)}"
         )
 
 
@@ -81,13 +81,13 @@ def _stream(log: DetailLog, queries: int, longest_ns: float, span_ns: int) -> It
     unit = "query_latency" if log_numbers.by_query(log) else "latency"
     mean_ns = log_numbers.number(log, f"result_mean_{unit}_ns")
     if mean_ns is not None and queries * mean_ns > span_ns + _SPAN_NS:
-        yield f"{queries:,} queries with a mean latency of {show_ns(mean_ns)} took {show_ns(span_ns)}"
+        yield f"{queries:,} queries with a mean latency of {show_ns(mean_ns)} took only {show_ns(span_ns)}"
     key, without = "result_qps_with_loadgen_overhead", "result_qps_without_loadgen_overhead"
     issued_ns, alone = _took_ns(log, key, queries), log_numbers.number(log, without)
     if issued_ns is not None:
         yield from _within(key, issued_ns, span_ns, longest_ns)
     if alone is not None and mean_ns and abs(alone * mean_ns / NS_PER_S - 1) > 10 * RATE_DIGITS:
-        yield f"{without} is {show_rate(alone)}/s with a mean latency of {show_ns(mean_ns)}"
+        yield f"{without} is {show_rate(alone)}/s, which contradicts the mean latency of {show_ns(mean_ns)}"
 
 
 def _took_ns(log: DetailLog, key: str, queries: int) -> float | None:
@@ -101,6 +101,6 @@ def _within(key: str, took_ns: float, span_ns: float, longest_ns: float) -> Iter
     slack_ns = _SPAN_NS + 2 * RATE_DIGITS * took_ns
     if not span_ns - longest_ns - slack_ns <= took_ns <= span_ns + slack_ns:
         yield (
-            f"by {key} the queries took {show_ns(took_ns)}, by the log's times {show_ns(span_ns)} with a "
+            f"the queries took {show_ns(took_ns)} by {key}, but {show_ns(span_ns)} by the log's times, with a "
             f"longest latency of {show_ns(longest_ns)}"
         )

@@ -128,7 +128,9 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
         )
     for seed, key in zip(plan.seeds, ("qsl", "sample_index", "schedule"), strict=True):
         if log.get(f"effective_{key}_rng_seed") != seed:
-            yield Reason("wrong-seed", f"{name} run: the {key} seed in the log differs from the plan's seed")
+            yield Reason(
+                "wrong-seed", f"{name} run: the {key} seed in the log differs from the plan's seed"
+            )
 
 
 def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
@@ -184,7 +186,7 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
         queries = log.get("result_query_count", 0) - (run.done.left_out if run.done else 0)
         yield too_late(Judged(bound, late, queries, None), plan, log.get("effective_target_qps"))
     elif log.get("result_validity") != "VALID" and not missed:
-        yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")
+        yield Reason("loadgen-invalid", f"{log.source} reports INVALID: {_constraints(log)}")
     setting = log.get("effective_min_duration_ms", 0)
     if plan.model_key is not None and setting < least_duration_ms(plan.model_key):
         text = f"min_duration was {setting} ms, the rules require {MIN_DURATION_MS}"
@@ -232,8 +234,8 @@ def answers(compared: Compared, allowed: int, *, drawn: bool) -> Iterator[Reason
     if compared.misplaced:
         yield Reason(
             "numbers-disagree",
-            f"{compared.misplaced:,} of {compared.answers:,} logged answers belong to a different sample than "
-            "the journal has in their place",
+            f"{compared.misplaced:,} of {compared.answers:,} logged answers belong to a sample that differs "
+            "from the sample in the same place of the journal",
         )
     if compared.differing > allowed and not drawn:
         yield Reason(

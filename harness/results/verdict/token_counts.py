@@ -60,8 +60,8 @@ def _by_why(told: Mapping[str, Any], key: str) -> Iterator[str]:
 def _changed(told: Mapping[str, Any]) -> Iterator[str]:
     if told.get("changed_prompts"):
         yield (
-            f"for {told['changed_prompts']:,} of {told['compared_prompts']:,} prompts the server counts different "
-            "tokens than were sent"
+            f"the server counts other tokens than were sent for {told['changed_prompts']:,} of "
+            f"{told['compared_prompts']:,} prompts"
         )
     if told.get("short_prompts"):
         yield (
@@ -71,7 +71,7 @@ def _changed(told: Mapping[str, Any]) -> Iterator[str]:
     if told.get("long_prompts"):
         yield f"{told['long_prompts']:,} prompts cannot have as many tokens as the server counts"
     if told.get("varied_prompts"):
-        yield f"{told['varied_prompts']:,} times the server's count of a prompt's tokens differed from its first count"
+        yield f"the server's count of a prompt's tokens differed from its first count {told['varied_prompts']:,} times"
 
 
 def _of_streams(told: Mapping[str, Any]) -> Iterator[Reason]:

@@ -173,7 +173,7 @@ def _ramp(ramp: Ramp, run: ResolvedRun, *, in_sessions: bool) -> dict[str, Any]:
         raise ConfigError("--arrivals ramp raises the rate until an SLO breaks: add --slo")
     if in_sessions:
         raise ConfigError(
-            "--arrivals ramp: a session sends each turn after the previous answer, not at the ramp's rate: set "
+            "--arrivals ramp does not apply to sessions, which send each turn after the previous answer and not at the ramp's rate: set "
             "--target-qps or --concurrency instead"
         )
     return {

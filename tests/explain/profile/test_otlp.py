@@ -129,7 +129,8 @@ def test_a_missing_collector_is_reported_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(
-        ConfigError, match=r"did not accept the data \(.*refused\): check that a collector listens there$"
+        ConfigError,
+        match=r"did not accept the data \(.*refused\): check that a collector listens there$",
     ):
         post(
             otlp.messages(SPANS, STARTED, "m"), Collector(url=f"http://127.0.0.1:{port}/v1/traces")

@@ -225,7 +225,9 @@ def test_a_report_without_a_window_or_a_reading_has_a_reason() -> None:
     none = PowerLog(sources=(POWER,), series={POWER.name: []})
     logged = {"power_begin": "11-21-2026 03:47:25.607", "power_end": "11-21-2026 03:47:26.607"}
     assert report(none, {}, 10, 10)["power"] is None
-    assert (report(none, {}, 10, 10)["power_reason"] or "").startswith("LoadGen's log does not contain the start")
+    assert (report(none, {}, 10, 10)["power_reason"] or "").startswith(
+        "LoadGen's log does not contain the start"
+    )
     assert report(none, logged, 10, 10) == {
         "power": None,
         "power_reason": "hwmon:board: the meter returned no value",

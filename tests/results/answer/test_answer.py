@@ -246,7 +246,7 @@ def test_idle_cores_of_a_plan_are_named_with_their_possible_gain() -> None:
     for name, stage in result["stages_ns"].items():
         stage["share"] = 0.7 if name == "queue" else 0.06
     assert answer_of(result).limited_by == (
-        "the queue: 70 % of a query's time; the plan uses 1 of 2 cores: 2 instances would have p99 3.10 ms"
+        "the queue: 70 % of a query's time; the plan uses 1 of 2 cores: 2 instances would reach p99 3.10 ms"
     )
     rate = {"what": "samples/s", "unit": "samples/s", "lost_ns": {}}
     fast = reference(**rate, reference=22_000.0, ours=21_390.0, ratio=0.97)
@@ -254,7 +254,7 @@ def test_idle_cores_of_a_plan_are_named_with_their_possible_gain() -> None:
     result = golden("offline", reference=fast)
     result["plan"] |= {"instances": 2, "threads": 2, "cores": 8}
     assert answer_of(result).limited_by == (
-        "the model: alone it answers 22,000 samples/s; the plan uses 4 of 8 cores: 4 instances would have 44,000 samples/s"
+        "the model: alone it answers 22,000 samples/s; the plan uses 4 of 8 cores: 4 instances would reach 44,000 samples/s"
     )
 
 

@@ -455,7 +455,7 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
     assert ideal["model_ratio"] == pytest.approx(1.2, abs=0.07)
     assert line(ideal, None).endswith(
         "not decidable: at the model's speed in the run, such a load generator reaches "
-        f"{ideal['ours'] / 1e6:.0f} ms, and the run is 1 x that"
+        f"{ideal['ours'] / 1e6:.0f} ms, and the run reaches 1 times this value"
     )
     alone = judged(journal, 1)["at_run_speed"]["ratio"]
     assert alone < 0.5, "one instance would have been far slower than these two"
@@ -472,8 +472,9 @@ def test_slower_model_is_reported_in_offline_too() -> None:
     found = report(plan("offline"), done, bare, InstanceGroup(2, 1, 1))
     assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1 / 1.35), pytest.approx(1.3))
     assert found["at_run_speed"]["ratio"] == pytest.approx(0.963, abs=5e-4)
-    assert "such a load generator reaches 153,846/s, and the run is 0.963 x that" in line(
-        found, None
+    assert (
+        "such a load generator reaches 153,846/s, and the run reaches 0.963 times this value"
+        in line(found, None)
     )
 
 

@@ -130,7 +130,7 @@ def test_missed_token_slo_shows_the_number_of_late_answers() -> None:
     found = [*reasons(scenario_named("server"), run(), parse_slos("ttft:p90=1ns itl:p90=1ms"))]
     assert [reason.code for reason in found] == ["slo-missed", "slo-missed"]
     assert found[0].text == (
-        "200 of 200 first tokens did not come within 1 ns, ttft:p90 allows at most 19: pass --target-qps below "
+        "200 of 200 first tokens did not come within 1 ns, but ttft:p90 allows at most 19: pass --target-qps below "
         "2,000 or raise --slo"
     )
     assert "tokens did not come within 1.00 ms of the previous token" in found[1].text

@@ -96,9 +96,7 @@ def test_percentiles_that_differ_from_loadgens_are_doubted(scenario: str, name: 
     (doubt,) = doubts.performance(run, far, BOUND_NS)
     assert doubt.code == "percentiles-disagree"
     assert doubt.text.startswith(f"{name} is ")
-    assert doubt.text.endswith(
-        " by the journal: the machine was busy between the two time stamps"
-    )
+    assert doubt.text.endswith(" by the journal: the machine was busy between the two time stamps")
 
 
 def test_a_generator_that_issues_late_is_doubted() -> None:

@@ -127,8 +127,8 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     ("the measured process saw the clock jump", moved(2 * NS_PER_S, wall_s=10.0), "clock-jumped", "performance run: the wall clock was stepped by 2.00 s (limit 1.00 ms); LoadGen's latencies are wrong: run again"),
     ("another number of samples held", logged(effective_performance_sample_count=1024), "wrong-sample-count", "LoadGen held 1024 samples, but the plan has 20"),
     ("fewer queries than planned", planned(query_count=800), "too-few-queries", "LoadGen counted 700 queries, but the plan has 800"),
-    ("LoadGen has another objection", logged(result_validity="INVALID", result_min_duration_met=False), "loadgen-invalid", "LoadGen says INVALID: not satisfied: min duration"),
-    ("LoadGen gives no reason", logged(result_validity="INVALID"), "loadgen-invalid", "LoadGen says INVALID: the log names no constraint"),
+    ("LoadGen has another objection", logged(result_validity="INVALID", result_min_duration_met=False), "loadgen-invalid", "LoadGen reports INVALID: not satisfied: min duration"),
+    ("LoadGen gives no reason", logged(result_validity="INVALID"), "loadgen-invalid", "LoadGen reports INVALID: the log names no constraint"),
     (
         "too many late queries to be sure",
         logged(early_stopping_met=False, result_validity="INVALID", result_overlatency_query_count=2),
@@ -145,7 +145,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
             result_overlatency_query_count=8,
         ),
         "slo-missed",
-        ("8 of 700 queries took longer than 50.0 ms, p99 allows at most 6: "
+        ("8 of 700 queries took longer than 50.0 ms, but p99 allows at most 6: "
         "pass --target-qps below 2,000 or raise --slo"),
     ),
     ("an official run that was told to be short", planned(model_key="resnet50"), "too-short", "min_duration was 1 ms, the rules require 600000"),

@@ -178,8 +178,8 @@ def test_a_model_that_cannot_be_opened_again_names_the_way_out(clock: Clock) -> 
     machine = Machine(clock, 2, work_ns=20 * US, wake_ns=20 * US)
     machine.refuses = (2,)
     told = (
-        "a trial of fewer threads closed the model, which cannot be opened again (not with 2): pass --threads 2, which "
-        "makes no trial"
+        "a trial of fewer threads closed the model, which cannot be opened again (not with 2): pass --threads 2 "
+        "to skip the trial"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(told)}$"):
         machine.chosen()

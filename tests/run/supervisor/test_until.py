@@ -78,8 +78,11 @@ def test_another_value_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"scenario": "server"}, "LoadGen fixes the length of a run before its first query"),
-        ({"scenario": "offline"}, "LoadGen fixes the length of a run before its first query"),
+        ({"scenario": "server"}, "LoadGen, which fixes the length of a run before its first query"),
+        (
+            {"scenario": "offline"},
+            "LoadGen, which fixes the length of a run before its first query",
+        ),
         ({"scenario": "server", "streams": 4}, "would end --streams in the middle"),
         (
             {"scenario": "server", "arrivals": "a.csv", "load_hosts": "2"},

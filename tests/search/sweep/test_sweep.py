@@ -428,7 +428,8 @@ def test_page_is_made_if_plotly_is_installed(
     monkeypatch.setitem(sys.modules, "plotly", None)
     assert swept(System(900.0), *SERVER, "--rate", "100,200")[0] == 0
     assert (
-        "no page was written: a page with plots needs the module 'plotly'" in capsys.readouterr().err
+        "no page was written: a page with plots needs the module 'plotly'"
+        in capsys.readouterr().err
     )
 
 

@@ -58,8 +58,8 @@ class Nodes:
         if not _NAME.fullmatch(name):
             has = f"the name {name!r:.120}" if name else "no name"
             raise ConfigError(
-                f"--qdl: the server at {link.server.address} reports {has}: give it one of letters, digits and "
-                "spaces, e.g. `serve --name node-1` or `tritonserver --id node-1`"
+                f"--qdl: the server at {link.server.address} reports {has}: give it a name of letters, digits "
+                "and spaces, e.g. `serve --name node-1` or `tritonserver --id node-1`"
             )
         return Node(name, took_ns)
 

@@ -141,7 +141,7 @@ class _Trial:
                     raise
                 raise ConfigError(
                     f"a trial of fewer threads closed the model, which cannot be opened again ({one_line(e)}): pass "
-                    f"--threads {threads}, which makes no trial"
+                    f"--threads {threads} to skip the trial"
                 ) from e
             self._answerer = self._answerer._replace(backend=backend)
             self._open = threads

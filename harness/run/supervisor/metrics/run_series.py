@@ -167,7 +167,9 @@ def _rates(rows: _Rows) -> Iterator[Metric]:
         "harness_asked_queries_per_second", "Offered rate of Server", labels=PHASE_LABELS
     )
     achieved = GaugeMetricFamily(
-        "harness_achieved_queries_per_second", "Mean rate of completed queries so far", labels=PHASE_LABELS
+        "harness_achieved_queries_per_second",
+        "Mean rate of completed queries so far",
+        labels=PHASE_LABELS,
     )
     for labels, counts in rows:
         plan, per_second = counts.plan, counts.per_second

@@ -97,7 +97,7 @@ def test_a_qdl_keeps_no_query(qdl: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     ("names", "told"),
     [
         (("a", "a"), "are both called 'a': give each server a different name"),
-        (("a", ""), "reports no name: give it one"),
+        (("a", ""), "reports no name: give it a name"),
         (('say "a"',), """reports the name 'say "a"'"""),
         (("a, b",), "reports the name 'a, b'"),
         (("a (same machine)",), "reports the name"),
