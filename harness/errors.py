@@ -102,7 +102,7 @@ _PLACES = re.compile(
 
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _LOOKED_AT = 4000
-"""Characters that are read of a text; a server's text may be very long."""
+"""Maximum number of characters read from a text; a server's text may be very long."""
 
 
 def one_line(error: BaseException | str) -> str:

@@ -425,7 +425,7 @@ class Dataset(Protocol):
         """Gathers loaded samples. Timed: should return a view of contiguous rows, else copy once."""
 
     def label(self, index: int, /) -> object:
-        """Returns the right answer; None if the sample has none."""
+        """Returns the correct answer; None if the sample has none."""
 
     def describe(self) -> Mapping[str, object]:
         """Returns name, count, source, and `digest`: a SHA-256 that changes with the data behind the samples.
@@ -477,7 +477,7 @@ class SessionTurns(NamedTuple):
     after: Sequence[Sequence[int]]
     """(n,) the samples of the same session whose answers the sample waits for, all of them earlier ones."""
     delay_ns: Array
-    """(n,) time from the last of these answers, or from the session's begin, until the sample is due."""
+    """(n,) time from the last of these answers, or from the session's start, until the sample is due."""
 
 
 @runtime_checkable

@@ -50,7 +50,7 @@ _PAGE_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
 )
-"""The policy of a page from the folder. Its scripts are not trusted: they reach no network, cookie or other page."""
+"""The policy of a page from the folder. Its scripts are not trusted: they reach neither network, cookies nor other pages."""
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
 _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js", re.ASCII)

@@ -38,7 +38,7 @@ def run_program(
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs a foreign program without input to its end; `stdout` of the result has both of its outputs."""
+    """Runs a foreign program to its end, without input. `stdout` of the result contains stdout and stderr."""
     return subprocess.run(
         words,
         cwd=cwd,

@@ -61,7 +61,7 @@ def stderr() -> TextIO:
 
 
 def show(text: str, paint: Callable[[str], str] | None = None) -> None:
-    """Prints on stdout. paint: adds colours to the text, on a terminal that has them."""
+    """Prints on stdout. paint: adds colours to the text, on a terminal that supports them."""
     _print([text], sys.stdout, paint if _has_colours(sys.stdout) else None)
 
 
@@ -79,7 +79,7 @@ def coloured(text: str, colour: str) -> str:
 
 
 def _has_colours(stream: TextIO) -> bool:
-    """Returns whether the stream takes colours. NO_COLOR: see no-color.org."""
+    """Returns whether the stream supports colours. NO_COLOR: see no-color.org."""
     return (
         _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )

@@ -143,7 +143,7 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
 
 
 def _no_folder(folder: Path) -> str:
-    """Returns the message for a missing folder. It names a folder whose run is unfinished or still going on."""
+    """Returns the message for a missing folder. It names a folder whose run is unfinished or still in progress."""
     unfinished = folder.with_name(folder.name + PARTIAL)
     if not unfinished.is_dir():
         return f"{folder} does not exist"

@@ -90,7 +90,7 @@ class LoadPlan:
     """Probe requests per second during the load; 0 without probes."""
     sessions: bool = False
     """Whether queries are the turns of sessions, which wait for each other: `concurrency` counts sessions, `schedule` has
-    the begins of sessions, and without both they begin at `target_qps` / their mean number of turns."""
+    the start times of sessions, and without both they begin at `target_qps` / their mean number of turns."""
     load_hosts: int = 0
     """Measured processes that share the schedule and start it at a given time; 0: one process, which starts at once."""
     equal_issue: bool = False

@@ -1,4 +1,4 @@
-"""Frames of sequences in real time: when each frame is due, and how many a run has.
+"""Computes when each frame of a real-time sequence is due, and how many frames a run has.
 
 N streams play one sequence after the other. A frame of each stream is due in every period; each stream begins at a random
 moment of the first period. So query q is frame q // N of its stream, and streams are numbered in the order of their

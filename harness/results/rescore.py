@@ -71,7 +71,7 @@ def rescore(folder: Path, trusted: Collection[str] = ()) -> Finished:
 
 
 def _obstacles(folder: Path, trusted: Collection[str]) -> list[str]:
-    """Returns why the answers cannot be scored. Answers of files that do not agree would give a score of another run."""
+    """Returns why the answers cannot be scored. If the files do not agree, the answers may belong to another run."""
     if not is_pending(folder):
         why = "is not a run that lacks only the score of a program: `check` recomputes the verdict of any run"
         return [f"{folder} {why}"]

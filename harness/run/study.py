@@ -303,7 +303,7 @@ def machine_text(
     """Returns the number of runs with a doubt about the machine, and these doubts; '' if no run has such a doubt.
 
     runs: each with `verdict` and `doubts`, a sequence of codes. A load that is too high makes every run drift, so
-    `drift` and `warming` count in VALID runs only. subject: begin of the sentence; NOT_AT_REST after a label.
+    `drift` and `warming` count in VALID runs only. subject: beginning of the sentence; NOT_AT_REST after a label.
     """
     doubted = [doubts for run in runs if (doubts := _machine_doubts(run))]
     if not doubted:

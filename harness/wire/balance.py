@@ -21,7 +21,7 @@ P = TypeVar("P", bound=Place)
 
 
 class Free(Protocol[P]):
-    """Places without a request. Each operation is one step under the GIL, or tries again."""
+    """Places without a request. Each operation is atomic under the GIL, or is retried."""
 
     def append(self, place: P, /) -> None: ...
 

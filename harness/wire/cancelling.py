@@ -1,4 +1,4 @@
-"""Closes the connections of chosen requests after a time, as clients do that no longer want an answer."""
+"""Closes the connections of chosen requests after a time, like clients that no longer wait for an answer."""
 
 import heapq
 from collections import deque
@@ -17,7 +17,7 @@ CANCELLED = "cancelled"
 
 
 class CancellingFlights(Flights):
-    """Flights of which some are ended by the client. `turn` returns such a flight without a reply."""
+    """Flights, some of which the client ends. `turn` returns such a flight without a reply."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Sends many requests at once over keep-alive connections, and takes the time stamps of each request.
 
 The issuing thread calls `submit`, which sends at once if a connection is free. The same or a different thread
-calls `turn`, which receives and returns finished flights. The two share deques, whose operations are one step
+calls `turn`, which receives and returns finished flights. The two share deques, whose operations are atomic
 under the GIL, instead of a lock. Each thread first adds its own item (a flight or a free connection) and then
 looks for the other's item, so at least one of them sees both.
 """

@@ -18,7 +18,7 @@ class Address(NamedTuple):
     port: int
     """0 for a Unix socket."""
     prefix: str = ""
-    """Path in front of each request's path, without a slash at its end."""
+    """Path that precedes each request's path, without a trailing slash."""
     tls: bool = False
     unix: bool = False
     grpc: bool = False

@@ -144,7 +144,7 @@ class Ramp(NamedTuple):
     start_per_s: float
     """First rate in queries/s."""
     factor: float = 1.25
-    """Ratio of two rates that follow each other."""
+    """Ratio of two successive rates."""
     step_ns: int = 5 * NS_PER_S
     """Length of a step."""
 

@@ -13,7 +13,7 @@ _MOST_ITEMS = 1 << 24
 
 
 class Table:
-    """One table of a buffer. Fields have the numbers of their order in the schema; a union has two."""
+    """One table of a buffer. Fields are numbered in the order of the schema; a union has two numbers."""
 
     def __init__(self, buffer: memoryview, position: int) -> None:
         self._buffer, self._position = buffer, position

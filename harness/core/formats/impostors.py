@@ -81,7 +81,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _begins_as_pickle(path: Path) -> bool:
-    """Returns whether the file is one of torch.save before PyTorch 1.6."""
+    """Returns whether torch.save of a version before PyTorch 1.6 wrote the file."""
     with path.open("rb") as file:
         return file.read(len(_PICKLE)) == _PICKLE
 

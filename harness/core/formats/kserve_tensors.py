@@ -65,7 +65,7 @@ def datatype_of_array(array: Array) -> str | None:
 
 
 def texts_from(raw: bytes | memoryview, count: int) -> Array:
-    """Returns (count,) objects from BYTES, which have a length of 4 bytes, little endian, before each text.
+    """Returns (count,) objects from BYTES, in which a little-endian length of 4 bytes precedes each text.
 
     Each object is a `str`: bytes that are not UTF-8 become surrogates, as in file names. Raises a
     ValueError if the bytes are not `count` texts.

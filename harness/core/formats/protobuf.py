@@ -119,12 +119,12 @@ def opening(number: int, size: int) -> bytes:
 
 
 def field(number: int, value: bytes | memoryview) -> bytes:
-    """Returns the whole field of a text, bytes or a message."""
+    """Returns a complete field with a text, bytes or a message."""
     return opening(number, len(value)) + value
 
 
 def number_field(number: int, value: int) -> bytes:
-    """Returns the whole field of an integer, which must not be negative."""
+    """Returns a complete field with an integer, which must not be negative."""
     return varint(number << 3 | _VARINT) + varint(value)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 _MARK = b"ftyp"
 _BOX = slice(4, 8)
-"""The place of an MP4 file's first mark (ISO/IEC 14496-12)."""
+"""Position of the type of an MP4 file's first box (ISO/IEC 14496-12)."""
 
 
 def video_of(payload: bytes) -> bytes:

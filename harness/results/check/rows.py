@@ -87,7 +87,7 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
 def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
     """Yields logged answers to repeated samples, or to samples that were not issued. Missing answers are a reason.
 
-    own_order: the journal has the samples of the dataset, and LoadGen's log other ones.
+    own_order: the journal has the samples of the dataset, and LoadGen's log has other samples.
     """
     assert run.done is not None
     columns = run.done.columns

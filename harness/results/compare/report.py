@@ -153,7 +153,7 @@ def _shortened(text: str) -> str:
 def verdict(comparison: Comparison, other: str = "B") -> str:
     """Returns one sentence: how many times as fast the second side is by the scenario's own number, with the certainty.
 
-    Then follow numbers that contradict it, or that decide more if this number decides nothing, and the accuracy
+    Adds the numbers that contradict it, or that decide more if this number decides nothing, and the accuracy
     that an optimised side lost.
     """
     headline = comparison.headline

@@ -25,8 +25,8 @@ less than expected.
 """
 
 _LEAST_PARTS = 60
-"""Fewest independent parts on either side of a number for an interval. With fewer, many of the runs with an interval
-would be runs with parts that look independent only by chance.
+"""Fewest independent parts on either side of a number for an interval. With fewer parts, many intervals would
+come from runs whose parts look independent only by chance.
 """
 
 _LEAST_EVENTS = 10

@@ -67,7 +67,7 @@ STAGES = tuple(dict.fromkeys([*CACHED_STAGES[:-1], *REMOTE_STAGES, *NODE_STAGES]
 """Every stage that a run may have."""
 
 Edges = Mapping[str, tuple[str, str]]
-"""stage -> the columns of its begin and end."""
+"""stage -> the columns of its start and end."""
 
 _LOCAL: Edges = dict(zip(LOCAL_STAGES, pairwise(LOCAL_STAMPS), strict=True))
 _REMOTE: Edges = dict(zip(REMOTE_STAGES, pairwise(REMOTE_STAMPS), strict=True))

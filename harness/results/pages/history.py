@@ -51,7 +51,7 @@ def numbers(row: Row) -> dict[str, Number]:
     """Returns the numbers that the run measured, without numbers that were set.
 
     There is no rate if queries came on a schedule, and no latency in Offline, where it only reflects the samples
-    issued. For the result of a search there is the load that it found, as its latency is just below the bound.
+    issued. The result of a search has the load that it found, because its latency is just below the bound.
     """
     scenario, is_peak = scenario_named(row["scenario"]), row["peak"] is not None
     axis = scenario.search_axis if row["concurrency"] is None else None

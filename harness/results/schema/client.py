@@ -461,7 +461,7 @@ class Probes(TypedDict):
     answered: int
     """Probes that were answered."""
     failed: int
-    """Probes that were refused, broke off or came back wrong. They do not make the run INVALID."""
+    """Probes that were refused, were cut off or got a wrong answer. They do not make the run INVALID."""
     unanswered: int
     """Probes without an answer within 10 s after the load."""
     latency_ns: TokenTimes | None

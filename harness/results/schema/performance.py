@@ -362,7 +362,7 @@ class SteadyOfficial(TypedDict):
     is_found: bool
     """Whether the rule finds a window that is long enough."""
     is_clean: bool
-    """Whether it finds one without a warning of drift and without an anomaly."""
+    """Whether the rule finds a window without a drift warning and without an anomaly."""
     reason: str | None
     """Reason for a missing window; null if there is a window."""
     passes: int

@@ -19,7 +19,7 @@ _DEVIATIONS = 6
 
 
 def contradictions(log: DetailLog) -> Iterator[str]:
-    """Yields rates that do not follow from the number of queries, the latencies and the run's begin and end."""
+    """Yields rates that do not follow from the number of queries, the latencies and the run's start and end."""
     scenario = log.get("effective_scenario")
     queries, samples = log_numbers.queries(log), log_numbers.samples(log)
     longest_ns, mean_ns = (

@@ -1,7 +1,7 @@
 """Measures the rates and latencies that determine the number of queries in a load plan.
 
-Each call answers different samples than the previous one. Otherwise a backend or a processor with a cache would
-look faster than it can be in the run.
+Each call answers different samples than the previous call. Otherwise a backend or a processor with a cache
+would look faster than in the run.
 """
 
 import time

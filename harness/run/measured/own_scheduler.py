@@ -46,7 +46,7 @@ class AnswerLog:
     """Copies some answers, drawn at random, as LoadGen's accuracy_log_sampling_target does.
 
     The answer check reads them (harness/results/verdict/answers_check.py). Any thread may call
-    `take`: appending to a list is one step under the GIL.
+    `take`: appending to a list is atomic under the GIL.
     """
 
     def __init__(self, queries: int, target: int, seed: int, *, takes_empty: bool = True) -> None:

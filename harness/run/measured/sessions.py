@@ -23,7 +23,7 @@ from harness.types import Array, Dataset, HasLiveHistory, HasSessions, SessionTu
 
 
 class _Session:
-    """A session that goes on."""
+    """A session in progress."""
 
     __slots__ = ("answers", "broken", "left", "number", "pending", "ready_ns", "unsent", "waits")
 

@@ -21,7 +21,7 @@ from harness.run.supervisor.progress import show_loading
 from harness.types import ClassName, Dataset, HasClassNames, HasFaults
 
 SHOWN_CLASSES = 20
-"""Maximum number of classes that are all listed; of more classes, only the largest and the smallest are listed."""
+"""Maximum number of classes of which all are listed; with more classes, only the largest and the smallest are listed."""
 
 SHOWN_LARGEST, SHOWN_SMALLEST = 10, 5
 """Rows of a table of more than SHOWN_CLASSES classes with names."""

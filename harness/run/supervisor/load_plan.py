@@ -164,7 +164,7 @@ def plan_for(
 
 
 MOST_RAMPED = 200_000
-"""Most queries of a ramp and its holds, for which the journal has room."""
+"""Maximum number of queries of a ramp and its holds; the journal has room for them."""
 
 
 def _ramp(ramp: Ramp, run: ResolvedRun, *, in_sessions: bool) -> dict[str, Any]:

@@ -27,7 +27,7 @@ LIMIT_S = 0.5
 """Time for rounds beyond FEWEST_ROUNDS."""
 
 CHANGED_PARTS = 16
-"""Words or tokens at the begin of a prompt that change places."""
+"""Number of words or tokens at the beginning of a prompt that are reordered."""
 
 FEWEST_PARTS = 4
 
@@ -166,5 +166,5 @@ def _begin_shuffled(parts: Sequence[Any], random: Random) -> list[Any]:
 
 
 def _digits_shuffled(text: str, random: Random) -> list[str]:
-    """Returns the characters with other digits in the places of digits."""
+    """Returns the characters, with a random digit in place of each digit."""
     return [str(random.randrange(10)) if "0" <= c <= "9" else c for c in text]

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from harness.types import Array
 
 _BEGIN_BYTES = 24
-"""Bytes of an answer's begin: 6 token ids. Batches of different sizes can change later tokens, even at temperature 0."""
+"""Bytes of an answer's beginning: 6 token ids. Batches of different sizes can change later tokens, even at temperature 0."""
 
 _LONG_BYTES = 128
-"""The fewest bytes of an answer that hardly occurs twice by chance: 32 token ids. Short ones can be a class, or a number."""
+"""Minimum bytes of an answer that hardly occurs twice by chance: 32 token ids. A short answer can be a class or a number."""
 
 
 class Repeats:

@@ -54,7 +54,7 @@ class SharedSamples:
         self._requests: dict[int, Request] = {}
 
     def place(self, indices: Sequence[int]) -> None:
-        """Shares the loaded samples, drops earlier ones. Raises ConfigError if memory is short or a server refuses."""
+        """Shares the loaded samples and drops earlier ones. Raises ConfigError if memory is short or a server refuses."""
         self._detach()
         remote, batch = self._remote, self._dataset.batch
         offsets, end = {}, 0

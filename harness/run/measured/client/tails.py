@@ -10,17 +10,17 @@ from itertools import pairwise
 from harness.remote import Usage
 
 LEAST_TOKENS = 8
-"""The fewest tokens without text whose time means something: a server may send a few tokens together."""
+"""Minimum number of tokens without text whose time is meaningful: a server may send a few tokens together."""
 
 LEAST_NS = 20_000
 """A server that takes less time per token, 50,000 tokens/s for one prompt, has not computed them."""
 
 _RATIO = 20
-"""How many times as fast as other tokens they must be: a draft model can guess many in a row, e.g. of ends."""
+"""Minimum speed of these tokens, in multiples of the speed of other tokens: a draft model can guess many ends in a row."""
 
 
 class Tails:
-    """Counts the streams with such tokens, and those that had them at once."""
+    """Counts the streams with such tokens, and the streams that received them at once."""
 
     def __init__(self) -> None:
         self.streams = 0

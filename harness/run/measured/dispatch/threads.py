@@ -87,7 +87,7 @@ _Slices = tuple[list[int], list[int], int, Iterator[int]]
 class SlicedDispatcher(_Workers):
     """Offline: all samples arrive in one call, and workers take slices with a shared counter.
 
-    The counter is a range iterator: taking the next value is one step under the GIL. Samples that
+    The counter is a range iterator: taking the next value is atomic under the GIL. Samples that
     differ in length are first sorted into batches of similar length; the sorting is part of the measured time.
     """
 

@@ -1,4 +1,4 @@
-"""Keeps the sequence that each stream plays, its place in it, and its state after the last frame.
+"""Keeps the sequence that each stream plays, the position in the sequence, and the state after the last frame.
 
 The state is stored here, with the stream, so any instance may answer a frame of any stream. Only the instance that
 holds a frame of the stream touches it (`dispatch.py`).
