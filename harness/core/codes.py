@@ -155,7 +155,7 @@ _REASONS: _Rows = {
             "Read the text. Correct the program that counts the tokens; if it drops token ids, do not use its counts.",
         ),
         "prompts-cached": (
-            "In an official run the server reused parts of prompts that it had computed before, which the rules prohibit.",
+            "The server reused parts of prompts that it had computed before, which the rules of an official run prohibit.",
             "Turn the server's prefix cache off.",
         ),
         "resent-often": (
@@ -262,7 +262,7 @@ _DOUBTS: _Rows = {
     },
     About.LOAD_GENERATOR: {
         "generator-late": (
-            "LoadGen issued 1 % of the queries late by more than 10 % of the SLO; this delay is part of their latency.",
+            "LoadGen issued 1 % of the queries with a delay of more than 10 % of the SLO; this delay is part of their latency.",
             "Leave LoadGen a core with fewer `--instances` or `--threads`; stop other programs.",
         ),
         "client-busy": (

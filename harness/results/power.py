@@ -33,11 +33,11 @@ _WHOLE = ("command", ptdaemon_log.SOURCE.name)
 """Meters that cover the whole computer. The sensors of other meters may cover a part that draws milliwatts."""
 
 NO_METER = "no meter was requested: --meter NAME reads one, `list` shows which work here"
-NOT_OFFICIAL = "not an MLPerf Power result: those are read at the wall by PTDaemon"
+NOT_OFFICIAL = "not an MLPerf Power result: it was not measured at the wall by PTDaemon"
 ON_ANOTHER_MACHINE = "it is a different machine: the meters read this one, unless they measure the mains supply of both"
 OFFICIAL = (
-    "ptdaemon: read by MLPerf Power's procedure, which its checker accepts; an MLPerf result only "
-    "once MLCommons has verified it"
+    "ptdaemon: measured by MLPerf Power's procedure and accepted by its checker; an MLPerf result only "
+    "after MLCommons has verified it"
 )
 
 

@@ -45,7 +45,9 @@ class ResultFolder:
         try:
             taken = final.exists() or final.is_symlink()
         except OSError as e:  # the name is too long
-            raise ConfigError(f"{final} cannot be made: {e.strerror}: pass another {option}") from e
+            raise ConfigError(
+                f"{final} cannot be created: {e.strerror}: pass another {option}"
+            ) from e
         if final.name.endswith(PARTIAL):
             raise ConfigError(
                 f"{final}: {option} must not end in {PARTIAL}: unfinished runs have that name"
@@ -65,7 +67,7 @@ class ResultFolder:
             ) from None
         except OSError as e:
             raise ConfigError(
-                f"{self.path} cannot be made: {e.strerror}: pass {option} elsewhere"
+                f"{self.path} cannot be created: {e.strerror}: pass {option} elsewhere"
             ) from e
 
     def subfolder(self, role: str) -> Path:

@@ -104,7 +104,7 @@ REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model ti
         ("check a b", "unexpected argument 'b': see --help"),
         ("data chekc npz", "no verb 'data chekc': did you mean 'data check'?"),
         ("runs --formt csv", "unknown option --formt: did you mean --format?"),
-        ("data check npz --data-dir ~nobody-here/x", "~nobody-here/x: there is no such home folder"),
+        ("data check npz --data-dir ~nobody-here/x", "~nobody-here/x: this home folder does not exist"),
         ("list --all", "unknown option --all: see --help"),
         # Bug: `the run would not end`, although probes run beside a load that ends.
         (f"{REMOTE} --probe-rate 0.001", "--probe-rate 0.001 is less than one probe in this run of 10 s, which would show nothing: raise it above 0.1, or raise --duration"),

@@ -401,7 +401,7 @@ def test_a_read_only_results_folder_is_reported_in_one_line(tmp_path: Path) -> N
     done = run(*SERVER, "--out", f"{tmp_path}/results/r", prefix=NOBODY)
     assert done.status == 2
     assert done.said == (
-        f"harness: {tmp_path}/results/r.partial cannot be made: Permission denied: pass --out\n"
+        f"harness: {tmp_path}/results/r.partial cannot be created: Permission denied: pass --out\n"
     )
 
 

@@ -48,12 +48,12 @@ HALF = Now(issued=500, completed=500, failed=0, p99_ns=1.5e6, idle_ns=0)
         (
             2010,
             {"slo": (Slo(0.99, 1, "ttft"),)},
-            " (the fewest that can judge a p99; --duration alone",
+            " (the minimum that can judge a p99; --duration alone",
         ),
         (
             2010,
             {"slo": (Slo(0.9, 1), Slo(0.999, 1, "ttft"))},
-            " (the fewest that can judge a p99.9; ",
+            " (the minimum that can judge a p99.9; ",
         ),
         (2010, {"queries": 2010}, ", at 10"),
         (88, {}, ", at 10"),

@@ -23,7 +23,7 @@ def user_path(text: str | Path) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as e:
-        raise ConfigError(f"{text}: there is no such home folder") from e
+        raise ConfigError(f"{text}: this home folder does not exist") from e
 
 
 def expanded(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _flat(data: list[Any], shape: Sequence[int]) -> list[Any] | None:
 
 def _numbers(datatype: str, values: list[Any]) -> Array:
     types = set(map(type, values))
-    wrong = ValueError(f"data holds values that are not {datatype}")
+    wrong = ValueError(f"data contains values that are not {datatype}")
     if datatype == "BOOL":
         if not types <= {bool, int} or any(value not in (0, 1) for value in values):
             raise wrong

@@ -117,7 +117,7 @@ def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
         return ""
     percents = [slo.percentile for slo in config.slo] or [plan.percentile or 0.0]
     return (
-        f" (the fewest that can judge a p{100 * max(percents):.10g}; --duration alone would issue {asked:,}. For "
+        f" (the minimum that can judge a p{100 * max(percents):.10g}; --duration alone would issue {asked:,}. For "
         "fewer, lower the percentile in --slo or set --queries)"
     )
 
