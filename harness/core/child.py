@@ -124,7 +124,7 @@ class Channel:
     def send_error(self, error: BaseException) -> int:
         """Sends the message `error` (status, text, trace); returns the exit status that fits it.
 
-        The trace of a HarnessError is its cause's trace, or "": the error's text says enough.
+        The trace of a HarnessError is its cause's trace, or "": the error's text is enough.
         """
         if isinstance(error, HarnessError):
             status, text, cause = error.exit_status, str(error), error.__cause__

@@ -41,7 +41,7 @@ def test_a_node_that_ends_or_stops_is_lost_and_the_run_continues(
         assert "node-lost" in codes(result)
         (text,) = [r["text"] for r in result["reasons"] if r["code"] == "node-lost"]
         lost = result["nodes"][1]
-        assert f"{lost['lost_samples']} of 600 samples, {lost['node']}, " in text
+        assert f"{lost['node']} was lost with {lost['lost_samples']} of 600 samples (" in text
         assert any(word in text for word in how.split("|"))
         assert 1 <= lost["lost_samples"] <= 8  # one batch computed, one waiting
         # the other samples were answered

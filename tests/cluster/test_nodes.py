@@ -125,7 +125,7 @@ def test_all_unreachable_nodes_are_named_before_the_run(
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     errors = capsys.readouterr().err
     for name in ("127.0.0.1:1", "127.0.0.1:2"):
-        assert f"--nodes: {name} does not answer (Connection refused): is" in errors
+        assert f"--nodes: {name} does not answer (Connection refused): check" in errors
     assert not (tmp_path / "run").exists()
 
 

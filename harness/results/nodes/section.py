@@ -114,8 +114,8 @@ def reasons(run: Evidence) -> Iterator[Reason]:
         if about["lost"]:
             yield Reason(
                 "node-lost",
-                f"{about['lost_samples']:,} of {samples:,} samples, {about['node']}, {about['lost']}; no sample was "
-                "sent again to a different node",
+                f"{about['node']} was lost with {about['lost_samples']:,} of {samples:,} samples ({about['lost']}); no sample "
+                "was sent again to another node",
             )
 
 

@@ -38,7 +38,7 @@ def publish(folder: Path, out: Path) -> list[str]:
     """
     if not any(folder.rglob(run_folder.RESULT)) and not any(folder.rglob(run_folder.CONFIG)):
         raise ConfigError(
-            f"{folder} holds no {run_folder.RESULT}: name the folder of a run or a study"
+            f"{folder} has no {run_folder.RESULT}: name the folder of a run or a study"
         )
     if out.resolve().is_relative_to(folder.resolve()):
         raise ConfigError(f"{out} lies in {folder}: pass another folder")

@@ -230,7 +230,7 @@ def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
     yield Reason(
         "few-held",
         f"the run drew from {held} of the dataset's {plan.total_count:,} samples and answered each sample about "
-        f"{each:,.0f} times, so the data stays in the processor's caches; hold {FEWEST_HELD} or more",
+        f"{each:,.0f} times, so the data stays in the processor's caches: hold {FEWEST_HELD} samples or more",
     )
 
 

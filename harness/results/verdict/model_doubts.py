@@ -149,7 +149,7 @@ def few_compared(answers: int, logged: int) -> Iterator[Reason]:
         yield Reason(
             "few-compared",
             f"only {answers} answers of the performance run were compared with the accuracy run's, "
-            f"but {FEWEST} are needed: {advice}",
+            f"{FEWEST} are needed: {advice}",
         )
 
 

@@ -24,7 +24,7 @@ class JoinedSamples:
     def prepare(self, indices: Sequence[int]) -> None:
         """Encodes these samples and forgets the earlier ones. Raises a ConfigError if they take too much memory.
 
-        A sample that cannot be encoded is left out: its query fails, and the result says why.
+        A sample that cannot be encoded is left out: its query fails, and the result states why.
         """
         self._ready = ready = {}
         most_bytes = left_bytes = available_memory_bytes() // 2
