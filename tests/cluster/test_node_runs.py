@@ -90,7 +90,7 @@ def test_a_node_has_one_run_at_a_time_and_one_name() -> None:
         first, second = NodeLinks([url]), NodeLinks([url])
         first.load([0])
         first.load([0, 1])
-        with pytest.raises(ConfigError, match="is in use by a different run: wait for its end"):
+        with pytest.raises(ConfigError, match="is in use by another run: wait until it ends"):
             second.load([2])
         first.close()
         second.load([2])

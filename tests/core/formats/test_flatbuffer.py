@@ -70,7 +70,7 @@ def test_absent_fields_have_their_defaults() -> None:
 def test_another_format_is_refused() -> None:
     for content in (b"", b"1234567", built().replace(b"TE12", b"XX12")):
         said = refusal(root, memoryview(content), b"TE", error=ValueError)
-        assert said == "it does not have the mark TE of its format"
+        assert said == "it does not have the file identifier TE of its format"
 
 
 def test_damage_is_a_value_error_or_another_content() -> None:

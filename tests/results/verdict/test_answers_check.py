@@ -110,7 +110,7 @@ def test_an_answer_of_another_sample_than_the_journals_is_misplaced(tmp_path: Pa
     assert (compared.differing, compared.misplaced) == (0, 2)
     (reason,) = reasons.answers(compared, 0, drawn=False)
     assert reason.code == "numbers-disagree"
-    assert reason.text.startswith("2 of 3 logged answers belong to a different sample")
+    assert reason.text.startswith("2 of 3 logged answers belong to a sample that differs")
 
 
 def test_a_missing_log_is_an_error(tmp_path: Path) -> None:

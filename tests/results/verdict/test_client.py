@@ -159,7 +159,7 @@ def test_prompts_from_a_cache_are_a_doubt_and_a_reason_under_the_rules() -> None
 def test_a_prompt_with_a_different_token_count_of_the_server_is_a_doubt() -> None:
     (doubt,) = client.doubts(remote(tokens={**TOKENS, "changed_prompts": 3}), BOUND_NS)
     assert doubt.code == "prompt-changed"
-    assert doubt.text.startswith("for 3 of 100 prompts")
+    assert doubt.text.endswith("than were sent for 3 of 100 prompts")
 
 
 def test_tensors_as_json_are_a_doubt_with_their_cost() -> None:
