@@ -43,7 +43,7 @@ class _Pool:
             now = _threadpool_get_thread_count()
             if now != threads and self._programs:
                 raise ConfigError(
-                    f"--threads {threads}: ExecuTorch has one thread pool per process, which a loaded program uses with "
+                    f"--threads {threads}: ExecuTorch has one thread pool per process, and a loaded program uses it with "
                     f"{now}: add --backend-option processes=on"
                 )
             if now != threads:
@@ -108,7 +108,7 @@ class ExecuTorchBackend(FrameworkBackend):
         if self._setup.names:
             raise ConfigError(
                 f"{self._path}: an ExecuTorch program has no names, so its inputs are in the manifest's order: drop "
-                "`names` of this file"
+                "this file's `names`"
             )
 
     def _specs(self, ports: Sequence[Port]) -> Iterator[TensorSpec]:
@@ -201,7 +201,7 @@ def refuse_missing(path: Path, facts: Program, runtime: Any) -> None:
     if lacking:
         raise ConfigError(
             f"{path}: it needs {', '.join(lacking)}, which the installed package executorch lacks: export it for "
-            f"{XNNPACK}, or with operators of ATen's core"
+            f"{XNNPACK}, or with core ATen operators"
         )
 
 

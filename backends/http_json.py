@@ -101,7 +101,7 @@ class HttpJsonRemote:
         if self._whole is not None or not self._template.takes_lists:
             raise ConfigError(
                 f"backend 'http-json' with this body sends one sample per request: drop --max-batch {setup.max_batch}, "
-                "or let body list the samples by {{samples}} or {{NAME[]}}"
+                "or make body list the samples with {{samples}} or {{NAME[]}}"
             )
         if self._form.answers is None:
             raise ConfigError(
@@ -170,7 +170,7 @@ def _headers(text: str) -> Headers:
     content = _parsed("headers", tree_of, text)
     if not isinstance(content, dict) or not all(isinstance(v, str) for v in content.values()):
         raise ConfigError(
-            '--backend-option headers: it is not an object of texts: write e.g. {"X-Version": "2"}'
+            '--backend-option headers: it is not an object of strings: write e.g. {"X-Version": "2"}'
         )
     return tuple((str(name), value) for name, value in content.items())
 
@@ -193,7 +193,9 @@ def _form(options: Mapping[str, str]) -> Form:
         raise ConfigError(f"--backend-option dtype: {dtype!r} is not one of {have}, {TEXT}")
     shape = answer_shape(options["shape"], may_vary=True) if "shape" in options else ()
     if plain == TEXT and shape:
-        raise ConfigError("--backend-option shape: an answer of dtype=text is one text: drop it")
+        raise ConfigError(
+            "--backend-option shape: an answer with dtype=text is a single string: drop it"
+        )
     return Form(place, within, plain, shape)
 
 

@@ -51,10 +51,10 @@ class HttpRawRemote:
             names = ", ".join(spec.name for spec in setup.inputs)
             raise ConfigError(
                 f"backend 'http-raw' sends one input, but model {setup.model_name!r} has {names}: use "
-                "a server of KServe v2, and --backend kserve"
+                "a KServe v2 server and --backend kserve"
             )
         if setup.max_batch > 1 and any(spec.dtype == "string" for spec in setup.inputs):
-            raise ConfigError("backend 'http-raw' sends one text per request: --max-batch 1")
+            raise ConfigError("backend 'http-raw' sends one string per request: set --max-batch 1")
 
     def open(self, exchange: Exchange) -> None:
         """Sends nothing: no address describes the server."""
@@ -93,7 +93,7 @@ class HttpRawRemote:
 
 def _text(rows: Array) -> bytes:
     if rows.size != 1:
-        raise ValueError(f"one text can be sent in a request, but the batch has {rows.size}")
+        raise ValueError(f"a request can carry one string, but the batch has {rows.size}")
     value = rows.reshape(-1).tolist()[0]
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 

@@ -80,7 +80,7 @@ class NcnnBackend(FrameworkBackend):
             raise ValueError("ncnn refuses a layer's parameters: convert the model again")
         if net.load_model(weights) != 0:
             raise ValueError(
-                "its weights are cut off, or belong to a different .param: convert the model again"
+                "its weights file is truncated or belongs to a different .param: convert the model again"
             )
         self._net = net
         self._given: dict[int, tuple[Any, Array]] = {}
@@ -181,7 +181,7 @@ class NcnnBackend(FrameworkBackend):
         for blob in self._fetches:
             code, mat = extractor.extract(blob)
             if code != 0 or mat.empty():
-                raise ValueError(f"ncnn returned the error {code}")
+                raise ValueError(f"ncnn returned error {code}")
             rows.append(np.array(mat))  # five times as fast as a copy of mat.numpy()
         return rows
 
@@ -251,7 +251,7 @@ def _array_type(dtype: str) -> "np.dtype[np.float32] | np.dtype[np.int32]":
         return _REAL
     if kind.kind in "iu" and kind.itemsize >= _INTEGER.itemsize:
         return _INTEGER
-    raise ValueError(f"ncnn takes inputs of float32, int32 and int64, not {dtype}")
+    raise ValueError(f"ncnn takes float32, int32 and int64 inputs, not {dtype}")
 
 
 _: type[Backend] = NcnnBackend

@@ -22,10 +22,10 @@ MAX_TOKENS = 128
 """Maximum number of tokens in an answer if neither the sample nor --backend-option max_tokens sets it."""
 
 BLOCK_TOKENS = 16
-"""Tokens of a block of vLLM's cache of prompts by default."""
+"""Tokens in a block of vLLM's prefix cache, by default."""
 
 MOST_TOKEN_BYTES = 16
-"""The most bytes of a prompt's token on average. Single tokens are longer, e.g. of white space."""
+"""The highest average bytes per token of a prompt. Single tokens can be longer, e.g. white space."""
 
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
 """Tokens that a server may put before a prompt, and around a chat: its template and system prompt."""
@@ -116,7 +116,7 @@ class OpenAiRemote:
                     f"--backend-option {name}: {options[name]!r} is not one of {', '.join(choices)}"
                 )
         if setup.max_batch > 1:
-            raise ConfigError("backend 'openai' sends one prompt per request: --max-batch 1")
+            raise ConfigError("backend 'openai' sends one prompt per request: set --max-batch 1")
         self._setup = setup
         self._max_tokens = _number("max_tokens", options.get("max_tokens", str(MAX_TOKENS)))
         self._block_tokens = _number("cache_block", options.get("cache_block", str(BLOCK_TOKENS)))
@@ -151,7 +151,7 @@ class OpenAiRemote:
         if not self._dialects:
             tried = (f"{self._paths[chat]}: {text}" for chat, text in self._refusals.items())
             raise ConfigError(
-                f"model {self._model!r} did not answer a prompt of one word: {'; '.join(tried)}"
+                f"model {self._model!r} did not answer a one-word prompt: {'; '.join(tried)}"
             )
         if self._endpoint is not None:
             self._dialects[False] = self._dialects[True]
@@ -159,7 +159,7 @@ class OpenAiRemote:
             self._try_model(exchange, model)
         if self._wanted == "ids" and not all(d.has_ids for d in self._dialects.values()):
             raise ConfigError(
-                "the server returns no token ids: drop --backend-option answer=ids to get texts"
+                "the server returns no token ids: drop --backend-option answer=ids to get text"
             )
         self._reading = self._reading._replace(
             needs_end=all(d.ends for d in self._dialects.values())
@@ -202,7 +202,7 @@ class OpenAiRemote:
             reader.answer(exchange(request._replace(body=(head, *request.body[1:]))))
         except (Refused, BadAnswer) as e:
             raise ConfigError(
-                f"--backend-option models: the model {model!r} did not answer a prompt of one word: {one_line(e)}"
+                f"--backend-option models: the model {model!r} did not answer a one-word prompt: {one_line(e)}"
             ) from e
         self._heard(reader)
 
@@ -229,7 +229,9 @@ class OpenAiRemote:
         (rows,) = batch.inputs.values()
         sample = rows.reshape(-1)[0]
         if rows.size != 1 or not isinstance(sample, bytes) or sample[:2] != b'{"':
-            raise ValueError("backend 'openai' takes prompts, one per request: --dataset prompts")
+            raise ValueError(
+                "backend 'openai' takes prompts, one per request: use --dataset prompts"
+            )
         if self._fresh is not None:
             sample = self._fresh.put(sample)
         names, fields = split(sample)
@@ -293,7 +295,7 @@ class OpenAiRemote:
             self._reading = self._reading._replace(stop_bytes=bytes_)
 
     def probe(self) -> Request:
-        """Returns a prompt of one word, whose answer has one token."""
+        """Returns a one-word prompt whose answer has one token."""
         chat, dialect = next(iter(self._dialects.items()))
         tokens = 1 if self._endpoint is None else self._endpoint.least_tokens
         fields = json.dumps({**_PROBES[chat], "max_tokens": tokens}, separators=(",", ":"))

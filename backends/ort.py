@@ -19,7 +19,7 @@ from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 
 _ERROR_LEVEL = 3
 _UNREGISTERED = "is not a registered function/op"
-"""Words of ONNX Runtime's message about an operator that it does not know."""
+"""Words in ONNX Runtime's message about an unknown operator."""
 
 _OLDEST_OPSET = 7
 """The first opset that ONNX Runtime promises to run."""
@@ -86,14 +86,14 @@ class OrtBackend(FrameworkBackend):
             if _UNREGISTERED not in str(e):
                 raise  # explained by the caller
             raise ConfigError(
-                f"{self._path}: ONNX Runtime cannot load it: it lacks an operator of another library "
+                f"{self._path}: ONNX Runtime lacks one of its operators, which belongs to another library "
                 f"({one_line(e)}): export the model without it, or write a backend that loads the library"
             ) from e
         used = session.get_providers()
         if used[0] != provider:
             raise ConfigError(
                 f"--provider {provider}: ONNX Runtime uses {used[0]} instead: "
-                "is its library installed and the device visible?"
+                "check that its library is installed and the device is visible"
             )
         session.disable_fallback()  # if a provider fails, the batch must fail
         self._session = session
@@ -102,19 +102,19 @@ class OrtBackend(FrameworkBackend):
         for port in session.get_inputs():
             if port.type not in ORT_ARRAYS:
                 raise ConfigError(
-                    f"{self._path}: input {port.name!r} is of the type {port.type}, for which NumPy has no "
-                    "array: export the model with an input of a different type, e.g. float32"
+                    f"{self._path}: input {port.name!r} has the type {port.type}, which NumPy arrays cannot "
+                    "hold: export the model with a different type, e.g. float32"
                 )
         self._left_out = {o.name: o.type for o in session.get_outputs() if o.type not in ORT_ARRAYS}
         names = [o.name for o in session.get_outputs() if o.type in ORT_ARRAYS]
         if not names:
             have = ", ".join(
-                f"{name!r} is of the type {kind}" for name, kind in self._left_out.items()
+                f"{name!r} has the type {kind}" for name, kind in self._left_out.items()
             )
             raise ConfigError(
                 f"{self._path}: it has no output that is an array"
                 + (
-                    f": {have}: export it with one, e.g. of float32 (skl2onnx: zipmap=False)"
+                    f": {have}: export it with one, e.g. float32 (skl2onnx: zipmap=False)"
                     if have
                     else ""
                 )
@@ -223,11 +223,11 @@ def _without_kernel(path: Path, provider: str, error: Exception) -> str:
     opset = onnx_opset(path)
     if opset is not None and opset < _OLDEST_OPSET:
         todo = (
-            f"the file's opset is {opset}, but all operators are implemented only from opset {_OLDEST_OPSET} on: "
+            f"the file's opset is {opset}, but ONNX Runtime implements all operators only from opset {_OLDEST_OPSET} on: "
             "convert the file with onnx.version_converter, or export it again"
         )
     else:
-        todo = f"{provider} lacks the operator for its types: export the model in float32"
+        todo = f"{provider} has no kernel for the types of an operator: export the model in float32"
     return f"ONNX Runtime cannot load it: {todo} ({one_line(error)})"
 
 

@@ -195,7 +195,7 @@ def _choose_device(device: str) -> None:
         tf.config.set_visible_devices(chosen, "GPU")
     except RuntimeError as e:
         raise ConfigError(
-            f"--device {device}: TensorFlow keeps the devices that a process used first, but these differ: "
+            f"--device {device}: TensorFlow keeps the devices that a process used first, which are different: "
             "add --backend-option processes=on"
         ) from e
 

@@ -149,7 +149,7 @@ class TractBackend(FrameworkBackend):
     def profiler(self) -> Profiler:
         if tract_file.is_nnef(self._path):
             raise ConfigError(
-                "tract's operations have the names of nodes only with an ONNX file: pass --backend-option format=onnx"
+                "tract names operations after nodes only for an ONNX file: pass --backend-option format=onnx"
             )
         return TractProfiler(TractBackend(self._setup), tract.version())
 

@@ -43,7 +43,7 @@ class TreesBackend(FrameworkBackend):
         """Returns the one input: the manifest's, if its samples have a number for each feature."""
         if self._setup.names:
             raise ConfigError(
-                f"{self._path}: a file of trees has no names of inputs: drop `names` of this file from the manifest"
+                f"{self._path}: a tree file has no input names: drop this file's `names` from the manifest"
             )
         declared = self._setup.inputs
         if not declared:
@@ -57,7 +57,7 @@ class TreesBackend(FrameworkBackend):
         sizes = [size for size in spec.shape[1:] if isinstance(size, int)]
         if len(sizes) + 1 != len(spec.shape) or prod(sizes) != self._feature_count:
             raise ConfigError(
-                f"{self._path}: its trees take {self._feature_count} features, but a sample of the input {spec.name!r} "
+                f"{self._path}: its trees take {self._feature_count} features, but a sample of input {spec.name!r} "
                 f"has the shape {list(spec.shape[1:])}: declare shape [batch, {self._feature_count}]"
             )
         if spec.dtype not in _TABLES:

@@ -88,7 +88,7 @@ class LlamaCppBackend(TokenEngine):
         except Exception as e:  # noqa: BLE001 - the step that waits for the tokens raises it
             self._arrivals.put(key, e)
         self._arrivals.put(key, PluginUnavailable(
-            "llama.cpp ended an answer with a token that `end` of the manifest does not list: add it"
+            "llama.cpp ended an answer with a token that the manifest's `end` does not list: add it"
         ))  # fmt: skip
 
     def _taker(self, key: int) -> Callable[[Mapping[str, Any]], bool]:
@@ -125,7 +125,7 @@ class LlamaCppBackend(TokenEngine):
 
 
 def _instructions() -> str:
-    """Returns the instruction sets that the package was built for, as far as the processor has them."""
+    """Returns the instruction sets that the package was built for, and the processor supports."""
     words = xllamacpp.get_system_info().partition("CPU :")[2].split("|")
     return " ".join(word.split("=")[0].strip() for word in words if word.strip().endswith("= 1"))
 

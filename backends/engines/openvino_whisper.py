@@ -23,7 +23,7 @@ _FILES = (
 
 
 class OpenVinoWhisperBackend(SpeechEngine):
-    """One pipeline, which answers one sound after the other.
+    """One pipeline, which transcribes one recording at a time.
 
     precision: the number type of the computation.
     cache: the number type of keys and values. OpenVINO's own default is u8, which changes answers.
@@ -67,7 +67,7 @@ class OpenVinoWhisperBackend(SpeechEngine):
         if f"<|{language}|>" not in config.lang_to_id:
             known = ", ".join(sorted(key.strip("<|>") for key in config.lang_to_id))
             raise ConfigError(
-                f"{self._path}: the model has no language {language!r}, which the manifest's `transcription` names: its "
+                f"{self._path}: the model does not support {language!r}, the language in the manifest's `transcription`: its "
                 f"generation_config.json lists {known or 'none'}"
             )
         config.language, config.task = f"<|{language}|>", "transcribe"
@@ -117,7 +117,7 @@ class OpenVinoWhisperBackend(SpeechEngine):
 
 
 class _Streamer(openvino_genai.StreamerBase):  # type: ignore[misc]
-    """Hands each token on, until its answer is not wanted any more."""
+    """Passes each token on until its answer is no longer wanted."""
 
     def __init__(self, put: Callable[[int], bool]) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ _KIND = "whisper"
 class OrtWhisperBackend(SpeechEngine):
     """One model; each answer has a generator with its own cache, so that answers join and leave at any step.
 
-    The package takes sound as a file: the harness hands it a WAV of 16-bit PCM, as the samples of LibriSpeech are.
+    The package takes audio as a file: the harness passes it a 16-bit PCM WAV file, which LibriSpeech's samples fit into.
     """
 
     name = "ort-whisper"
@@ -52,7 +52,7 @@ class OrtWhisperBackend(SpeechEngine):
             self._features(np.zeros(1, np.float32))
         except RuntimeError as e:
             raise ConfigError(
-                f"{self._path}: its audio_processor_config.json is missing or gives no features of sound: build the model again"
+                f"{self._path}: its audio_processor_config.json is missing or defines no audio features: build the model again"
             ) from e
         end = model.get("eos_token_id")
         self.end = tuple(end) if isinstance(end, list) else (int(end),)
@@ -66,8 +66,8 @@ class OrtWhisperBackend(SpeechEngine):
         count = len(self._tokenizer.encode(prompt))
         if count != len(words):
             raise ConfigError(
-                f"{self._path}: {prompt} has {count} tokens, not {len(words)}: name a language of the model as "
-                "`transcription.language` in the manifest, and none for a model of one language"
+                f"{self._path}: {prompt} has {count} tokens, not {len(words)}: set `transcription.language` in "
+                "the manifest to a language of the model, or remove it if the model has only one language"
             )
         return prompt, count
 

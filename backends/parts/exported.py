@@ -52,13 +52,13 @@ def check_is_data(path: Path) -> None:
             suspects = [n for n in members if "/aotinductor/" in n]  # PyTorch would load libraries
             if not graphs:
                 raise ConfigError(
-                    f"{path}: it is not an archive of torch.export.save, or comes from a "
-                    "PyTorch before 2.8: export the model again"
+                    f"{path}: it is not an archive that torch.export.save of PyTorch 2.8 or "
+                    "later wrote: export the model again"
                 )
             for name in graphs:
                 suspects += _suspects(json.loads(archive.read(name)))
     except (OSError, zipfile.BadZipFile, ValueError, RecursionError) as e:
-        raise ConfigError(f"{path}: not an archive of torch.export.save: {e}") from e
+        raise ConfigError(f"{path}: it is not an archive that torch.export.save wrote: {e}") from e
     if suspects:
         raise ConfigError(
             f"{path}: it has {suspects[0][:80]!r}, which is neither an operator nor a size: a model file "
@@ -86,7 +86,7 @@ def _suspects(node: object) -> Iterator[str]:
 def _is_size(expression: str) -> bool:
     """Returns whether it is arithmetic on symbols and numbers, e.g. Symbol('s0', integer=True)*2.
 
-    A text may only be a symbol's name: sympy evaluates the texts that its functions take.
+    A string may only be a symbol's name: sympy evaluates the strings that its functions take.
     """
     try:
         tree = ast.parse(expression.strip(), mode="eval")

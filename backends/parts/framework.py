@@ -103,7 +103,7 @@ class FrameworkBackend(ABC):
             is_output = name not in {spec.name for spec in self._setup.inputs}
             if own not in have and (self._outputs or not is_output):
                 raise ConfigError(
-                    f"{self._path}: {name!r} is {own!r} in `names` of the manifest, but the file has "
+                    f"{self._path}: {name!r} is {own!r} in the manifest's `names`, but the file has "
                     f"{', '.join(have)}: use one of these names"
                 )
 
@@ -155,7 +155,7 @@ class FrameworkBackend(ABC):
         except Exception as e:
             why = one_line(e) or type(e).__name__
             samples = counted(batch.size, "sample")
-            alone = "; if it answers one, use --max-batch 1" if batch.size > 1 else ""
+            alone = "; if it can answer one, use --max-batch 1" if batch.size > 1 else ""
             raise PluginUnavailable(
                 f"{self.title} cannot answer {samples} at once: {why}{alone}"
             ) from e

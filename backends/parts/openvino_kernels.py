@@ -18,7 +18,7 @@ from harness.types import Backend
 
 _NS_PER_US, _NS_PER_MS = 1_000, 1_000_000
 _ABSENT = {
-    "spread": "OpenVINO reports means over all calls, so these are means without trimming",
+    "spread": "OpenVINO reports means over all calls, so these means are not trimmed",
     "start": "OpenVINO reports how long a kernel took, not when it started",
     "allocated": "OpenVINO does not report a kernel's allocations",
 }

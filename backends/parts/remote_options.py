@@ -17,9 +17,7 @@ def setup_problems(backend: str, setup: BackendSetup, known: Mapping[str, str]) 
         elif not value:
             yield f"--backend-option {option}: the value is empty: it takes {known[option]}"
     if setup.device != "cpu":
-        yield (
-            f"backend {backend!r} has no --device {setup.device}: the server chooses what computes"
-        )
+        yield (f"backend {backend!r} has no --device {setup.device}: the server chooses the device")
     if setup.provider is not None:
         yield f"backend {backend!r} has no providers: drop --provider {setup.provider}"
 
@@ -29,7 +27,7 @@ def answer_shape(text: str, *, may_vary: bool = False) -> tuple[int | None, ...]
     sizes = text.split("x")
     if not all(_is_size(size) or (may_vary and size == "?") for size in sizes):
         raise ConfigError(
-            f"--backend-option shape: {text!r} is not the shape of an answer, e.g. 10 or 3x4"
+            f"--backend-option shape: {text!r} is not an answer shape such as 10 or 3x4"
         )
     return tuple(None if size == "?" else int(size) for size in sizes)
 

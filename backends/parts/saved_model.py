@@ -38,7 +38,7 @@ def _signature(path: Path, signatures: Mapping[str, Any]) -> Any:
             "tf.saved_model.save(model, folder, signatures=...), or a Keras model with model.export(folder)"
         )
     raise ConfigError(
-        f"{path}: there is no signature {_SIGNATURE!r}: it has {', '.join(signatures)}: save the model with one"
+        f"{path}: it has the signatures {', '.join(signatures)}, but not {_SIGNATURE!r}: save the model with it"
     )
 
 

@@ -203,7 +203,7 @@ class CudaModule:
     def _capture(self, inputs: _Inputs, rows: Sequence[Array], size: int) -> None:
         inputs.graphs[size] = None
         if self._count >= MOST_GRAPHS:
-            self._no_graph = f"an instance has {MOST_GRAPHS}, the most"
+            self._no_graph = f"an instance has {MOST_GRAPHS}, the maximum"
         if self._no_graph:
             return
         _fill(inputs, rows, size)
@@ -305,14 +305,12 @@ def opened_device(name: str) -> torch.device:
         return device
     if not torch.cuda.is_available():
         raise ConfigError(
-            f"--device {name}: PyTorch {torch.__version__} sees no CUDA device: is the driver installed, "
-            "and PyTorch a CUDA build?"
+            f"--device {name}: PyTorch {torch.__version__} sees no CUDA device: check that the driver is "
+            "installed and PyTorch is a CUDA build"
         )
     number, count = device.index or 0, torch.cuda.device_count()
     if number >= count:
-        raise ConfigError(
-            f"--device {name}: PyTorch sees {counted(count, 'GPU')}, from number 0 on"
-        )
+        raise ConfigError(f"--device {name}: PyTorch sees {counted(count, 'GPU')}, numbered from 0")
     return torch.device("cuda", number)
 
 

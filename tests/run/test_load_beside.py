@@ -164,7 +164,7 @@ def test_a_model_that_the_server_lacks_is_refused(
         words = ["--backend", "openai", "--url", f"http://{host}:{port}", "--model", "tinylm"]
         words += ["--backend-option", "models={base: 1, other: 1}", "--no-metrics"]
         assert main([*words, *LOOP, "--queries", "10", "--out", str(tmp_path / "run")]) == 2
-    assert "the model 'other' did not answer a prompt of one word" in capfd.readouterr().err
+    assert "the model 'other' did not answer a one-word prompt" in capfd.readouterr().err
 
 
 def test_a_ramp_of_sessions_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

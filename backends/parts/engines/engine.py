@@ -25,7 +25,7 @@ class Engine(FrameworkBackend):
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         raise ConfigError(
-            f"backend {self.name!r} has no batches: {len(inputs)} arrays were passed to it"
+            f"backend {self.name!r} does not take batches, but got {len(inputs)} arrays"
         )
 
     @abstractmethod

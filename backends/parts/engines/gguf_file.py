@@ -14,7 +14,7 @@ _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 
 _TEXT, _LIST = 8, 9
 _MOST_AXES = 4
-_CUT = "the file is cut off: fetch it again"
+_CUT = "the file is truncated: fetch it again"
 
 _TYPES = {
     0: "float32",
@@ -64,7 +64,7 @@ class _Reader:
         elif kind in _SIZES:
             self.skip(_SIZES[kind])
         else:
-            raise ValueError(f"a value has the type {kind}, which GGUF does not have")
+            raise ValueError(f"a value has the type {kind}, which GGUF does not define")
 
     def _skip_list(self, kind: int, count: int) -> None:
         if kind in _SIZES:
@@ -87,7 +87,7 @@ def weights(path: Path) -> list[Weight]:
     reader.skip(len(_MAGIC))
     version = reader.number("I")
     if version not in _VERSIONS:
-        raise ValueError(f"it has version {version} of GGUF: convert it again, to version 3")
+        raise ValueError(f"it is a GGUF file of version {version}: convert it again, to version 3")
     tensors, values = reader.number("Q"), reader.number("Q")
     for _ in range(values):
         reader.skip_text()

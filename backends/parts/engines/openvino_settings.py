@@ -14,7 +14,7 @@ OPTIONS: Choices = {
 }
 
 _CAPABILITIES = {"bf16": "BF16", "f16": "FP16"}
-"""Precision -> OpenVINO's name of the CPU's ability."""
+"""Precision -> OpenVINO's name of the CPU capability."""
 
 
 def settings(option: Mapping[str, str], threads: int) -> dict[str, object]:

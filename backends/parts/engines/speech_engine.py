@@ -13,7 +13,7 @@ MOST_SAMPLES = 480_000
 
 
 class SpeechEngine(Engine):
-    """A subclass listens as TranscribesSpeech of harness/types.py."""
+    """A subclass implements TranscribesSpeech (harness/types.py)."""
 
     question: ClassVar[TensorSpec] = TensorSpec("sound", "float32", (None, None))
     end: tuple[int, ...]
@@ -32,8 +32,8 @@ class SpeechEngine(Engine):
         ]
         if max(lengths, default=0) > MOST_SAMPLES:
             raise ConfigError(
-                f"backend {self.name!r} transcribes at most 30 s, {MOST_SAMPLES:,} samples, but the input takes "
-                f"{max(lengths):,}: cut the sound by the step `audio` of the manifest"
+                f"backend {self.name!r} transcribes at most 30 s ({MOST_SAMPLES:,} samples), but the input takes "
+                f"{max(lengths):,}: shorten the audio with the manifest's step `audio`"
             )
 
     @abstractmethod

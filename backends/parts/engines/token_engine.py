@@ -10,7 +10,7 @@ from harness.types import BackendSetup, TensorSpec
 
 
 class TokenEngine(Engine):
-    """A subclass generates as GeneratesTokens of harness/types.py."""
+    """A subclass implements GeneratesTokens (harness/types.py)."""
 
     question: ClassVar[TensorSpec] = TensorSpec("prompt", "string", (None,))
 

@@ -74,7 +74,7 @@ class ExecuTorchProfiler(TwinProfiler):
             run_start_ns=tuple(starts),
             run_ns=tuple(whole.duration_ns for whole in wholes),
             without_time="",
-            absent={"allocated": "an ETDump of a run has no memory of single operators"},
+            absent={"allocated": "an ETDump does not record the memory of single operators"},
         )
 
 

@@ -103,7 +103,7 @@ def read(path: Path) -> Program:
         content = mapped(path)
         mark = bytes(content[_MARK_AT])
         if not _MARK.fullmatch(mark):
-            raise ValueError("it does not have the mark of one")
+            raise ValueError("its file identifier is missing")
         program = root(content, mark)
         segments = _segments(program, content)
         plans = {plan.text(_PLAN_NAME): plan for plan in program.tables(_PROGRAM_PLANS)}
@@ -117,7 +117,7 @@ def read(path: Path) -> Program:
     except OSError as e:
         raise ConfigError(f"{path}: it cannot be read: {e.strerror or e}") from None
     except (ValueError, RecursionError) as e:
-        raise ConfigError(f"{path}: it is not a whole ExecuTorch program (.pte): {e}") from None
+        raise ConfigError(f"{path}: it is not a complete ExecuTorch program (.pte): {e}") from None
 
 
 def _segments(program: Table, content: memoryview) -> Sequence[memoryview]:

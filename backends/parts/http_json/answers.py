@@ -118,7 +118,7 @@ def _found(form: Form, content: Any, samples: int) -> list[Any]:
 def _utf_8(text: Any) -> Array:
     if not isinstance(text, str):
         raise ValueError(
-            f"an answer in the reply is {_kind(text)}, not a text: see --backend-option dtype"
+            f"an answer in the reply is {_kind(text)}, not a string: see --backend-option dtype"
         )
     return np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
 

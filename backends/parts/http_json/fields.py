@@ -63,18 +63,18 @@ def check_form(form: str, dtype: str | None) -> None:
     if name == _JSON:
         Pointer(slash + rest)
         if dtype not in (None, "string"):
-            raise ValueError(f"the form json is for texts, but the input is {dtype}")
+            raise ValueError(f"the form json is for strings, but the input is {dtype}")
         return
     if form not in _VALUES and _file_maker(form) is None:
         raise ValueError(
             f"unknown form {form!r}: use {', '.join((*_VALUES, *_FILES, _WAV, _JSON))}"
         )
     if dtype == "string" and form not in ("list", "base64"):
-        raise ValueError(f"a text has no {form}: use list, base64 or json")
+        raise ValueError(f"the form {form} is not for strings: use list, base64 or json")
     if form == "png" and dtype is not None:
         check_png(dtype)
     if name == _WAV and dtype not in (None, "float32", "float16", "float64"):
-        raise ValueError(f"sound is floats, but the input is {dtype}")
+        raise ValueError(f"audio consists of floats, but the input is {dtype}")
 
 
 def _value(form: str, row: Array) -> Any:
@@ -119,7 +119,7 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list | dict):
-        raise ValueError("only a text or one number can be a part of a text")
+        raise ValueError("only a string or a single number can be part of a string")
     return json.dumps(value, allow_nan=False)
 
 
@@ -127,7 +127,7 @@ def _bytes(row: Array) -> bytes:
     if row.dtype.kind not in "OSU":
         return np.ascontiguousarray(row, row.dtype.newbyteorder("<")).tobytes()
     if row.size != 1:
-        raise ValueError(f"base64 of {row.size} texts: use list")
+        raise ValueError(f"base64 encodes one string, but the input has {row.size}: use list")
     value = row.reshape(-1).tolist()[0]
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 

@@ -35,7 +35,7 @@ class FormBody:
 
     def _part(self, name: str, value: object) -> bytes:
         if isinstance(value, dict | list | None):
-            raise ValueError(f"the field {name!r} of a form is not a text or a number")
+            raise ValueError(f"the form field {name!r} is neither a string nor a number")
         text = value if isinstance(value, str) else dumps(value).decode()
         head = f'Content-Disposition: form-data; name="{_quoted(name)}"\r\n\r\n{text}\r\n'
         return self._mark + b"\r\n" + head.encode()

@@ -44,7 +44,7 @@ def _channels_last(pixels: Array) -> Array:
         if len(shape) == 3 and shape[0] in _COLOURS:
             return np.ascontiguousarray(pixels.transpose(1, 2, 0))
     raise ValueError(
-        f"an image has the shape [height, width] or one with 1 to 4 channels, but the input has {[*shape]}"
+        f"an image has the shape [height, width], with or without 1 to 4 channels, but the input has {[*shape]}"
     )
 
 

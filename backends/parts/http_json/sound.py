@@ -16,7 +16,7 @@ def wav_of(sound: Array, rate_hz: int = RATE_HZ) -> bytes:
     """Returns a WAV file with one channel. sound: floats in [-1, 1]. Raises a ValueError if it is not one channel."""
     if sound.dtype.kind != "f" or sum(size > 1 for size in sound.shape) > 1:
         raise ValueError(
-            f"sound is one row of floats, but the input is {sound.dtype} of the shape {[*sound.shape]}"
+            f"audio is one row of floats, but the input is {sound.dtype} of shape {[*sound.shape]}"
         )
     scaled = np.rint(sound.reshape(-1).astype(np.float64) * _SCALE)
     data = scaled.clip(-_SCALE, _SCALE - 1).astype("<i2").tobytes()

@@ -58,11 +58,11 @@ class Template:
         self._uses_samples = False
         parts = _merged(self._parts(body))
         if sample is not None and not self._uses_samples:
-            raise ValueError("body has no {{samples}}, which the template of one sample is for")
+            raise ValueError("body has no {{samples}}, where the template of one sample would go")
         self.gaps = tuple(part for part in parts if isinstance(part, Gap))
         if not self.gaps:
             raise ValueError(
-                'body has no placeholder, so all requests would be equal: write e.g. {"instances": "{{samples}}"}'
+                'body has no placeholder, so all requests would be identical: write e.g. {"instances": "{{samples}}"}'
             )
         self._between = _between(parts)
         self.takes_lists = all(gap.is_list for gap in self.gaps)
@@ -116,7 +116,7 @@ class Template:
             yield _inner(text[end : found.start()])
             if found["each"] or found["name"] == SAMPLES:
                 raise ValueError(
-                    f"{found[0]} is a list, which cannot be a part of the text {text!r}"
+                    f"{found[0]} is a list, which cannot be part of the string {text!r}"
                 )
             field = self._field(found, within_text=True)
             yield field if of_sample else Gap((field,))
@@ -134,7 +134,9 @@ class Template:
             yield field if of_sample else Gap((field,))
             return
         if of_sample:
-            raise ValueError(f"{found[0]} is a list of samples, but the template is of one sample")
+            raise ValueError(
+                f"{found[0]} is a list of samples, but this is the template of one sample"
+            )
         yield b"["
         yield Gap(self._of_sample(found), is_list=True)
         yield b"]"
@@ -144,14 +146,16 @@ class Template:
         if found["name"] != SAMPLES:
             return (self._field(found),)
         if found["form"] or found["each"]:
-            raise ValueError(f"{found[0]} has a form: write it into the template of one sample")
+            raise ValueError(f"{found[0]} has a form: put the form in the template of one sample")
         if not self._dtypes and self._sample == {}:
             raise ValueError("{{samples}} needs a manifest, which lists the model's inputs")
         self._uses_samples = True
         merged = _merged(self._parts(self._sample, of_sample=True))
         parts = tuple(part for part in merged if not isinstance(part, Gap))
         if not any(isinstance(part, Field) for part in parts):
-            raise ValueError("the template of one sample has no placeholder, so all would be equal")
+            raise ValueError(
+                "the template of one sample has no placeholder, so all samples would be identical"
+            )
         return parts
 
     def _field(self, found: re.Match[str], *, within_text: bool = False) -> Field:
@@ -173,14 +177,14 @@ def tree_of(text: str) -> object:
         bare = _UNQUOTED.search(text)
         if bare is None:
             raise
-        raise ValueError(f"{bare[1]} is a text: put it into quotes") from None
+        raise ValueError(f"{bare[1]} is a string: put it in quotes") from None
 
 
 def bare_field(body: object, inputs: Sequence[TensorSpec]) -> Field:
     """Returns the field that is the whole body if the body is not JSON. Raises a ValueError with one line."""
     found = _PLACEHOLDER.fullmatch(body) if isinstance(body, str) else None
     if found is None or found["each"] or found["name"] == SAMPLES:
-        raise ValueError("a body that is not JSON is one placeholder, e.g. {{image|png}}")
+        raise ValueError("a body that is not JSON must be one placeholder, e.g. {{image|png}}")
     (gap,) = Template(body, None, inputs).gaps
     (field,) = gap.parts
     assert isinstance(field, Field)
@@ -191,7 +195,7 @@ def _key(key: Any) -> bytes:
     if not isinstance(key, str):
         raise ValueError(f"the key {key!r} is not a string: put it in quotes")
     if _BRACES in key:
-        raise ValueError(f"the key {key!r} has a placeholder: placeholders are values")
+        raise ValueError(f"the key {key!r} has a placeholder, but only values can be placeholders")
     return dumps(key)
 
 

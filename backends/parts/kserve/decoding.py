@@ -220,13 +220,13 @@ class Decoder:
             self._version = version
         elif version != self._version:
             raise BadAnswer(
-                f"the reply is from the model's version {shown(version)}, but the first one was from "
+                f"the reply is from version {shown(version)} of the model, but the first one was from "
                 f"{shown(self._version)}"
             )
 
     def _output(self, about: object) -> Output:
         if not isinstance(about, dict):
-            raise BadAnswer(f"an output is {shown(about)}")
+            raise BadAnswer(f"an output is {shown(about)}, not a JSON object")
         name, datatype, shape = (about.get(key) for key in ("name", "datatype", "shape"))
         if not isinstance(name, str) or not isinstance(datatype, str) or datatype not in NAMES:
             raise BadAnswer(f"output {shown(name)} has the datatype {shown(datatype)}")

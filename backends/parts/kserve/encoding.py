@@ -146,7 +146,9 @@ class Encoder:
         if batch.size == size:
             return batch.inputs
         if batch.size > size:
-            raise ValueError(f"a batch of {batch.size}: the server's model takes exactly {size}")
+            raise ValueError(
+                f"the batch has {batch.size} samples, but the server's model takes exactly {size}"
+            )
         return {
             name: np.concatenate([rows, np.repeat(rows[-1:], size - batch.size, axis=0)])
             for name, rows in batch.inputs.items()

@@ -142,13 +142,13 @@ def _tensor(one: object, kind: str) -> Tensor:
     is_shape = isinstance(shape, list) and all(type(size) is int and size for size in shape)
     if is_shape and prod(max(size, 1) for size in shape or ()) > _MOST_VALUES:
         raise ConfigError(
-            f"the server's metadata have the {kind} {shown(name)} of shape {shown(shape)}, which no request can hold: "
-            "correct the model's configuration there"
+            f"the server's metadata list the {kind} {shown(name)} with shape {shown(shape)}, which no request can hold: "
+            "correct the model's configuration on the server"
         )
     if not (isinstance(name, str) and isinstance(datatype, str) and datatype in NAMES and is_shape):
         raise ConfigError(
-            f"the server's metadata have the {kind} {shown(name)} of datatype {shown(datatype)} and shape {shown(shape)}, "
-            "which KServe v2 does not allow: correct the model's configuration there"
+            f"the server's metadata list the {kind} {shown(name)} with datatype {shown(datatype)} and shape {shown(shape)}, "
+            "which KServe v2 does not allow: correct the model's configuration on the server"
         )
     return Tensor(name, datatype, tuple(None if size < 0 else size for size in shape or ()))
 

@@ -94,9 +94,7 @@ def read(path: Path) -> MnnFile:
     try:
         return _read(_Buffer(mapped(path)))
     except (struct.error, IndexError, OverflowError, UnicodeDecodeError):
-        raise ValueError(
-            "it is not an .mnn file, or only a part of one: convert it again"
-        ) from None
+        raise ValueError("it is not a complete .mnn file: convert it again") from None
 
 
 class _Buffer:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 _MAGIC = "7767517"
 _BINARY_MAGIC = int(_MAGIC).to_bytes(4, "little")
 _MOST_BYTES = 1 << 26
-"""A .param file is a text with a line per layer; the largest published ones have some thousand lines."""
+"""A .param file is a text file with a line per layer; the largest published ones have some thousand lines."""
 
 _MOST_DIMENSIONS = 4
 
@@ -82,9 +82,11 @@ def read_layers(param: Path) -> list[Layer]:
     with param.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if content.startswith(_BINARY_MAGIC):
-        raise ValueError("it is ncnn's binary form, which has no names: pass the text, .param")
+        raise ValueError(
+            "it is in ncnn's binary format, which has no names: pass the text file, .param"
+        )
     if len(content) > _MOST_BYTES:
-        raise ValueError("it is too long for a .param file, which is a text")
+        raise ValueError("it is too long for a .param file, which is a text file")
     lines = [line.split() for line in content.decode("utf-8", "replace").splitlines()]
     lines = [words for words in lines if words]
     if not lines or lines[0] != [_MAGIC]:
@@ -93,9 +95,9 @@ def read_layers(param: Path) -> list[Layer]:
         count, _blobs = map(int, lines[1])
         layers = [_layer(words) for words in lines[2:]]
     except (IndexError, ValueError):
-        raise ValueError("it is only a part of an ncnn .param file: fetch it again") from None
+        raise ValueError("it is an incomplete ncnn .param file: fetch it again") from None
     if count != len(layers):
-        raise ValueError(f"it announces {count} layers and has {len(layers)}: fetch it again")
+        raise ValueError(f"it announces {count} layers but has {len(layers)}: fetch it again")
     _check_wiring(layers)
     return layers
 

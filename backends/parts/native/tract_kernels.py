@@ -27,7 +27,7 @@ _PRODUCT = "OptMatMul"
 """tract's operation for convolutions and products; it includes activations and additions that follow."""
 
 _ABSENT = {
-    "spread": "tract reports means over a few seconds, so these are means without trimming",
+    "spread": "tract reports means over a few seconds, so these means are not trimmed",
     "start": "tract reports how long an operation took, not when it started",
     "allocated": "tract does not report an operation's allocations",
 }

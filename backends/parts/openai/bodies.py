@@ -46,7 +46,7 @@ def added_fields(text: str) -> dict[str, Any]:
 
 def _problems(fields: Mapping[str, Any]) -> list[str]:
     problems = [
-        f"{name} has an option: {_ELSEWHERE[name]}" for name in fields if name in _ELSEWHERE
+        f"{name} has a separate option: {_ELSEWHERE[name]}" for name in fields if name in _ELSEWHERE
     ]
     problems += [f"{name} is set by the harness" for name in fields if name in _HARNESS_FIELDS]
     if fields.get("n", 1) != 1:

@@ -18,8 +18,8 @@ CALL_TOKENS = 16
 """The most tokens of one call of a tool that its name and arguments do not show, e.g. `<tool_call>` and `{"name":`."""
 
 NOT_THE_IDS = "`usage` is not the number of token ids"
-FELL = "`usage` fell while the answer came"
-CACHED = "more tokens of the prompt were cached than it has"
+FELL = "`usage` decreased during the answer"
+CACHED = "more prompt tokens were cached than the prompt has"
 NOT_TEXT = "more tokens than the text has bytes"
 """Contradictions: the count is wrong."""
 

@@ -49,7 +49,7 @@ def _parsed(fields: bytes) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(b"{" + fields)
     if isinstance(content.get("prompt"), list):
         raise ConfigError(
-            "this endpoint takes texts and messages, and the prompts are token ids: drop --backend-option endpoint"
+            "this endpoint takes text and messages, but the prompts are token ids: drop --backend-option endpoint"
         )
     return content
 

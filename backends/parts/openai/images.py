@@ -33,11 +33,11 @@ class Images(Plain):
         entry = data[0] if isinstance(data, list) and len(data) == 1 else None
         text = entry.get("b64_json") if isinstance(entry, dict) else None
         if not isinstance(text, str):
-            raise BadAnswer(f"`data` of the reply has no image as b64_json: {data!r:.60}")
+            raise BadAnswer(f"the reply's `data` has no image in b64_json: {data!r:.60}")
         try:
             image = base64.b64decode(text, validate=True)
         except ValueError as e:
-            raise BadAnswer(f"the image of the reply is not base64: {text!r:.40}") from e
+            raise BadAnswer(f"the image in the reply is not base64: {text!r:.40}") from e
         if not image:
-            raise BadAnswer("the image of the reply is empty")
+            raise BadAnswer("the image in the reply is empty")
         return [np.frombuffer(image, np.uint8)]

@@ -41,7 +41,7 @@ def read_mix(text: str) -> Mix:
         )
     for name, weight in content.items():
         if not isinstance(name, str) or not name or any(c in name for c in '"\\\n'):
-            raise ConfigError(f"{OPTION}: {name!r:.40} is not the name of a model: quote it")
+            raise ConfigError(f"{OPTION}: {name!r:.40} is not a model name: quote it")
         known = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not known or not 0 < weight < 1e9:
             raise ConfigError(

@@ -40,7 +40,7 @@ class Plain:
         refuse(setup_problems("openai", setup, known))
         if setup.max_batch > 1 and not self.several:
             raise ConfigError(
-                f"endpoint={self.endpoint} sends one sample per request: --max-batch 1"
+                f"endpoint={self.endpoint} sends one sample per request: set --max-batch 1"
             )
         self._setup = setup
         self.fields: Mapping[str, Any] = (
@@ -95,16 +95,16 @@ def prompts_of(batch: Batch, endpoint: str) -> list[dict[str, Any]]:
     (rows,) = batch.inputs.values()
     samples = rows.reshape(-1).tolist()
     if not all(isinstance(sample, bytes) and sample[:2] == b'{"' for sample in samples):
-        raise ValueError(f"endpoint={endpoint} takes prompts: --dataset prompts")
+        raise ValueError(f"endpoint={endpoint} takes prompts: use --dataset prompts")
     return [json.loads(b"{" + split(sample)[1]) for sample in samples]
 
 
 def text_of(fields: dict[str, Any], endpoint: str) -> str:
-    """Removes the prompt from a sample's fields, and returns it. Raises a ValueError if it is not a text."""
+    """Removes the prompt from a sample's fields, and returns it. Raises a ValueError if it is not a string."""
     fields.pop("max_tokens", None)
     prompt = fields.pop("prompt", None)
     if not isinstance(prompt, str):
-        raise ValueError(f"endpoint={endpoint} takes texts: prompts with the key `prompt`")
+        raise ValueError(f"endpoint={endpoint} takes text: use prompts with the key `prompt`")
     return prompt
 
 

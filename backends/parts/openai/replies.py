@@ -162,10 +162,10 @@ def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if choices is None or choices == []:
         return None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        raise BadAnswer(f"`choices` of the reply is not a list of one choice: {choices!r:.60}")
+        raise BadAnswer(f"the reply's `choices` is not a list of one choice: {choices!r:.60}")
     if choices[0].get("index") not in (None, 0):
         raise BadAnswer(
-            f"the reply has a choice of index {choices[0]['index']!r:.20}, but one choice was requested"
+            f"the reply has a choice with index {choices[0]['index']!r:.20}, but one choice was requested"
         )
     return choices[0]
 
@@ -204,12 +204,12 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
             texts += calls
     for text in (*thoughts, *texts):
         if text is not None and not isinstance(text, str):
-            raise BadAnswer("the text of the reply is not a string")
+            raise BadAnswer("the text in the reply is not a string")
     ids = choice.get("token_ids")
     if ids is not None and not (
         isinstance(ids, list) and all(type(i) is int and 0 <= i < 2**31 for i in ids)
     ):
-        raise BadAnswer(f"`token_ids` of the reply is not a list of token ids: {ids!r:.60}")
+        raise BadAnswer(f"the reply's `token_ids` is not a list of token ids: {ids!r:.60}")
     reasoning = "".join(filter(None, thoughts)) if thoughts else ""
     named = sum(map(bool, calls[::2]))
     return Parts(reasoning, "".join(filter(None, texts)), ids, any(calls), named)
@@ -229,18 +229,18 @@ def end_of(finish_reason: Any, reading: Reading) -> str:
     if finish_reason is None or finish_reason == "":
         if reading.needs_end:
             raise CutOff(
-                "the answer ended without a finish_reason, which the server sent before the run"
+                "the answer ended without a finish_reason, although the server sent one before the run"
             )
         return ""
     if not isinstance(finish_reason, str) or finish_reason.lower() not in _WHOLE:
-        raise CutOff(f"the server ended the answer with the finish_reason {finish_reason!r:.60}")
+        raise CutOff(f"the server ended the answer with finish_reason {finish_reason!r:.60}")
     return finish_reason
 
 
 def as_answer(text: str, ids: list[int] | None, tokens: int | None, *, wants_text: bool) -> Array:
     """Returns the answer's array. tokens: None without a reported count. Raises BadAnswer if there is no token."""
     if tokens is None and not text:
-        raise BadAnswer("the answer has no token")
+        raise BadAnswer("the answer has no tokens")
     if ids is not None and not (wants_text or (text and not ids)):
         return np.array(ids, np.int32)
     return np.frombuffer(text.encode("utf-8", "replace"), np.uint8)

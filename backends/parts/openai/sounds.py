@@ -48,7 +48,7 @@ class Transcriptions(Plain):
         sounds, *lengths = [np.asarray(rows).reshape(-1) for rows in batch.inputs.values()]
         if sounds.dtype.kind != "f" or len(lengths) > 1:
             raise ValueError(
-                "endpoint=transcriptions takes one sound as floats, and perhaps its length: --dataset librispeech"
+                "endpoint=transcriptions takes one recording as floats, and optionally its length: use --dataset librispeech"
             )
         return sounds[: int(lengths[0][0])] if lengths else sounds
 
@@ -71,7 +71,7 @@ class Transcriptions(Plain):
     def answer(self, reply: Reply, _samples: int) -> list[Array]:
         text = json_of(reply).get("text")
         if not isinstance(text, str):
-            raise BadAnswer(f"`text` of the reply is {text!r:.60}")
+            raise BadAnswer(f"the reply's `text` is {text!r:.60}, not a string")
         return [np.frombuffer(text.encode("utf-8", "replace"), np.uint8)]
 
 
@@ -147,7 +147,7 @@ class Sound:
             raise refused(reply)
         sound = np.frombuffer(bytes(reply.body), np.uint8)
         if (reply.header("Content-Type") or "").startswith("application/json"):
-            raise BadAnswer(f"the reply is not sound: {bytes(reply.body[:200])!r}")
+            raise BadAnswer(f"the reply is not audio: {bytes(reply.body[:200])!r}")
         if len(sound) < _SAMPLE_BYTES or len(sound) % _SAMPLE_BYTES:
             raise BadAnswer(f"the reply has {len(sound):,} bytes, but is not 16-bit PCM")
         self.usage = Usage(media_ns=self._duration_ns(len(sound)))

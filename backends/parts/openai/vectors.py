@@ -47,14 +47,12 @@ class Embeddings(Plain):
         for fields in samples:
             fields.pop("max_tokens", None)
             if "prompt" not in fields:
-                raise ValueError(
-                    f"endpoint={self.endpoint} takes texts and token ids, not messages"
-                )
+                raise ValueError(f"endpoint={self.endpoint} takes text and token ids, not messages")
             prompts.append(fields.pop("prompt"))
         first, *others = samples
         if any(other != first for other in others):
             raise ValueError(
-                "the prompts of a request have different further fields: --max-batch 1 sends them one by one"
+                "the prompts of a request differ in their other fields: set --max-batch 1 to send them one by one"
             )
         return self._asking(prompts, first)
 
@@ -63,16 +61,16 @@ class Embeddings(Plain):
         data = json_of(reply).get("data")
         if not isinstance(data, list) or len(data) != samples:
             raise BadAnswer(
-                f"`data` of the reply does not have {samples} vectors: {data!r:.{_QUOTED}}"
+                f"the reply's `data` does not have {samples} vectors: {data!r:.{_QUOTED}}"
             )
         rows: list[Array | None] = [None] * samples
         for place, entry in enumerate(data):
             index = entry.get("index", place) if isinstance(entry, dict) else -1
             if type(index) is not int or not 0 <= index < samples or rows[index] is not None:
-                raise BadAnswer(f"a vector of the reply has the index {index!r:.20}")
+                raise BadAnswer(f"a vector in the reply has the wrong index {index!r:.20}")
             rows[index] = _vector(entry.get(self.key))
         if len({row.shape for row in rows if row is not None}) > 1:
-            raise BadAnswer("the vectors of the reply have different lengths")
+            raise BadAnswer("the vectors in the reply have different lengths")
         return np.stack([row for row in rows if row is not None])
 
 
@@ -106,17 +104,19 @@ class Rerank(Plain):
     def answer(self, reply: Reply, _samples: int) -> list[Array]:
         results = json_of(reply).get("results")
         if not isinstance(results, list) or not results:
-            raise BadAnswer(f"`results` of the reply has no scores: {results!r:.{_QUOTED}}")
+            raise BadAnswer(f"the reply's `results` has no scores: {results!r:.{_QUOTED}}")
         scores: dict[int, float] = {}
         for entry in results:
             index = entry.get("index") if isinstance(entry, dict) else None
             score = entry.get("relevance_score") if isinstance(entry, dict) else None
             if type(index) is not int or type(score) not in (int, float) or index in scores:
-                raise BadAnswer(f"a result of the reply is {entry!r:.{_QUOTED}}")
+                raise BadAnswer(f"a result in the reply is not valid: {entry!r:.{_QUOTED}}")
             assert score is not None
             scores[index] = float(score)
         if sorted(scores) != [*range(len(scores))]:
-            raise BadAnswer(f"the reply has scores of the documents {sorted(scores)!r:.{_QUOTED}}")
+            raise BadAnswer(
+                f"the reply has scores only for the documents {sorted(scores)!r:.{_QUOTED}}"
+            )
         return [np.array([scores[index] for index in range(len(scores))], np.float32)]
 
 
@@ -128,7 +128,7 @@ def _vector(value: object) -> Array:
         else:
             found = np.array(value, np.float32)
     except (ValueError, TypeError) as e:
-        raise BadAnswer(f"a vector of the reply is {value!r:.{_QUOTED}}") from e
+        raise BadAnswer(f"a vector in the reply is not valid: {value!r:.{_QUOTED}}") from e
     if not found.size or found.ndim not in (1, 2):
-        raise BadAnswer(f"a vector of the reply is {value!r:.{_QUOTED}}")
+        raise BadAnswer(f"a vector in the reply is not valid: {value!r:.{_QUOTED}}")
     return found

@@ -127,7 +127,7 @@ def _check_tree(
     if not _within(split[inner], 0, features):
         raise ValueError("a tree asks for a feature that the model does not have")
     if vector_length > 1 and not (_sizes(vectors, nodes)[~inner] == vector_length).all():
-        raise ValueError("a leaf has a wrong number of scores")
+        raise ValueError("a leaf has the wrong number of scores")
     if (kinds == _CATEGORICAL).any() and not len(categories[0]):
         raise ValueError("a tree has no list of categories")
 

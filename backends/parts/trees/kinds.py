@@ -40,7 +40,7 @@ def kind_of(path: Path) -> Kind:
         f"{path}: "
         + (
             known
-            or "it is neither XGBoost's JSON or UBJSON, nor LightGBM's text, nor a checkpoint of treelite 4: save the "
+            or "it is neither XGBoost's JSON or UBJSON, nor LightGBM's text, nor a treelite 4 checkpoint: save the "
             "model again"
         )
     )

@@ -75,11 +75,11 @@ def test_a_session_beside_a_run_skips_maps_as_the_run_does(tmp_path: Path) -> No
     [
         (
             lambda path: odd_files.classifier(path, label=False),
-            "it has no output that is an array: 'probabilities' is of the type seq(map(int64,tensor(float)))",
+            "it has no output that is an array: 'probabilities' has the type seq(map(int64,tensor(float)))",
         ),
-        (odd_files.sequence, "it has no output that is an array: 's' is of the type seq(tensor(float))"),
-        (odd_files.of_sequence, "input 's' is of the type seq(tensor(float)), for which NumPy has"),
-        (odd_files.of_bfloat16, "input 'x' is of the type tensor(bfloat16), for which NumPy has no"),
+        (odd_files.sequence, "it has no output that is an array: 's' has the type seq(tensor(float))"),
+        (odd_files.of_sequence, "input 's' has the type seq(tensor(float)), which NumPy arrays cannot hold"),
+        (odd_files.of_bfloat16, "input 'x' has the type tensor(bfloat16), which NumPy arrays cannot"),
         (odd_files.without_outputs, "it has no output that is an array"),
         (odd_files.without_inputs, "it has no inputs: export it with one"),
     ],
@@ -189,10 +189,10 @@ def test_one_number_for_a_whole_batch_is_reported_in_one_line(tmp_path: Path) ->
         (
             6,
             odd_files.FLOAT,
-            "the file's opset is 6, but all operators are implemented only from opset 7 on",
+            "the file's opset is 6, but ONNX Runtime implements all operators only from opset 7 on",
         ),
-        (17, odd_files.BFLOAT16, "CPUExecutionProvider lacks the operator for its types"),
-        (13, odd_files.BFLOAT16, "CPUExecutionProvider lacks the operator for its types"),
+        (17, odd_files.BFLOAT16, "CPUExecutionProvider has no kernel for the types of an operator"),
+        (13, odd_files.BFLOAT16, "CPUExecutionProvider has no kernel for the types of an operator"),
     ],
 )
 def test_an_operator_without_an_implementation_is_explained(
@@ -217,7 +217,7 @@ def test_a_batch_that_the_graph_refuses_is_one_line_without_a_class(
             assert str(refusal.value).startswith(
                 f"ONNX Runtime cannot answer {count} samples at once: "
             )
-            assert str(refusal.value).endswith("; if it answers one, use --max-batch 1")
+            assert str(refusal.value).endswith("; if it can answer one, use --max-batch 1")
             failures = Failures()
             failures.add(refusal.value, count)
             assert failures.first.splitlines()[-1].startswith(str(refusal.value)[:200])
@@ -239,7 +239,7 @@ def test_a_file_without_a_batch_is_refused_by_init_without_a_circle(tmp_path: Pa
 
 def test_an_operator_of_another_library_is_refused_with_advice(tmp_path: Path) -> None:
     line = refused(odd_files.of_another_library(tmp_path / "m.onnx"))
-    assert "it lacks an operator of another library (" in line
+    assert "lacks one of its operators, which belongs to another library (" in line
     assert "my.library:Foo" in line
     assert line.endswith(": export the model without it, or write a backend that loads the library")
 

@@ -156,7 +156,7 @@ def test_file_that_is_not_an_archive_is_reported_in_one_line(
 ) -> None:
     path = tmp_path / "bad.pt2"
     path.write_bytes(content)
-    assert _refusal(path).startswith(f"{path}: not an archive of torch.export.save: ")
+    assert _refusal(path).startswith(f"{path}: it is not an archive that torch.export.save wrote: ")
 
 
 def test_torchscript_without_a_manifest_is_refused_with_advice(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_single_signature_of_any_name_is_called(tmp_path: Path) -> None:
     [
         (
             ("a", "b"),
-            "there is no signature 'serving_default': it has a, b: save the model with one",
+            "it has the signatures a, b, but not 'serving_default': save the model with it",
         ),
         ((), "it has no signature to call: save the model with tf.saved_model.save"),
     ],

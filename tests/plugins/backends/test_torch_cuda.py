@@ -179,7 +179,7 @@ def test_further_shapes_run_without_graphs(monkeypatch: pytest.MonkeyPatch) -> N
     for count in (1, 2, 3, 4, 3):
         np.testing.assert_array_equal(runs.answer([rows(count)]).numpy(), rows(count) * 3)
     assert cuda.captures == 2
-    assert runs.used()["cuda_graphs_reason"] == "an instance has 2, the most"
+    assert runs.used()["cuda_graphs_reason"] == "an instance has 2, the maximum"
 
 
 def test_one_capture_at_a_time() -> None:
@@ -220,7 +220,7 @@ def test_missing_gpu_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) ->
     assert torch_cuda.opened_device("cuda") == torch.device("cuda", 0)
     with pytest.raises(ConfigError) as refused:
         torch_cuda.opened_device("cuda:2")
-    assert str(refused.value) == "--device cuda:2: PyTorch sees 1 GPU, from number 0 on"
+    assert str(refused.value) == "--device cuda:2: PyTorch sees 1 GPU, numbered from 0"
 
 
 def recorded(name: str, start_us: float, end_us: float, **more: Any) -> Any:

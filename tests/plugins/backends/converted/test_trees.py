@@ -232,8 +232,8 @@ def forest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("inputs", "text"),
     [
-        ([("x", "float32", (None, 12))], "its trees take 13 features, but a sample of the input 'x' has the shape [12]"),
-        ([("x", "float32", (None, "length"))], "a sample of the input 'x' has the shape ['length']"),
+        ([("x", "float32", (None, 12))], "its trees take 13 features, but a sample of input 'x' has the shape [12]"),
+        ([("x", "float32", (None, "length"))], "a sample of input 'x' has the shape ['length']"),
         ([("x", "int64", (None, 13))], "input 'x' is int64, but trees take float32 or float64"),
         ([("x", "float32", (None, 6)), ("y", "float32", (None, 7))], "the manifest has 2 inputs, but trees take one table"),
     ],
@@ -261,7 +261,7 @@ def test_missing_predictor_is_named_with_the_other_engine(
     [
         (pickle.dumps({"a": 1}), "it is a pickle, which is code"),
         (b"binf" + b"\0" * 100, "it is XGBoost's old binary format"),
-        (b"{}", "it is neither XGBoost's JSON or UBJSON, nor LightGBM's text, nor a checkpoint of treelite 4"),
+        (b"{}", "it is neither XGBoost's JSON or UBJSON, nor LightGBM's text, nor a treelite 4 checkpoint"),
         (b'{"learner": {"oops": 1}}', "xgboost cannot load it: "),
         (b"tree\nversion=v4\nnum_class=1\n", "cannot load it: "),
     ],

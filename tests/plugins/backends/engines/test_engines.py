@@ -270,7 +270,7 @@ def test_an_engine_that_ends_unasked_is_reported(engine: str) -> None:
         while len(tokens) < 4:
             tokens += [token for _, token in backend.step()]
         if engine == "llama-cpp":
-            with pytest.raises(PluginUnavailable, match="`end` of the manifest does not list"):
+            with pytest.raises(PluginUnavailable, match="the manifest's `end` does not list"):
                 backend.step()
         else:
             assert backend.step()

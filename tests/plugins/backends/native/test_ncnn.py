@@ -76,14 +76,14 @@ def test_a_param_file_is_read_with_the_weights_beside_it(tmp_path: Path) -> None
     ("changes", "why"),
     [
         ({"7767517\n": "7767516\n"}, "it is not an ncnn .param file, whose first line is 7767517"),
-        ({"7 7\n": "9 9\n"}, "it announces 9 layers and has 7: fetch it again"),
-        ({"7 7\n": "900000000 900000000\n"}, "it announces 900000000 layers and has 7: fetch it"),
-        ({"conv2 1 1": "conv2 900000 1"}, "it is only a part of an ncnn .param file: fetch it"),
+        ({"7 7\n": "9 9\n"}, "it announces 9 layers but has 7: fetch it again"),
+        ({"7 7\n": "900000000 900000000\n"}, "it announces 900000000 layers but has 7: fetch it"),
+        ({"conv2 1 1": "conv2 900000 1"}, "it is an incomplete ncnn .param file: fetch it"),
         ({" relu1 relu2": " x relu2"}, "layer 'conv2' reads 'x', which no layer before it writes"),
         ({"Pooling pool": "Nosuch pool"}, "it has a layer Nosuch, which ncnn "),
         (
             {"6=4608": "6=4608000"},
-            "its weights are cut off, or belong to a different .param: convert",
+            "its weights file is truncated or belongs to a different .param: convert",
         ),
         ({"1=3 4=1 5=1 6=4608": "1=300000000 6=4608"}, "ncnn refuses a layer's parameters"),
         ({"2=1\nConv": "2=3\nConv"}, "input 'image' is declared as [3, 8, 8], but its first layer"),
@@ -100,7 +100,9 @@ def test_weights_that_are_cut_are_refused(length: int, tmp_path: Path) -> None:
     """ncnn itself goes on, and ends the process with a segmentation fault at the first answer."""
     whole = copied(tmp_path).with_suffix(".bin").read_bytes()
     path = copied(tmp_path, weights=whole[:length])
-    assert refusal(path).startswith("its weights are cut off, or belong to a different .param")
+    assert refusal(path).startswith(
+        "its weights file is truncated or belongs to a different .param"
+    )
 
 
 def test_missing_weights_and_the_binary_form_are_refused(tmp_path: Path) -> None:
@@ -108,7 +110,10 @@ def test_missing_weights_and_the_binary_form_are_refused(tmp_path: Path) -> None
     path.with_suffix(".bin").unlink()
     assert refusal(path) == "its weights, m.bin, are missing: put them next to it"
     path.write_bytes((7767517).to_bytes(4, "little") + bytes(64))
-    assert refusal(path) == "it is ncnn's binary form, which has no names: pass the text, .param"
+    assert (
+        refusal(path)
+        == "it is in ncnn's binary format, which has no names: pass the text file, .param"
+    )
     assert refusal(tmp_path / "none.param").startswith("No such file")
     (tmp_path / "n.param").write_text("")
     assert refusal(tmp_path).startswith(
@@ -129,7 +134,7 @@ def test_shapes_come_from_the_manifest_if_the_file_records_none(tmp_path: Path) 
             f"input 'image' is declared as [{', '.join(map(str, shape))}], but "
         )
     spec = IMAGE[0]._replace(dtype="uint8")
-    assert refusal(path, (spec,)) == "ncnn takes inputs of float32, int32 and int64, not uint8"
+    assert refusal(path, (spec,)) == "ncnn takes float32, int32 and int64 inputs, not uint8"
 
 
 def test_first_layer_that_works_in_place_leaves_the_samples_unchanged(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_text_is_sent_as_utf_8() -> None:
         assert list(remote.request(Batch(1, {"text": rows})).body) == [expected]
     two = Batch(2, {"text": np.array(["a", "b"], object)})
     told = refusal(remote.request, two, error=ValueError)
-    assert told == "one text can be sent in a request, but the batch has 2"
+    assert told == "a request can carry one string, but the batch has 2"
 
 
 def test_answers_follow_each_other() -> None:
@@ -110,13 +110,13 @@ def test_error_shows_the_reply_that_came_instead() -> None:
     ("inputs", "options", "message"),
     [
         ((IMAGE,), {"path": "predict"}, "--backend-option path: 'predict' does not begin with /"),
-        ((IMAGE,), {"shape": "3x"}, "shape: '3x' is not the shape of an answer, e.g. 10 or 3x4"),
-        ((IMAGE,), {"shape": "-1"}, "shape: '-1' is not the shape of an answer, e.g. 10 or 3x4"),
-        ((IMAGE,), {"shape": "0"}, "shape: '0' is not the shape of an answer, e.g. 10 or 3x4"),
+        ((IMAGE,), {"shape": "3x"}, "shape: '3x' is not an answer shape such as 10 or 3x4"),
+        ((IMAGE,), {"shape": "-1"}, "shape: '-1' is not an answer shape such as 10 or 3x4"),
+        ((IMAGE,), {"shape": "0"}, "shape: '0' is not an answer shape such as 10 or 3x4"),
         ((IMAGE,), {"dtype": "bfloat16"}, "--backend-option dtype: 'bfloat16' is not one of float64"),
         ((IMAGE,), {"dtype": "bool"}, "--backend-option dtype: 'bool' is not one of float64"),
         ((IMAGE,), {"size": "3"}, "backend 'http-raw' has no option 'size': it has path=/PATH"),
-        ((IMAGE, TEXT), {}, "backend 'http-raw' sends one input, but model 'm' has image, text: use a server of KServe v2, and --backend kserve"),
+        ((IMAGE, TEXT), {}, "backend 'http-raw' sends one input, but model 'm' has image, text: use a KServe v2 server and --backend kserve"),
     ],
 )  # fmt: skip
 def test_request_that_cannot_be_sent_is_refused(
@@ -128,7 +128,7 @@ def test_request_that_cannot_be_sent_is_refused(
 def test_texts_are_sent_one_a_request() -> None:
     two = BackendSetup(model=None, model_name="m", inputs=(TEXT,), max_batch=2)
     told = refusal(HttpRawRemote, two)
-    assert told == "backend 'http-raw' sends one text per request: --max-batch 1"
+    assert told == "backend 'http-raw' sends one string per request: set --max-batch 1"
 
 
 def test_a_batch_of_two_inputs_cannot_be_sent() -> None:

@@ -318,7 +318,7 @@ def test_an_input_in_bf16_is_refused() -> None:
     with pytest.raises(ConfigError) as error:
         opened(triton(echo, _echo_model("BF16", [-1, 4])), model_name="echo", inputs=())
     assert str(error.value) == (
-        "input 'x' of the server's model has the datatype BF16, which no array of NumPy can hold: serve "
+        "input 'x' of the server's model has the datatype BF16, which no NumPy array can hold: serve "
         "the model with a different one, e.g. FP32"
     )
 
@@ -440,7 +440,7 @@ def changed(**about: Any) -> Mapping[str, Any]:
         (changed(parameters={}), 80, "output 'logits': data is not a list, but None"),
         ({**BINARY, "model_name": "other"}, 80, "is from model 'other', not 'digits'"),
         ({**BINARY, "model_name": None}, 80, "is from model None, not 'digits'"),
-        ({**BINARY, "model_version": "2"}, 80, "is from the model's version '2', but the first"),
+        ({**BINARY, "model_version": "2"}, 80, "is from version '2' of the model, but the first"),
         ({**BINARY, "outputs": []}, 80, "the reply has no outputs"),
         ({**BINARY, "outputs": BINARY["outputs"] * 2}, 160, "an output appears twice"),
         ({**BINARY, "outputs": "logits"}, 80, "the reply has no outputs"),
@@ -678,7 +678,7 @@ def test_unknown_options_and_devices_are_refused() -> None:
             "backend 'kserve' has no option 'graph': it has served=NAME version=VERSION "
             "encoding=binary|json|shm"
         ),
-        "backend 'kserve' has no --device cuda: the server chooses what computes",
+        "backend 'kserve' has no --device cuda: the server chooses the device",
         "backend 'kserve' has no providers: drop --provider X",
     ]
     with pytest.raises(
@@ -722,8 +722,8 @@ NO_KSERVE = (
 )
 NO_MODEL = "the server has no model 'digits': {}; see --backend-option served=NAME"
 NO_INPUT = (
-    "the server's metadata have the input 'image' of datatype None and shape None, which KServe v2 "
-    "does not allow: correct the model's configuration there"
+    "the server's metadata list the input 'image' with datatype None and shape None, which KServe v2 "
+    "does not allow: correct the model's configuration on the server"
 )
 NO_ANSWER = "model 'digits' did not answer one sample of zeros: {}"
 OTHER = "the reply is from model 'x', not 'digits'"
@@ -860,7 +860,9 @@ def test_a_model_of_a_fixed_batch_gets_whole_batches() -> None:
         assert whole.shape == (4, 10)
         part = asked(remote, server, Batch(3, {"image": images(4).inputs["image"][:3]}))
         assert np.array_equal(part, whole[:3])
-        with pytest.raises(ValueError, match=r"^a batch of 5: the server's model takes exactly 4$"):
+        with pytest.raises(
+            ValueError, match=r"^the batch has 5 samples, but the server's model takes exactly 4$"
+        ):
             remote.request(images(5))
     assert set(sizes) == {4}
 

@@ -162,7 +162,7 @@ def test_a_prompt_may_name_its_model() -> None:
         ("{a: [", "--backend-option body is neither YAML nor JSON"),
         (
             "{max_tokens: 3, stream: false}",
-            "max_tokens has an option: --backend-option max_tokens=",
+            "max_tokens has a separate option: --backend-option max_tokens=",
         ),
         ("{n: 2}", "n must be 1"),
         ("{a: .nan}", "a value is not JSON"),
@@ -245,12 +245,12 @@ def test_server_is_described_by_its_own_words() -> None:
     ("dialect", "options", "message"),
     [
         (VLLM, {"served": "other"}, "the server has no model 'other': it has tiny: name one with --backend-option served=NAME"),
-        (TRANSFORMERS, {"answer": "ids"}, "the server returns no token ids: drop --backend-option answer=ids to get texts"),
+        (TRANSFORMERS, {"answer": "ids"}, "the server returns no token ids: drop --backend-option answer=ids to get text"),
         (
             replace(VLLM, apis=()),
             {},
             (
-                "model 'tiny' did not answer a prompt of one word: /v1/completions: the server "
+                "model 'tiny' did not answer a one-word prompt: /v1/completions: the server "
                 "answered 404: Not Found; /v1/chat/completions: the server answered 404: Not Found"
             ),
         ),
@@ -286,13 +286,13 @@ def test_wrong_options_are_refused(options: dict[str, str], message: str) -> Non
 
 def test_prompts_are_sent_one_a_request() -> None:
     told = refusal(OpenAiRemote, BackendSetup(model=None, model_name="m", max_batch=2))
-    assert told == "backend 'openai' sends one prompt per request: --max-batch 1"
+    assert told == "backend 'openai' sends one prompt per request: set --max-batch 1"
 
 
 @pytest.mark.parametrize("sample", ["a text", b"[1]", b""])
 def test_only_prompts_are_sent(sample: Any) -> None:
     told = refusal(backend().request, batch(sample), error=ValueError)
-    assert told == "backend 'openai' takes prompts, one per request: --dataset prompts"
+    assert told == "backend 'openai' takes prompts, one per request: use --dataset prompts"
 
 
 JSON = st.recursive(

@@ -272,7 +272,7 @@ def test_any_value_of_any_key_is_an_answer_or_an_error(key: str, value: Any) -> 
 def test_choice_that_was_not_requested_is_refused(index: Any) -> None:
     """Bug: the chunks of two choices became one answer with twice the tokens, and the run was VALID."""
     choice = {"index": index, "text": "word", "finish_reason": "stop"}
-    with pytest.raises(BadAnswer, match="a choice of index"):
+    with pytest.raises(BadAnswer, match="a choice with index"):
         streamed({"choices": [choice]}).answer(EMPTY)
     body = json.dumps({"choices": [choice]}).encode()
     with pytest.raises(BadAnswer, match="but one choice was requested"):

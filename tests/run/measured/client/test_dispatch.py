@@ -166,7 +166,7 @@ class TokenReader:
     def answer(self, reply: Reply) -> Array:
         tokens = np.frombuffer(bytes(reply.body), np.float32)
         if not len(tokens):
-            raise BadAnswer("the answer has no token")
+            raise BadAnswer("the answer has no tokens")
         self.usage = Usage(output=len(tokens))
         self.first_token = 50 + len(tokens)
         return tokens.reshape(1, -1)
