@@ -8,7 +8,7 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 SMOOTH = 1e-6
-"""This number is added to numerator and denominator, so a class in neither answer nor label scores 1."""
+"""Added to numerator and denominator, so that a class missing from both answer and label scores 1."""
 
 
 class Dice:

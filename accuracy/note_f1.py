@@ -96,7 +96,7 @@ def _notes_of(index: int, label: Any) -> Array:
     if notes.ndim != 2 or not len(notes) or notes.shape[1] != COLUMNS:
         shown = " ".join(repr(label).split())
         raise ValueError(
-            f"the label of sample {index} is not a list of [onset, end, pitch], one at least: {shown:.60}"
+            f"the label of sample {index} is not a list of at least one [onset, end, pitch]: {shown:.60}"
         )
     return notes
 

@@ -80,7 +80,7 @@ def _relevance(labels: Sequence[Any]) -> _Relevance:
         )
     if len(kinds) > 1 or not all(isinstance(label, int | str) for label in labels):
         raise ValueError(
-            "retrieval needs labels of one kind: mappings of `id` and `relevant`, numbers or texts"
+            "retrieval needs labels of one kind: mappings of `id` and `relevant`, numbers or strings"
         )
     sizes = Counter(labels)
     return _Relevance(

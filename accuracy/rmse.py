@@ -18,8 +18,8 @@ class Rmse:
         if any(size != 1 for size in shape):
             sizes = " x ".join("?" if size is None else str(size) for size in shape)
             raise ValueError(
-                f"rmse needs one number per answer, but each answer is {sizes} numbers: choose another metric, or make "
-                "one number of them with the step `hook`"
+                f"rmse needs one number per answer, but each answer has {sizes} numbers: choose another metric, or "
+                "combine them into one with the step `hook`"
             )
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
@@ -55,7 +55,7 @@ class Rmse:
     def _value(self, index: int, payload: bytes) -> float:
         if len(payload) != self._dtype.itemsize:
             raise ValueError(
-                f"the answer of sample {index} is not one {self._dtype} number, but {len(payload)} bytes: rmse cannot "
+                f"the answer to sample {index} is {len(payload)} bytes, not one {self._dtype} number: rmse cannot "
                 "score a sample that failed"
             )
         return float(np.frombuffer(payload, self._dtype)[0])

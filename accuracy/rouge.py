@@ -46,7 +46,7 @@ class Rouge(TextLabels):
     def missing(cls) -> Iterator[str]:
         """Yields why rougeLsum is not MLPerf's."""
         if sentence_splitter() is None:
-            yield "rougeLsum needs nltk's sentences: python -m nltk.downloader punkt_tab"
+            yield "rougeLsum needs nltk's sentence tokenizer: run python -m nltk.downloader punkt_tab"
 
     def _by_sentence(self, text: str) -> str:
         return "\n".join(self._sentences(text.strip())) if self._sentences else text

@@ -69,7 +69,7 @@ class SquadF1:
         """Returns (length, 2) logits; the length is 0 for a failed sample."""
         if len(payload) % (2 * self._dtype.itemsize):
             raise ValueError(
-                f"an answer has {len(payload)} bytes, which is not a whole number of pairs of logits"
+                f"an answer has {len(payload)} bytes, which is not a whole number of logit pairs"
             )
         return np.frombuffer(payload, self._dtype).reshape(-1, 2).astype(np.float64)
 

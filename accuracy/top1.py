@@ -31,13 +31,13 @@ class Top1:
         """Refuses class scores and pixel classes: neither is a list of labels."""
         if len(shape) == 1 and self._dtype.kind == "f" and shape[0] is not None and shape[0] > 1:
             raise ValueError(
-                f"{self._name} needs labels, but each answer is {shape[0]:,} scores, {self._dtype}: "
+                f"{self._name} needs labels, but each answer has {shape[0]:,} {self._dtype} scores: "
                 "postprocess with argmax or topk"
             )
         if len(shape) > 1:
             sizes = " x ".join("?" if size is None else str(size) for size in shape)
             raise ValueError(
-                f"{self._name} needs one label per answer, or a row of labels, but each answer is {sizes} "
+                f"{self._name} needs one label per answer, or a row of labels, but each answer has {sizes} "
                 "numbers: postprocess with argmax or topk, or choose a different metric"
             )
 
@@ -45,15 +45,15 @@ class Top1:
         for index, label in labels.items():
             if isinstance(label, ClassName) and _is_other_number(label):
                 raise ValueError(
-                    f"{self._name} needs class numbers or names of classes, but the label of sample {index} is the text "
-                    f"{str(label)!r}, which as a name would be class {label.number}: write only whole numbers, or "
+                    f"{self._name} needs class numbers or class names, but the label of sample {index} is the string "
+                    f"{str(label)!r}, which would be class {label.number} if read as a name: write only whole numbers, or "
                     "only names"
                 )
             if _class_of(label) is None:
                 text = " ".join(repr(label).split())
                 raise ValueError(
                     f"{self._name} needs labels that are class numbers, but the label of sample {index} is "
-                    f"{text:.80}: number the classes 0, 1, ..., or score texts with exact_match"
+                    f"{text:.80}: number the classes 0, 1, ..., or score text with exact_match"
                 )
 
     def check_classes(self, labels: Mapping[int, object], classes: range) -> None:
@@ -110,7 +110,7 @@ class Top1:
             raise ValueError(
                 f"an answer has the same label twice, {names[:8]}: {self._name} takes one label per sample, or "
                 "several with the best first: postprocess outputs of [n, classes] with argmax or topk. If argmax "
-                "leaves a label per position, make one of them with the step `hook`, or choose a different metric"
+                "leaves a label per position, combine them with the step `hook`, or choose a different metric"
             )
         return names
 

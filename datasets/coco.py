@@ -116,7 +116,7 @@ def _first(folder: Path, names: Sequence[str]) -> Path:
     for name in names:
         if (folder / name).exists():
             return folder / name
-    raise ConfigError(f"{folder} has no {' or '.join(names)}; expected are {EXPECTED}")
+    raise ConfigError(f"{folder} has no {' or '.join(names)}; the dataset needs {EXPECTED}")
 
 
 def _samples(path: Path, inside: str) -> list[Sample]:
@@ -130,7 +130,7 @@ def _samples(path: Path, inside: str) -> list[Sample]:
         return _joined(path, inside, content)
     except (KeyError, TypeError, AttributeError, ValueError) as e:
         what = f"no {e}" if isinstance(e, KeyError) else str(e)
-        raise ConfigError(f"{path} is not COCO's annotations (images, annotations, categories): {what}") from None  # fmt: skip
+        raise ConfigError(f"{path} is not a COCO annotation file (images, annotations, categories): {what}") from None  # fmt: skip
 
 
 def _joined(path: Path, inside: str, content: Mapping[str, Any]) -> list[Sample]:

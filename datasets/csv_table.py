@@ -13,7 +13,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset
 
 LARGEST_EXACT = 2.0**53
-"""The number from which on neighbouring whole numbers may be the same float."""
+"""The number from which neighbouring whole numbers may round to the same float."""
 
 
 class CsvDataset(TableDataset):

@@ -104,8 +104,8 @@ def _check_order(folder: Path, classes: list[str]) -> None:
     for i, (name, by_number) in enumerate(zip(classes, sorted(classes, key=int), strict=True)):
         if int(name) != int(by_number):
             raise ConfigError(
-                f"{folder}: its sub-folders are numbers, but sorted as names {name!r} would be class "
-                f"{i}: write them with leading zeros, all with the same length, or write {LABELS}"
+                f"{folder}: its sub-folders are numbers, but in alphabetical order {name!r} would be class "
+                f"{i}: pad them with zeros to the same length, or write {LABELS}"
             )
 
 
@@ -141,7 +141,7 @@ def _unread(folder: Path, paths: Iterable[Path]) -> Iterator[str]:
         elif suffix in UNREAD:
             yield f"{path}: {suffix} is not read: {advice}"
         elif suffix not in SUFFIXES and path.is_file() and _begins_as_image(path):
-            yield f"{path}: it is an image without the suffix of one: add the suffix, e.g. .jpg"
+            yield f"{path}: it is an image without an image suffix: add one, e.g. .jpg"
 
 
 def _begins_as_image(path: Path) -> bool:

@@ -103,7 +103,7 @@ def _pin_notes(hub: HubName, commit: str | None) -> Iterator[str]:
     elif hub.revision != commit:
         configuration = f":{hub.configuration}" if hub.configuration else ""
         pinned = f"hf:{hub.name}{configuration}@{hub.split}@{commit}"
-        yield f"the data may change under this name: --data-dir {pinned} stays the same"
+        yield f"the data behind this name may change: pin it with --data-dir {pinned}"
 
 
 def _from_hub(hub: HubName) -> Any:

@@ -98,7 +98,9 @@ def read_cases(root: Path, spec: TensorSpec) -> list[Case]:
             problems.append(str(e))
     unlabelled = [c.name for c in cases if c.segmentation is None]
     if 0 < len(unlabelled) < len(cases):
-        problems += [f"{root / name} has no {SEGMENTATION}, but others do" for name in unlabelled]
+        problems += [
+            f"{root / name} has no {SEGMENTATION}, but other cases do" for name in unlabelled
+        ]
     if not cases and not problems:
         problems.append(f"{root} has no folders with {IMAGE}: nothing can be measured")
     sources.refuse(problems)

@@ -61,7 +61,7 @@ class NpzDataset(LoadedRows):
                 )
         if LABELS in self._headers and self._headers[LABELS].dtype.kind not in "biufSU":
             problems.append(
-                f"array 'labels' is {self._headers[LABELS].dtype}: store numbers or texts"
+                f"array 'labels' is {self._headers[LABELS].dtype}: store numbers or strings"
             )
         lengths = {
             name: header.shape[0] if header.shape else 0
@@ -132,7 +132,7 @@ class NpzDataset(LoadedRows):
             texts = [one if isinstance(one, str) else one.decode() for one in rows.tolist()]
         except UnicodeDecodeError as e:
             raise ConfigError(
-                f"{self._path}: array 'labels' has bytes that are not UTF-8: store texts"
+                f"{self._path}: array 'labels' has bytes that are not UTF-8: store strings"
             ) from e
         return numbered(texts)
 

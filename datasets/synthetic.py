@@ -178,7 +178,7 @@ def _row_shape(
     except TypeError:
         problems.append(
             f"input {spec.name!r} is {spec.dtype}, a type without synthetic data: pass "
-            "--dataset FILE.py:CLASS, which returns texts as an array of objects"
+            "--dataset FILE.py:CLASS, which returns strings as an array of objects"
         )
     shape = setup.shapes.get(spec.name)
     if shape is None:

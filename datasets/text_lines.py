@@ -182,7 +182,7 @@ def _only_input(setup: DatasetSetup) -> TensorSpec:
     if len(setup.inputs) != 1:
         names = ", ".join(spec.name for spec in setup.inputs)
         raise ConfigError(
-            f"dataset 'text-lines' has one image for each sample, but the model takes {names}: choose a different "
+            f"dataset 'text-lines' has one image per sample, but the model takes {names}: choose a different "
             "--dataset"
         )
     return setup.inputs[0]
@@ -195,7 +195,7 @@ def _colour(setup: DatasetSetup, name: str) -> str:
     colour: str = decode.options["colour"] if decode is not None else options["colour"]
     if decode is not None and decode.options != {**options, "colour": colour}:
         raise ConfigError(
-            f"dataset 'text-lines' draws its images: the step `decode` of input {name!r} may set `colour` alone"
+            f"dataset 'text-lines' draws its images: the step `decode` of input {name!r} may set only `colour`"
         )
     return colour
 
@@ -210,7 +210,7 @@ def _size(setup: DatasetSetup, spec: TensorSpec, channels: int) -> tuple[int, in
         expected = ("batch", channels, HEIGHT, 320) if first else ("batch", HEIGHT, 320, channels)
         raise ConfigError(
             f"dataset 'text-lines' draws images as large as the model's input, but the input {spec.name!r} is "
-            f"{show_shape(spec.shape)}: write its sizes into the manifest, e.g. {show_shape(expected)}"
+            f"{show_shape(spec.shape)}: write its sizes in the manifest, e.g. {show_shape(expected)}"
         )
     height, width = (int(size) for size in sizes if size is not None)
     if height < _LEAST_PIXELS or width < height:

@@ -110,7 +110,7 @@ def _sound_input(inputs: Sequence[TensorSpec]) -> tuple[str, int, int]:
         taken = ", ".join(f"{i.name} {i.dtype} {show_shape(i.shape)}" for i in inputs)
         raise ConfigError(
             f"dataset 'voice-activity' has float32 sequences [frames, {HOP} or more], but the model takes {taken}: name a "
-            "model with states that reads sound, e.g. silero-vad"
+            "model with states that takes audio, e.g. silero-vad"
         )
     return first.name, frames if isinstance(frames, int) else FRAMES, width
 

@@ -11,7 +11,7 @@ SEPARATOR = " > "
 """The characters between the levels of a category."""
 
 SAME_BRAND = 0.9
-"""Two brands count as the same if they are more similar than this share."""
+"""Similarity above which two brands count as the same."""
 
 
 class Product(BaseModel):

@@ -31,7 +31,7 @@ class FunctionCalls:
     def __init__(self, dtype: str) -> None:
         if dtype != "uint8":
             raise ValueError(
-                f"function-calls needs texts, but the answers are {dtype}: add --backend-option answer=calls"
+                f"function-calls needs text, but the answers are {dtype}: add --backend-option answer=calls"
             )
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, Any]) -> Score:
@@ -60,7 +60,7 @@ class FunctionCalls:
             subset = label.get("subset") if isinstance(label, Mapping) else None
             if subset not in SUBSETS:
                 raise ValueError(
-                    f"the label of sample {index} has none of BFCL's subsets: use --dataset function-calls"
+                    f"the label of sample {index} does not name a BFCL subset: use --dataset function-calls"
                 )
 
 

@@ -50,7 +50,7 @@ class ReasonedAnswers(program.ByProgram):
         scores, counts = _SCORE.findall(printed), _SAMPLES.findall(printed)
         if not scores or not counts:
             raise ValueError(
-                f"{VARIABLE}: the program printed no exact_match and number of samples"
+                f"{VARIABLE}: the program did not print exact_match and the number of samples"
             )
         if int(counts[-1]) != total:
             raise ValueError(f"{VARIABLE}: the program scored {counts[-1]} of {total} answers")

@@ -48,7 +48,7 @@ class Vbench(program.ScoredFiles):
             name = _file_name(text_of(index, label), len(labels))
             if "\0" in name or len(name.encode()) > _MOST_NAME_BYTES:
                 raise ValueError(
-                    f"the prompt of sample {index} cannot name its video, as VBench expects: use a prompt "
+                    f"the prompt of sample {index} cannot be the file name of its video, which VBench expects: use a prompt "
                     f"of at most {_MOST_NAME_BYTES - len(_file_name('', len(labels)))} bytes without NUL"
                 )
 
@@ -112,7 +112,7 @@ def _dimensions(out: Path) -> dict[str, float]:
         content = json.loads(files[-1].read_bytes())
         return {name: float(content[name][0]) for name in DIMENSIONS}
     except (OSError, ValueError, LookupError, TypeError) as e:
-        raise ValueError(f"{SCRIPT} wrote no results of {', '.join(DIMENSIONS)}") from e
+        raise ValueError(f"{SCRIPT} wrote no results for {', '.join(DIMENSIONS)}") from e
 
 
 _: type[Metric] = Vbench

@@ -53,7 +53,7 @@ def named(variable: str, script: str) -> Program:
         raise ValueError(f"{variable} is not a command ({one_line(e)}): {how}") from e
     if not words:
         raise ValueError(
-            f"{variable} is not set, and the score comes from MLCommons' {script}: {how}"
+            f"{variable} is not set, but MLCommons' {script} computes the score: {how}"
         )
     first = shutil.which(words[0])
     scripts = [word for word in words if word.endswith(".py") and not word.startswith("-")]

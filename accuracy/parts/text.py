@@ -23,11 +23,11 @@ def texts(
 
 
 def text_of(index: int, label: object) -> str:
-    """Returns the right text of a sample. Raises a ValueError if the label is not a text."""
+    """Returns the right text of a sample. Raises a ValueError if the label is not a string."""
     right = label["text"] if isinstance(label, Mapping) else label
     if not isinstance(right, str):
         shown = " ".join(repr(right).split())
-        raise ValueError(f"the label of sample {index} is not a text: {shown:.40}")
+        raise ValueError(f"the label of sample {index} is not a string: {shown:.40}")
     return right
 
 
@@ -35,7 +35,7 @@ class TextLabels:
     """The base of metrics with texts as labels."""
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Raises a ValueError that names a label that is not a text."""
+        """Raises a ValueError that names a label that is not a string."""
         for index, label in labels.items():
             text_of(index, label)
 

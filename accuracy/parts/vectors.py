@@ -9,7 +9,7 @@ def vector_of(payload: bytes, dtype: str, size: int) -> Array:
     """Returns the vector of an answer; zeros for a failed sample, which has no answer."""
     vector = np.frombuffer(payload, dtype).astype(np.float64) if payload else np.zeros(size)
     if vector.size != size:
-        raise ValueError(f"an answer is a vector of {vector.size}, but the label is one of {size}")
+        raise ValueError(f"an answer has {vector.size} numbers, but its label has {size}")
     return vector
 
 

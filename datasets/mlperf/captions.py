@@ -60,7 +60,7 @@ def _table(path: Path) -> Iterator[Row]:
             for row in rows:
                 if None in row.values():
                     raise ConfigError(
-                        f"{path}:{rows.line_num} has too few columns: get the file again"
+                        f"{path}:{rows.line_num} has too few columns: download the file again"
                     )
                 yield f"{path}:{rows.line_num}", {"prompt": row[_COLUMN]}
     except (OSError, UnicodeError, csv.Error) as e:
@@ -110,7 +110,7 @@ def _read(path: Path, rows: Iterator[Row]) -> list[Prompt]:
 def _caption(row: object) -> Prompt:
     kind, prompt = prompt_of(row)
     if kind != "prompt" or not isinstance(row, dict):
-        raise ValueError("it needs `prompt`, a text")
+        raise ValueError("it needs `prompt`, a string")
     return prompt._replace(reference=prompt.reference or row["prompt"])
 
 

@@ -20,7 +20,7 @@ _MOST_BYTES = 64 * 2**20
 
 
 class DocumentsDataset(LoadedRows):
-    """--data-dir is the folder with the pages. The model's inputs are `html`, and perhaps `name`, both texts."""
+    """--data-dir is the folder with the pages. The model's inputs are `html` and, optionally, `name`, both strings."""
 
     def __init__(self, setup: DatasetSetup) -> None:
         sources.check_steps(setup, "documents", ())
@@ -28,7 +28,7 @@ class DocumentsDataset(LoadedRows):
         of_text = all(spec.dtype == "string" and len(spec.shape) == 1 for spec in setup.inputs)
         if not of_text or "html" not in self._inputs or not {*self._inputs} <= {*INPUTS}:
             raise ConfigError(
-                "dataset 'documents' needs a model with the input `html`, and perhaps `name`, of dtype string and shape "
+                "dataset 'documents' needs a model with the input `html`, and optionally `name`, of dtype string and shape "
                 "[batch]"
             )
         self._setup = setup

@@ -66,7 +66,9 @@ class FunctionCallsDataset(LoadedRows):
         self._files: dict[str, Path] = {}
         self._samples = [s for name in sorted(SHARES_PERCENT) for s in self._of(name, chosen)]
         if not self._samples:
-            raise ConfigError(f"{self._root} has no BFCL_v4_*.json: name their folder")
+            raise ConfigError(
+                f"{self._root} has no BFCL_v4_*.json: name the folder with these files"
+            )
         super().__init__(len(self._samples))
 
     def _of(self, subset: str, chosen: str) -> list[_Sample]:

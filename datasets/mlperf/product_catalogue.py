@@ -103,7 +103,7 @@ def _files(setup: DatasetSetup) -> list[Path]:
     unknown = [p.name for p, split in order.items() if split < 0]
     if unknown and len(found) > 1:
         raise ConfigError(
-            f"{given}: {unknown[0]} belongs to neither split, {' nor '.join(_SPLITS)}: remove it"
+            f"{given}: {unknown[0]} belongs to neither split ({', '.join(_SPLITS)}): remove it"
         )
     return sorted(found, key=lambda path: (order[path], path.name))
 
@@ -139,7 +139,7 @@ def _column(path: Path, name: str) -> list[str]:
         raise unreadable(path, e) from e
     for row, value in enumerate(values):
         if not isinstance(value, str):
-            raise ConfigError(f"{path}: row {row}: {name} is {value!r:.40}, but must be a text")
+            raise ConfigError(f"{path}: row {row}: {name} is {value!r:.40}, but must be a string")
     return values
 
 

@@ -92,8 +92,8 @@ class Streaming100bDataset:
         for spec in setup.inputs:
             if spec.name not in FEATURES or spec.dtype not in ("int64", "int32", "float32"):
                 raise ConfigError(
-                    f"dataset 'streaming-100b' has no input {spec.name!r} of {spec.dtype}: name the inputs like its "
-                    f"features, as integers or float32: {', '.join(FEATURES)}"
+                    f"dataset 'streaming-100b' has no input {spec.name!r} of {spec.dtype}: name the inputs after its "
+                    f"features, and declare them as integers or float32: {', '.join(FEATURES)}"
                 )
         self._setup = setup
         self._root = sources.given_folder(setup, "streaming-100b", f"{OFFSETS} and its tables")
@@ -269,7 +269,7 @@ class _Tables:
             ends = self._users[timestamp]
             if ends[-1] != len(users):
                 raise ConfigError(
-                    f"{path} has {len(users):,} requests at timestamp {timestamp}, {USERS} {ends[-1]:,}: download the data "
+                    f"{path} has {len(users):,} requests at timestamp {timestamp}, but {USERS} has {ends[-1]:,}: download the data "
                     "again"
                 )
             order = list(range(len(users)))
@@ -283,7 +283,7 @@ class _Tables:
         cells = next(csv.reader([self._line_of(request)]))
         if len(cells) != 4 * (self._total + 2):
             raise ConfigError(
-                f"{path}: the line of user {request.user} has {len(cells)} cells, {4 * (self._total + 2)} are expected"
+                f"{path}: the line of user {request.user} has {len(cells)} cells, not {4 * (self._total + 2)}"
             )
         now = self._trained + request.timestamp
         # The line has four cells (candidates, their ratings, used items, their ratings) for a first time, for each
@@ -335,7 +335,7 @@ def _cell(line: str, path: Path) -> str:
     csv.field_size_limit(sys.maxsize)
     cells = next(csv.reader([line]), [])
     if len(cells) != 1:
-        raise ConfigError(f"{path} has a row with {len(cells)} cells: one is expected")
+        raise ConfigError(f"{path} has a row with {len(cells)} cells, not one")
     return cells[0]
 
 
@@ -346,7 +346,7 @@ def _numbers(text: str, path: Path) -> list[int]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not all(type(n) is int for n in found):
-        raise ConfigError(f"{path} has {text[:40]!r} in place of whole numbers")
+        raise ConfigError(f"{path} has {text[:40]!r} instead of whole numbers")
     return found
 
 

@@ -34,7 +34,7 @@ def checked_frames(path: Path, rate: int) -> int:
     if channels != 1:
         raise ConfigError(f"{path}: it has {channels} channels: convert it to one")
     if not frames:
-        raise ConfigError(f"{path}: it has no sound")
+        raise ConfigError(f"{path}: it has no audio samples")
     return frames
 
 
@@ -114,7 +114,7 @@ def _wav(path: Path) -> Array:
     except OSError as e:
         raise unreadable(path, e) from e
     if len(content) != frames * width:
-        raise ConfigError(f"{path} is cut off: {len(content)} of {frames * width} bytes")
+        raise ConfigError(f"{path} is truncated: it has {len(content)} of {frames * width} bytes")
     if width == 1:
         values = np.frombuffer(content, np.uint8).astype(np.int32) - 128
     elif width == 3:  # the upper three bytes of four

@@ -20,7 +20,7 @@ def refuse_data_dir(setup: DatasetSetup, dataset: str) -> None:
     """Refuses --data-dir for a dataset without files: a run must not ignore the user's samples."""
     if setup.data_dir is not None:
         raise ConfigError(
-            f"dataset {dataset!r} reads no --data-dir: drop it, or name a --dataset that reads it"
+            f"dataset {dataset!r} does not use --data-dir: drop it, or name a --dataset that uses it"
         )
 
 

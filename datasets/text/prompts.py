@@ -185,7 +185,9 @@ def prompt_of(row: object) -> tuple[str, Prompt]:
         raise ValueError(f"max_tokens is {most!r:.40}, but must be a whole number of at least 1")
     reference = row.get("reference")
     if reference is not None and not isinstance(reference, str) and not _is_vector(reference):
-        raise ValueError(f"reference is {reference!r:.40}, but must be a text or a list of numbers")
+        raise ValueError(
+            f"reference is {reference!r:.40}, but must be a string or a list of numbers"
+        )
     fields = {} if most is None else {"max_tokens": most}
     fields["messages" if kind == "messages" else "prompt"] = content
     further = _further(row)
@@ -195,7 +197,9 @@ def prompt_of(row: object) -> tuple[str, Prompt]:
     try:
         request = text.encode()
     except UnicodeEncodeError:
-        raise ValueError("it has half a character (a surrogate), which UTF-8 lacks") from None
+        raise ValueError(
+            "it has a lone surrogate (half a character), which UTF-8 cannot encode"
+        ) from None
     drawn = draws_tokens(further)
     return kind, Prompt(request, size or len(request), reference, further.get("model", ""), drawn)
 
@@ -235,7 +239,7 @@ def _further(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ids(value: object) -> tuple[int, Any]:
     if not isinstance(value, list) or not value:
-        raise ValueError("input_ids must be a list of token ids, at least one")
+        raise ValueError("input_ids must be a list of at least one token id")
     for token in value:
         if type(token) is not int or not 0 <= token < MOST_TOKEN:
             raise ValueError(f"input_ids has {token!r:.40}, which is not a token id")
@@ -244,13 +248,13 @@ def _ids(value: object) -> tuple[int, Any]:
 
 def _text(value: object) -> tuple[int, Any]:
     if not isinstance(value, str) or not value:
-        raise ValueError("prompt must be a text, and not empty")
+        raise ValueError("prompt must be a non-empty string")
     return len(value.encode("utf-8", "replace")), value
 
 
 def _messages(value: object) -> tuple[int, Any]:
     if not isinstance(value, list) or not value:
-        raise ValueError("messages must be a list, at least one")
+        raise ValueError("messages must be a list of at least one message")
     for message in value:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ValueError("messages has a message without a role")

@@ -210,7 +210,7 @@ def _history(options: Options, recorded: bool, path: Path) -> str:
     chosen = options.choice("history", (default, _LIVE if recorded else _RECORDED))
     if chosen == _RECORDED and not recorded:
         raise ConfigError(
-            f"--dataset-option history=recorded: {path} has no answers of the model: drop the option"
+            f"--dataset-option history=recorded: {path} does not record the model's answers: drop the option"
         )
     return chosen
 
@@ -279,7 +279,9 @@ def _encoded_message(message: Any) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ValueError("it has half a character (a surrogate), which UTF-8 lacks") from None
+        raise ValueError(
+            "it has a lone surrogate (half a character), which UTF-8 cannot encode"
+        ) from None
 
 
 def _message(answer: bytes) -> bytes:

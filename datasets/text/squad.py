@@ -233,7 +233,7 @@ class _Reader:
         text = owner.get(key) if isinstance(owner, dict) else None
         if isinstance(text, str) and text:
             return text
-        self.problems.append(f"{at} has no text {key!r}")
+        self.problems.append(f"{at} has no string {key!r}")
         return ""
 
 

@@ -51,7 +51,7 @@ def test_texts_are_refused_with_advice(tmp_path: Path, capsys: pytest.CaptureFix
     error = refusal(capsys, *shared, "--model", path)
     assert error.splitlines()[-1] == (
         "harness: input 'words' is string, a type without synthetic data: pass "
-        "--dataset FILE.py:CLASS, which returns texts as an array of objects"
+        "--dataset FILE.py:CLASS, which returns strings as an array of objects"
     )
 
 

@@ -490,7 +490,7 @@ def test_a_closed_submission_of_summaries_needs_sentences(monkeypatch: pytest.Mo
     }
     monkeypatch.setattr("harness.accuracy.rouge.sentence_splitter", lambda: None)
     assert refusals(replace, LLAMA, **changed) == [
-        "--benchmark llama3.1-8b: rougeLsum needs nltk's sentences: python -m nltk.downloader punkt_tab"
+        "--benchmark llama3.1-8b: rougeLsum needs nltk's sentence tokenizer: run python -m nltk.downloader punkt_tab"
     ]
     assert replace(LLAMA, **changed, rehearsal=True).rehearsal
     monkeypatch.setattr("harness.accuracy.rouge.sentence_splitter", lambda: str.split)

@@ -799,7 +799,7 @@ def test_missing_scorer_is_reported_before_the_first_run(
     options = {"model": "deepseek-r1", "backend": "openai", "url": ["http://10.0.0.2:8000"]}
     request = replace(CLOSED, category="datacenter", benchmark="deepseek-r1", options=options)
     lacking = list(problems(request, plan(request, tmp_path)))
-    assert any(one.startswith("ANSWER_SCORER is not set, and the score comes from MLCommons' eval_accuracy.py") for one in lacking)  # fmt: skip
+    assert any(one.startswith("ANSWER_SCORER is not set, but MLCommons' eval_accuracy.py computes the score") for one in lacking)  # fmt: skip
     entry = registry.METRICS["wer-whisper"]._replace(needs="no_such_module")
     monkeypatch.setitem(registry.METRICS, "wer-whisper", entry)
     whisper = replace(request, benchmark="whisper", options={**options, "model": "whisper"})

@@ -64,7 +64,7 @@ def test_a_failed_scoring_is_repeated_without_a_new_run(
     assert (accuracy["value"], "scored_again" in accuracy) == (31.75, True)
 
     monkeypatch.delenv("IMAGE_SCORER")
-    why = "its samples need a score: IMAGE_SCORER is not set, and the score comes from MLCommons' accuracy_coco.py: export IMAGE_SCORER="
+    why = "its samples need a score: IMAGE_SCORER is not set, but MLCommons' accuracy_coco.py computes the score: export IMAGE_SCORER="
     planned = run_here("submit", "plan", *work)
     assert f"`submit pack` refuses it: {why}" in planned.printed
     refused = run_here("submit", "pack", *work)

@@ -194,5 +194,5 @@ def _flat(nested: list[Any], shape: Sequence[int]) -> list[Any] | None:
 
 def _kind(value: Any) -> str:
     """Returns a noun for a JSON value."""
-    nouns = {dict: "an object", list: "a list", str: "a text", type(None): "null", bool: "a bool"}
+    nouns = {dict: "an object", list: "a list", str: "a string", type(None): "null", bool: "a bool"}
     return nouns.get(type(value), "a number")

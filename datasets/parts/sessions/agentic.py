@@ -70,10 +70,10 @@ def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [{"content": None, **message} if message.get("tool_calls") else message]
     results = list_of(row, "tool_results")
     if not results:
-        raise ValueError("a line of tools needs `tool_results`, a list of at least one result")
+        raise ValueError("a tool line needs `tool_results`, a list of at least one result")
     for result in results:
         if not isinstance(result, dict) or not {"tool_call_id", "content"} <= {*result}:
-            raise ValueError("a result of a tool needs `tool_call_id` and `content`")
+            raise ValueError("a tool result needs `tool_call_id` and `content`")
     return [
         {"role": "tool", "tool_call_id": one["tool_call_id"], "content": one["content"]}
         for one in results

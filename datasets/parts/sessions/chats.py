@@ -29,7 +29,7 @@ def session(content: Mapping[str, Any]) -> list[Turn]:
         try:
             rows = parse_json(rows)
         except json.JSONDecodeError:
-            raise ValueError("messages is a text that is not JSON") from None
+            raise ValueError("messages is a string that is not valid JSON") from None
     if not isinstance(rows, list):
         raise ValueError(
             "a chat needs `messages` or `conversations`, a list of at least one message"
@@ -86,7 +86,7 @@ def trajectory(content: Mapping[str, Any]) -> list[Turn]:
         query = step.get("query") if isinstance(step, dict) else None
         if not isinstance(query, list) or not query:
             raise ValueError(
-                f"step {number + 1} has no `query`: SWE-agent records it since version 1.1"
+                f"step {number + 1} has no `query`, which SWE-agent records from version 1.1 on"
             )
         response = step.get("response")
         reference = {"reference": response} if isinstance(response, str) and response else {}

@@ -46,7 +46,7 @@ def sessions(
         name = row.get("session_id")
         if not isinstance(name, str) or name in by_id:
             raise ValueError(
-                f"{place}: session_id is {name!r:.40}, but must be a name of one line alone"
+                f"{place}: session_id is {name!r:.40}, but must be a string that no other line has"
             )
         by_id[name] = row
         begun.update(_children(row, place))

@@ -169,7 +169,7 @@ def test_a_manifest_without_argmax_is_refused_before_the_run(tmp_path: Path) -> 
     done = run(*words, "--out", str(tmp_path / "r"))
     assert done.status == 2
     assert done.said.splitlines()[-1] == (
-        "harness: metric 'top1' cannot score the model's answers: top1 needs labels, but each answer is 10 "
+        "harness: metric 'top1' cannot score the model's answers: top1 needs labels, but each answer has 10 "
         "scores, float32: postprocess with argmax or topk"
     )
     alone = run(*words, "--mode", "performance", "--out", str(tmp_path / "alone"))

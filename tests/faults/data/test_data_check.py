@@ -56,10 +56,10 @@ def test_labels_that_the_metric_takes_pass_without_the_hook(
         (
             ["cat", "7"],
             "top5",
-            "the label of sample 1 is the text '7', which as a name would be class 0",
+            "the label of sample 1 is the string '7', which would be class 0 if read as a name",
         ),
-        ([1, 2], "exact_match", "the label of sample 0 is not a text: 1"),
-        ([1, 2], "wer", "the label of sample 0 is not a text: 1"),
+        ([1, 2], "exact_match", "the label of sample 0 is not a string: 1"),
+        ([1, 2], "wer", "the label of sample 0 is not a string: 1"),
     ],
 )
 def test_labels_that_the_metric_does_not_take_are_a_fault(
@@ -76,7 +76,7 @@ def test_labels_that_are_not_utf_8_are_refused(
 ) -> None:
     status, text = checked(tmp_path, [[b"\xff"], [b"a"]], "top1", capsys)
     assert status == 2
-    assert "array 'labels' has bytes that are not UTF-8: store texts" in text
+    assert "array 'labels' has bytes that are not UTF-8: store strings" in text
 
 
 def test_the_number_of_each_text_is_shown(

@@ -116,7 +116,7 @@ def test_class_per_pixel_is_refused_as_labels(
     answer = np.arange(4).tobytes().hex()
     (tmp_path / ACCURACY).write_text(json.dumps([{"seq_id": 0, "qsl_idx": 0, "data": answer}]))
     with pytest.raises(
-        ValueError, match=rf"top1 needs one label .*, but each answer is {told} numbers:"
+        ValueError, match=rf"top1 needs one label .*, but each answer has {told} numbers:"
     ):
         compute(tmp_path, "top1", "int64", {0: 0}, shape)
     # from topk, from a hook, and from a harness that did not report it

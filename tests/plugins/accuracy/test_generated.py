@@ -252,7 +252,7 @@ def test_arguments_that_are_no_object_are_wrong(arguments: str) -> None:
 
 def test_labels_and_answers_of_other_kinds_are_refused() -> None:
     told = refusal(FunctionCalls("uint8").check_labels, {3: "text"}, error=ValueError)
-    assert told.startswith("the label of sample 3 has none of BFCL's subsets")
+    assert told.startswith("the label of sample 3 does not name a BFCL subset")
     assert "answer=calls" in refusal(FunctionCalls, "int32", error=ValueError)
 
 
@@ -378,7 +378,7 @@ def test_a_prompt_that_cannot_name_a_file_is_refused_before_the_run(
     Vbench("uint8").check_labels({0: "a" * 249, 1: "a/b"})
     told = refusal(Vbench("uint8").check_labels, {0: "a", 1: prompt}, error=ValueError)
     assert told == (
-        "the prompt of sample 1 cannot name its video, as VBench expects: "
+        "the prompt of sample 1 cannot be the file name of its video, which VBench expects: "
         "use a prompt of at most 249 bytes without NUL"
     )
 
@@ -441,7 +441,7 @@ def test_a_run_that_no_program_can_score_is_refused_before_it_begins(
     monkeypatch.delenv(variable, raising=False)
     told = refusal(metric("uint8").check_labels, {0: "a cat"}, error=ValueError)
     assert told.startswith(
-        f"{variable} is not set, and the score comes from MLCommons' {name}: export {variable}="
+        f"{variable} is not set, but MLCommons' {name} computes the score: export {variable}="
     )
     assert "uint8" in refusal(metric, "float32", error=ValueError)
     assert {"clip-fid", "vbench"} <= {*registry.BY_PROGRAM}

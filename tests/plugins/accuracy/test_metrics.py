@@ -317,7 +317,9 @@ def test_rmse_is_the_error_of_numbers_and_its_share() -> None:
     assert found.value == pytest.approx(np.sqrt((1 + 0 + 4) / 3))
     assert found.details == pytest.approx({"mae": 1, "r2": 1 - 5 / 2})
     assert found.lower_is_better
-    with pytest.raises(ValueError, match="the answer of sample 2 is not one float32 number, but 0"):
+    with pytest.raises(
+        ValueError, match="the answer to sample 2 is 0 bytes, not one float32 number"
+    ):
         scored(Rmse("float32"), {**answers, 2: b""}, labels)
     assert found.line == f"rmse={found.value:.6f}, total=3"
 
@@ -337,7 +339,7 @@ def test_cosine_is_one_for_the_same_direction() -> None:
     found = scored(Cosine("float32"), answers, labels)
     assert found.value == pytest.approx(1 / 3)
     assert found.details == {"least": 0}
-    with pytest.raises(ValueError, match="an answer is a vector of 2, but the label is one of 3"):
+    with pytest.raises(ValueError, match="an answer has 2 numbers, but its label has 3"):
         scored(Cosine("float32"), answers, {**labels, 0: [1, 2, 3]})
 
 
@@ -377,7 +379,7 @@ def test_samples_with_the_same_label_belong_together() -> None:
     told = refusal(
         scored, Retrieval("float32"), {0: answers[0], 1: answers[1]}, mixed, error=ValueError
     )
-    assert "needs labels of one kind: mappings of `id` and `relevant`, numbers or texts" in told
+    assert "needs labels of one kind: mappings of `id` and `relevant`, numbers or strings" in told
 
 
 @pytest.mark.parametrize("name", ["wer", "rouge", "exact_match"])

@@ -194,8 +194,8 @@ def test_a_program_scores_reasoned_answers(
     ("text", "named"),
     [
         (f"LEFT = 1\n{SCORING}", "scored 2 of 3 answers"),
-        ("print(\"{'exact_match': 3.0}\")", "printed no exact_match and number of samples"),
-        ("", "printed no exact_match and number of samples"),
+        ("print(\"{'exact_match': 3.0}\")", "did not print exact_match and the number of samples"),
+        ("", "did not print exact_match and the number of samples"),
     ],
 )
 def test_a_scorer_without_a_score_is_one_line(

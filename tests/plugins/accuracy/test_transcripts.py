@@ -130,7 +130,7 @@ def test_note_f1_is_mir_evals(answer: list[tuple[int, int, int]], label: list[tu
 def test_label_that_is_not_a_list_of_notes_is_named(label: object) -> None:
     told = refusal(NoteF1("float32").check_labels, {3: label}, error=ValueError)
     assert told.startswith(
-        "the label of sample 3 is not a list of [onset, end, pitch], one at least: "
+        "the label of sample 3 is not a list of at least one [onset, end, pitch]: "
     )
 
 

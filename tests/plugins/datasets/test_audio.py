@@ -168,7 +168,7 @@ def test_every_fault_is_reported_with_its_file(tmp_path: Path) -> None:
         (f"{a}/19-198-0000.wav: it has 8,000 Hz, but the audio step has 1,000: convert the file, because "
         "resampling here would change the scores"),
         f"{a}/19-198-0001.wav: it has 2 channels: convert it to one",
-        f"{b}/26-495-0000.wav: it has no sound",
+        f"{b}/26-495-0000.wav: it has no audio samples",
         f"{text}:3: there is no file 26-495-0001.flac or 26-495-0001.wav",
         f"{text}:4: there is no file 26-495-0002.flac or 26-495-0002.wav",
         f"{b}/26-495-0004.wav cannot be read: not PCM in a WAV file",
@@ -179,7 +179,7 @@ def test_truncated_file_is_reported_at_loading(tmp_path: Path) -> None:
     data = LibrispeechDataset(setup(chapter(tmp_path)))
     path = tmp_path / "19/198/19-198-0000.wav"
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(ConfigError, match=r"0000\.wav is cut off: 59[23] of 600 bytes$"):
+    with pytest.raises(ConfigError, match=r"0000\.wav is truncated: it has 59[23] of 600 bytes$"):
         data.load([0])
 
 

@@ -134,7 +134,9 @@ def test_digits_are_500_images_between_0_and_1_with_their_labels() -> None:
 )
 def test_a_folder_that_is_not_read_is_refused(cls: Any, name: str) -> None:
     """Otherwise the run would not use the user's samples."""
-    with pytest.raises(ConfigError, match=f"^dataset '{name}' reads no --data-dir: drop it, or "):
+    with pytest.raises(
+        ConfigError, match=f"^dataset '{name}' does not use --data-dir: drop it, or "
+    ):
         cls(DatasetSetup(inputs=(IMAGE,), data_dir=Path("mine")))
 
 
@@ -257,7 +259,7 @@ MIXED = TensorSpec("x", "float32", (None, 3, "h", "w"))
 
 NO_TEXTS = (
     "input 's' is tensor(string), a type without synthetic data: pass --dataset FILE.py:CLASS, "
-    "which returns texts as an array of objects"
+    "which returns strings as an array of objects"
 )
 
 

@@ -158,7 +158,7 @@ def test_a_model_with_other_inputs_is_refused(spec: TensorSpec) -> None:
 
 def test_options_without_effect_are_refused(tmp_path: Path) -> None:
     line = refusal(FileTypesDataset, DatasetSetup(inputs=SETUP.inputs, data_dir=tmp_path))
-    assert line.startswith("dataset 'file-types' reads no --data-dir")
+    assert line.startswith("dataset 'file-types' does not use --data-dir")
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ def test_a_revision_is_resolved_to_its_commit(
                 []
                 if name.endswith(commit)
                 else [
-                    f"the data may change under this name: --data-dir hf:org/data@test@{commit} stays the same"
+                    f"the data behind this name may change: pin it with --data-dir hf:org/data@test@{commit}"
                 ]
             )
             assert about.get("notes", []) == pinned

@@ -149,7 +149,7 @@ def test_input_without_a_fixed_size_is_refused_with_an_example(
         "dataset 'text-lines' draws images as large as the model's input, but the input 'x' is [batch, "
     )
     example = "[batch, 3, 48, 320]" if steps else "[batch, 48, 320, 3]"
-    assert told.endswith(f": write its sizes into the manifest, e.g. {example}")
+    assert told.endswith(f": write its sizes in the manifest, e.g. {example}")
 
 
 def test_image_that_is_higher_than_wide_is_refused() -> None:
@@ -162,7 +162,7 @@ def test_lines_for_a_model_with_two_inputs_are_refused() -> None:
     two = replace(setup, inputs=(*setup.inputs, TensorSpec("y", "float32", ("batch", 2))))
     told = refusal(TextLinesDataset, two)
     assert told == (
-        "dataset 'text-lines' has one image for each sample, but the model takes x, y: choose a different --dataset"
+        "dataset 'text-lines' has one image per sample, but the model takes x, y: choose a different --dataset"
     )
 
 
@@ -175,7 +175,7 @@ def test_decoder_for_images_that_are_drawn_is_refused() -> None:
     steps = (preprocess_step("decode", decoder="opencv", colour="bgr"), NCHW)
     told = refusal(TextLinesDataset, lines(steps=steps))
     assert told == (
-        "dataset 'text-lines' draws its images: the step `decode` of input 'x' may set `colour` alone"
+        "dataset 'text-lines' draws its images: the step `decode` of input 'x' may set only `colour`"
     )
 
 

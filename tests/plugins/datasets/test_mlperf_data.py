@@ -212,7 +212,7 @@ def test_every_feature_but_the_labels_can_be_an_input(tmp_path: Path) -> None:
     ("file", "text", "named"),
     [
         ("users_cumsum_per_ts.csv", "[3]\n", "has 1 timestamps"),
-        ("offset.csv", '"[1, 2.5]"\n', "in place of whole numbers"),
+        ("offset.csv", '"[1, 2.5]"\n', "instead of whole numbers"),
         ("requests_per_ts.csv", '"[1, 2]"\n' * 40, "download the data again|in place of|cells"),
     ],
 )

@@ -317,7 +317,7 @@ def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Pa
             FEATURES,
             [
                 "array 'x' is <U1: only numbers can be an input",
-                "array 'labels' is complex128: store numbers or texts",
+                "array 'labels' is complex128: store numbers or strings",
             ],
         ),
         ({"x": np.array([[print, print]], object)}, FEATURES, ["array 'x' is object: only numbers can be an input"]),  # no pickle is executed

@@ -52,7 +52,7 @@ def test_cases_without_segmentations_have_no_labels(tmp_path: Path) -> None:
     assert KitsDataset(setup(tmp_path)).label(0) is None
     case(tmp_path, 1, 2, 3, 4)
     assert refusals(KitsDataset, setup(tmp_path)) == [
-        f"{tmp_path}/case_00000 has no segmentation.npy, but others do"
+        f"{tmp_path}/case_00000 has no segmentation.npy, but other cases do"
     ]
 
 

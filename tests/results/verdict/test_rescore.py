@@ -144,7 +144,7 @@ def test_another_failure_of_the_program_changes_nothing(
     )
     monkeypatch.delenv("IMAGE_SCORER")
     assert refused("score", str(run))[0].startswith(
-        "IMAGE_SCORER is not set, and the score comes from MLCommons' accuracy_coco"
+        "IMAGE_SCORER is not set, but MLCommons' accuracy_coco"
     )
     assert digests(run) == before
 

@@ -293,7 +293,7 @@ def test_answers_that_are_texts_become_utf_8() -> None:
         ),
         ({"predictions": [[1, 2, 3]]}, {"shape": "2"}, "has the shape [3], not [2]: see --backend-option shape"),
         ({"predictions": [[[1], [1, 2]]]}, {"shape": "2x2"}, "has lists of different lengths (it"),
-        ({"predictions": ["a"]}, {}, "has a text that is not float32: see --backend-option dtype"),
+        ({"predictions": ["a"]}, {}, "has a string that is not float32: see --backend-option dtype"),
         ({"predictions": [1.5]}, {"dtype": "int8"}, "has a number that is not int8: see --backend-option dtype"),
         ({"predictions": [300]}, {"dtype": "int8"}, "has a number that is not int8: see"),
         ({"predictions": [True]}, {}, "has a bool that is not float32: see"),

@@ -62,8 +62,12 @@ def test_further_keys_of_a_prompt_are_fields_of_its_request(tmp_path: Path) -> N
     ("name", "content", "told"),
     [
         ("a.tsv", "id\ttext\n1\tx\n", "has no column 'caption'"),
-        ("a.tsv", "id\tcaption\turl\n1\tx\tu\n2\ty", ":3 has too few columns: get the file again"),
-        ("a.tsv", "caption\n\t\n", "a.tsv:2: prompt must be a text, and not empty"),
+        (
+            "a.tsv",
+            "id\tcaption\turl\n1\tx\tu\n2\ty",
+            ":3 has too few columns: download the file again",
+        ),
+        ("a.tsv", "caption\n\t\n", "a.tsv:2: prompt must be a non-empty string"),
         ("a.txt", "\n \n", "has no captions: nothing can be measured"),
         ("a.jsonl", '{"messages": [{"role": "user", "content": "x"}]}\n', "a.jsonl:1: it needs"),
         ("a.jsonl", "[]\n", "a.jsonl:1: it is not a JSON object"),
@@ -206,7 +210,7 @@ def test_line_without_a_sample_is_named(content: str, told: str, tmp_path: Path)
 
 def test_folder_without_samples_and_other_choices_are_refused(tmp_path: Path) -> None:
     (found,) = refusals(FunctionCallsDataset, setup(tmp_path))
-    assert found == f"{tmp_path} has no BFCL_v4_*.json: name their folder"
+    assert found == f"{tmp_path} has no BFCL_v4_*.json: name the folder with these files"
     (found,) = refusals(FunctionCallsDataset, setup(tmp_path, samples="some"))
     assert found == "--dataset-option samples=some is not one of mlperf, all"
 
@@ -251,8 +255,8 @@ def test_recorded_sessions_of_mlperfs_agents_are_turns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ({"role": "tool"}, "a line of tools needs `tool_results`"),
-        ({"role": "tool", "tool_results": [{}]}, "a result of a tool needs `tool_call_id`"),
+        ({"role": "tool"}, "a tool line needs `tool_results`"),
+        ({"role": "tool", "tool_results": [{}]}, "a tool result needs `tool_call_id`"),
         ({"role": "user", "content": "x", "turn": 1}, "turn 1 is out of order"),
         ({"role": "robot"}, "the role is 'robot'"),
     ],

@@ -95,7 +95,7 @@ def test_swe_agents_steps_wait_for_the_execution_of_the_step_before(tmp_path: Pa
     (problem,) = refusals(
         SessionsDataset, setup(tmp_path, {"trajectory": [{"response": "a"}]}, name="b.traj")
     )
-    assert problem.endswith("step 1 has no `query`: SWE-agent records it since version 1.1")
+    assert problem.endswith("step 1 has no `query`, which SWE-agent records from version 1.1 on")
 
 
 def dag(*, background: bool = False) -> list[Any]:
@@ -381,7 +381,7 @@ def test_an_answer_that_is_not_waited_for_stays_as_recorded(tmp_path: Path) -> N
 
 def test_answers_that_were_not_recorded_cannot_be_sent(tmp_path: Path) -> None:
     (problem,) = refusals(SessionsDataset, setup(tmp_path, *dag(), history="recorded"))
-    assert "has no answers of the model: drop the option" in problem
+    assert "does not record the model's answers: drop the option" in problem
 
 
 def test_prompts_are_sessions_of_one_turn(tmp_path: Path) -> None:

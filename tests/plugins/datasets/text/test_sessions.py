@@ -58,7 +58,7 @@ def test_turns_are_samples_with_their_prompts(tmp_path: Path) -> None:
         ("{", ":1: it is not JSON"),
         ({"turns": []}, "a session needs `turns`, a list of at least one turn"),
         ([1], ":1: it is not a JSON object"),
-        ({"turns": [{"prompt": ""}]}, "turn 1: prompt must be a text, and not empty"),
+        ({"turns": [{"prompt": ""}]}, "turn 1: prompt must be a non-empty string"),
         (
             {"turns": [{"prompt": "a", "after": ["b"]}, {"id": "b", "prompt": "b"}]},
             "turn 1: after names 'b', which is not an earlier turn",

@@ -186,11 +186,11 @@ def test_every_fault_of_the_file_is_reported_with_its_place(tmp_path: Path) -> N
     assert refusals(SquadDataset, setup(tmp_path)) == [
         f"{path}: {told}"
         for told in (
-            f"{at}[0] has no text 'context'",
-            f"{at}[0].qas[1].answers[0] has no text 'text'",
+            f"{at}[0] has no string 'context'",
+            f"{at}[0].qas[1].answers[0] has no string 'text'",
             f"{at}[0].qas[1] repeats the id '1' of {at}[0].qas[0]",
-            f"{at}[0].qas[1] has no text 'question'",
-            f"{at}[1].qas[0] has no text 'id'",
+            f"{at}[0].qas[1] has no string 'question'",
+            f"{at}[1].qas[0] has no string 'id'",
             f"{at}[1].qas[0] has no answers: only SQuAD v1.1 is read, not v2.0",
             f"{at}[2] has no list 'qas'",
         )
@@ -224,7 +224,7 @@ def test_a_vocabulary_is_beside_the_manifest_or_in_the_data(tmp_path: Path) -> N
     (tmp_path / "m").mkdir()
     assert refusals(
         SquadDataset, setup(tmp_path, steps=steps(vocab="v.txt"), model_dir=tmp_path / "m")
-    ) == [f"there is no vocabulary v.txt: put the model's own into {tmp_path}/m or {tmp_path}"]
+    ) == [f"there is no vocabulary v.txt: put the model's vocabulary in {tmp_path}/m or {tmp_path}"]
     assert refusals(SquadDataset, setup(tmp_path, steps=steps(vocab="../v.txt"))) == [
         "tokenise.vocab ../v.txt leaves the manifest's folder"
     ]
