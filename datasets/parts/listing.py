@@ -36,7 +36,7 @@ def stamps_of(folder: Path, samples: Sequence[Sample]) -> Stamps:
     for i, (file, _) in enumerate(samples):
         try:
             if file.startswith("/") or ".." in Path(file).parts:
-                raise ConfigError(f"{file} leaves {folder}: files must lie in it")
+                raise ConfigError(f"{file} is outside {folder}: files must be in it")
             status = (folder / file).stat()
             if not stat.S_ISREG(status.st_mode):
                 raise ConfigError(f"{folder / file} is not a file")

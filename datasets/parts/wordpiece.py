@@ -104,7 +104,7 @@ def vocab_path(setup: DatasetSetup, step: Step) -> Path:
     for folder in folders:
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
-            raise ConfigError(f"tokenise.vocab {name} leaves the manifest's folder")
+            raise ConfigError(f"tokenise.vocab {name} is outside the manifest's folder")
         if path.is_file():
             return path
     places = " or ".join(str(f) for f in folders)

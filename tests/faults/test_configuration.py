@@ -207,8 +207,14 @@ def _manifest(folder: Path, **changes: object) -> str:
         ({"colour": "red"}, "unknown field 'colour'"),
         ({"name": "absent"}, "field 'name' is missing"),
         ({"files": {"onnx": {"path": "digits.onnx", "sha256": "0" * 64}}}, "SHA-256 is "),
-        ({"files": {"onnx": {"path": "../x.onnx", "sha256": "0" * 64}}}, "leaves the manifest's"),
-        ({"files": {"onnx": {"path": "/etc/passwd", "sha256": "0" * 64}}}, "leaves the manifest's"),
+        (
+            {"files": {"onnx": {"path": "../x.onnx", "sha256": "0" * 64}}},
+            "is outside the manifest's",
+        ),
+        (
+            {"files": {"onnx": {"path": "/etc/passwd", "sha256": "0" * 64}}},
+            "is outside the manifest's",
+        ),
         ({"files": {"tflite": DIGITS["files"]["tflite"]}}, "has no file in a format this backend"),
         ({"outputs": [{"name": "nosuch", "postprocess": "argmax"}]}, "'nosuch' is not among the"),
     ],

@@ -306,7 +306,7 @@ def test_a_meter_that_vanishes_in_the_run_gives_a_reason(tmp_path: Path) -> None
     assert done.status == 0
     found = result(tmp_path / "r")
     assert found["power"] is None
-    assert "rapl:package-0: its readings ended before the run, by" in found["power_reason"]
+    assert "rapl:package-0: its readings ended " in found["power_reason"]
     assert "FileNotFoundError" in found["power_reason"]
     assert "power-missing" in doubts(tmp_path / "r")
     assert check(tmp_path / "r") == []
@@ -332,7 +332,7 @@ def test_a_sensor_that_vanishes_in_the_run_gives_no_power(meter: str, tmp_path: 
     assert done.status == 0, done.printed + done.said
     found = result(tmp_path / "r")
     assert found["power"] is None
-    assert "its readings ended before the run, by" in found["power_reason"]
+    assert "its readings ended " in found["power_reason"]
     assert "power-missing" in doubts(tmp_path / "r")
     assert check(tmp_path / "r") == []
     metrics = (tmp_path / "r/metrics.prom").read_text()

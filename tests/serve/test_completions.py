@@ -143,9 +143,9 @@ def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) ->
     [
         ({"guided_regex": "a"}, 400, "this server does not support the field 'guided_regex'"),
         ({"model": "gpt"}, 404, "there is no model 'gpt': this server has 'tinylm'"),
-        ({"prompt": ["1", 1]}, 400, "prompt must be a text, a list of token ids, or a list of either"),
+        ({"prompt": ["1", 1]}, 400, "prompt must be a string, a list of token ids, or a list of either"),
         ({"prompt": ""}, 400, "the prompt is empty"),
-        ({"prompt": [99]}, 400, "the prompt has a token that is not one of 15"),
+        ({"prompt": [99]}, 400, "the prompt has a token outside the vocabulary of 15 tokens"),
         ({"prompt": "1" * 48}, 400, "the prompt has 48 tokens"),
         ({"max_tokens": 0}, 400, "max_tokens is 0, but must be"),
         ({"stream": "yes"}, 400, "stream is 'yes', but must be true or false"),

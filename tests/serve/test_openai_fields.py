@@ -66,7 +66,7 @@ def test_a_part_without_text_is_refused_by_its_type_in_any_message(
         error = json.loads(text)["error"]
         assert (status, error["param"]) == (400, "messages")
         if kind is not None:
-            assert f"a part of type {kind!r}: the model takes text alone" in error["message"]
+            assert f"a part of type {kind!r}: the model takes only text" in error["message"]
 
 
 def test_a_list_of_prompts_has_a_choice_for_each_of_their_answers(server: Server) -> None:
@@ -194,7 +194,7 @@ def test_fields_that_change_nothing_are_taken_together_and_as_null(server: Serve
         ("stop_token_ids", ["1"], "stop_token_ids is ['1'], but must be a list of token ids"),
         ("min_tokens", 99, "min_tokens is 99, but must be a whole number from 0 to 24"),
         ("top_p", "high", "top_p is 'high', but must be a number"),
-        ("prompt", [[1, "a"]], "prompt must be a text, a list of token ids, or a list of either"),
+        ("prompt", [[1, "a"]], "prompt must be a string, a list of token ids, or a list of either"),
         ("prompt", ["1="] * 1025, "the request asks for 1,025 answers"),
         ("prompt", ["1=", "1" * 60], "the prompt has 60 tokens"),
         ("prompt", None, "the request needs prompt"),

@@ -126,7 +126,7 @@ def test_option_forbidden_to_a_qdl_is_refused_before_the_run(
 def test_backend_without_a_name_request_is_refused_before_the_first_run(tmp_path: Path) -> None:
     asked = replace(REQUEST, options={**REQUEST.options, "backend": "openai"})
     (told,) = problems(asked, plan(asked, tmp_path))
-    assert told.startswith("--qdl: backend 'openai' has no request for a server's own name")
+    assert told.startswith("--qdl: backend 'openai' has no request for the server's name")
     assert list(problems(REQUEST, plan(REQUEST, tmp_path))) == []
 
 

@@ -73,7 +73,7 @@ def test_submission_needs_the_checksum_and_licence_of_its_model(
     )
     request = replace(CLOSED, options={**CLOSED.options, "model": str(manifest)})
     unstated = [
-        "model 'own' states no licence: add `licence` to its manifest",
+        "model 'own' does not state a licence: add `licence` to its manifest",
         "model 'own' does not pin m.onnx: add its `sha256` to the manifest",
     ]
     assert [

@@ -28,7 +28,7 @@ START_S = 4.0
 WARM_UP_FACTOR = 1.25
 """Estimated time of a point with its warm-up, relative to the time of its repetitions."""
 
-OUT_OF_TIME = "left out: the time was over; --missing measures the missing points, --thorough has no time limit"
+OUT_OF_TIME = "left out: the time ran out; --missing measures the missing points, --thorough has no time limit"
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Libraries read these when they are loaded."""

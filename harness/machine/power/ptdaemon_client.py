@@ -25,7 +25,7 @@ _STATUS = re.compile(
 )
 _ADVICE = {
     "Could not connect to the server": "start power-dev's server.py there, or correct director=",
-    "Handshake failed": "take the same power-dev on both machines",
+    "Handshake failed": "use the same version of power-dev on both machines",
     "ynchroni": "let both machines' clocks follow one NTP server, or correct ntp=",
 }
 """Remedy by words in the client's errors; before the first run the user can correct these."""
@@ -85,7 +85,7 @@ class PowerClient:
             last = re.findall(r"^harness: (.*)$", output, re.MULTILINE)[-1:]
             kind = BY_EXIT_STATUS.get(int(workload[1]), RunDied)
             return kind(": ".join([f"the run {phase} ended with status {workload[1]}", *last]))
-        why = _errors(output) or f"it ended with status {status} and without its files"
+        why = _errors(output) or f"it ended with status {status} and did not write its files"
         advice = next((a for words, a in _ADVICE.items() if words in why), "")
         text = f"MLPerf Power's client failed {phase}: {why}"
         if advice and not has_run:

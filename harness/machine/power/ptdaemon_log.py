@@ -72,7 +72,7 @@ class PtdaemonLog:
 def unusable(inside: Sequence[tuple[int, float]], begin_ns: int, end_ns: int) -> str:
     """Returns why the samples do not cover the window; '' if they do."""
     if not inside:
-        return f"{SPL} has no sample between the run's begin and end"
+        return f"{SPL} has no sample between the run's start and end"
     dead = sum(watts <= 0 for _, watts in inside)
     if dead:
         return f"{dead} of the {len(inside)} samples in the run are not above 0 W"

@@ -156,7 +156,9 @@ def residents_of(models: ModelSet, places: Sequence[Place]) -> Residents:
     try:
         return Residents(models.capacity_bytes, models.content.policy, always)
     except ValueError as e:
-        raise ConfigError(f"--models: {e}: raise the capacity, or keep fewer models always") from e
+        raise ConfigError(
+            f"--models: {e}: raise the capacity, or set `always: true` for fewer models"
+        ) from e
 
 
 class ResidentModels:

@@ -115,7 +115,7 @@ class GeneratingBackend(TokenBackend):
     def _asked(self, request: Mapping[str, object]) -> Answering:
         if "fields" in request:
             raise ValueError(
-                "the model answers greedily in this process, and a prompt has further fields: drop them, or use "
+                "the model answers greedily in this process, but a prompt has other fields: drop them, or use "
                 "--backend openai"
             )
         most = self._prompts.most(request.get("max_tokens"))

@@ -305,7 +305,9 @@ def room_of(about: Generation, prompt: Sequence[int]) -> int:
             f"the prompt has {len(prompt):,} tokens: the model takes 1 to {about.context - 1:,}"
         )
     if max(prompt) >= about.vocabulary or min(prompt) < 0:
-        raise ValueError(f"the prompt has a token that is not one of {about.vocabulary:,}")
+        raise ValueError(
+            f"the prompt has a token outside the vocabulary of {about.vocabulary:,} tokens"
+        )
     return room
 
 

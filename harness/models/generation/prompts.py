@@ -7,7 +7,7 @@ from harness.models.generation.vocabulary import Vocabulary
 from harness.models.manifest.schema import Generation
 
 _TEXT_PARTS = ("text", "input_text", "output_text")
-"""Types of parts that vLLM reads as text."""
+"""Part types that vLLM reads as text."""
 
 
 class Prompts:
@@ -22,7 +22,7 @@ class Prompts:
         """Returns the token ids of `prompt` or `messages`. Raises a ValueError that describes the fault."""
         first, *more = self.all_tokens(request)
         if more:
-            raise ValueError("prompt must be one text or one list of token ids")
+            raise ValueError("prompt must be one string or one list of token ids")
         return first
 
     def all_tokens(self, request: Mapping[str, Any]) -> list[list[int]]:
@@ -38,7 +38,7 @@ class Prompts:
             return self._encoded(prompt)
         if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
             return prompt
-        raise ValueError("prompt must be a text, a list of token ids, or a list of either")
+        raise ValueError("prompt must be a string, a list of token ids, or a list of either")
 
     def most(self, value: object) -> int:
         """Returns the maximum number of tokens in an answer: `max_tokens`, or the manifest's value if it is None."""
@@ -72,7 +72,7 @@ def _last_text(messages: object) -> str:
         raise ValueError("messages must be a list of at least one message")
     *_, last = [_text(message) for message in messages]
     if last is None:
-        raise ValueError("the last message has no content: end with a message that has a text")
+        raise ValueError("the last message has no content: end with a message that has text")
     return last
 
 
@@ -86,7 +86,7 @@ def _text(message: object) -> str | None:
     if content is None or isinstance(content, str):
         return content
     raise ValueError(
-        f"the content of a message is {content!r:.40}, but must be a text or a list of parts"
+        f"the content of a message is {content!r:.40}, but must be a string or a list of parts"
     )
 
 
@@ -97,8 +97,8 @@ def _part(part: object) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(part, dict) or kind not in _TEXT_PARTS:
         what = f"of type {kind!r:.40}" if kind is not None else f"{part!r:.40}"
-        raise ValueError(f"the content of a message has a part {what}: the model takes text alone")
+        raise ValueError(f"the content of a message has a part {what}: the model takes only text")
     text = part.get("text")
     if not isinstance(text, str):
-        raise ValueError(f"the text of a part is {text!r:.40}, but must be a text")
+        raise ValueError(f"the text of a part is {text!r:.40}, but must be a string")
     return text

@@ -102,7 +102,7 @@ def missing_text(op_types: Iterable[str]) -> list[str]:
     names = sorted(set(op_types))
     kinds = (
         ("no rule for the work of", [name for name in names if not has_rule(name)]),
-        ("shapes are not known before the run of", [name for name in names if has_rule(name)]),
+        ("shapes are known only at run time for", [name for name in names if has_rule(name)]),
     )
     return [f"{why}: {', '.join(some)}" for why, some in kinds if some]
 

@@ -49,13 +49,11 @@ def listing(repository: str, revision: str | None) -> Listing:
     except Exception as e:
         if not stored.is_file():
             raise ConfigError(
-                f"--model {name}: the hub cannot be reached ({one_line(e)}), and it was not fetched before: "
+                f"--model {name}: the hub cannot be reached ({one_line(e)}), and the model was not fetched before: "
                 "connect once, or pass the path of a file"
             ) from e
         last = _read(stored)
-        say(
-            f"the hub cannot be reached: {name} is commit {last.commit}, as it was at the last visit"
-        )
+        say(f"the hub cannot be reached: {name} is commit {last.commit}, as at the last visit")
         return last
     files = {s.rfilename: s.lfs.sha256 if s.lfs else s.blob_id for s in found.siblings or ()}
     result = Listing(found.sha, {file: digest for file, digest in files.items() if digest})

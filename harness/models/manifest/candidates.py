@@ -18,7 +18,7 @@ from harness.models.manifest.formats import (
 
 _MOST_CANDIDATES = 12
 _BESIDE = (".xml", ".param")
-"""Suffixes of files whose weights lie in a .bin next to them."""
+"""Suffixes of files whose weights are in a .bin next to them."""
 
 
 def only_model(name: str, files: Collection[str]) -> str:

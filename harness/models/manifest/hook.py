@@ -24,7 +24,7 @@ def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
         raise ConfigError(f"model {model.name!r} declares {len(hooks)} hooks: one is allowed")
     path = model.folder / hooks[0]["file"]
     if not path.resolve().is_relative_to(model.folder.resolve()):
-        raise ConfigError(f"model {model.name!r}: hook {path} leaves the manifest's folder")
+        raise ConfigError(f"model {model.name!r}: hook {path} is outside the manifest's folder")
     if named is None:
         raise ConfigError(
             f"model {model.name!r} runs Python code from {path}: read it, and name it with "

@@ -43,7 +43,7 @@ def differences(model: Model) -> Iterator[tuple[str, list[str]]]:
             continue
         theirs = judged_by(shipped)
         differing = [
-            f"{key} is {ours.get(key)}, but there it is {theirs.get(key)}"
+            f"{key} is {ours.get(key)} instead of {theirs.get(key)}"
             for key in dict.fromkeys([*ours, *theirs])
             if ours.get(key) != theirs.get(key)
         ]

@@ -297,7 +297,7 @@ class Model:
     def unstated(self) -> Iterator[str]:
         """Yields one line for each field that a submission needs and the manifest omits."""
         if self.manifest is not None and not self.manifest.licence:
-            yield f"model {self.name!r} states no licence: add `licence` to its manifest"
+            yield f"model {self.name!r} does not state a licence: add `licence` to its manifest"
         for path in self.unpinned_own:
             yield f"model {self.name!r} does not pin {path}: add its `sha256` to the manifest"
 
@@ -334,7 +334,7 @@ class Model:
         except (OSError, ValueError, RuntimeError) as e:  # too long, a NUL, a circle of links
             raise ConfigError(f"model {self.name!r}: file {name!r}: {e}") from None
         if not inside:
-            raise ConfigError(f"model {self.name!r}: file {name} leaves the manifest's folder")
+            raise ConfigError(f"model {self.name!r}: file {name} is outside the manifest's folder")
         return path
 
     def _home(self, file: ModelFile) -> Path:

@@ -47,7 +47,7 @@ def problems(model: str, requires: Requires, environment: Environment) -> Iterat
             )
     if requires.ram_mb is not None and environment.ram_mb < requires.ram_mb:
         yield (
-            f"model {model!r} requires {requires.ram_mb:,} MiB of memory, but {environment.ram_mb:,} are "
+            f"model {model!r} requires {requires.ram_mb:,} MiB of memory, but only {environment.ram_mb:,} MiB are "
             "free: close other programs, or run it on a larger machine"
         )
     flags = environment.cpu_flags

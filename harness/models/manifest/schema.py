@@ -228,7 +228,7 @@ class State(_Strict):
         _check_axis(self.batch_axis, self.shape)
         if not _is_whole(self.shape, self.batch_axis) or self.dtype == "string":
             raise ValueError(
-                f"a state holds numbers, and each size but the batch is one, unlike in {show_shape(self.shape)}"
+                f"a state holds numbers, and each size except the batch must be a number: change {show_shape(self.shape)}"
             )
         return self
 

@@ -79,7 +79,7 @@ def opened(path: Path) -> tuple[Any, int]:
     with path.open("rb") as file:  # the map outlives the file, until its last slice is freed
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if not schema.Model.ModelBufferHasIdentifier(content, 0):
-        raise ValueError("it does not begin as one")
+        raise ValueError("its file identifier is missing")
     return schema.Model.GetRootAs(content, 0), len(content)
 
 
@@ -123,7 +123,7 @@ class Reader:
     def _take(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
-            raise ValueError("it is cut")
+            raise ValueError("it is truncated")
 
     def kinds(self, model: Any) -> list[str]:
         """Returns the operators in the order of their codes."""

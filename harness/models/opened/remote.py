@@ -59,7 +59,7 @@ def server_problems(config: RunConfig) -> Iterator[str]:
 
 def nameless(backend: str) -> str:
     """Returns the problem with a backend that has no `name`, in a run for MLPerf's Network division."""
-    return f"--qdl: backend {backend!r} has no request for a server's own name: use kserve, or a plug-in with name()"
+    return f"--qdl: backend {backend!r} has no request for the server's name: use kserve, or a plug-in with name()"
 
 
 def remote_problems(config: RunConfig, verb: str) -> Iterator[str]:
@@ -142,7 +142,7 @@ def check_hosts(config: RunConfig, peers: Sequence[str]) -> None:
     if config.yes_load_this_host or slow or not strangers:
         return
     raise ConfigError(
-        f"--url: {strangers[0]} is neither here nor in a private network: if you may load it, "
+        f"--url: {strangers[0]} is neither this machine nor in a private network: if you may load it, "
         f"add --yes-load-this-host; else send at most {MOST_QPS_ELSEWHERE:g} queries/s with --scenario server "
         "--target-qps"
     )

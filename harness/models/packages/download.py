@@ -57,7 +57,7 @@ def download(name: PackageName, folder: Path, home: Path) -> Path:
     found = sorted(path for path in folder.iterdir() if path.suffix == name.suffix)
     if len(found) != 1:
         raise ConfigError(
-            f"{name}: {command[0]} stored {len(found)} archives and not one: {by_hand}"
+            f"{name}: {command[0]} stored {len(found)} archives instead of one: {by_hand}"
         )
     check_archive(name, found[0])
     return found[0]

@@ -265,7 +265,7 @@ def _fault(step: Step, rows: Any, inputs: Mapping[str, Array]) -> str:
     least, most, expected = _RANKS.get(step.name, (1, 9, ""))
     is_empty = step.name in _ON_ROWS and expected and any(not np.size(row) for row in rows)
     if is_empty or any(not least <= rank <= most for rank in _ranks(rows)):
-        least_one = ", at least one number of each sample" if is_empty else ""
+        least_one = ", with at least one number per sample" if is_empty else ""
         return f"{step.name} takes {expected}{least_one}, not {_describe(rows)}"
     if step.name == "softmax" and any(np.asarray(row).dtype.kind != "f" for row in rows):
         return f"softmax takes floats, not {_describe(rows)}"

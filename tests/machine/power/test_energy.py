@@ -116,8 +116,8 @@ def test_the_peak_is_the_highest_mean_over_a_second() -> None:
     ("kept", "reason"),
     [
         ((), "the meter returned no value"),
-        ((30, 100), "its readings began after the run, by 1.00 s"),
-        ((0, 75), "its readings ended before the run, by 600 ms"),
+        ((30, 100), "its readings began 1.00 s after the run began"),
+        ((0, 75), "its readings ended 600 ms before the run ended"),
         ((0, 19, 23, 100), "no reading within 200 ms of the run's begin: the nearest is 210 ms away"),
         ((0, 79, 83, 100), "no reading within 200 ms of the run's end: the nearest is 210 ms away"),
         ((0, 40, 51, 100), "no reading for 1.20 s in the run; at most 1.00 s is allowed"),

@@ -137,7 +137,7 @@ def test_hwmon_without_permission_names_the_command_that_grants_it(
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ({"name": "coretemp", "temp1_input": 4}, r"has no sensor of power or energy: few boards"),
+        ({"name": "coretemp", "temp1_input": 4}, r"has no power or energy sensor: few boards"),
         ({"name": "acpi", "power1_average": "x"}, r"has no sensor .* that can be read \(.*power1_a"),
     ],
 )  # fmt: skip

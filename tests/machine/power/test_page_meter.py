@@ -107,9 +107,9 @@ def test_a_sample_that_disappears_does_not_stop_the_others() -> None:
     ("argument", "said"),
     [
         ("", "name the page"),
-        ("grpc://h:1", "is not the address of a metrics page: write it with http://"),
-        ("{} my_power", "is not a series and one of"),
-        ("{} my_power Wh", "is not a series and one of"),
+        ("grpc://h:1", "is not a page: give its address with http://"),
+        ("{} my_power", "is not a series followed by one of"),
+        ("{} my_power Wh", "is not a series followed by one of"),
         ("{} my-power W", "is not a series"),
         ("{} my_power W", "the page has no series my_power"),
     ],
@@ -126,7 +126,7 @@ def test_a_wrong_argument_is_refused(argument: str, said: str) -> None:
 
 def test_a_page_without_power_or_an_answer_is_refused() -> None:
     with pages("up 1\n") as (url, server):
-        with pytest.raises(ConfigError, match="no known series of power"), PageMeter(url):
+        with pytest.raises(ConfigError, match="no known power series"), PageMeter(url):
             pass
         server.status = 404
         with pytest.raises(ConfigError, match="answered 404"), PageMeter(url):

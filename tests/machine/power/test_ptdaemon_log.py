@@ -76,8 +76,8 @@ def test_one_lost_sample_is_bridged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        ([], "spl.txt has no sample between the run's begin and end"),
-        (SAMPLES[:1], "spl.txt has no sample between the run's begin and end"),
+        ([], "spl.txt has no sample between the run's start and end"),
+        (SAMPLES[:1], "spl.txt has no sample between the run's start and end"),
         (SAMPLES[:2], "no sample for 3.60 s in the run; at most 2.50 s is allowed"),
         ([*SAMPLES[:2], sample(3412, 26)], "no sample for 3.01 s in the run; at most 2.50 s"),
         ([*SAMPLES[:4], sample(3412, -1)], "1 of the 4 samples in the run are not above 0 W"),

@@ -135,7 +135,7 @@ def test_all_problems_are_reported_before_the_director_is_contacted(
             lambda c: (c / "ptd_client_server/client.py").write_text("#"),
             (
                 "client.py in {c}/ptd_client_server differs from sources_checksums.json, and the checker "
-                "refuses results of changed sources: take a fresh checkout"
+                "refuses results from changed sources: take a fresh checkout"
             ),
         ),
         (
@@ -211,7 +211,7 @@ RANGING = INFO + "Running workload in ranging mode\n"
             + "Handshake failed, expected 'v3', got None\n",
             1, False, ConfigError,
             ("MLPerf Power's client failed before the ranging phase: Handshake failed, expected 'v3', "
-            "got None: take the same power-dev on both machines"),
+            "got None: use the same version of power-dev on both machines"),
         ),
         (
             RANGING + INFO + "Got response: 'Error: the ranging measurement ended too fast'\n"
@@ -237,7 +237,7 @@ RANGING = INFO + "Running workload in ranging mode\n"
             ("MLPerf Power's client failed in the testing phase: Could not synchronize with the "
             "server: let both machines' clocks follow one NTP server, or correct ntp="),
         ),
-        (RANGING, -9, False, RunInvalid, "MLPerf Power's client failed in the ranging phase: it ended with status -9 and without its files: see {log}"),
+        (RANGING, -9, False, RunInvalid, "MLPerf Power's client failed in the ranging phase: it ended with status -9 and did not write its files: see {log}"),
         ("python: can't open file\n", 2, False, RunInvalid, "MLPerf Power's client failed before the ranging phase: python: can't open file: see {log}"),
     ],
 )  # fmt: skip

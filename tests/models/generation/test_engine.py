@@ -120,8 +120,8 @@ def test_abandoned_sequence_frees_its_row_for_the_next(generator: Generator) -> 
     [
         ([], "the prompt has 0 tokens: the model takes 1 to 47"),
         ([5] * 48, "the prompt has 48 tokens: the model takes 1 to 47"),
-        ([5, 15], "the prompt has a token that is not one of 15"),
-        ([-1], "the prompt has a token that is not one of 15"),
+        ([5, 15], "the prompt has a token outside the vocabulary of 15 tokens"),
+        ([-1], "the prompt has a token outside the vocabulary of 15 tokens"),
     ],
 )
 def test_a_prompt_without_room_is_refused(

@@ -137,7 +137,7 @@ def test_dropped_answers_leave_the_engine(engine: Scripted) -> None:
     [
         ([], "the prompt has 0 tokens: the model takes 1 to 11"),
         ([1] * 12, "the prompt has 12 tokens: the model takes 1 to 11"),
-        ([10], "the prompt has a token that is not one of 10"),
+        ([10], "the prompt has a token outside the vocabulary of 10 tokens"),
     ],
 )
 def test_a_prompt_that_does_not_fit_is_refused(

@@ -527,7 +527,7 @@ def test_fused_attention_has_the_work_of_its_parts() -> None:
 def test_unknown_work_reports_a_missing_rule_or_shape() -> None:
     assert flops.missing_text(["QLinearConv", "TopK", "Conv", "TopK"]) == [
         "no rule for the work of: TopK",
-        "shapes are not known before the run of: Conv, QLinearConv",
+        "shapes are known only at run time for: Conv, QLinearConv",
     ]
 
 

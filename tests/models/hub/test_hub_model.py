@@ -93,10 +93,7 @@ def test_a_branch_becomes_its_commit_and_works_without_network_afterwards(
     assert again.resolved_name == model.resolved_name
     assert not again.may_have_to_be_obtained
     assert again.path(ONNX) == path
-    assert (
-        f"hf:org/net@main is commit {commit}, as it was at the last visit"
-        in capsys.readouterr().err
-    )
+    assert f"hf:org/net@main is commit {commit}, as at the last visit" in capsys.readouterr().err
     assert load_model(f"hf:org/net@{commit}").resolved_name == model.resolved_name
     assert len(hub.requests) == before
 
@@ -153,7 +150,9 @@ def test_first_visit_without_network_is_refused_with_advice(
     leave_network(monkeypatch)
     line = refusal(load_model, "hf:org/net@main")
     assert line.startswith("--model hf:org/net@main: the hub cannot be reached (")
-    assert line.endswith("and it was not fetched before: connect once, or pass the path of a file")
+    assert line.endswith(
+        "and the model was not fetched before: connect once, or pass the path of a file"
+    )
 
 
 @pytest.mark.parametrize("content", [DIGITS, DIGITS[: LFS_BYTES - 1]], ids=["lfs", "git"])

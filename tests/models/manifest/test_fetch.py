@@ -246,5 +246,5 @@ def test_a_path_into_the_cache_cannot_leave_it(manifest: Path) -> None:
     content = yaml.safe_load(manifest.read_text())
     content["files"]["onnx"]["path"] = "../../escaped.onnx"
     manifest.write_text(yaml.safe_dump(content))
-    with pytest.raises(ConfigError, match="leaves the manifest's folder"):
+    with pytest.raises(ConfigError, match="is outside the manifest's folder"):
         load_model(str(manifest)).obtain(("onnx",), lambda _: None)

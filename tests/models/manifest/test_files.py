@@ -205,7 +205,7 @@ def test_an_external_path_does_not_leave_the_folder(path: str, tmp_path: Path) -
         sha256=None,
         external=[{"path": path, "sha256": "0" * 64, "source": "https://example.org/x"}],
     )
-    wanted = f"model 'split': file {path} leaves the manifest's folder"
+    wanted = f"model 'split': file {path} is outside the manifest's folder"
     assert refusal(model.obtain, ("onnx",), print) == wanted
 
 

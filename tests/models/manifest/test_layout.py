@@ -64,7 +64,7 @@ def test_another_axis_of_the_batch_comes_first_in_samples() -> None:
         ),
         (
             {"states": {"h": {**STATE, "shape": ["layers", "batch", 8]}}},
-            "a state holds numbers, and each size but the batch is one, unlike in [layers, batch, 8]",
+            "a state holds numbers, and each size except the batch must be a number: change [layers, batch, 8]",
         ),
         ({"states": {"x": STATE}}, "the name 'x' appears twice"),
         ({"states": {"h": {**STATE, "output": "y"}}}, "the name 'y' appears twice"),

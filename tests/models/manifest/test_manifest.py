@@ -137,7 +137,7 @@ def test_a_path_that_leaves_the_folder_is_refused(
     (tmp_path / "inside" / "link").symlink_to(tmp_path)
     content["files"]["onnx"]["path"] = path
     model = written(tmp_path / "inside", content)
-    wanted = f"model 'mine': file {path} leaves the manifest's folder"
+    wanted = f"model 'mine': file {path} is outside the manifest's folder"
     assert refusals(model.path, ("onnx",)) == [wanted]
 
 

@@ -297,7 +297,7 @@ def test_users_own_file_without_a_checksum_is_a_note_and_not_a_doubt(tmp_path: P
     assert note in result["not_for_submission"]
     assert "model-not-pinned" not in [doubt["code"] for doubt in result["doubts"]]
     assert [*load_model(str(made)).unstated()] == [
-        "model 'net' states no licence: add `licence` to its manifest",
+        "model 'net' does not state a licence: add `licence` to its manifest",
         "model 'net' does not pin net.onnx: add its `sha256` to the manifest",
     ]
     content["files"]["onnx"]["sha256"] = None  # as in a manifest of a foreign file

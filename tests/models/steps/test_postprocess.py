@@ -332,7 +332,7 @@ HEAD = np.zeros((1, 84, 10), np.float32)
     [
         ("argmax", np.zeros(1), "0': argmax takes [n, classes, ...], not float64 of shape [n]"),
         (["argmax", "argmax"], np.zeros((1, 3)), "1': argmax takes [n, classes, ...], not int64 of shape [n]"),
-        ("argmax", np.zeros((1, 0)), "0': argmax takes [n, classes, ...], at least one number of each sample, not float64 of shape [n, 0]"),
+        ("argmax", np.zeros((1, 0)), "0': argmax takes [n, classes, ...], with at least one number per sample, not float64 of shape [n, 0]"),
         ("topk", np.zeros((1, 9, 2)), "0': topk takes [n, classes], not float64 of shape [n, 9, 2]"),
         ("topk", np.zeros((1, 3)), "0': topk of 5, but the output has 3 classes"),
         ("softmax", np.zeros((1, 3), int), "0': softmax takes floats, not int64 of shape [n, 3]"),

@@ -163,7 +163,7 @@ def made_again(folder: Path) -> FolderDataset:
         ("file,label\n0.png,1\n1.png,1\n./0.png,2\n.//1.png,1\n", ["{f}/labels.csv names 0.png twice: keep one", "{f}/labels.csv names 1.png twice: keep one"]),
         ("file,label\n0.png,1.5\n1.png,-1\n", ["{f}/labels.csv, row 1: label '1.5' is not a class number: number the classes 0, 1, ...", "{f}/labels.csv, row 2: label '-1' is not a class number: number the classes 0, 1, ..."]),
         ("file,label\n0.png,cat\n1.png\n", ["{f}/labels.csv, row 2: the label is missing"]),
-        ("file,label\n0.png,1\n1.png,1\n../x.png,1\n", ["../x.png leaves {f}: files must lie in it"]),
+        ("file,label\n0.png,1\n1.png,1\n../x.png,1\n", ["../x.png is outside {f}: files must be in it"]),
     ],
 )  # fmt: skip
 def test_a_csv_that_does_not_fit_the_images_is_refused(

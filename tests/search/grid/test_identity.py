@@ -159,7 +159,7 @@ def test_litert_tensor_larger_than_its_file_is_refused() -> None:
     content = (MODELS_DIR / "digits.tflite").read_bytes()
     model = schema.Model.GetRootAs(content, 0)
     assert _NetworkReader(len(content)).structure(model) == of_tflite(MODELS_DIR / "digits.tflite")
-    with pytest.raises(ValueError, match="it is cut"):
+    with pytest.raises(ValueError, match="it is truncated"):
         _NetworkReader(40).structure(model)
 
 

@@ -65,7 +65,7 @@ class HwmonMeter(HoldsNothing):
             why = error.strerror if isinstance(error, OSError) else error
             detail = f" that can be read ({path}: {why})"
         return (
-            f"{self._root} has no sensor of power or energy{detail}: few boards have such a sensor, and it "
+            f"{self._root} has no power or energy sensor{detail}: few boards have such a sensor, and it "
             "needs its driver"
         )
 

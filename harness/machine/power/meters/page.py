@@ -87,7 +87,7 @@ class PageMeter:
             self._find(page, group)
         if not self._reads:
             self._link.close()
-            what = f"no series {self._wanted[0][0]}" if self._wanted else "no known series of power"
+            what = f"no series {self._wanted[0][0]}" if self._wanted else "no known power series"
             raise ConfigError(
                 f"--meter page={self._address}: the page has {what}: name a series and its unit after the address"
             )
@@ -150,7 +150,7 @@ def _address(url: str) -> Address:
 def _wanted(text: str) -> tuple[str, str]:
     series, _, unit = text.strip().rpartition(" ")
     if unit not in _UNITS or not series.strip():
-        raise ValueError(f"{text.strip()!r} is not a series and one of {', '.join(_UNITS)}")
+        raise ValueError(f"{text.strip()!r} is not a series followed by one of {', '.join(_UNITS)}")
     return str(parse_series(series.strip())), unit
 
 

@@ -79,7 +79,7 @@ class PtdaemonMeter:
         if changed:
             yield (
                 f"meter {NAME!r}: {changed[0]} in {self.client.parent} differs from {path.name}, and "
-                "the checker refuses results of changed sources: take a fresh checkout"
+                "the checker refuses results from changed sources: take a fresh checkout"
             )
 
 

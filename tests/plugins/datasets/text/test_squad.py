@@ -226,7 +226,7 @@ def test_a_vocabulary_is_beside_the_manifest_or_in_the_data(tmp_path: Path) -> N
         SquadDataset, setup(tmp_path, steps=steps(vocab="v.txt"), model_dir=tmp_path / "m")
     ) == [f"there is no vocabulary v.txt: put the model's vocabulary in {tmp_path}/m or {tmp_path}"]
     assert refusals(SquadDataset, setup(tmp_path, steps=steps(vocab="../v.txt"))) == [
-        "tokenise.vocab ../v.txt leaves the manifest's folder"
+        "tokenise.vocab ../v.txt is outside the manifest's folder"
     ]
     (tmp_path / "m/vocab.txt").write_text("the\n[UNK]\n")
     assert refusals(SquadDataset, setup(tmp_path, model_dir=tmp_path / "m")) == [

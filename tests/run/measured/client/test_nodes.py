@@ -112,5 +112,5 @@ def test_ambiguous_name_of_a_server_is_refused(names: tuple[str, ...], told: str
 
 def test_a_protocol_without_names_is_refused() -> None:
     remote = HttpRawRemote(BackendSetup(model=None, model_name="digits"))
-    with pytest.raises(ConfigError, match=r"no request for a server's own name: use kserve"):
+    with pytest.raises(ConfigError, match=r"no request for the server's name: use kserve"):
         Nodes(config(["http://127.0.0.1:1"]), remote)
