@@ -175,10 +175,10 @@ def _unusable(at: Array, first: int, last: int, begin_ns: int, end_ns: int) -> s
         return "the meter returned no value"
     if (np.diff(at) <= 0).any():
         return "the wall clock went back between readings"
-    if first < 0:
-        return f"its readings began {show_ns(int(at[0]) - begin_ns)} after the run began"
-    if last == len(at):
-        return f"its readings ended {show_ns(end_ns - int(at[-1]))} before the run ended"
+    if first < 0 or last == len(at):
+        begin = f"began {show_ns(int(at[0]) - begin_ns)} after the run began"
+        end = f"ended {show_ns(end_ns - int(at[-1]))} before the run ended"
+        return f"its readings {begin if first < 0 else end}"
     for name, end in (("begin", begin_ns), ("end", end_ns)):
         away_ns = int(np.abs(at - end).min())
         if away_ns > END_NS:
