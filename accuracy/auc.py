@@ -9,7 +9,7 @@ from harness.types import Answer, Array, HasLabelCheck, Metric, Score
 
 
 class AreaUnderCurve:
-    """The probability that a positive has a higher score than a negative; of equal scores one half counts.
+    """The probability that a positive has a higher score than a negative; a tie counts one half.
 
     An answer is one score, or one per frame; its label is 0 or 1, or one such number per frame. Answers may be longer than their
     labels: the rest is padding. A missing score counts as wrong.
@@ -48,7 +48,7 @@ class AreaUnderCurve:
         )
 
     def _scored(self, payload: bytes, label: Any) -> tuple[Array, Array]:
-        """Returns the scores of a sample and its labels, as many of each."""
+        """Returns a sample's scores and labels, in equal number."""
         right = np.asarray(label).ravel().astype(bool)
         whole = len(payload) // self._dtype.itemsize * self._dtype.itemsize
         scores = np.frombuffer(payload[:whole], self._dtype).astype(np.float64)[: len(right)]

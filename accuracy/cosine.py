@@ -1,4 +1,4 @@
-"""Scores embeddings by their cosine similarity to the right ones."""
+"""Scores embeddings by their cosine similarity to the right vectors."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -88,7 +88,7 @@ class _Shares(NamedTuple):
 
 
 def _notes_of(index: int, label: Any) -> Array:
-    """Returns (k, 3) float64. Raises a ValueError if the label is not a list of notes, or an empty one."""
+    """Returns (k, 3) float64. Raises a ValueError if the label is empty or not a list of notes."""
     try:
         notes = np.array(label, np.float64)
     except (TypeError, ValueError):
@@ -102,7 +102,7 @@ def _notes_of(index: int, label: Any) -> Array:
 
 
 def _alike(notes: Array, expected: Array) -> Array:
-    """Returns (notes, labels): whether onset and pitch are alike."""
+    """Returns (notes, labels): whether onset and pitch match."""
     onsets = np.abs(np.subtract.outer(notes[:, 0], expected[:, 0])).round(_DECIMALS)
     pitches = np.abs(np.subtract.outer(notes[:, 2], expected[:, 2]))
     alike: Array = (onsets <= ONSET_SECONDS) & (pitches <= PITCH_SEMITONES)
@@ -110,14 +110,14 @@ def _alike(notes: Array, expected: Array) -> Array:
 
 
 def _end_together(notes: Array, expected: Array) -> Array:
-    """Returns (notes, labels): whether the ends are alike."""
+    """Returns (notes, labels): whether the ends match."""
     ends = np.abs(np.subtract.outer(notes[:, 1], expected[:, 1])).round(_DECIMALS)
     together: Array = ends <= np.maximum(END_SECONDS, END_SHARE * (expected[:, 1] - expected[:, 0]))
     return together
 
 
 def _most_pairs(alike: Array) -> int:
-    """Returns the largest number of pairs in which each row and each column occurs once at most (Kuhn's algorithm)."""
+    """Returns the largest number of pairs in which each row and each column occurs at most once (Kuhn's algorithm)."""
     partners = [np.flatnonzero(row).tolist() for row in alike]
     taken: dict[int, int] = {}
 

@@ -11,7 +11,7 @@ KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 class Rouge(TextLabels):
     """Mean F-measures of stemmed words, in percent. The value is rouge1; the details have all four.
 
-    `rougeLsum` takes sentences from nltk, as MLPerf's script, or else treats each line as a sentence. `texts` describes
+    `rougeLsum` takes sentences from nltk, like MLPerf's script, or else treats each line as a sentence. `texts` describes
     labels and answers.
     """
 

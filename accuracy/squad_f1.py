@@ -15,7 +15,7 @@ N_BEST = 20
 """The number of best starts, and of best ends, that are tried in each window."""
 
 LONGEST = 30
-"""The most positions that an answer may span."""
+"""The maximum number of positions that an answer may span."""
 
 NO_ANSWER = "empty"
 """The official script's answer if no span is possible."""

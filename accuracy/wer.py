@@ -7,7 +7,7 @@ from harness.accuracy.parts.text import TextLabels, texts
 from harness.types import Answer, Metric, Score
 
 JOINED = 3
-"""The most words that may be joined into one without counting as errors."""
+"""The maximum number of words that may be joined into one without counting as errors."""
 
 _WORD = re.compile(r"[\w'$%+-]+")
 

@@ -49,7 +49,7 @@ class LiteRtBackend(FrameworkBackend):
             if found is None:
                 raise
             raise ConfigError(
-                f"{self._path}: LiteRT lacks its operator {found[1]}, which belongs to another library: convert the "
+                f"{self._path}: LiteRT cannot load it, because its operator {found[1]} belongs to another library: convert the "
                 "model without it, or write a backend that registers it"
             ) from e
 

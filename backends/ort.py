@@ -86,7 +86,7 @@ class OrtBackend(FrameworkBackend):
             if _UNREGISTERED not in str(e):
                 raise  # explained by the caller
             raise ConfigError(
-                f"{self._path}: ONNX Runtime lacks one of its operators, which belongs to another library "
+                f"{self._path}: ONNX Runtime cannot load it, because an operator belongs to another library "
                 f"({one_line(e)}): export the model without it, or write a backend that loads the library"
             ) from e
         used = session.get_providers()

@@ -85,7 +85,7 @@ def _records(file: Iterator[str], path: Path) -> Iterator[tuple[int, list[str]]]
 
 
 def _number(text: str) -> float | None:
-    """Returns None for a missing or infinite number and for other texts, including 1_000, which Python reads."""
+    """Returns None for a missing or infinite number and for other strings, including 1_000, which Python reads."""
     try:
         value = float(text) if "_" not in text else math.nan
     except ValueError:
@@ -98,7 +98,7 @@ def _fault(text: str) -> str:
 
 
 def _labels(texts: Sequence[str]) -> Sequence[object]:
-    """Returns numbers if all labels are numbers, whole ones as int; else texts."""
+    """Returns numbers if all labels are numbers, whole numbers as int; else strings."""
     values = [_number(text) for text in texts]
     if any(value is None for value in values):
         return texts

@@ -23,7 +23,7 @@ HOP = 512
 """Audio samples from one frame to the next: 32 ms."""
 
 _RECIPE = 1
-"""Raise it with each change of the sounds: the digest covers it."""
+"""Increase it with each change of the synthesised audio: the digest covers it."""
 
 
 class VoiceActivityDataset(LoadedRows):

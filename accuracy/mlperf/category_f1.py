@@ -15,7 +15,7 @@ SAME_BRAND = 0.9
 
 
 class Product(BaseModel):
-    """The JSON object that an answer has to be, and nothing else."""
+    """The JSON object that must be the whole answer."""
 
     model_config = ConfigDict(extra="forbid")
 

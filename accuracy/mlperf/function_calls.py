@@ -78,7 +78,7 @@ def _is_right(text: str, label: Mapping[str, Any]) -> bool:
 
 
 def _with_arguments(call: Call) -> Call:
-    """Returns the call with arguments that are a text of JSON read; without arguments if they are not JSON."""
+    """Returns the call with its arguments parsed if they are a JSON string; without arguments if the string is not JSON."""
     if not isinstance(call.arguments, str):
         return call
     return call._replace(arguments=json_of(call.arguments, {}))

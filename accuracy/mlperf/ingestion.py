@@ -32,7 +32,7 @@ class Ingestion:
             raise ValueError(f"ingestion needs bytes, but the answers are {dtype}")
 
     def check_labels(self, _labels: Mapping[int, object]) -> None:
-        """Refuses a run whose program does not exist; no program is accepted."""
+        """Refuses a run whose program does not exist; accepts a run without a program."""
         if os.environ.get(VARIABLE):
             program.named(VARIABLE, SCRIPT)
 

@@ -19,10 +19,10 @@ _IDENTITY = 2
 
 
 class Recommendation:
-    """Answers are float32: the identity of the request, a score for each candidate, and perhaps its labels and weights.
+    """Answers are float32: the identity of the request, a score for each candidate and, optionally, its labels and weights.
 
     Labels come from the dataset: `identity`, and `liked`, 0 or 1 for each candidate. Each request has one answer. A missing
-    score and a NaN count as the wrong certainty.
+    score and a NaN count as certain and wrong.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -68,7 +68,7 @@ class Recommendation:
 def _pairs(
     answers: Iterable[Answer], liked: Mapping[tuple[int, int], Array]
 ) -> Iterator[tuple[Array, Array]]:
-    """Yields the scores and the labels of each request. Raises a ValueError if a request has no or two answers."""
+    """Yields the scores and the labels of each request. Raises a ValueError if a request has no answer or two answers."""
     left = dict(liked)
     for answer in answers:
         whole = len(answer.payload) // 4 * 4

@@ -33,7 +33,7 @@ _MOST_NAME_BYTES = 255
 class Vbench(program.ScoredFiles):
     """The mean of the six dimensions, in percent; the details have each dimension.
 
-    An answer is an MP4 file, the same in base64, or the path of one on this machine. A label is the prompt.
+    An answer is an MP4 file, an MP4 file in base64, or the path of an MP4 file on this machine. A label is the prompt.
     """
 
     metric = "vbench"
@@ -42,7 +42,7 @@ class Vbench(program.ScoredFiles):
     script = SCRIPT
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Also refuses a prompt that cannot name the file of its video."""
+        """Also refuses a prompt that cannot be the file name of its video."""
         super().check_labels(labels)
         for index, label in labels.items():
             name = _file_name(text_of(index, label), len(labels))

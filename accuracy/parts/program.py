@@ -45,7 +45,7 @@ class Program(NamedTuple):
 
 
 def named(variable: str, script: str) -> Program:
-    """Returns the program in the variable. Raises a ValueError if it names none. script: the usual file, named in messages."""
+    """Returns the program in the variable. Raises a ValueError if it does not name a program. script: the usual file, named in messages."""
     how = f"export {variable}='python PATH/{script} …', in an environment that has its packages"
     try:
         words = [_expanded(word) for word in shlex.split(os.environ.get(variable, ""))]
@@ -78,7 +78,7 @@ class ByProgram:
 
     @classmethod
     def program(cls) -> Program:
-        """Raises a ValueError if the variable names none."""
+        """Raises a ValueError if the variable does not name a program."""
         return named(cls.variable, cls.script)
 
     @classmethod
@@ -128,7 +128,7 @@ def write_log(path: Path, answers: Iterable[tuple[int, bytes]], *, token_bytes: 
 
 
 class ScoredFiles(TextLabels, ByProgram):
-    """The base of metrics whose answers are files as uint8, and which a program scores by the texts of the labels."""
+    """The base of metrics whose answers are files as uint8. A program scores them against the labels, which are strings."""
 
     metric: ClassVar[str]
     content: ClassVar[str]
@@ -141,6 +141,6 @@ class ScoredFiles(TextLabels, ByProgram):
             )
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels that are not texts, and a run that nothing could score at its end."""
+        """Refuses labels that are not strings, and a run that nothing could score at its end."""
         super().check_labels(labels)
         self.program()

@@ -19,7 +19,7 @@ from harness.errors import ConfigError, one_line
 from harness.types import Array
 
 MOST_GRAPHS = 256
-"""The most graphs per instance. Batches with further shapes run operator by operator."""
+"""The maximum number of graphs per instance. Batches with other shapes run operator by operator."""
 
 _WARM_CALLS = 3
 """Calls before a capture: TorchScript specialises itself in the second, and libraries choose their kernels."""

@@ -1,7 +1,7 @@
 """Reads the questions of the RAG benchmark, e2e-rag-qna: `frames_dataset.tsv` of MLCommons' download.
 
 The columns have the names in Google's FRAMES: Prompt, Answer, and the Wikipedia pages that have the facts, in columns named
-wikipedia_link_*. The retrieval and the language models are the system's.
+wikipedia_link_*. The system under test has the retrieval and the language models.
 """
 
 import csv
@@ -21,7 +21,7 @@ from harness.types import Array, Dataset, DatasetSetup
 
 QUESTION, ANSWER, LINK = "Prompt", "Answer", "wikipedia_link_"
 CHAT_INPUT = "request"
-"""An input with this name gets a chat, for the backend `openai`; any other name gets the question alone."""
+"""An input with this name gets a chat, for the backend `openai`; any other name gets only the question."""
 
 _MOST_BYTES = 2**30
 

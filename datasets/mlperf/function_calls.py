@@ -27,7 +27,7 @@ SHARES_PERCENT = {
 """The share of each of BFCL's subsets that MLPerf takes, from its first sample on."""
 
 WHOLE_SUBSET = 25
-"""Subsets up to this size are taken whole."""
+"""Subsets up to this size are taken completely."""
 
 SAMPLING = {"temperature": 0, "seed": 42}
 SAMPLES = ("mlperf", "all")

@@ -1,7 +1,7 @@
 """Reads the papers of the Illinois Graph Benchmark that R-GAT classifies, from MLCommons' download.
 
 A sample is a paper: its number in the graph, from `val_idx.pt` of MLCommons' split_seeds.py. Its label is one of 2,983
-topics. The graph and its features are the system's: 2.2 TB, of which the sampler draws the neighbours of each paper.
+topics. The system under test has the graph and its features: 2.2 TB, of which the sampler draws the neighbours of each paper.
 """
 
 from collections.abc import Mapping, Sequence

@@ -24,7 +24,7 @@ _TEXTS = ("product_title", "product_description")
 _CATEGORIES = "potential_product_categories"
 _IMAGE = "product_image"
 _ENCODED = ("product_image_base64", "product_image_format")
-"""Columns of the table that mlcommons/endpoints caches, in place of the picture."""
+"""Columns of the table that mlcommons/endpoints caches instead of the picture."""
 
 _TRUTHS = ("ground_truth_category", "ground_truth_brand")
 _SPLITS = ("train", "test")

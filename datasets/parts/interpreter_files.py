@@ -51,7 +51,7 @@ class _Type(NamedTuple):
 
 
 def found(labels: Sequence[str], most: int) -> Mapping[str, Sequence[TypedFile]]:
-    """Returns label -> files of this type, at most `most`, in an order that depends on their names alone."""
+    """Returns label -> files of this type, at most `most`, in an order that depends only on their names."""
     names = _by_suffix()
     chosen: dict[str, list[TypedFile]] = {label: [] for label in labels}
     for kind in _TYPES:

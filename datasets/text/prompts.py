@@ -86,7 +86,7 @@ class PromptsDataset(HeldPrompts):
 
 
 Row = tuple[str, object]
-"""(place, content); a ValueError in place of the content is the reason why it cannot be read."""
+"""(place, content); a ValueError instead of the content is the reason why it cannot be read."""
 
 
 def json_lines(path: Path) -> Iterator[Row]:

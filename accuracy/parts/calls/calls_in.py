@@ -46,7 +46,7 @@ _NOT_CALLED = frozenset(
         "For",
     ]
 )
-"""Words before a bracket that are not calls in a text of prose or code."""
+"""Words before a bracket that are not calls in prose or code."""
 
 
 class Call(NamedTuple):
@@ -83,7 +83,7 @@ def _items(answer: str) -> list[Any]:
 
 
 def json_of(text: str, default: Any) -> Any:
-    """Returns the content of a text of JSON; the default for any other text."""
+    """Returns the content of a JSON string; the default for any other string."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -117,7 +117,7 @@ def _written(answer: str) -> list[Call]:
 
 
 def _closing(text: str, opening: int) -> int | None:
-    """Returns the position of the bracket that closes the one at `opening`; brackets in quotes do not count."""
+    """Returns the position of the closing bracket for the bracket at `opening`; brackets in quotes do not count."""
     depth, quote, at = 0, "", opening
     while at < len(text):
         character = text[at]

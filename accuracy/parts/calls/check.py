@@ -29,7 +29,7 @@ _PYTHON_TYPES: Mapping[str, type] = {
 }
 _OMITTED = ""
 _IGNORED = re.compile(r"[ \,\.\/\-\_\*\^]")
-"""Characters of texts that are not compared."""
+"""Characters of strings that are not compared."""
 
 
 class _Language(NamedTuple):
@@ -76,7 +76,7 @@ def _all_found(
     right: Sequence[Right],
     language: _Language,
 ) -> bool:
-    """Returns whether each right call is a different one of the calls, in any order."""
+    """Returns whether each right call matches a different call, in any order."""
     left = list(calls)
     for one in right:
         function = _named(functions, next(iter(one)))
@@ -128,7 +128,7 @@ def _is_value(
 def _is_variable(
     value: Any, right: Sequence[Any], expected: type, of_items: type | None
 ) -> bool | None:
-    """Returns whether the right answer is a variable's name instead of a value; None if the value has a wrong type."""
+    """Returns whether the right answer is a variable's name instead of a value; None if the value has the wrong type."""
     first = next((type(one) for one in right if one != _OMITTED), None)
     kind: type = type(value)
     if kind is not expected:
@@ -139,7 +139,7 @@ def _is_variable(
 
 
 def _has_items(value: Sequence[Any], right: Any, of_items: type) -> bool:
-    """Returns whether each item has a right type; any item has, if the right answer is not a list."""
+    """Returns whether each item has a right type. If the right answer is not a list, every type is right."""
     return type(right) is not list or all(
         _is_variable(item, right, of_items, None) is not None for item in value
     )

@@ -1,4 +1,4 @@
-"""Reads values that a model has written as source text of Java or JavaScript. Text of no literal stays a text."""
+"""Reads values that a model has written as source text of Java or JavaScript. Text that is not a literal stays a string."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ from harness.errors import ConfigError
 from harness.types import Array, BackendSetup, TensorSpec
 
 MOST_SAMPLES = 480_000
-"""30 s at 16 kHz, the window of Whisper's encoder. A longer sound needs several windows, with time stamps between them."""
+"""30 s at 16 kHz, the window of Whisper's encoder. Longer audio needs several windows, with time stamps between them."""
 
 
 class SpeechEngine(Engine):

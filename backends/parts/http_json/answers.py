@@ -23,7 +23,7 @@ _ERRORS = ("error", "errors", "detail")
 """Keys under which servers report an error, even in a reply of status 200."""
 
 _MOST_DEPTH = 32
-"""The most dimensions of a NumPy array."""
+"""The maximum number of dimensions of a NumPy array."""
 
 
 class Counted:

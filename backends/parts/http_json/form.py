@@ -1,4 +1,4 @@
-"""Writes bodies of forms with files (multipart/form-data, RFC 7578), as services of transcription take them."""
+"""Writes bodies of forms with files (multipart/form-data, RFC 7578), as transcription services take them."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _TYPES = {"wav": "audio/wav", "png": "image/png", "npy": "application/octet-stre
 
 
 class FormBody:
-    """A form whose fields are texts and numbers, and one file of the sample."""
+    """A form whose fields are strings and numbers, and one file from the sample."""
 
     def __init__(self, body: object, inputs: Sequence[TensorSpec]) -> None:
         """Raises a ValueError with one line if the body is not such an object."""

@@ -1,4 +1,4 @@
-"""Writes pixels as PNG without loss (RFC 2083), for services that take files of images."""
+"""Writes pixels as PNG without loss (RFC 2083), for services that take image files."""
 
 import struct
 import zlib

@@ -1,4 +1,4 @@
-"""Writes sound as a WAV file of 16-bit PCM, for services that take files of speech."""
+"""Writes sound as a WAV file of 16-bit PCM, for services that take speech files."""
 
 import struct
 

@@ -127,7 +127,7 @@ class Template:
     def _placeholder(
         self, found: re.Match[str], of_sample: bool
     ) -> Iterator["bytes | Field | Gap"]:
-        """Yields the parts of a text that is one placeholder."""
+        """Yields the parts of a string that is one placeholder."""
         is_list = found["each"] is not None or found["name"] == SAMPLES
         if not is_list:
             field = self._field(found)

@@ -14,7 +14,7 @@ from harness.remote import BadAnswer, Refused, Reply
 from harness.types import Array, Outputs, show_shape
 
 MOST_LAYOUTS = 1024
-"""The most JSON parts of binary replies that are kept: a server may put a new id into each."""
+"""The maximum number of kept JSON parts of binary replies: a server may put a new id into each."""
 
 Output = tuple[Tensor, tuple[int, ...], Mapping[str, Any]]
 """An output of a reply, its shape, and its part of the JSON."""
@@ -246,7 +246,7 @@ class Decoder:
 
 _MOST_DIMENSIONS = 32
 _MOST_VALUES = 2**59
-"""The most values of an array: NumPy holds no more, whatever the type."""
+"""The maximum number of values in an array: NumPy holds no more, whatever the type."""
 
 
 def json_object(text: bytes) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ REQUEST_ID = "0"
 """The id of every request. Models of the KServe SDK copy it into their reply, and fail without one."""
 
 MOST_HEADS = 4096
-"""The most heads that are kept, for inputs of varying shape."""
+"""The maximum number of kept heads, for inputs of varying shape."""
 
 _JSON = (("Content-Type", "application/json"),)
 

@@ -39,7 +39,7 @@ from harness.types import Array, Batch
 SERVICE = "/inference.GRPCInferenceService"
 
 _NUMBER, _TEXT = 2, 3
-"""Fields of a parameter's value: an integer, a text."""
+"""Fields of a parameter's value: an integer, a string."""
 
 
 class MessageEncoder(Encoder):

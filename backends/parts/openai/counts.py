@@ -9,13 +9,13 @@ MOST = 2**31 - 1
 """The largest count. It replaces larger counts, because no answer has as many tokens."""
 
 SPECIAL_TOKENS = 16
-"""The most tokens of an answer that may have no text: its end, and marks, e.g. of a turn."""
+"""The maximum number of tokens in an answer that may have no text: its end, and marks, e.g. of a turn."""
 
 UNSHOWN_TOKENS = 4
-"""The most tokens without text that raise no doubt: the end, and the bytes of an incomplete character."""
+"""The maximum number of tokens without text that raise no doubt: the end, and the bytes of an incomplete character."""
 
 CALL_TOKENS = 16
-"""The most tokens of one call of a tool that its name and arguments do not show, e.g. `<tool_call>` and `{"name":`."""
+"""The maximum number of tokens in a tool call that its name and arguments do not show, e.g. `<tool_call>` and `{"name":`."""
 
 NOT_THE_IDS = "`usage` is not the number of token ids"
 FELL = "`usage` decreased during the answer"

@@ -38,7 +38,7 @@ class Reading(NamedTuple):
     wants_text: bool = False
     """Whether the text is taken as the answer, even if the reply has token ids."""
     wants_calls: bool = False
-    """Whether an answer with tool calls is the list of these calls as JSON; a text without a call stays a text."""
+    """Whether an answer with tool calls is the list of these calls as JSON; a text without a call stays text."""
     needs_end: bool = False
     """Whether an answer without a finish_reason counts as cut off."""
     ignores_end: bool = False

@@ -1,4 +1,4 @@
-"""Finds signs of a server that does not answer as it seems to. Pure."""
+"""Finds signs that a server does not answer as it appears to. Pure."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ from harness.remote import Sign
 
 _LEAST_CHUNKS = 4
 _LEAST_TOKENS = 32
-"""The fewest chunks and tokens with which a sign means something."""
+"""The minimum number of chunks and of tokens for a meaningful sign."""
 
 _FEWER_RATIO, _FEWER_EXTRA = 1.25, 2
-"""The most chunks per token, and the most extra chunks: a token can be shown in two parts, e.g. at the end of the reasoning."""
+"""The maximum number of chunks per token, and of extra chunks: a token can be shown in two parts, e.g. at the end of the reasoning."""
 
 _FEW_VALUES = 4
 _BY_THE_MODEL = frozenset(("stop", "eos", "eos_token", "end_turn", "complete"))

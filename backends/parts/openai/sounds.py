@@ -1,4 +1,4 @@
-"""Sends sound to be transcribed, and texts to be spoken, over OpenAI's API."""
+"""Sends audio to be transcribed, and text to be spoken, over OpenAI's API."""
 
 import struct
 from collections.abc import Callable, Mapping

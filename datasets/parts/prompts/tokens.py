@@ -17,7 +17,7 @@ BYTES_PER_TOKEN = 7
 
 
 def input_of(setup: DatasetSetup, dataset: str) -> str:
-    """Returns the name of the model's only input, a text. Raises a ConfigError for any other model."""
+    """Returns the name of the model's only input, a string. Raises a ConfigError for any other model."""
     sources.check_steps(setup, dataset, ())
     shapes = [(spec.dtype, len(spec.shape)) for spec in setup.inputs]
     if shapes != [("string", 1)]:
@@ -29,7 +29,7 @@ def input_of(setup: DatasetSetup, dataset: str) -> str:
 
 
 class TokenPrompts(LoadedRows):
-    """Prompts of token ids, each with the most tokens of its answer. No labels.
+    """Prompts of token ids, each with the token limit of its answer. No labels.
 
     Sample i depends only on the seed, the lengths and the range of token ids.
     """

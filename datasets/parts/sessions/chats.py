@@ -1,6 +1,6 @@
 """Reads recorded chats: ShareGPT, OpenAI's messages with calls of tools (SWE-smith, mini-SWE-agent), SWE-agent.
 
-Each answer of the model is a turn: its prompt is everything before it. Tools and persons take no time in these
+Each answer of the model is a turn: its prompt is everything before it. Tools and people take no time in these
 formats, except in SWE-agent's, which records `execution_time`.
 """
 
@@ -23,7 +23,7 @@ _SENT = ("role", "content", "name", "tool_calls", "tool_call_id")
 
 
 def session(content: Mapping[str, Any]) -> list[Turn]:
-    """Reads `conversations` or `messages`; a text in place of the list is JSON, as in SWE-smith's tables."""
+    """Reads `conversations` or `messages`; a string instead of the list is JSON, as in SWE-smith's tables."""
     rows = content.get("conversations", content.get("messages"))
     if isinstance(rows, str):
         try:
@@ -79,7 +79,7 @@ def message(row: object) -> dict[str, Any]:
 
 
 def trajectory(content: Mapping[str, Any]) -> list[Turn]:
-    """Reads SWE-agent's .traj files since version 1.1: each step has `query`, the messages that the model got."""
+    """Reads .traj files of SWE-agent 1.1 and later: each step has `query`, the messages that the model got."""
     turns: list[Turn] = []
     spent_ns = 0
     for number, step in enumerate(list_of(content, "trajectory")):

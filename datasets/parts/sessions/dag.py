@@ -100,7 +100,7 @@ def _names(entries: Sequence[object]) -> list[str]:
 
 
 class _Session:
-    """Collects the turns of one session, in an order in which each turn waits for earlier ones only."""
+    """Collects the turns of one session, in an order in which each turn waits only for earlier turns."""
 
     def __init__(self, by_id: Mapping[str, Mapping[str, Any]], random: np.random.Generator) -> None:
         self._by_id, self._random = by_id, random

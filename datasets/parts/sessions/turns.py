@@ -17,7 +17,7 @@ class Blocks(NamedTuple):
     ids: tuple[int, ...]
     block_tokens: int
     tokens: int
-    """Number of tokens of the whole prompt. Tokens after the last block belong to this prompt alone."""
+    """Number of tokens of the whole prompt. Tokens after the last block belong only to this prompt."""
 
 
 class Turn(NamedTuple):

@@ -32,7 +32,7 @@ class TokenBackend(ABC):
     """Answers batches of samples, each token by token. All samples of a batch are processed at once."""
 
     def __init__(self, step: Backend, sequences: int) -> None:
-        """step: the backend of one step, or an engine. sequences: the most samples that are processed at once."""
+        """step: the backend of one step, or an engine. sequences: the maximum number of samples that are processed at once."""
         self._step = step
         self.max_batch = sequences
         """The maximum number of samples that are processed at once."""

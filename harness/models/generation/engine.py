@@ -317,7 +317,7 @@ def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Itera
     names = {spec.name for spec in inputs}
     if TOKENS not in names or not past or names - past.keys() - {TOKENS, MASK, POSITIONS}:
         raise ConfigError(
-            f"`generation` needs a model with the inputs {TOKENS} and past_key_values.*, and perhaps {MASK} and "
+            f"`generation` needs a model with the inputs {TOKENS} and past_key_values.*, and optionally {MASK} and "
             f"{POSITIONS}; the file has {', '.join(sorted(names))}"
         )
     for name, spec in past.items():

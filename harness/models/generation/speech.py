@@ -1,4 +1,4 @@
-"""Answers sounds with a speech engine, which computes features, encoder and decoder of a model itself."""
+"""Transcribes audio with a speech engine, which computes features, encoder and decoder of a model itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from harness.types import Array, Backend, BackendSetup, TranscribesSpeech, Trans
 
 
 class Heard(Answering):
-    """One sound and its answer so far."""
+    """One recording and its answer so far."""
 
     __slots__ = ("sound",)
 
@@ -24,10 +24,10 @@ class Heard(Answering):
 
 
 class SpeechGenerator(EngineGenerator):
-    """Hands sounds to a speech engine and takes its tokens."""
+    """Passes recordings to a speech engine and takes its tokens."""
 
     def __init__(self, engine: TranscribesSpeech, most: int, most_sequences: int) -> None:
-        """engine: a backend that has been entered. most: the most tokens of an answer."""
+        """engine: a backend that has been entered. most: the maximum number of tokens in an answer."""
         about = Generation(
             context=most + 1, vocabulary=max(engine.end) + 1, end=engine.end, max_tokens=most
         )
@@ -45,7 +45,7 @@ class SpeechGenerator(EngineGenerator):
 
 
 class SpeechBackend(TokenBackend):
-    """Answers batches of sounds, (samples,) float32 each, with texts: uint8 arrays in UTF-8."""
+    """Answers batches of recordings, (samples,) float32 each, with text: uint8 arrays in UTF-8."""
 
     def __init__(
         self, cls: Callable[[BackendSetup], Backend], about: Transcription, setup: BackendSetup

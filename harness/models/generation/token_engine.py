@@ -11,7 +11,7 @@ from harness.types import GeneratesTokens, TranscribesSpeech
 
 
 class EngineGenerator:
-    """Hands prompts to a token engine and takes its tokens; used like `Generator`, by one thread.
+    """Passes prompts to a token engine and takes its tokens; used like `Generator`, by one thread.
 
     The engine decides which active sequences a step advances. At most `most_sequences` are active.
     """

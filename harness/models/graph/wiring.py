@@ -19,7 +19,7 @@ _GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT, _GRAPH_SPARSE = 1,
 _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE = 1, 2, 3, 4
 _NODE_ATTRIBUTE, _NODE_DOMAIN = 5, 7
 _NODE_TEXTS = frozenset({_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_DOMAIN})
-"""Fields of a node that are texts. The other fields are messages (metadata_props) or are not read."""
+"""Fields of a node that are strings. The other fields are messages (metadata_props) or are not read."""
 _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
 _TENSOR_NAME, _VALUE_NAME, _SPARSE_VALUES = 8, 1, 1
 

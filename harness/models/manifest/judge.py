@@ -11,7 +11,7 @@ from harness.models.manifest.model import MODELS_DIR, Model
 from harness.models.manifest.schema import Manifest
 
 _MOST_SYMBOLS = 256
-"""The most symbols that are listed; of more, a result records their number and digest."""
+"""The maximum number of symbols in a list; of a longer list, a result records the length and the digest."""
 
 
 def judged_by(manifest: Manifest) -> Mapping[str, Any]:

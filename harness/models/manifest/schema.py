@@ -215,7 +215,7 @@ class State(_Strict):
     dtype: DataType = "float32"
     """The number type, as of an input (default `float32`)."""
     shape: Sizes
-    """Sizes, all numbers but the batch: `[2, batch, 128]`."""
+    """Sizes; all except the batch are numbers: `[2, batch, 128]`."""
     batch_axis: BatchAxis = 0
     """The axis of the batch in `shape` (default 0, the first): `1` for `[2, batch, 128]`; `none` for a state without a
     batch, whose model takes one sequence at a time.
@@ -267,7 +267,7 @@ CHARACTERS = BeforeValidator(
     lambda value: tuple(value) if isinstance(value, str) else value,
     json_schema_input_type=str | tuple[str, ...],
 )
-"""Lets a tuple of texts take one text, which stands for its characters."""
+"""Lets a tuple of strings take one string, which stands for its characters."""
 
 
 class Accuracy(_Strict):
@@ -282,14 +282,14 @@ class Accuracy(_Strict):
     the doubt `too-good` (default: none).
     """
     sampling_tolerance: Annotated[int, Field(ge=0)] = 0
-    """Answers of the performance run that may differ from the accuracy run's (default 0)."""
+    """The number of answers in the performance run that may differ from the accuracy run's (default 0)."""
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = TOLERANCE
     """The relative difference up to which two floats count as equal; small values are compared with the answer's
     median (default 0.001).
     """
     symbols: Annotated[tuple[str, ...], LISTED, CHARACTERS] = ()
-    """The piece of text for each integer, from 0 on, if answers are integers and labels are texts: `["", " ", a, b]`,
-    or a text with one character for each integer (docs/accuracy.md).
+    """The piece of text for each integer, from 0 on, if answers are integers and labels are text: `["", " ", a, b]`,
+    or a string with one character for each integer (docs/accuracy.md).
     """
 
 
@@ -300,15 +300,15 @@ class Generation(_Strict):
     """A language model in the form of Optimum's exports: the file computes one step from new tokens and a cache."""
 
     context: Annotated[int, Field(ge=2)]
-    """The most tokens of a prompt together with its answer."""
+    """The maximum number of tokens in a prompt and its answer together."""
     vocabulary: Annotated[int, Field(ge=1)]
-    """The number of tokens: ids are below."""
+    """The size of the vocabulary: all token ids are below it."""
     end: Annotated[tuple[TokenId, ...], LISTED] = ()
     """The tokens that end an answer (default: none; answers then have `max_tokens` tokens)."""
     max_tokens: Annotated[int, Field(ge=1)] = 128
-    """The most tokens of an answer if the prompt sets no limit (default 128)."""
+    """The maximum number of tokens in an answer if the prompt sets no limit (default 128)."""
     pieces: Annotated[tuple[str, ...], LISTED] = ()
-    """The text of each token, from 0 on; "" if a token has none. Prompts may then be texts, and labels are texts
+    """The text of each token, from 0 on; "" if a token has none. Prompts may then be text, and labels are text
     (default: prompts are token ids).
     """
     unknown: TokenId | None = None
@@ -330,9 +330,9 @@ class Transcription(_Strict):
     """A model of speech in the files of a speech engine, which computes features, encoder and decoder itself."""
 
     language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] | None = None
-    """The language of the speech, as the model names it: `en` (default: none, for a model of one language)."""
+    """The language of the speech, as the model names it: `en` (default: none, for a model with only one language)."""
     max_tokens: Annotated[int, Field(ge=1)] = 224
-    """The most tokens of an answer (default 224, half of Whisper's context)."""
+    """The maximum number of tokens in an answer (default 224, half of Whisper's context)."""
 
 
 def _check_keys(tree: Any) -> Any:
@@ -537,12 +537,12 @@ class Manifest(_Strict):
     service: Service | None = None
     """How a service of JSON over HTTP is queried and answers: the defaults of `--backend-option` of `http-json`."""
     generation: Generation | None = None
-    """How answers are generated, for a language model in a file of this machine. The model then takes prompts: its only
+    """How answers are generated, for a language model in a file on this machine. The model then takes prompts: its only
     input has the dtype string and the shape [batch], and its answers are token ids.
     """
     transcription: Transcription | None = None
-    """How speech is transcribed, for a model of speech that a speech engine runs on this machine. Its only input is sound,
-    float32 of the shape [batch, samples], and its answers are texts.
+    """How speech is transcribed, for a speech model that a speech engine runs on this machine. Its only input is audio,
+    float32 of shape [batch, samples], and its answers are text.
     """
     dataset: Registered
     """The default of `--dataset`."""
@@ -555,9 +555,9 @@ class Manifest(_Strict):
     max_batch: Annotated[int, Field(ge=1)] | None = None
     """The default of `--max-batch`, in samples."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    """The most tokens of a language model's answer: the default of `--backend-option max_tokens`."""
+    """The maximum number of tokens in a language model's answer: the default of `--backend-option max_tokens`."""
     mlperf_model: str | None = None
-    """LoadGen's name of the benchmark under `--mlperf`: `resnet50`; a name that LoadGen does not know gets the
+    """LoadGen's name for the benchmark under `--mlperf`: `resnet50`; a name that LoadGen does not know gets the
     general rules.
     """
 

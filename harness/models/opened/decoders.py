@@ -11,7 +11,7 @@ from harness.types import Array, Backend, Batch, TensorSpec
 
 _PAST = "past_key_values."
 CONTEXT = 512
-"""A guess: few files record the most tokens of prompt and answer."""
+"""A guess: few files record the maximum number of tokens in prompt and answer."""
 
 
 def generates(specs: Sequence[TensorSpec]) -> bool:
@@ -53,7 +53,7 @@ def lines(vocabulary: int) -> Iterator[str]:
     yield "inputs: [{name: prompt, dtype: string, shape: [batch]}]"
     yield "outputs: [{name: tokens}]"
     yield "generation:"
-    yield f"  context: {CONTEXT} # a guess: the most tokens of a prompt and its answer, as the model's card states"
+    yield f"  context: {CONTEXT} # a guess: the maximum number of tokens in a prompt and its answer, as the model card states"
     yield f"  vocabulary: {vocabulary}"
     yield "  # end: [2] # the tokens that end an answer; without this line answers have max_tokens tokens"
     yield "  max_tokens: 32"

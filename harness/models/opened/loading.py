@@ -226,7 +226,7 @@ def open_backends(
 def _around(
     chosen: Callable[[BackendSetup], Backend], model: Model
 ) -> Callable[[BackendSetup], Backend]:
-    """Returns the backend, or one around it that answers prompts, sounds or sequences. chosen: computes one step of the
+    """Returns the backend, or one around it that answers prompts, recordings or sequences. chosen: computes one step of the
     file.
     """
     if model.generation is not None:

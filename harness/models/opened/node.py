@@ -13,7 +13,7 @@ from harness.errors import ConfigError, refuse
 from harness.types import TensorSpec
 
 INDICES = "indices"
-"""The input of a node's model `NAME@indices`: dataset indices, INT32, in place of the samples themselves."""
+"""The input of a node's model `NAME@indices`: dataset indices, INT32, instead of the samples."""
 
 BACKEND = "the backend"
 """The key of the backend in `_compared`."""

@@ -250,7 +250,7 @@ _RANKS: Mapping[str, tuple[int, int, str]] = {
     "ctc": (3, 3, "[n, positions, classes]"),
     "notes": (4, 4, "[n, frames, pitches, 2], from the step `stack`"),
 }
-"""Step -> the fewest and the most dimensions of its input, including the batch, and the input in words."""
+"""Step -> the minimum and maximum number of input dimensions, including the batch, and the input in words."""
 
 
 def _fault(step: Step, rows: Any, inputs: Mapping[str, Array]) -> str:

@@ -265,7 +265,7 @@ OF_ANY_LENGTH = ("boxes", "ctc", "notes")
 """Steps whose answers differ in length from sample to sample."""
 
 _MOST = 5
-"""The most problems of one step that are reported."""
+"""The maximum number of reported problems of one step."""
 
 
 def problem(error: Any) -> str:

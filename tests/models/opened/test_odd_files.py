@@ -239,7 +239,7 @@ def test_a_file_without_a_batch_is_refused_by_init_without_a_circle(tmp_path: Pa
 
 def test_an_operator_of_another_library_is_refused_with_advice(tmp_path: Path) -> None:
     line = refused(odd_files.of_another_library(tmp_path / "m.onnx"))
-    assert "lacks one of its operators, which belongs to another library (" in line
+    assert "cannot load it, because an operator belongs to another library (" in line
     assert "my.library:Foo" in line
     assert line.endswith(": export the model without it, or write a backend that loads the library")
 
