@@ -252,7 +252,7 @@ def test_result_names_synthetic_integers(about: dict[str, Any], told: str) -> No
 @pytest.mark.parametrize(
     ("shape", "dtype", "told"),
     [
-        ([10], "float32", ["but nothing was scored: top1 needs labels, but each answer has 10 scores"]),
+        ([10], "float32", ["but nothing was scored: top1 needs labels, but each answer has 10 float32 scores"]),
         ([3, 7], "int64", ["but nothing was scored: top1 needs one label per answer"]),
         ([], "int64", []),
     ],

@@ -138,7 +138,7 @@ def test_hwmon_without_permission_names_the_command_that_grants_it(
     ("content", "line"),
     [
         ({"name": "coretemp", "temp1_input": 4}, r"has no power or energy sensor: few boards"),
-        ({"name": "acpi", "power1_average": "x"}, r"has no sensor .* that can be read \(.*power1_a"),
+        ({"name": "acpi", "power1_average": "x"}, r"has no power or energy sensor that can be read \(.*power1_a"),
     ],
 )  # fmt: skip
 def test_hwmon_without_a_sensor_is_refused(

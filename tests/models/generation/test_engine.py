@@ -140,7 +140,7 @@ def test_a_batch_in_process_is_answered_after_a_failed_batch() -> None:
         good = b'{"max_tokens":8,"prompt":"sort 40271="}'
         bad = b'{"prompt":[99]}'
         (alone,) = _answers(backend, good)
-        with pytest.raises(ValueError, match="not one of 15"):
+        with pytest.raises(ValueError, match="outside the vocabulary of 15 tokens"):
             _answers(backend, good, bad)
         answers = _answers(backend, good, good, good)
         assert [answer.tolist() for answer in answers] == [alone.tolist()] * 3

@@ -267,7 +267,7 @@ def test_texts_are_bytes_or_symbols() -> None:
         scored(WordErrorRate("int32"), {0: np.int32(2)}, {0: {"text": "a", "symbols": ["a", "b"]}})
     told = refusal(scored, WordErrorRate("int32"), {0: np.int32(2)}, {0: "a"}, error=ValueError)
     assert "answers must be UTF-8 as uint8, or integers with `symbols`" in told
-    with pytest.raises(ValueError, match="is not a text"):
+    with pytest.raises(ValueError, match="is not a string"):
         scored(WordErrorRate("uint8"), {0: b"a"}, {0: 3})
 
 
@@ -327,7 +327,7 @@ def test_rmse_is_the_error_of_numbers_and_its_share() -> None:
 def test_rmse_refuses_labels_and_answers_that_are_not_numbers() -> None:
     with pytest.raises(ValueError, match="the label of sample 1 is 'a': write a number"):
         Rmse("float32").check_labels({0: 1, 1: "a"})
-    with pytest.raises(ValueError, match="each answer is 3 numbers"):
+    with pytest.raises(ValueError, match="each answer has 3 numbers"):
         Rmse("float32").check_shape((3,))
     Rmse("float32").check_shape((1,))
     Rmse("float32").check_shape(())

@@ -603,4 +603,4 @@ def test_file_without_names_takes_the_manifest_inputs_as_they_are(
         assert [spec.name for spec in backend.signature()] == ["pixels"]
         found = np.asarray(backend.infer(Batch(3, {"pixels": rows})))
     assert np.abs(found - logits[:3]).max() < 1e-4
-    assert "drop `names`" in _refusal(case, inputs=renamed, names={"pixels": "image"})
+    assert "drop this file's `names`" in _refusal(case, inputs=renamed, names={"pixels": "image"})

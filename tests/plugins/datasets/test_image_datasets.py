@@ -350,7 +350,7 @@ ONE = {"id": 1, "image_id": 139, "category_id": 1, "bbox": [1, 2, 3, 4], "area":
         ({"annotations": [{"id": 1}]}, "is not a COCO annotation file .*: no 'image_id'"),
         ({"images": 3}, "is not a COCO annotation file .*'int' object is not iterable"),
         ({"images": [{"id": 139, "file_name": "x.jpg"}]}, "is not a COCO annotation file .*: no 'width'"),
-        ({"images": [{"id": 139, "file_name": "../../x.jpg", "height": 1, "width": 1}], "annotations": []}, "leaves "),
+        ({"images": [{"id": 139, "file_name": "../../x.jpg", "height": 1, "width": 1}], "annotations": []}, " is outside "),
         ({"images": [{"id": 139, "file_name": "x.jpg", "height": 1, "width": 1}], "annotations": []}, "x.jpg cannot be read"),
     ],
 )  # fmt: skip

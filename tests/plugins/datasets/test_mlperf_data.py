@@ -96,7 +96,7 @@ def test_pytorchs_files_are_read_as_pytorch_reads_them(tmp_path: Path) -> None:
         (b"\x80\x02cos\nsystem\nX\x02\x00\x00\x00ls\x85R.", "calls"),
         (b"\x80\x02]q\x00.", "the operation EMPTY_LIST"),
         (b"\x80\x02K\x05.", "objects other than a tensor"),
-        (b"\x80\x02.", "one tensor"),
+        (b"\x80\x02.", "single tensor"),
     ],
 )
 def test_other_objects_in_a_tensor_file_are_refused(

@@ -511,7 +511,7 @@ def test_tokens_are_read_where_the_option_points() -> None:
         "the reply has no tokens at '/usage/output_tokens'"
     )
     bad = reply({"text": "hi", "usage": {"output_tokens": "3"}})
-    assert "has a text at" in refusal(remote.reader().answer, bad, error=BadAnswer)
+    assert "has a string at" in refusal(remote.reader().answer, bad, error=BadAnswer)
     assert not isinstance(opened((TEXT,), body='{"q": "{{text}}"}'), HasReader)
 
 

@@ -252,7 +252,7 @@ def test_a_request_to_messages_has_its_system_apart() -> None:
 
 def test_token_ids_are_refused_by_these_endpoints() -> None:
     remote, _ = opened("responses")
-    with pytest.raises(ConfigError, match="takes texts and messages"):
+    with pytest.raises(ConfigError, match="takes text and messages"):
         remote.request(batch({"prompt": [1, 2]}))
 
 
