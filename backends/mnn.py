@@ -216,7 +216,7 @@ class MnnBackend(FrameworkBackend):
     def network(self, batch: Batch) -> Network:
         if any(one.is_external for one in self._file.operations):
             raise ConfigError(
-                f"the weights of {self._path.name} are in a second file, which is not read here"
+                f"the weights of {self._path.name} are in a second file, which this backend does not read"
             )
         counts: dict[str, list[float]] = {}
 

@@ -74,7 +74,7 @@ def _image_input(setup: DatasetSetup) -> str:
     if len(setup.inputs) != 1 or first.shape[1:] != (1, 8, 8) or first.dtype != "float32":
         inputs = ", ".join(f"{i.name} {i.dtype} {show_shape(i.shape)}" for i in setup.inputs)
         raise ConfigError(
-            f"dataset 'digits' has float32 images of [1, 8, 8], but the model takes {inputs}: "
+            f"dataset 'digits' has float32 images of shape [1, 8, 8], but the model takes {inputs}: "
             "choose a different --dataset, e.g. synthetic"
         )
     return first.name

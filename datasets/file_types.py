@@ -119,7 +119,7 @@ def _bytes_input(setup: DatasetSetup) -> str:
     if len(setup.inputs) != 1 or first.shape[1:] != (2048,) or first.dtype != "int32":
         inputs = ", ".join(f"{i.name} {i.dtype} {show_shape(i.shape)}" for i in setup.inputs)
         raise ConfigError(
-            f"dataset 'file-types' has int32 samples of [2048], but the model takes {inputs}: choose a different "
+            f"dataset 'file-types' has int32 samples of shape [2048], but the model takes {inputs}: choose a different "
             "--dataset, e.g. synthetic"
         )
     return first.name

@@ -86,7 +86,7 @@ def _from_folders(folder: Path) -> list[Sample]:
     loose = _images(folder, entries)
     if loose:
         raise ConfigError(
-            f"{folder / loose[0]} has no label: put images into one sub-folder per class, or "
+            f"{folder / loose[0]} has no label: put images in one sub-folder per class, or "
             f"write {folder / LABELS} with the columns file and label"
         )
     _check_order(folder, classes)
@@ -139,7 +139,7 @@ def _unread(folder: Path, paths: Iterable[Path]) -> Iterator[str]:
             if path.is_symlink() and "/" in name:
                 yield f"{path}: it is a link to a folder, and links are not followed: copy the folder"
         elif suffix in UNREAD:
-            yield f"{path}: {suffix} is not read: {advice}"
+            yield f"{path}: {suffix} is not supported: {advice}"
         elif suffix not in SUFFIXES and path.is_file() and _begins_as_image(path):
             yield f"{path}: it is an image without an image suffix: add one, e.g. .jpg"
 

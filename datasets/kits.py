@@ -128,7 +128,7 @@ def _case(folder: Path, spec: TensorSpec) -> Case:
     fitting = [shape for shape in shapes if numbers.row_shape(shape, spec) == shape]
     if not fitting or content.dtype.kind not in "biuf":
         raise ConfigError(
-            f"{image}: {content.dtype} of shape {show_shape(content.shape)}, but input {spec.name!r} takes numbers of "
+            f"{image} is {content.dtype} of shape {show_shape(content.shape)}, but input {spec.name!r} takes numbers of shape "
             f"{numbers.shown_shape(spec.shape[1:])}"
         )
     if not content.size:

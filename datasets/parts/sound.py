@@ -99,7 +99,9 @@ def _format(form: bytes, start: int, size: int) -> _Wav:
         )
     width = (bits + 7) // 8
     if width not in _PCM_SCALE or not channels:
-        raise ValueError(f"{bits} bits and {channels} channels: 8, 16, 24 and 32 bits are read")
+        raise ValueError(
+            f"{bits} bits and {channels} channels: only 8, 16, 24 and 32 bits are supported"
+        )
     return _Wav(channels, rate, width, start, size)
 
 

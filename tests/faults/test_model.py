@@ -147,4 +147,4 @@ def test_a_plug_in_without_formats_is_reported_with_advice(tmp_path: Path) -> No
     last = done.said.splitlines()[-1]
     assert "raised ValueError: load model from None failed (setup.model is None because the" in last
     assert "class declares no `formats`; 'digits' has onnx, tflite, " in last
-    assert "write e.g. formats = ('onnx',) into the class)" in last
+    assert "write e.g. formats = ('onnx',) in the class)" in last

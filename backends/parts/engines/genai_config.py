@@ -23,7 +23,7 @@ def read(folder: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as e:
         raise ConfigError(f"{path} cannot be read: {e}") from None
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise ConfigError(f"{path}: it has no object `model`: build the model again")
+        raise ConfigError(f"{path}: it has no `model` object: build the model again")
     return content
 
 

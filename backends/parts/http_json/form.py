@@ -18,7 +18,7 @@ class FormBody:
         """Raises a ValueError with one line if the body is not such an object."""
         if not isinstance(body, dict) or not body:
             raise ValueError(
-                'the body of a form is an object: write e.g. {"file": "{{audio|wav}}"}'
+                'the body of a form must be an object: write e.g. {"file": "{{audio|wav}}"}'
             )
         files = {name: v for name, v in body.items() if isinstance(v, str) and "{{" in v}
         if len(files) != 1:

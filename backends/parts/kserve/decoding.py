@@ -231,7 +231,7 @@ class Decoder:
         if not isinstance(name, str) or not isinstance(datatype, str) or datatype not in NAMES:
             raise BadAnswer(f"output {shown(name)} has the datatype {shown(datatype)}")
         if not (isinstance(shape, list) and shape and all(_is_size(size) for size in shape)):
-            raise BadAnswer(f"output {name!r} has the shape {shown(shape)}")
+            raise BadAnswer(f"output {name!r} has the invalid shape {shown(shape)}")
         output = self._told.get(name) or Tensor(name, datatype, None)
         if datatype != output.datatype:
             raise BadAnswer(f"output {name!r} is {datatype}, not {output.datatype}")
@@ -240,7 +240,7 @@ class Decoder:
                 f"output {name!r} has the shape {shape}, not {show_shape(output.shape or ())}"
             )
         if len(shape) > _MOST_DIMENSIONS or prod(max(size, 1) for size in shape) > _MOST_VALUES:
-            raise BadAnswer(f"output {name!r} has the shape {shown(shape)}")
+            raise BadAnswer(f"output {name!r} has the invalid shape {shown(shape)}")
         return output, tuple(shape), about
 
 

@@ -118,7 +118,7 @@ class _Session:
         if row is None:
             raise ValueError(f"there is no conversation {name!r:.40}")
         if name in self._open:
-            raise ValueError(f"conversation {name!r:.40} begins itself")
+            raise ValueError(f"conversation {name!r:.40} starts itself")
         self._open.append(name)
         try:
             if row.get("orchestrator"):

@@ -61,7 +61,7 @@ def _span(place: str, span: Mapping[str, Any], attributes: Mapping[str, Any], tr
 def _plain(span: object) -> Mapping[str, Any]:
     attributes = span.get("attributes") if isinstance(span, dict) else None
     if not isinstance(attributes, dict):
-        raise ValueError("a span has no object `attributes`")
+        raise ValueError("a span has no `attributes` object")
     return attributes
 
 

@@ -61,7 +61,7 @@ def _otel(rows: Sequence[_Row], _settings: Settings) -> Iterator[_Session]:
         try:
             spans += otel.spans_of(place, row)
         except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise ValueError(f"{place}: it is not a span of OpenTelemetry: {e}") from None
+            raise ValueError(f"{place}: it is not an OpenTelemetry span: {e}") from None
     return otel.sessions(spans)
 
 

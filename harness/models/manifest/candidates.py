@@ -29,7 +29,7 @@ def only_model(name: str, files: Collection[str]) -> str:
     if not candidates:
         raise ConfigError(
             f"--model {name}: it has no file that a backend reads ({', '.join(BY_SUFFIX)}, "
-            f"{saved_model.FILE}): export it to one of them, and pass its path"
+            f"{saved_model.FILE}): export it to one of these formats, and pass its path"
         )
     shown = ", ".join(candidates[:_MOST_CANDIDATES])
     more = len(candidates) - _MOST_CANDIDATES

@@ -30,7 +30,7 @@ BY_SUFFIX: Mapping[str, Format] = {
     ".tflite": Format("tflite", "a LiteRT file", "litert"),
     ".pte": Format("executorch", "an ExecuTorch program", "executorch"),
     ".ubj": Format("xgboost", "an XGBoost model", "trees"),
-    ".tl": Format("treelite", "a checkpoint of treelite", "trees"),
+    ".tl": Format("treelite", "a treelite checkpoint", "trees"),
     ".param": Format("ncnn", "an ncnn model", "ncnn"),
     ".mnn": Format("mnn", "an MNN file", "mnn"),
     ".gguf": Format("gguf", "a GGUF file", "llama-cpp"),
@@ -68,25 +68,23 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
             "load them in their code, and export with torch.onnx.export",
         ),
     ),
-    **dict.fromkeys((".h5", ".hdf5"), ("an HDF5 file of Keras", "load it and save it as .keras")),
+    **dict.fromkeys((".h5", ".hdf5"), ("a Keras HDF5 file", "load it and save it as .keras")),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), ("a pickle, which is code", _TO_ONNX)),
     **dict.fromkeys(
         (".engine", ".plan", ".trt"),
         (
-            "an engine of TensorRT",
+            "a TensorRT engine",
             "pass the ONNX file that it was built from, or serve it with Triton",
         ),
     ),
-    **dict.fromkeys(
-        (".mlmodel", ".mlpackage"), ("a model of Core ML", f"{_TO_ONNX} from its source")
-    ),
+    **dict.fromkeys((".mlmodel", ".mlpackage"), ("a Core ML model", f"{_TO_ONNX} from its source")),
 }
 """Suffix -> what the file or folder is, and what to do with it."""
 
 _FOLDERS: Mapping[str, tuple[str, str]] = {
     "config.json": ("a HuggingFace checkpoint", "export it with optimum-cli export onnx"),
     "model.json": (
-        "a model of TensorFlow.js",
+        "a TensorFlow.js model",
         "convert it to a SavedModel with tensorflowjs_converter",
     ),
 }

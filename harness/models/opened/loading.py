@@ -134,7 +134,7 @@ def _formats_missing(formats: Sequence[str], model: Model, path: Path | None) ->
         there = ", ".join(model.manifest.files) if model.manifest else "a file without a manifest"
         raise PluginUnavailable(
             f"{e} (setup.model is None because the class declares no `formats`; {model.name!r} has "
-            f"{there}: write e.g. formats = ('onnx',) into the class)"
+            f"{there}: write e.g. formats = ('onnx',) in the class)"
         ) from e.__cause__
 
 
@@ -267,7 +267,7 @@ def _refuse_sharing(
         if options.get(name) == "on":
             raise ConfigError(
                 f"--backend-option {name}=on applies to the instances of one process, but "
-                f"{PROCESSES_OPTION}=on puts each instance of backend {backend!r} into a separate process: drop one"
+                f"{PROCESSES_OPTION}=on runs each instance of backend {backend!r} in a separate process: drop one"
             )
 
 
@@ -444,8 +444,8 @@ def check_tables(config: RunConfig, model: Model, batch: Batch) -> None:
             continue
         if (most := int(rows.max())) >= table.rows:
             raise ConfigError(
-                f"input {name!r} has the number {most}, but the {table.operator} table of the model has "
-                f"{counted(table.rows, 'row')}: 0 to {table.rows - 1} fit, so the data do not fit the model"
+                f"input {name!r} contains {most}, but the model's {table.operator} table has "
+                f"{counted(table.rows, 'row')}, numbered 0 to {table.rows - 1}: the data do not fit the model"
             )
 
 

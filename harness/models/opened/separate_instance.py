@@ -72,7 +72,7 @@ class Arena:
         if self._map is None or len(self._map) < size:
             self._map = mmap.mmap(self._fd, size)  # views of the old map keep the map alive
         if any(start < 0 or np.dtype(dtype).hasobject for _, dtype, _, start in layout):
-            raise ValueError("the other process sent an array that does not lie in shared memory")
+            raise ValueError("the other process sent an array that is not in shared memory")
         return [
             (name, np.ndarray(tuple(shape), np.dtype(dtype), self._map, start))
             for name, dtype, shape, start in layout

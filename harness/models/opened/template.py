@@ -65,7 +65,7 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
     place = os.path.relpath(path.absolute(), manifest.absolute().parent)
     if place.startswith(".."):
         raise ConfigError(
-            f"{manifest} must lie in the folder of {path} or above it: pass a different --out"
+            f"{manifest} must be in the folder of {path} or above it: pass a different --out"
         )
     if path.exists():
         check(path, FORMATS)  # recognises a file of a different kind without a framework

@@ -155,7 +155,7 @@ def _source(model: Model, maker: Maker, precision: str) -> Path:
     if files is not None and maker.SOURCE not in files:
         have = ", ".join(files) or "none"
         raise ConfigError(
-            f"{precision} is made from a file of the format {maker.SOURCE}, but model {model.name!r} "
+            f"{precision} is made from a file in the format {maker.SOURCE}, but model {model.name!r} "
             f"has none: it has {have}"
         )
     model.obtain((maker.SOURCE,), say)

@@ -71,8 +71,8 @@ def test_the_backend_that_is_advised_reads_the_format(one: Format) -> None:
         ("net.keras", b'{"error": "not found"}', ": it is JSON, perhaps a server's error"),
         ("net.pth", b"PK\x03\x04\x00", " is weights without their network: load them"),
         ("net.SafeTensors", b"\x00\x01", " is weights without their network: load them"),
-        ("net.plan", b"\x00", " is an engine of TensorRT: pass the ONNX file"),
-        ("model.json", b"{}", " is a model of TensorFlow.js: convert it"),
+        ("net.plan", b"\x00", " is a TensorRT engine: pass the ONNX file"),
+        ("model.json", b"{}", " is a TensorFlow.js model: convert it"),
     ],
 )
 def test_file_that_is_not_a_model_is_named_with_advice(
@@ -88,7 +88,7 @@ def test_file_that_is_not_a_model_is_named_with_advice(
     ("file", "text"),
     [
         ("net/tiny.pth", "tiny.pth is weights without their network: load them"),
-        ("model/model.json", "model.json is a model of TensorFlow.js: convert it"),
+        ("model/model.json", "model.json is a TensorFlow.js model: convert it"),
         ("net/code.py", "no backend reads code.py: name a file in one of the formats .onnx"),
     ],
 )

@@ -59,7 +59,7 @@ def test_every_file_that_is_made_has_a_maker() -> None:
 def test_a_model_without_the_file_to_begin_with_is_a_line() -> None:
     pytest.importorskip("onnx")
     told = (
-        r"^int8 is made from a file of the format savedmodel, but model 'light-squeezenet' has none"
+        r"^int8 is made from a file in the format savedmodel, but model 'light-squeezenet' has none"
     )
     with pytest.raises(ConfigError, match=told):
         make(request("tflite", "int8", "light/squeezenet"))

@@ -401,7 +401,7 @@ def test_shared_weights_with_separate_processes_are_refused() -> None:
     with ExitStack() as stack:
         assert refusal_of(open_backends, *given, stack) == (
             "--backend-option share_weights=on applies to the instances of one process, but "
-            "processes=on puts each instance of backend 'ort' into a separate process: drop one"
+            "processes=on runs each instance of backend 'ort' in a separate process: drop one"
         )
 
 

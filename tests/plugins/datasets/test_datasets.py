@@ -165,7 +165,7 @@ def test_a_model_that_takes_no_digits_is_refused(
     inputs: tuple[TensorSpec, ...], shown: str
 ) -> None:
     assert refusal(DigitsDataset, DatasetSetup(inputs=inputs)) == (
-        f"dataset 'digits' has float32 images of [1, 8, 8], but the model takes {shown}: "
+        f"dataset 'digits' has float32 images of shape [1, 8, 8], but the model takes {shown}: "
         "choose a different --dataset, e.g. synthetic"
     )
 

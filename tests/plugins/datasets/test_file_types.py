@@ -153,7 +153,9 @@ def test_made_files_can_be_read_back(python: Path) -> None:
 )
 def test_a_model_with_other_inputs_is_refused(spec: TensorSpec) -> None:
     line = refusal(FileTypesDataset, DatasetSetup(inputs=(spec,)))
-    assert line.startswith("dataset 'file-types' has int32 samples of [2048], but the model takes")
+    assert line.startswith(
+        "dataset 'file-types' has int32 samples of shape [2048], but the model takes"
+    )
 
 
 def test_options_without_effect_are_refused(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_images_that_are_not_read_are_refused_and_counted(
     if labels:
         (tmp_path / "labels.csv").write_text(labels)
     assert refusals(FolderDataset, setup(tmp_path)) == [
-        f"{tmp_path}/bird/a{suffix} and 1 more: {suffix.lower()} is not read: convert it to JPEG or PNG, or move it away"
+        f"{tmp_path}/bird/a{suffix} and 1 more: {suffix.lower()} is not supported: convert it to JPEG or PNG, or move it away"
     ]
 
 
@@ -192,7 +192,7 @@ def test_texts_in_labels_csv_are_classes_in_their_sorted_order(tmp_path: Path) -
 def test_an_image_without_a_class_is_refused(tmp_path: Path) -> None:
     write(in_classes(tmp_path) / "loose.jpg", 1)
     line = refusal(FolderDataset, setup(tmp_path))
-    assert line.startswith(f"{tmp_path}/loose.jpg has no label: put images into one sub-folder")
+    assert line.startswith(f"{tmp_path}/loose.jpg has no label: put images in one sub-folder")
 
 
 def test_broken_links_are_reported_and_not_skipped(tmp_path: Path) -> None:

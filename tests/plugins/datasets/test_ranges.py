@@ -233,7 +233,7 @@ def test_a_number_beyond_the_table_names_the_input(tmp_path: Path, most: int, fi
     except ConfigError as e:
         told = str(e)
     line = (
-        f"input 'ids' has the number {most}, but the Gather table of the model has 1,000 rows: 0 to 999 fit, so "
+        f"input 'ids' contains {most}, but the model's Gather table has 1,000 rows, numbered 0 to 999: "
         "the data do not fit the model"
     )
     assert told == ("" if fits else line)
@@ -246,9 +246,7 @@ def test_a_run_of_numbers_beyond_the_table_ends_in_one_line(tmp_path: Path) -> N
     data = ("--dataset", "npz", "--data-dir", f"{tmp_path}/data.npz")
     done = run(*words, *data, "--mode", "performance", "--out", f"{tmp_path}/a")
     assert done.status == 2
-    assert (
-        "input 'ids' has the number 1000, but the Gather table of the model has 1,000" in done.said
-    )
+    assert "input 'ids' contains 1000, but the model's Gather table has 1,000" in done.said
 
 
 @pytest.mark.slow

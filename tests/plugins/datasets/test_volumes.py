@@ -74,7 +74,7 @@ def test_case_that_is_not_a_preprocessed_volume_is_reported(tmp_path: Path) -> N
         "case_00000/segmentation.npy, then remove it"),
         (f"{at}/case_00001/imaging.nii.gz is a raw scan: preprocess it, and write the result to "
         "imaging.npy in its folder"),
-        f"{at}/case_00002/imaging.npy: float32 of shape [4, 4], but input 'image' takes numbers of [1, d, h, w]",
+        f"{at}/case_00002/imaging.npy is float32 of shape [4, 4], but input 'image' takes numbers of shape [1, d, h, w]",
         (f"{at}/case_00003/segmentation.npy is [2, 2, 3], but imaging.npy is [2, 2, 2]: they must belong to the "
         "same case"),
         (f"{at}/case_00004/imaging.npy cannot be read: Array can't be memory-mapped: Python objects "

@@ -482,7 +482,7 @@ def test_form_has_its_fields_and_the_sample_as_a_file() -> None:
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("{{audio|wav}}", "the body of a form is an object"),
+        ("{{audio|wav}}", "the body of a form must be an object"),
         ('{"model": "w"}', "a form has one placeholder, but this one has 0"),
         ('{"a": "{{audio|wav}}", "b": "{{audio|npy}}"}', "but this one has 2"),
         ('{"a": "{{audio|wav}}", "b": [1]}', "the form field 'b' is neither a string nor a number"),

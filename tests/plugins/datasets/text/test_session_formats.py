@@ -188,7 +188,7 @@ def test_conversations_that_begin_each_other_are_no_session(tmp_path: Path) -> N
         {"session_id": "a", "turns": [{"messages": [USER], "spawns": ["a"]}]},
     ]
     (found,) = refusals(SessionsDataset, setup(tmp_path, *rows))
-    assert found.endswith("conversation 'a' begins itself")
+    assert found.endswith("conversation 'a' starts itself")
 
 
 def weka(number: int, t: float, took: float, blocks: list[int], tokens: int) -> dict[str, Any]:
