@@ -55,7 +55,7 @@ def test_every_problem_has_its_line() -> None:
             + how_to_install_packages("onnxruntime-gpu>=1.99")
         ),
         (
-            "model 'm' requires 10,000 MiB of memory, but 4,096 are free: close other programs, or "
+            "model 'm' requires 10,000 MiB of memory, but only 4,096 MiB are free: close other programs, or "
             "run it on a larger machine"
         ),
         (
