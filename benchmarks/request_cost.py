@@ -1,10 +1,11 @@
 """Measures the CPU time of the client per request, stage by stage, compared with bare kernel calls.
 
-    python benchmarks/request_cost.py [--connections 64] [--backend http-raw|http-json]
+    python benchmarks/request_cost.py [--connections 64] [--backend http-raw|http-json|openai]
 
 One process is client and server, in turns on one thread. Only the client's part is timed, by the CPU clock of the
 thread, so the numbers also hold on a machine that other programs use. Each number is the 5th percentile of the rounds,
-for a request of 256 bytes (64 numbers) and an answer of 10 numbers; as JSON both are longer.
+for a request of 256 bytes (64 numbers) and an answer of 10 numbers; as JSON both are longer. openai sends a short
+prompt and reads a completion of two tokens as one JSON object.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from harness.core.config.address import parse_address
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import responder_for
 from harness.models.steps.postprocess import postprocessor
-from harness.remote import Remote
+from harness.remote import Remote, Reply
 from harness.run.journal import Journal, RowKind
 from harness.run.measured.client.dispatch import Delivery, merged_samples
 from harness.run.measured.dispatch.instance import Failures
@@ -40,44 +41,65 @@ from harness.wire.flights import Flights
 REQUESTS = 30_000
 LOW = 0.05
 
-BACKENDS = ("http-raw", "http-json")
+BACKENDS = ("http-raw", "http-json", "openai")
+PROMPT = b'{"max_tokens":2,"prompt":"the quick brown fox 1"}'
+COMPLETION = {
+    "id": "cmpl-1",
+    "object": "text_completion",
+    "model": "tiny",
+    "data": [{"id": "tiny", "object": "model"}],  # for the list of models
+    "choices": [{"index": 0, "text": " ok", "logprobs": None, "finish_reason": "length"}],
+    "usage": {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10},
+}
 IMAGE = TensorSpec("image", "float32", ("batch", 1, 8, 8))
 SCORES = np.random.default_rng(1).random(10).round(6)
 
 
 def remote_of(backend: str) -> Remote:
-    options = {"shape": "10"}
-    setup = BackendSetup(model=None, model_name="null", inputs=(IMAGE,), options=options)
+    """Returns the plug-in. openai's requests before the run all get the same completion."""
+    is_openai = backend == "openai"
+    options = {"stream": "off", "answer": "text"} if is_openai else {"shape": "10"}
+    inputs = (TensorSpec("request", "string", ("batch",)) if is_openai else IMAGE,)
+    setup = BackendSetup(model=None, model_name="null", inputs=inputs, options=options)
     found: Remote = registry.load("backend", backend)(setup)
+    if is_openai:
+        body = memoryview(json.dumps(COMPLETION).encode())
+        found.open(lambda _: Reply(200, b"", body))
     return found
+
+
+def batch_of(backend: str) -> Batch:
+    if backend == "openai":
+        return Batch(1, {"request": np.array([PROMPT], object)})
+    return Batch(1, {"image": np.random.default_rng(0).random((1, 1, 8, 8), np.float32)})
 
 
 def reply_of(backend: str) -> bytes:
     if backend == "http-raw":
         return REPLY
-    body = json.dumps({"predictions": [SCORES.tolist()]}).encode()
+    content = COMPLETION if backend == "openai" else {"predictions": [SCORES.tolist()]}
+    body = json.dumps(content).encode()
     head = (
         f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 
 
-def flights_to(port: int, connections: int, remote: Remote) -> Flights:
+def flights_to(port: int, connections: int, remote: Remote, batch: Batch) -> Flights:
     server = Server(address=parse_address(f"http://127.0.0.1:{port}"))
-    image = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
-    batch = Batch(1, {"image": image})
     made = Flights([server], connections, lambda _: remote.request(batch), 10.0)
     made.prepare([0])
     return made
 
 
-def delivery(capacity: int, remote: Remote) -> Delivery:
+def delivery(capacity: int, remote: Remote, backend: str) -> Delivery:
     """Returns the delivery of a run without the call of LoadGen."""
     journal = Journal.create()
     Journal.resize(journal, capacity, 1, RowKind.REPLY)
-    row = AnswerRow((), np.dtype(np.int64))
+    is_text = backend == "openai"
+    row = AnswerRow((3,), np.dtype(np.uint8)) if is_text else AnswerRow((), np.dtype(np.int64))
     most = merged_samples(1, row)
-    steps = postprocessor((Step("argmax", {}),), None)
+    steps = postprocessor(() if is_text else (Step("argmax", {}),), None)
     responder = responder_for(most, row, lambda _responses: None)
     rows = Journal(journal).remote_writer()
     return Delivery(remote, steps, responder, rows, row, Failures(), most)
@@ -107,8 +129,8 @@ class Peers:
 def client_us(count: int, rounds: int, backend: str) -> dict[str, float]:
     """Returns the CPU time per request in us, by stage."""
     peers, remote = Peers(count, reply_of(backend)), remote_of(backend)
-    flights = flights_to(peers.port, count, remote)
-    deliver = delivery(rounds * count, remote).deliver
+    flights = flights_to(peers.port, count, remote, batch_of(backend))
+    deliver = delivery(rounds * count, remote, backend).deliver
     spent: dict[str, list[int]] = {"submit": [], "turn": [], "deliver": []}
     for first in range(0, rounds * count, count):
         begin_ns = thread_time_ns()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.remote import Usage
+from harness.remote import Sign, Usage
 
 MOST = 2**31 - 1
 """The largest count. It replaces larger counts, because no answer has as many tokens."""
@@ -16,6 +16,19 @@ UNSHOWN_TOKENS = 4
 
 CALL_TOKENS = 16
 """The maximum number of tokens in a tool call that its name and arguments do not show, e.g. `<tool_call>` and `{"name":`."""
+
+_COUNTS = (
+    ("prompt_tokens", "prompt_tokens"),
+    ("completion_tokens", "completion_tokens"),
+    ("total", "total_tokens"),
+)
+"""Our name of a count, and its key in `usage`."""
+
+_DETAILS = (
+    ("cached", "prompt_tokens_details", "cached_tokens", 0),
+    ("reasoning", "completion_tokens_details", "reasoning_tokens", 1),
+)
+"""Our name of a count, its object in `usage`, its key there, and the least count that is known."""
 
 NOT_THE_IDS = "`usage` is not the number of token ids"
 FELL = "`usage` decreased during the answer"
@@ -31,25 +44,19 @@ NO_SUM = "`total_tokens` is not the sum"
 def counts_in(content: Mapping[str, Any]) -> dict[str, int]:
     """Returns the whole numbers in `usage`. A count of 0 is unknown: every prompt and every answer has a token."""
     usage = content.get("usage")
+    counts: dict[str, int] = {}
     if not isinstance(usage, dict):
-        return {}
-    counts = {
-        "prompt_tokens": usage.get("prompt_tokens"),
-        "completion_tokens": usage.get("completion_tokens"),
-        "total": usage.get("total_tokens"),
-        "cached": _detail(usage, "prompt_tokens_details", "cached_tokens"),
-        "reasoning": _detail(usage, "completion_tokens_details", "reasoning_tokens"),
-    }
-    return {
-        key: min(count, MOST)
-        for key, count in counts.items()
-        if type(count) is int and count >= (key != "cached")
-    }
-
-
-def _detail(usage: Mapping[str, Any], of: str, key: str) -> Any:
-    details = usage.get(of)
-    return details.get(key) if isinstance(details, dict) else None
+        return counts
+    for key, name in _COUNTS:
+        count = usage.get(name)
+        if type(count) is int and count > 0:
+            counts[key] = min(count, MOST)
+    for key, of, name, least in _DETAILS:
+        details = usage.get(of)
+        count = details.get(name) if isinstance(details, dict) else None
+        if type(count) is int and count >= least:
+            counts[key] = min(count, MOST)
+    return counts
 
 
 def usage_of(
@@ -63,6 +70,9 @@ def usage_of(
     shown: int = 0,
     silent: int = 0,
     spare: int = 0,
+    signs: Sequence[Sign] = (),
+    reply_id: str = "",
+    has_call: bool = False,
 ) -> Usage:
     """Returns the token counts that a complete answer reports.
 
@@ -84,6 +94,9 @@ def usage_of(
         FELL if fell else _contradiction(counts, ids, text, shown - spare, ignores_end=ignores_end),
         _doubt(counts, (output or 0) - silent - spare, text),
         counts.get("reasoning"),
+        signs,
+        reply_id,
+        has_call,
         silent=silent,
     )
 

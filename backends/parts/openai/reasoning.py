@@ -6,6 +6,11 @@ _CLOSING = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/TH
 _LONGEST = max(map(len, _CLOSING.values()))
 
 
+def has_mark(content: str) -> bool:
+    """Returns whether a whole answer may have a mark of reasoning."""
+    return "think" in content or "THINK" in content
+
+
 class AnswerStart:
     """Takes the texts of one stream in turn.
 

@@ -9,7 +9,7 @@ import numpy as np
 from harness.backends.parts.openai.calls import Calls
 from harness.backends.parts.openai.counts import CALL_TOKENS, counts_in, usage_of
 from harness.backends.parts.openai.endpoints import Endpoint
-from harness.backends.parts.openai.reasoning import AnswerStart
+from harness.backends.parts.openai.reasoning import AnswerStart, has_mark
 from harness.backends.parts.openai.signs import lacks_answer, repeats
 from harness.backends.parts.refusals import error_text, refused, words
 from harness.errors import one_line
@@ -87,9 +87,9 @@ class Completion:
             ignores_end=reading.ignores_end,
             silent=counts.get("completion_tokens", 0) if reading.ignores_end else 0,
             spare=CALL_TOKENS * parts.calls + reading.stop_bytes,
-        )
-        self.usage = self.usage._replace(
-            signs=self._signs(parts, finish), reply_id=id_of(content), has_call=parts.has_call
+            signs=self._signs(parts, finish),
+            reply_id=id_of(content),
+            has_call=parts.has_call,
         )
         self.first_token = ids[0] if ids else None
         if reading.wants_calls:
@@ -102,11 +102,12 @@ class Completion:
         found = []
         if not self._reading.ignores_end and repeats(parts.ids or parts.text.split()):
             found.append(Sign.REPEATED)
-        start = AnswerStart()
-        start.take(parts.reasoning, parts.answer)
-        has_answer = start.is_answer or parts.has_call
-        if lacks_answer(finish, has_reasoning=start.has_reasoning, has_answer=has_answer):
-            found.append(Sign.NO_ANSWER)
+        if parts.reasoning or has_mark(parts.answer):
+            start = AnswerStart()
+            start.take(parts.reasoning, parts.answer)
+            has_answer = start.is_answer or parts.has_call
+            if lacks_answer(finish, has_reasoning=start.has_reasoning, has_answer=has_answer):
+                found.append(Sign.NO_ANSWER)
         return tuple(found)
 
 
@@ -151,7 +152,8 @@ def _is_error(content: Any) -> bool:
 def json_in(text: bytes, what: str) -> Any:
     """Parses JSON. Raises a BadAnswer that quotes a text that is not JSON. what: the text's name in messages."""
     try:
-        return json.loads(text)
+        # UTF-8 except for a byte order mark. Given bytes, json.loads first looks for other encodings.
+        return json.loads(text.decode() if text.startswith(b"{") else text)
     except (ValueError, RecursionError) as e:
         raise BadAnswer(f"{what} is not JSON: {words(text)[:_QUOTED]}") from e
 
@@ -211,8 +213,10 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
     ):
         raise BadAnswer(f"the reply's `token_ids` is not a list of token ids: {ids!r:.60}")
     reasoning = "".join(filter(None, thoughts)) if thoughts else ""
-    named = sum(map(bool, calls[::2]))
-    return Parts(reasoning, "".join(filter(None, texts)), ids, any(calls), named)
+    answer = "".join(filter(None, texts))
+    if not calls:
+        return Parts(reasoning, answer, ids)
+    return Parts(reasoning, answer, ids, any(calls), sum(map(bool, calls[::2])))
 
 
 def _calls(inner: Mapping[str, Any]) -> list[Any]:

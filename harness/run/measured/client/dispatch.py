@@ -285,6 +285,9 @@ class Delivery:
 
 def _row_of(outputs: Outputs) -> Array:
     """Returns the numbers of the only sample; none if they are objects."""
+    row = outputs[0] if type(outputs) is list else None
+    if isinstance(row, np.ndarray) and row.ndim == 1 and row.dtype.kind != "O":
+        return row
     rows = next(iter(outputs.values())) if isinstance(outputs, Mapping) else outputs
     row = np.asarray(rows[0]).reshape(-1)
     return row if row.dtype.kind != "O" else row[:0]
