@@ -165,7 +165,7 @@ def test_model_of_texts_is_served_without_warm_up(
     config = RunConfig.of(scenario="offline", backend="null", model=str(manifest), instances=1)
     with ExitStack() as stack:
         open_served(config, stack)
-    assert "not warmed up: request takes texts" in capsys.readouterr().err
+    assert "not warmed up: request takes strings" in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

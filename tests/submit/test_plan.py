@@ -474,7 +474,7 @@ def test_help_shows_only_options_that_the_verb_takes(
     """Bug: `submit plan --help` listed --mode, which is refused."""
     with pytest.raises(SystemExit):
         main(["submit", verb, "--help-all"])
-    shown = set(re.findall(r"^ +(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    shown = set(re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
     assert {"--model", "--target-qps", "--meter", "--duration"} <= shown
     assert shown.isdisjoint(flag_name(key) for key in REFUSED)
 

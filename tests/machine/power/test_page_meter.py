@@ -107,7 +107,7 @@ def test_a_sample_that_disappears_does_not_stop_the_others() -> None:
     ("argument", "said"),
     [
         ("", "name the page"),
-        ("grpc://h:1", "is not a page: give its address with http://"),
+        ("grpc://h:1", "is not the address of a metrics page: write it with http://"),
         ("{} my_power", "is not a series followed by one of"),
         ("{} my_power Wh", "is not a series followed by one of"),
         ("{} my-power W", "is not a series"),
