@@ -113,7 +113,11 @@ def _thinking(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     for number, (content, has_tokens) in enumerate(chunks):
         mark = {0: "<think>", 5: "</think>"}.get(number, "")
         if mark and isinstance(content, dict) and content["choices"]:
-            content["choices"][0]["text"] = mark + content["choices"][0]["text"]
+            choice = content["choices"][0]
+            if "text" in choice:
+                choice["text"] = mark + choice["text"]
+            else:
+                choice["delta"] = {"content": mark + (choice["delta"].get("content") or "")}
         yield content, has_tokens
 
 
