@@ -11,8 +11,8 @@ from harness.types import Answer, Array, HasLabelCheck, Metric, Score
 class AreaUnderCurve:
     """The probability that a positive has a higher score than a negative; a tie counts one half.
 
-    An answer is one score, or one per frame; its label is 0 or 1, or one such number per frame. Answers may be longer than their
-    labels: the rest is padding. A missing score counts as wrong.
+    An answer is one score, or one per frame; its label is 0 or 1, or one such number per frame. Answers may be longer
+    than their labels: the rest is padding. A missing score counts as wrong.
     """
 
     def __init__(self, dtype: str) -> None:

@@ -15,7 +15,7 @@ COLUMNS = 7
 class MeanAveragePrecision:
     """Answers are (k, 7) float32 rows [sample, ymin, xmin, ymax, xmax, score, class] per sample.
 
-    Coordinates are fractions of the model's input. An answer without boxes has no bytes.
+    Coordinates are fractions of the model's input. An answer without boxes is empty.
 
     Each label is a mapping of
     image_id, width, height: the last two in pixels;

@@ -17,11 +17,11 @@ END_SECONDS, END_SHARE = 0.05, 0.2
 """The largest distance between two ends: this time, or this share of the label's duration if that is more."""
 
 _DECIMALS = 4
-"""Times are compared to a tenth of a millisecond, as in mir_eval: 1.05 - 1 is not at most 0.05 in binary."""
+"""Time differences are rounded to a tenth of a millisecond, as in mir_eval: in binary, 1.05 - 1 exceeds 0.05."""
 
 
 class NoteF1:
-    """Answers are (k, 3) rows of onset and end in seconds and MIDI pitch, from the step `notes`; labels are the same.
+    """Answers and labels are (k, 3) rows of onset and end in seconds and MIDI pitch, as the step `notes` returns them.
 
     A note is right if its onset is within 50 ms of a label's and its pitch within half a semitone. Each note and
     each label count once, in the pairing with the most pairs. The score is the mean of the samples' F1, in percent.

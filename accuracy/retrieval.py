@@ -20,8 +20,8 @@ class Retrieval:
     """Recall at 10: the share of a query's relevant vectors among the 10 vectors most similar to it.
 
     Answers are vectors. Labels are mappings of `id` and, for a query, `relevant`, the ids of its relevant
-    samples. Labels may also be numbers or texts: samples with the same label are then relevant to each
-    other, and each is a query unless it is the only one. Similarity is the cosine. A query does not find
+    samples. Labels may also be numbers or strings: samples with the same label are then relevant to each
+    other, and each is a query unless its label is unique. Similarity is the cosine. A query does not find
     itself.
     """
 

@@ -11,8 +11,8 @@ KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 class Rouge(TextLabels):
     """Mean F-measures of stemmed words, in percent. The value is rouge1; the details have all four.
 
-    `rougeLsum` takes sentences from nltk, like MLPerf's script, or else treats each line as a sentence. `texts` describes
-    labels and answers.
+    `rougeLsum` splits sentences with nltk, like MLPerf's script; without nltk's data, each line is a sentence. `texts`
+    describes labels and answers.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -44,7 +44,7 @@ class Rouge(TextLabels):
 
     @classmethod
     def missing(cls) -> Iterator[str]:
-        """Yields why rougeLsum is not MLPerf's."""
+        """Yields the reason why rougeLsum differs from MLPerf's."""
         if sentence_splitter() is None:
             yield "rougeLsum needs nltk's sentence tokenizer: run python -m nltk.downloader punkt_tab"
 

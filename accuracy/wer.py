@@ -65,7 +65,7 @@ def edits(words: Sequence[str], expected: Sequence[str]) -> int:
 def joined(words: Sequence[str], expected: Sequence[str]) -> tuple[list[str], list[str]]:
     """Joins up to three words of one side if the other side writes them as one word.
 
-    Passes once from the left, like the official helper, and skips words that differ in pairs.
+    Passes once from the left, like the official helper. If two words differ, it skips both.
     """
     left: list[str] = []
     right: list[str] = []

@@ -31,7 +31,7 @@ _UNREADABLE = "bfloat16"
 
 
 class _Pool:
-    """The thread pool of the process, which every loaded program refers to: its size changes only without programs."""
+    """The thread pool of the process. Loaded programs refer to it, so its size can change only while none is loaded."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,7 +112,7 @@ class ExecuTorchBackend(FrameworkBackend):
             )
 
     def _specs(self, ports: Sequence[Port]) -> Iterator[TensorSpec]:
-        """Yields the inputs, with the manifest's names and the sizes that it leaves open if they may vary."""
+        """Yields the inputs with the manifest's names. If an input may vary, the manifest determines its open sizes."""
         declared = self._setup.inputs
         if declared and len(declared) != len(ports):
             raise ConfigError(
@@ -195,7 +195,7 @@ class _Traced(ExecuTorchBackend):
 
 
 def refuse_missing(path: Path, facts: Program, runtime: Any) -> None:
-    """Raises a ConfigError that names what the program calls and the installed runtime lacks."""
+    """Raises a ConfigError that names the operators and delegates that the program calls and the runtime lacks."""
     delegates = [d for d in facts.delegates if not runtime.backend_registry.is_available(d)]
     lacking = [*sorted(facts.operators - runtime.operator_registry.operator_names), *delegates]
     if lacking:
@@ -206,7 +206,7 @@ def refuse_missing(path: Path, facts: Program, runtime: Any) -> None:
 
 
 def _without_copies(method: Any) -> Any:
-    """Returns a function that executes the method. The next call may overwrite its outputs: a copy by NumPy is faster."""
+    """Returns a function that executes the method without copying its outputs, which NumPy copies faster."""
     inner = getattr(method, "_method", None)
     return method.execute if inner is None else partial(inner.call, clone_outputs=False)
 

@@ -33,7 +33,7 @@ _METHODS = ("POST", "PUT", "PATCH")
 _JSON = "application/json"
 _BODY = '{"instances":"{{samples}}"}'
 _ANSWERS = "/predictions"
-"""The defaults of body and answers: the protocol of TensorFlow Serving, which MLflow and KServe v1 use, too."""
+"""The defaults of body and answers: the protocol of TensorFlow Serving, which MLflow and KServe v1 also use."""
 
 _OK = 200
 _SHOWN_CHARACTERS = 200
@@ -51,7 +51,7 @@ class HttpJsonRemote:
     bytes are sent. With multipart/form-data, body is an object of fields, one of them a file of the sample.
     headers: an object of further headers.
     body: the template of a request, with placeholders such as {{samples}} or {{image|png}}.
-    sample: the template of one sample in {{samples}}; if omitted, it is the model's only input, or an object of all.
+    sample: the template of one sample in {{samples}}; if omitted, the model's only input, or an object with all inputs.
     answers: the JSON pointer to the list of answers in the reply, in the order of the samples; # is the whole reply.
     answer: the JSON pointer to the answer in an item of `answers`; without `answers`, in the reply. Default: #.
     dtype: the number type of the answers, or text.
@@ -110,7 +110,7 @@ class HttpJsonRemote:
             )
 
     def open(self, exchange: Exchange) -> None:
-        """Sends nothing: no address describes all services."""
+        """Sends nothing, because services do not describe themselves."""
 
     def pieces(self, batch: Batch) -> Sequence[bytes]:
         """Returns the pieces of one sample in the bodies of its requests."""

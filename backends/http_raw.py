@@ -28,7 +28,8 @@ _OK = 200
 class HttpRawRemote:
     """One address that takes the bytes of a model's only input, in C order, the lowest byte first.
 
-    The rows of a batch follow each other, and so must the answers. Texts are sent as UTF-8, one per request.
+    The rows of a batch are sent one after another. The answers must have the same order. Strings are sent as UTF-8, one
+    per request.
 
     path: the path of the requests.
     content_type: the content type of the requests.
@@ -57,7 +58,7 @@ class HttpRawRemote:
             raise ConfigError("backend 'http-raw' sends one string per request: set --max-batch 1")
 
     def open(self, exchange: Exchange) -> None:
-        """Sends nothing: no address describes the server."""
+        """Sends nothing, because the server does not describe itself."""
 
     def request(self, batch: Batch) -> Request:
         if len(batch.inputs) != 1:

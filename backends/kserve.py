@@ -83,7 +83,7 @@ class KserveRemote:
 
     @staticmethod
     def by_paths(exchange: Exchange) -> Exchange:
-        """Returns an exchange over gRPC for HTTP's paths below /v2, except `infer`. exchange: makes the calls."""
+        """Returns an exchange that maps HTTP paths below /v2, except `infer`, to gRPC. exchange: makes the calls."""
         return transcoded(exchange)
 
     def open(self, exchange: Exchange) -> None:

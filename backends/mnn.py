@@ -52,7 +52,7 @@ _HIDDEN = (
     "RNN",
     "RNNSequenceGRU",
 )
-"""Types of operations with other products; MNN makes a loop of products without weights."""
+"""Types of operations whose products MNN does not count; MNN turns products without weights into a loop (`While`)."""
 
 _MILLION = 1_000_000
 
@@ -69,7 +69,7 @@ class _Port(NamedTuple):
     kind: Any
     """MNN's object for the number type."""
     layout: Any
-    """Order of an array of NumPy with these numbers; MNN itself may pack four channels."""
+    """Memory order of a NumPy array with these numbers; MNN may pack four channels."""
 
 
 class MnnBackend(FrameworkBackend):
@@ -128,18 +128,18 @@ class MnnBackend(FrameworkBackend):
         )
 
     def _sizes(self, port: _Port) -> tuple[int, ...]:
-        """Returns the sizes in the file, -1 for an open one; if it shows none, the session's sizes."""
+        """Returns the sizes in the file, with -1 for an open size; if the file shows none, the session's sizes."""
         return self._file.inputs.get(port.name) or tuple(map(int, port.tensor.getShape()))
 
     def _given_type(self, port: _Port) -> str:
-        """Returns the number type of the rows: MNN's converter stores integers of 64 bits as int32."""
+        """Returns the number type of the rows. It may be int64, because MNN's converter stores int64 as int32."""
         names = self._setup.names
         declared = {names.get(spec.name, spec.name): spec.dtype for spec in self._setup.inputs}
         wide = declared.get(port.name) == "int64" and port.dtype == "int32"
         return "int64" if wide else port.dtype
 
     def _takes_two(self, sizes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Returns whether the batch is open: whether two samples have two answers. Nothing is computed."""
+        """Returns whether the batch is open, i.e. two samples have two answers. Resizes, but computes nothing."""
         if any(not shape or shape[0] > 1 for shape in sizes.values()):
             return False
         if all(shape[0] < 1 for shape in sizes.values()):
@@ -208,7 +208,7 @@ class MnnBackend(FrameworkBackend):
         return self.fetch()
 
     def infer_with(self, batch: Batch, before: Any, after: Any) -> Outputs:
-        """Answers; MNN calls `before` and `after` around each operation, with its tensors and its information."""
+        """Answers a batch. MNN calls `before` and `after` around each operation, with its tensors and description."""
         self.feed(self._in_file(batch.inputs))
         check(self._interpreter.runSessionWithCallBackInfo(self._session, before, after))
         return self.fetch()
@@ -259,7 +259,7 @@ def create_session(interpreter: Any, config: Mapping[str, object]) -> Any:
 
 
 def check(code: int) -> None:
-    """Raises a ValueError for the error code of a run."""
+    """Raises a ValueError if the code of a run is an error."""
     if code != 0:
         raise ValueError(f"MNN's error {code}: {_ERRORS.get(code, 'unknown')}")
 
@@ -280,7 +280,7 @@ def _some(size: int) -> int:
 
 
 def _layout(tensor: Any) -> Any:
-    """Returns the order of an array in memory: MNN packs four channels, which NumPy does not have."""
+    """Returns the memory order of a NumPy array for the tensor. NumPy lacks MNN's packing of four channels."""
     kind = tensor.getDimensionType()
     packed = kind == MNN.Tensor_DimensionType_Caffe_C4
     return MNN.Tensor_DimensionType_Caffe if packed else kind

@@ -69,7 +69,7 @@ class NcnnBackend(FrameworkBackend):
         return inputs, names
 
     def _open(self, precision: str) -> None:
-        """Loads the net. ncnn reports a refusal by a number, and its reason on stderr."""
+        """Loads the net. If ncnn refuses it, ncnn returns a number and prints the reason on stderr."""
         net = ncnn.Net()
         net.opt.num_threads = self._setup.threads
         net.opt.use_vulkan_compute = False
@@ -115,7 +115,7 @@ class NcnnBackend(FrameworkBackend):
         return tuple(found)
 
     def _given_type(self, name: str, declared: TensorSpec | None) -> str:
-        """Returns the number type of the rows. The file records none, but a table is read by integers."""
+        """Returns the number type of the rows. The file does not record it, but the indices of a table are integers."""
         is_integer = ncnn_file.selects_rows(self._layers, name)
         if declared is None:
             return _INTEGER.name if is_integer else _REAL.name
@@ -193,7 +193,7 @@ class NcnnBackend(FrameworkBackend):
         arrays, answers = self._arrays(self._in_file(batch.inputs)), []
         for sample in range(batch.size):
             extractor = self._extractor(arrays, sample)
-            extractor.set_light_mode(False)  # every blob stays
+            extractor.set_light_mode(False)  # keeps every blob
             for index, tops in enumerate(kernels_of(self._layers, self._blobs)):
                 step(extractor, index, tops)
             answers.append(self._rows(extractor))
@@ -238,7 +238,7 @@ class NcnnBackend(FrameworkBackend):
 def _array_for(row: Array) -> tuple[Any, Array]:
     """Returns an array of ncnn in the shape of the row, and its memory.
 
-    A copy: layers that work in place read a counter that an array of NumPy does not have.
+    The array is a copy, because in-place layers read a reference counter that NumPy's memory does not have.
     """
     mat = ncnn.Mat(row).clone()
     return mat, np.asarray(mat).view(row.dtype)

@@ -1,4 +1,4 @@
-"""Answers with zeros at once: the remaining time is the harness's own cost."""
+"""Answers with zeros immediately, so that the remaining time is the cost of the harness."""
 
 from collections.abc import Mapping
 from typing import Self

@@ -25,7 +25,7 @@ BLOCK_TOKENS = 16
 """Tokens in a block of vLLM's prefix cache, by default."""
 
 MOST_TOKEN_BYTES = 16
-"""The highest average bytes per token of a prompt. Single tokens can be longer, e.g. white space."""
+"""The highest average number of bytes per token of a prompt. Single tokens can be longer, e.g. white space."""
 
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
 """Tokens that a server may put before a prompt, and around a chat: its template and system prompt."""
@@ -75,7 +75,7 @@ class _Dialect(NamedTuple):
     bounded_head: bytes
     """The head for a sample without max_tokens."""
     heads: dict[tuple[bytes, str], bytes]
-    """(names of a sample's fields, as `split` returns them, and its model of a mix) -> its head."""
+    """(names of a sample's fields, as `split` returns them; its model in a mix) -> the head of its body."""
     extras: tuple[str, ...]
     has_ids: bool
     ends: bool
@@ -90,13 +90,13 @@ class OpenAiRemote:
 
     served: the server's name for the model. Default: the manifest's name, else the server's only model.
     stream: on makes the server send tokens as it generates them; the token times are taken from the stream.
-    max_tokens: the most tokens of an answer, for samples that set no limit.
+    max_tokens: the maximum number of tokens in an answer, for samples that set no limit.
     ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.
     answer: ids are token ids, as vLLM returns them; text is UTF-8; calls is text, or the tool calls as JSON if there are
     any. Default: ids if the server returns them.
     endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above. Endpoints
         without text as answers (embeddings, pooling, rerank, transcriptions, speech, images) have their own options.
-    cache_block: tokens of a block of the server's cache of prompts (16), for the hits that the prompts allow.
+    cache_block: tokens per block of the server's prefix cache (16), for the hits that the prompts allow.
     fresh: puts the same text before all prompts of a run, new in each run (on) or drawn from SEED, so that the cache
     has no prompt of an earlier run.
     body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. The fields of a prompt override them.
@@ -260,9 +260,9 @@ class OpenAiRemote:
         return Request(self._paths[chat], self._headers, (head, self._encoded(fields)))
 
     def _head_beside(self, dialect: _Dialect, names: bytes, model: str) -> bytes:
-        """Returns the head for samples with these fields, without the fields of the same names.
+        """Returns the head for samples with these fields. The head omits fields of the same names.
 
-        model: of the mix; '' without one.
+        model: the sample's model in a mix; '' if the run has no mix.
         """
         own = {*json.loads(b"[%s]" % names)}
         fields = dict(dialect.fields)
@@ -325,14 +325,14 @@ class OpenAiRemote:
         )
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
-        """Reads an answer before the run, even a cut-off one: it also warms up. In the run, `reader` refuses it."""
+        """Reads an answer before the run. Accepts a cut-off answer, because it also warms up; `reader` refuses it."""
         reader = self._reader(self._reading._replace(takes_any_end=True, models=frozenset()))
         answers = reader.answer(reply)
         self._heard(reader)
         return answers
 
     def _heard(self, reader: Streamed | Completion) -> None:
-        """Collects the names in warm-up: replicas may report one model by several names, e.g. its file's path."""
+        """Collects the model's names during warm-up: replicas may report different names, e.g. the path of the file."""
         if reader.model:
             models = self._reading.models | {reader.model}
             self._reading = self._reading._replace(models=models)

@@ -219,7 +219,7 @@ class OrtBackend(FrameworkBackend):
 
 
 def _without_kernel(path: Path, provider: str, error: Exception) -> str:
-    """Returns why ONNX Runtime lacks an implementation, and what to do."""
+    """Returns the reason why ONNX Runtime lacks an implementation, and what to do."""
     opset = onnx_opset(path)
     if opset is not None and opset < _OLDEST_OPSET:
         todo = (

@@ -163,7 +163,7 @@ class _Recorded(TensorFlowBackend):
 
 
 def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
-    """Returns a call of a concrete function without checks of names and shapes, which are half of its cost."""
+    """Returns a call of a concrete function without checks of names and shapes, which take half of the time."""
     call, captured = function.inference_fn.call_flat, function.captured_inputs
     return lambda *tensors: call(*tensors, *captured)
 

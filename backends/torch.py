@@ -264,7 +264,7 @@ class TorchBackend(FrameworkBackend):
         return module if self._format is None else module.to(memory_format=self._format)
 
     def network(self, batch: Batch) -> Network:
-        """Returns the network; of a compiled module, which hides its operators, only the weights are known."""
+        """Returns the network. Only the weights are known for a compiled module, which hides its operators."""
         if self._compiler != "none":
             return Network(self._weights, None, None)
         with recording() as recorder:
@@ -311,7 +311,7 @@ class TorchBackend(FrameworkBackend):
         return tensor.to(dtype, memory_format=self._format if images else torch.preserve_format)
 
     def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a converted type as float32, because NumPy has no bfloat16, and rows in the usual order."""
+        """Returns a converted tensor as float32, because NumPy has no bfloat16, with rows in the usual order."""
         narrowed = self._dtype is not torch.float32 and tensor.dtype == self._dtype
         return (tensor.float() if narrowed else tensor).contiguous()
 

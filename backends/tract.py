@@ -29,11 +29,11 @@ _TYPES = {
 
 
 _BATCH = "batch"
-"""Name of a batch to which the file gives none."""
+"""Name for a batch that has no name in the file."""
 
 
 class TractBackend(FrameworkBackend):
-    """A network for batches of one, one for the largest batch, and one with an open size for all other batches.
+    """Three networks: for batches of one, for the largest batch and, with an open size, for all other batches.
 
     tract chooses better kernels if it knows the size: twice as fast for one digit. Each network except the largest
     is made when its first batch arrives.
@@ -63,7 +63,7 @@ class TractBackend(FrameworkBackend):
         return inputs, self._names
 
     def _model(self, size: int | None) -> Any:
-        """Reads the file again: tract changes a network that it prepares, and has no copy. size: of the open batch."""
+        """Reads the file again: tract changes a network that it prepares, and cannot copy it. size: the batch size."""
         try:
             if tract_file.is_nnef(self._path):
                 return self._sized(_nnef().load(self._path), size)
@@ -80,9 +80,9 @@ class TractBackend(FrameworkBackend):
         return self._sized(model.into_model(), size)
 
     def _with_declared_sizes(self, size: int | None) -> Any | None:
-        """Reads the file with the manifest's sizes for open ones; None if tract does not read it, either.
+        """Reads the file with the manifest's sizes in place of open sizes; None if tract still cannot read it.
 
-        The shapes inside the file are left out: they may contradict these sizes, and tract computes them again.
+        The shapes inside the file are omitted: they may contradict these sizes, and tract computes them again.
         """
         if tract_file.is_nnef(self._path):
             return None
@@ -95,13 +95,13 @@ class TractBackend(FrameworkBackend):
                 return None
 
     def _sized(self, model: Any, size: int | None) -> Any:
-        """Sets the batch wherever its name is left."""
+        """Sets the batch size wherever its name remains."""
         if size is not None and self._symbol:
             model.transform(tract.SetSymbols({self._symbol: size}))
         return model
 
     def _complete(self, model: Any, batch: int | None, *, declared: bool) -> None:
-        """Names each size that the file leaves open without a real name: tract takes 0 and equal names literally.
+        """Gives each open size without a real name a unique name: tract takes 0 and equal names literally.
 
         declared: the manifest's sizes replace open ones.
         """
@@ -172,7 +172,7 @@ class TractBackend(FrameworkBackend):
         return self._path
 
     def profile_json(self, batch: Batch) -> str:
-        """Returns the report of tract's own profiler, which repeats the network for some seconds."""
+        """Returns the report of tract's own profiler, which repeats the network for several seconds."""
         arrays = self._arrays(self._in_file(batch.inputs))
         return str(self._plan(batch.size).runnable.profile_json(arrays))
 
@@ -212,14 +212,14 @@ def _spec(name: str, fact: Any) -> TensorSpec:
 
 
 def _shape(sizes: Iterable[str]) -> tuple[int | str | None, ...]:
-    """Returns the shape that tract writes as texts."""
+    """Returns the shape that tract writes as strings."""
     return declared_shape(int(size) if size.isdecimal() else size for size in sizes)
 
 
 def _named_size(
     size: int | str | None, index: int, axis: int, symbol: str, batch: int | None
 ) -> str:
-    """Returns an input's size for tract: a number or a name. batch: the size that replaces `symbol`; None for none."""
+    """Returns an input's size for tract: a number or a name. batch: the size that replaces `symbol`; None keeps it."""
     if batch is not None and not axis and size in (symbol, None):
         return str(batch)
     if size is None:

@@ -14,7 +14,7 @@ _TABLES = ("float32", "float64")
 
 
 class TreesBackend(FrameworkBackend):
-    """One forest. Each sample is a row of features, in the order of the training's columns; its answer is the scores.
+    """One forest. Each sample is a row of features, in the order of the training columns; its answer is the scores.
 
     engine: `own` is the predictor that the file's framework serves with: XGBoost's or LightGBM's, and GTIL for a
     checkpoint of treelite. `gtil` reads every file with treelite, and predicts with GTIL.

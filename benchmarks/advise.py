@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _add(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> None:
-    """Prints and saves each row at once, because all rows take long."""
+    """Prints and saves each row immediately, because all rows together take long."""
     for row in more:
         print(f"{row['row']:<44}{row['verdict']:<8}{row['found']}", flush=True)
     rows += more

@@ -1,8 +1,8 @@
 """Times a plain loop of one framework: bare_defaults.py FRAMEWORK MODEL SECONDS default|guide BATCH... prints JSON.
 
-default: the framework's settings, but float32. guide: the advice of the framework's performance guide for throughput.
-The output has one dictionary per batch size: p50_ns of a batch, paused_p50_ns with a pause of PAUSE_NS before each batch,
-and samples_per_s.
+default: the framework's default settings, with float32. guide: the advice of the framework's performance guide for
+throughput. The output has one dictionary per batch size: p50_ns of a batch, paused_p50_ns with a pause of PAUSE_NS
+before each batch, and samples_per_s.
 """
 
 import json
@@ -235,7 +235,7 @@ def of_ncnn(path: str, guide: bool) -> Made:
 
 
 def _ncnn_sizes(words: Sequence[str]) -> list[int]:
-    """Returns channels, height and width, as far as the line has them."""
+    """Returns channels, height and width; the line may have only some of them."""
     sizes = dict(word.split("=") for word in words)
     return [int(sizes[key]) for key in ("2", "1", "0") if key in sizes]
 
@@ -332,7 +332,7 @@ def times_ns(loop: Loop, seconds: float) -> "np.typing.NDArray[np.int64]":
 
 
 def paused_p50_ns(loop: Loop, seconds: float) -> float:
-    """Returns the median time of a call after a pause, in which this thread computes."""
+    """Returns the median time of a call after a pause. This thread is busy during the pause."""
     times: list[int] = []
     until = time.perf_counter() + seconds
     while len(times) <= LEAST or time.perf_counter() < until:

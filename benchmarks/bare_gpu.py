@@ -1,8 +1,8 @@
 """Times a bare PyTorch loop on a GPU as the yardstick: `bare_gpu.py MODEL SECONDS PRECISION LAYOUT BATCH` prints JSON.
 
-It measures samples/s of two streams in turns, each with a CUDA graph of one batch and pinned input and output, and p50
-of single samples. Batches take SAMPLES different samples in turns, because cached samples are copied several times as
-fast: a run to compare needs `--performance-count` of this number.
+It measures samples/s of two alternating streams, each with a CUDA graph of one batch and pinned input and output, and
+p50 of single samples. Batches cycle through SAMPLES different samples, because cached samples are copied several times
+as fast. For a comparison, run the harness with `--performance-count` of this number.
 """
 
 import itertools

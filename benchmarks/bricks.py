@@ -1,11 +1,11 @@
 """Checks models constructed from their bricks against the bars of `python -m harness bricks`.
 
-    python benchmarks/bricks.py                  # 14 networks, some minutes on one core
+    python benchmarks/bricks.py                  # 14 networks, a few minutes on one core
     python benchmarks/bricks.py --from FOLDER    # judge the folder of a finished `bricks`
     python benchmarks/bricks.py --fine-only      # three networks in bricks of at most three layers
 
 The networks are the nine topologies of the onnx package and five networks of this project. Thirteen are judged;
-ResNet-50 v1 is measured, too, but not judged. Three networks are measured again with bricks of three layers, which
+ResNet-50 v1 is also measured, but not judged. Three networks are measured again with bricks of three layers, which
 separate many nodes that runtimes fuse. Exit status 4 if a bar is missed.
 """
 

@@ -37,10 +37,10 @@ class Seen(NamedTuple):
     """Share of the machine's CPU time that other processes took."""
 
     def numbers(self, drawn: np.ndarray[Any, Any] | None = None) -> Mapping[str, float]:
-        """Returns the four numbers, of all requests or of those that were drawn.
+        """Returns the four numbers of all requests, or only of the drawn requests.
 
-        A fixed concurrency answers as many more requests as they are shorter, so the rate of drawn requests follows from
-        their mean latency.
+        The rate of the drawn requests follows from their mean latency, because at a fixed concurrency the rate is
+        inversely proportional to the mean latency.
         """
         pick = slice(None) if drawn is None else drawn
         ttft, tpot, latency = (a[pick] for a in (self.ttft_ns, self.tpot_ns, self.latency_ns))
@@ -145,7 +145,7 @@ def save(points: Sequence[Mapping[str, Any]], seconds: float) -> None:
 def row_of(
     concurrency: int, runs: Mapping[str, Sequence[Seen]], found: Mapping[str, Estimate]
 ) -> Mapping[str, Any]:
-    """Returns a point as it is saved: ratios, and the numbers of each run."""
+    """Returns a point in the form in which it is saved: ratios, and the numbers of each run."""
     return {
         "concurrency": concurrency,
         "ratios": {name: {**asdict(e), "verdict": judged(e)} for name, e in found.items()},

@@ -1,9 +1,9 @@
-"""Compares the harness's client with other OpenAI API clients: completions from the same null server, in turns.
+"""Compares the harness's client with other OpenAI API clients: completions from the same null server, alternately.
 
     python benchmarks/clients.py [--venv FOLDER] [--endpoints PROGRAM] [--rounds 3]
 
 Each client has 64 requests in flight and its defaults otherwise; its numbers come from its own report. The server
-answers any request at once with the same 2 tokens. FOLDER: a separate environment for AIPerf and guidellm. If it is
+answers any request immediately with the same 2 tokens. FOLDER: a separate environment for AIPerf and guidellm. If it is
 missing, the script creates it with uv or pip, and trains a tokenizer for it. MLCommons' endpoints is not in a package
 index: pass its program, in a Python 3.12 environment, with --endpoints.
 """

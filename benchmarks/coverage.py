@@ -3,7 +3,7 @@
     python benchmarks/coverage.py > coverage.md
 
 Latencies are drawn from processes with known percentiles, so every miss is counted. All seeds are fixed, so the
-same code prints the same table. It takes some minutes.
+same code prints the same table. It takes a few minutes.
 """
 
 import math

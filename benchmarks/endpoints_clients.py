@@ -1,16 +1,18 @@
-"""Compares MLCommons' client for Endpoints with the harness's client: one server, in turns, at ten concurrencies.
+"""Compares MLCommons' client for Endpoints with the harness's client: one server, alternating runs, ten concurrencies.
 
     python benchmarks/endpoints_clients.py --client CHECKOUT [--work FOLDER] [--concurrencies 1,2,3,...] [--seconds 20]
 
 CHECKOUT: mlcommons/endpoints at a published commit; it stays unmodified. FOLDER keeps the copy of the client and its
 environment, which `uv` makes with Python 3.12 if it is missing. `serve tinylm` runs in a separate process and sends each
-answer at fixed times (`paced.py`), so that the processor is not the limit. Both clients stream the same prompts, as many
-whole passes of them, and get 16 tokens for each. A point is four runs: ours, theirs, theirs, ours.
+answer at fixed times (`paced.py`), so that the processor is not the limit. Both clients make
+the same number of passes over the same prompts, and stream 16 tokens per prompt. A point is four runs: ours, theirs,
+theirs, ours.
 
 The four numbers of both come from one function of `endpoints witness`, applied to MLCommons' events.jsonl and to the
 harness's journal. A row is a point: each number of ours divided by theirs, with a 95 % interval by a bootstrap over the
-passes, then the times behind them. `after` is the mean TTFT beyond the server's own over the same requests: network,
-client and the place of its stamp. The exit status is 4 if an interval lies outside 1 %. Ten points take about 20 minutes.
+passes, then the times behind them. `after` is the mean TTFT minus the server's mean TTFT of the same requests: the
+network, the client, and the place where the client takes its time stamp. The exit status is 4 if an interval lies
+outside 1 %. Ten points take about 20 minutes.
 """
 
 import argparse
@@ -94,7 +96,7 @@ class Bench(NamedTuple):
     url: str
 
     def queries(self, concurrency: int) -> int:
-        """Returns whole passes of the prompts that last about `seconds`."""
+        """Returns the number of queries in whole passes over the prompts that take about `seconds`."""
         latency_s = (FIRST_MS + GAP_MS * (TOKENS - 1)) / 1e3
         return PROMPTS * max(1, math.ceil(self.seconds * concurrency / latency_s / PROMPTS))
 
@@ -193,7 +195,7 @@ def ours(bench: Bench, concurrency: int, name: str) -> Events:
 
 
 def events_of(columns: Mapping[str, np.ndarray[Any, Any]]) -> Events:
-    """Returns a journal in the form of MLCommons' events: issued when the load generator issues the query."""
+    """Returns a journal in the form of MLCommons' events. Requests are issued when the load generator issues them."""
     names = ("entry_ns", "first_token_ns", "completed_ns", "tokens", "failed")
     rows = zip(*(columns[name].tolist() for name in names), strict=True)
     in_order = sorted(zip(columns["order"].tolist(), rows, strict=True))
@@ -244,7 +246,7 @@ def _readings(url: str) -> Mapping[str, float]:
 
 
 def _cpu_s(server: psutil.Process) -> tuple[float, float, float]:
-    """Returns CPU seconds: of the machine, of the benchmark's processes with the server, and with idle time."""
+    """Returns CPU seconds: the machine's, the benchmark's with its server, and the machine's with idle time."""
     times = psutil.cpu_times()
     busy = times.user + times.nice + times.system + getattr(times, "steal", 0.0)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -254,7 +256,7 @@ def _cpu_s(server: psutil.Process) -> tuple[float, float, float]:
 
 
 def point_of(bench: Bench, concurrency: int) -> Mapping[str, Sequence[Seen]]:
-    """Makes the runs of one point in turns."""
+    """Makes the runs of one point, alternating between the clients."""
     clients = {"ours": ours, "theirs": theirs}
     runs: dict[str, list[Seen]] = {side: [] for side in clients}
     for number, side in enumerate(ORDER):

@@ -6,8 +6,8 @@ Each round makes four runs of each workload: `a`, `b` and `c` with the model its
 each inference. Every second round has the reverse order. A sleeper shows what `compare` finds if the machine's speed
 does not drift. Then all groups of 1, 3 and 5 rounds are compared: a, b and c with each other, in turns; each of them
 with the same side of the next rounds, one side after the other; and each of them with slow, in turns. The pairs of a
-group share runs, so the counts vary more than the counts of as many separate pairs. --minutes ends the rounds in
-time, and the finished rounds are counted. With --folder, the runs are kept, and finished runs are used again.
+group share runs, so the counts vary more than the counts of as many separate pairs. --minutes limits the duration; only
+finished rounds are counted. With --folder, the runs are kept, and finished runs are used again.
 """
 
 import argparse
@@ -137,7 +137,7 @@ def _run(folder: Path, name: str, side: str, number: int) -> Path:
 
 
 def _show(folder: Path, names: Sequence[str], rounds: int) -> None:
-    """Prints a row per workload, number of runs per side, and order: the number of pairs, and their verdicts."""
+    """Prints one row per workload, runs per side and order, with the number of pairs and their verdicts."""
     rows = []
     for name in names:
         for runs in GROUPS:

@@ -167,7 +167,7 @@ def of_executorch(folder: Path) -> Mapping[str, Path]:
 
 
 def of_trees(_folder: Path) -> Mapping[str, Path]:
-    """Returns the shipped trees: none of the other models is a table."""
+    """Returns the shipped trees, because no other model takes a table."""
     return {"digits": DIGITS.with_name("digits-trees.ubj")}
 
 
@@ -201,7 +201,7 @@ def with_new_softmax(source: Path, target: Path) -> None:
 
 
 def of_mnn(folder: Path) -> Mapping[str, Path]:
-    """Makes MNN files by converting the ONNX files, in a process each, because the converter prints on stdout."""
+    """Makes MNN files by converting the ONNX files, in separate processes, because the converter prints on stdout."""
     paths = {"digits": DIGITS.with_suffix(".mnn")}
     for name, path in of_onnx(folder).items():
         if name not in paths:

@@ -3,8 +3,8 @@
     python benchmarks/full_rehearsal.py WORK [--official CHECKOUT] [--side-by-side | --network]
 
 It makes sixteen runs under the official rules on 50,000 synthetic samples, then calls `pack` and `check`. One after
-another, the runs take 2 h 25 min. With --side-by-side, all scenarios run at once, in 50 min, which is valid only
-because the model sleeps. With --network, it rehearses the Network division in 25 min: 3d-unet-99's Offline on 43
+another, the runs take 2 h 25 min. With --side-by-side, all scenarios run at the same time, in 50 min, which is valid
+only because the model sleeps. With --network, it rehearses the Network division in 25 min: 3d-unet-99's Offline on 43
 samples, with `serve` on this machine. After an interruption, the same command continues. The exit status is the exit
 status of `check`.
 

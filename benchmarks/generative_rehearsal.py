@@ -5,8 +5,9 @@
 BENCHMARK: whisper, stable-diffusion-xl, wan-2.2-t2v-a14b, qwen3-vl-235b-a22b or qwen3.6-27b. The data have the
 benchmark's formats and its number of samples, and a stand-in server sleeps, then gives the right answers. Each run takes
 600 s or more under the official rules: two (qwen3.6-27b) to twelve runs (stable-diffusion-xl). With --side-by-side, the
-benchmark's scenarios run at once. With --engine ort-whisper or openvino-whisper, a Whisper of random weights transcribes in
-the measured process instead, and its answers are the right ones. The exit status is the exit status of `check`.
+benchmark's scenarios run at the same time. With --engine ort-whisper or openvino-whisper, a Whisper with random weights
+transcribes in the measured process instead, and its answers count as right. The exit status is the exit status of
+`check`.
 
 The numbers mean nothing for any model: the script tests the steps from runs to a submission.
 """

@@ -27,13 +27,13 @@ from harness.run.measured.warm_up import warm_up
 BATCH = 256
 SECONDS = 0.5
 HELD_BELOW = 1.5
-"""Ratio to the work of one thread below which the framework holds the GIL."""
+"""The framework holds the GIL if two threads do less than this multiple of the work of one thread."""
 
 
 def line(backend: str) -> str:
     processes = (
         ("processes", "off"),
-    )  # else a backend that declares that it holds the GIL is measured in two
+    )  # otherwise a backend that declares that it holds the GIL would run in two processes
     config = RunConfig(scenario="offline", backend=backend, backend_option=processes)
     model = load_model(registry.default_model(backend))
     output = model.output

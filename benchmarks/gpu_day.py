@@ -1,8 +1,8 @@
 """Measures everything that needs a GPU: python benchmarks/gpu_day.py OUT [--limit 540]
 
-The script writes each measured row to OUT/gpu_day.json at once, and does not measure stored rows again: when the limit
-is reached, start again with the same OUT. All rows take about half an hour; most of it loads and warms up models. --device cpu --short tries every section on a processor. scripts/gpu_day.sh
-installs the packages that it needs.
+The script writes each measured row to OUT/gpu_day.json immediately, and does not measure stored rows again. When the
+limit is reached, start again with the same OUT. All rows take about half an hour, most of which loads and warms up
+models. --device cpu --short tries every section on a processor. scripts/gpu_day.sh installs the required packages.
 """
 
 import argparse
@@ -246,7 +246,7 @@ def _model(day: Day, file: str) -> list[str]:
 
 
 def bare(day: Day) -> None:
-    """Compares the harness with a bare loop of the same work, in turns: the rate of Offline, and a single query."""
+    """Compares the harness alternately with a bare loop of the same work: the rate of Offline, and a single query."""
     if day.device == "cpu":
         return
     for file, layout in (("resnet50", "channels-last"), ("bert", "default")):

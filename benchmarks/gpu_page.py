@@ -1,6 +1,6 @@
-"""Draws the day on a GPU: python benchmarks/gpu_page.py OUT/gpu_day.json PAGE.html
+"""Draws the results of the GPU day: python benchmarks/gpu_page.py OUT/gpu_day.json PAGE.html
 
-The page has Server's tail by load, where a query's time goes, and a table of every row. It needs the extra `report`.
+The page shows Server's tail by load, the stages of a query, and a table with every row. It needs the extra `report`.
 """
 
 import argparse

@@ -98,7 +98,7 @@ OF_ODD_DATA = ("single-stream", "server 80/s", "concurrency 32")
 """Loads of the odd prompts."""
 
 _REPORTED: Mapping[str, str] = {"tinylm with a cache": "prefix-cache"}
-"""Server -> doubt that repeats what the server itself reports, and does not accuse it."""
+"""Server -> doubt that repeats a fact that the server itself reports, and so does not accuse the server."""
 
 MANIFEST = """name: tinylm
 files: {}
@@ -122,8 +122,8 @@ def _thinking(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def _calling(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Makes a call of the answer as vLLM's parser does: it holds the marks of the call back, and shows neither them nor
-    the keys of its JSON.
+    """Turns the answer into a tool call, as vLLM's parser does: the parser shows neither the marks of the call nor the
+    keys of its JSON.
     """
     last: Chunk | None = None
     for number, (content, has_tokens) in enumerate(chunks):
@@ -145,7 +145,7 @@ def _calling(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def _silent(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Ends the text after six tokens: what follows are ends, which have no text."""
+    """Ends the text after six tokens. The remaining tokens are end tokens, which have no text."""
     for number, (content, has_tokens) in enumerate(chunks):
         if number >= 6 and isinstance(content, dict) and content["choices"]:
             choice = content["choices"][0]

@@ -4,8 +4,8 @@
 
 BENCHMARK: llama2-70b-99.9, llama3.1-8b, llama3.1-8b-edge, deepseek-r1 (closed) or gpt-oss-120b (open). A rehearsal of
 a language task cannot be shortened, because LoadGen counts no tokens in a quick run. The number of prompts and the
-lengths of the answers are the benchmark's. The scenarios run at once, in about 25 minutes. The exit status is the
-exit status of `check`.
+lengths of the answers are the benchmark's. The scenarios run at the same time, in about 25 minutes. The exit status is
+the exit status of `check`.
 
 The numbers mean nothing for any model: the script tests the steps from runs to a submission.
 """
@@ -28,11 +28,12 @@ from benchmarks.rehearsal import pack_and_check, run_lots, submit  # noqa: E402
 from tests.stand_ins.servers.token_server import VLLM, Ask, TokenServer, text_of  # noqa: E402
 
 SERVER_PORT = 41371
-"""The same in each call, so that a later call goes on with the runs of an interrupted one."""
+"""A fixed port, so that a later call can continue the runs of an interrupted call."""
 
 SCORER = ROOT / "tests/stand_ins/reference/eval_accuracy.py"
 WORD, QUOTED = 6, 4
-"""Positions in the server's list of words: five letters, which give an answer its number of characters, and a quotation."""
+"""Positions in the server's list of words: a word of five letters, which determines the length of an answer, and a
+quotation."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ class Row:
     """Tokens of an answer, the end token included."""
     end: int
     conf: str
-    """user.conf. A run issues whole sets of samples: the rates make them fill 600 s, and hardly more."""
+    """user.conf. A run issues whole sets of samples. With these rates, the sets last little more than 600 s."""
     answer_s: float
     per_chunk: int = 16
     connections: int = 64
     division: str = "closed"
     words: tuple[str, ...] = ("--backend-option=answer=text",)
     accuracy_samples: int = 0
-    """Samples of the accuracy run's own data set; 0 if it has the other runs'."""
+    """Samples in the data set of the accuracy run; 0 if all runs have the same data set."""
 
 
 ROWS = {

@@ -1,4 +1,4 @@
-"""Measures the time that the model cache adds to a hit: acquire and release, by one thread and by four at once.
+"""Measures the time that the model cache adds to a hit (acquire and release), with one thread and with four threads.
 
 python benchmarks/model_cache.py [--rows NAME,...] [--quick]
 """

@@ -4,9 +4,9 @@
     python benchmarks/nodes.py --workers
 
 MODEL: names of `list`, by default light/squeezenet and digits. In Offline, with batches of 8, each pair gives two
-ratios of node to in process: samples/s, and the CPU time per sample of driver and node together. On a busy machine the
-second ratio is more reliable, because it hardly changes with load. In single-stream, each pair gives the time that a
-node adds to p50.
+ratios of the node to the model in process: samples/s, and the CPU time per sample of driver and node together. On a
+busy machine the second ratio is more reliable, because it hardly changes with load. In single-stream, each pair gives
+the time that a node adds to p50.
 
 --workers: measures how many batches per second one driver hands out, with a model that sleeps, on 8 nodes of 8
 instances, and the cost of choosing among more nodes.
@@ -96,7 +96,7 @@ def sleeping(nodes: int, instances: int, batch_ms: float) -> str:
 
 
 def choosing_us(nodes: int) -> float:
-    """Returns the CPU time of choosing one of the nodes and giving it back."""
+    """Returns the CPU time of choosing and releasing a node."""
     balance: Balance[Any] = Balance([2] * nodes, [1.0] * nodes)
     for number in range(nodes):
         balance.append(SimpleNamespace(number=number))

@@ -70,7 +70,7 @@ def audits(checkout: Path, folder: Path, *, record: bool) -> int:
 
 
 def powered(checkout: Path, folder: Path) -> int:
-    """Packs runs with artificial PTDaemon sessions; returns the number of findings and refusing checkers."""
+    """Packs runs with artificial PTDaemon sessions; returns the number of findings and of checkers that refuse."""
     make_power_runs(POWERED, folder)
     found = pack(POWERED, plan(POWERED, folder), TOLD, folder / "tree", checkout)
     findings = validate(found.tree, ROUND, raw=found.raw).findings

@@ -94,7 +94,7 @@ _MILLION = {
 
 
 def million(scenario: str, count: int, noise: Noise) -> list[Row]:
-    """Returns two rows of the same runs: memory, and the time of the ending."""
+    """Returns two rows of the same runs: memory, and the time that the end of a run takes."""
     runs = [noise.quiet(lambda: harness(*_MILLION[scenario])) for _ in range(max(2, count // 2))]
     growth_mb = [_growth_mb(r.result["measured_process"]) for r in runs]
     peaks_mb = [r.supervisor_peak_bytes / 1e6 for r in runs]

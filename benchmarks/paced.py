@@ -17,8 +17,8 @@ _TURN_S = 0.0005
 
 CYCLE, _STEP = 13, 5
 SPREAD = 0.1
-"""Answers differ in speed by up to this share in both directions, so that they do not end together. Any `CYCLE` answers
-in a row have all speeds once; p90 lies within a speed, not between two.
+"""Answers differ in speed by up to this share in both directions, so that they do not end together. Each
+speed occurs once in any `CYCLE` consecutive answers; p90 is one of the speeds, not between two.
 """
 
 
@@ -26,7 +26,7 @@ class Paced:
     """The embedded language model as a token engine: each prompt is computed once, and its tokens are sent at fixed times.
 
     Options: first_ms=100, the time to the first token; gap_ms=20, the mean time between two tokens. The gaps of one
-    answer are equal; those of consecutive answers differ, in a cycle, so that all clients get the same mix.
+    answer are equal; consecutive answers have different gaps, in a cycle, so that all clients get the same mix.
     """
 
     formats = ("onnx",)

@@ -49,7 +49,7 @@ _BACKENDS = {".tflite": "litert", ".jit": "torch", ".pt": "torch"}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of one verb."""
+    """The outcome of one verb."""
 
     model: str
     verb: str
@@ -127,7 +127,7 @@ class Tried:
 
 
 def _python_path() -> str:
-    """The checkout, then the folders that this process was given."""
+    """Returns a PYTHONPATH: the checkout, then the folders in this process's PYTHONPATH."""
     return ":".join([str(ROOT), *filter(None, environment_path())])
 
 
@@ -138,7 +138,7 @@ def environment_path() -> list[str]:
 
 
 def judged(status: int, errors: str) -> tuple[str, str]:
-    """Returns the kind of an end, and its line. errors: what the verb printed on stderr."""
+    """Returns the kind of outcome, and its line. errors: what the verb printed on stderr."""
     lines = [line for line in errors.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     if "Traceback (most recent call last)" in errors or status in (1, -11, -6):
@@ -167,7 +167,7 @@ def table(found: Sequence[Outcome], verbs: Sequence[str]) -> Iterator[str]:
 
 
 def tried(entry: Mapping[str, Any], verbs: Sequence[str]) -> list[Outcome]:
-    """Tries one file, and prints each outcome at once."""
+    """Tries one file, and prints each outcome immediately."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for one in Tried(entry, Path(folder)).outcomes(verbs):

@@ -98,7 +98,7 @@ def verdict(found: Estimate, aa: Estimate, limit: Limit, bar: float, neutral: fl
 
 
 def passes_verdict(passed: int, runs: int) -> Verdict:
-    """Judges runs at the bar's rate; decides if a fair coin is as one-sided in less than 5 % of cases."""
+    """Judges runs at the bar's rate. Decides only if a fair coin would be this one-sided in less than 5 % of cases."""
     tail = sum(comb(runs, k) for k in range(max(passed, runs - passed), runs + 1)) / 2**runs
     if tail >= 0.05:
         return "not decidable here"

@@ -95,7 +95,7 @@ def true_peak(servers: int, service_ns: float, seed: int) -> float:
 
 
 def bare_ms(servers: int) -> float:
-    """Returns the median service time in ms, with `servers` threads at once."""
+    """Returns the median service time in ms, with `servers` threads at the same time."""
     setup = BackendSetup(
         model=None, model_name="", options={"service_ms": str(SERVICE_MS)}, instances=servers
     )

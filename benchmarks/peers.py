@@ -1,4 +1,4 @@
-"""Compares the harness's numbers with AIPerf's and guidellm's numbers: one language model, the same prompts, in turns.
+"""Compares the harness's numbers with AIPerf's and guidellm's, alternately: one language model, the same prompts.
 
     python benchmarks/peers.py --venv FOLDER [--server tinylm|fixed] [--concurrency 4] [--requests 600] [--rounds 5]
 

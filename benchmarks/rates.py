@@ -17,7 +17,7 @@ Seen = Mapping[int, Sequence[tuple[bool, float]]]
 def search(
     run: Callable[[int], tuple[bool, float]], ladder: Sequence[int], count: int, noise: Noise
 ) -> Seen:
-    """Makes `count` runs at every rate, in turns, so that a slow minute affects all rates."""
+    """Makes `count` runs at every rate. The rates alternate, so that a slow minute affects all of them."""
     seen: dict[int, list[tuple[bool, float]]] = {rate: [] for rate in ladder}
     for turn in range(count):
         for rate in ladder if turn % 2 == 0 else reversed(ladder):
@@ -49,7 +49,7 @@ def bare_digits(noise: Noise) -> Mapping[str, float | str]:
 
 
 def row(name: str, what: str, bar: int, seen: Seen, beside: Mapping[str, float | str]) -> Row:
-    """Returns the row of the highest rate, the last rate of the ladder up to which most runs passed."""
+    """Returns the row of the highest rate: at this rate and every lower rate of the ladder, most runs passed."""
     passed = {rate: sum(valid for valid, _ in runs) for rate, runs in seen.items()}
     highest = 0
     for rate, runs in seen.items():

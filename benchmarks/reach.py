@@ -117,7 +117,7 @@ def _benchmark_app(path: str, hint: str, seconds: int) -> float:
 
 
 def reference_tail(count: int, noise: Noise) -> list[Row]:
-    """Compares our p99 with the reference dispatcher's p99, which each run takes from the bare loops around it."""
+    """Compares our p99 with the reference dispatcher's p99, computed in each run from bare loops around it."""
     path = str(onnx_light.make("squeezenet"))
     (bare,) = noise.quiet(partial(script, "bare.py", path, "4", "2x1x1"))
     rate = SHARE * float(bare["samples_per_s"])

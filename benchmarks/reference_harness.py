@@ -96,7 +96,7 @@ def reference_images() -> Iterator[Path]:
 def offline(
     name: str, count: int, bar: float, checkout: Path, turns: int, noise: Noise
 ) -> list[Row]:
-    """Compares Offline samples/s with tune's plan and of the reference harness."""
+    """Compares the Offline samples/s of tune's plan and of the reference harness."""
     model = onnx_light.make(name)
     ask = ("--scenario", "offline", "--backend", "ort", "--model", str(model), "--rounds", "3")
     found = noise.quiet(partial(tune, *ask))
@@ -136,7 +136,7 @@ QUERIES = 600
 
 
 def server(name: str, bound_ms: int, checkout: Path, _: int, noise: Noise) -> list[Row]:
-    """Climbs the ladder with both sides in turns, each with its defaults, until p99 misses the bound twice.
+    """Climbs the ladder with both sides alternately, each with its defaults, until p99 misses the bound twice.
 
     Returns a row with the ratio of their highest rates.
     """

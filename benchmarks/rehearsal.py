@@ -17,7 +17,7 @@ def submit(verb: str, *words: str) -> int:
 
 
 def run_lots(work: Path, lots: Sequence[str], *words: str) -> int:
-    """Runs the scenarios at once, all in one call if `lots` is empty; returns the highest exit status.
+    """Runs the scenarios at the same time, all in one call if `lots` is empty; returns the highest exit status.
 
     SIGTERM and Ctrl-C reach every call; it then saves its measurements.
     """

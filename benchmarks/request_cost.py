@@ -2,7 +2,7 @@
 
     python benchmarks/request_cost.py [--connections 64] [--backend http-raw|http-json|openai]
 
-One process is client and server, in turns on one thread. Only the client's part is timed, by the CPU clock of the
+One process is client and server alternately, on one thread. Only the client's part is timed, by the CPU clock of the
 thread, so the numbers also hold on a machine that other programs use. Each number is the 5th percentile of the rounds,
 for a request of 256 bytes (64 numbers) and an answer of 10 numbers; as JSON both are longer. openai sends a short
 prompt and reads a completion of two tokens as one JSON object.
@@ -154,7 +154,7 @@ def client_us(count: int, rounds: int, backend: str) -> dict[str, float]:
 
 
 def bare_us(count: int, rounds: int) -> float:
-    """Returns the same for a bare loop that sends, waits with epoll and receives."""
+    """Returns the CPU time per request of a bare loop that sends, waits with epoll and receives, in us."""
     peers = Peers(count)
     epoll, servers = select.epoll(), {}
     for _ in range(count):

@@ -6,7 +6,7 @@ BENCHMARK: yolo-95, yolo-99, bert-99, bert-99.9, 3d-unet-99, 3d-unet-99.9, rgat,
 benchmark gets data in the format and number of its download, made here, and a model or a server whose right answers are
 known. The runs follow the official rules; `pack` and `check` follow, with both official checkers if a checkout is given. A
 run takes ten minutes, because the models sleep; a retrieval run takes a minute. With --side-by-side, the scenarios of a
-benchmark run at once. The exit status is the number of benchmarks that do not pass.
+benchmark run at the same time. The exit status is the number of benchmarks that do not pass.
 
 The numbers mean nothing for any model: the script tests the steps from runs to a submission.
 """
@@ -139,7 +139,7 @@ def rehearse(name: str, work: Path, official: Path | None, *, together: bool) ->
 
 
 def _own_model(name: str, kind: Kind, work: Path) -> list[str]:
-    """Returns the words of the request, after model and data were written."""
+    """Writes the model and the data, and returns the words of the request."""
     (work / "given.conf").write_text(kind.conf)
     model, data = {"rgat": _rgat, "dlrm-v3": _dlrm}.get(name, _classic)(name, kind.count, work)
     return [

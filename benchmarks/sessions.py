@@ -1,11 +1,11 @@
-"""Replays 500 sessions with subagents and delays against `serve tinylm`, in turns with a bare asyncio client.
+"""Replays 500 sessions with subagents and delays against `serve tinylm`, alternating with a bare asyncio client.
 
     python benchmarks/sessions.py [--rows NAME,...] [--quick] [--sessions 500] [--rounds 5]
 
-Rows: `sessions-lag` (p99 of the time from a turn's due time until it was sent, minus the bare client's), `sessions-bytes`
-(different digests of all bodies in the runs: one), `sessions-hits` (the tokens that the server found in its cache of
-beginnings, compared with the tokens that the prompts allow, in percent). The bare client sends the same bodies over
-one connection per session, and sleeps with loop.call_at.
+Rows: `sessions-lag` (p99 of the time from a turn's due time until it was sent, minus the bare client's p99),
+`sessions-bytes` (number of different digests of all bodies in the runs, which must be one), `sessions-hits` (the tokens
+that the server found in its prefix cache, in percent of the tokens that the prompts allow). The bare client sends the
+same bodies over one connection per session, and sleeps with loop.call_at.
 """
 
 import argparse
@@ -43,7 +43,7 @@ Turn = dict[str, Any]
 def sessions(count: int) -> list[list[Turn]]:
     """Returns sessions of 7 turns: a plan, two subagents with one and two calls, and three more turns.
 
-    All begin with the same 8 tokens, those of one session with the same 8 more; an answer has at most 3 tokens.
+    All turns begin with the same 8 tokens; in each session, 8 tokens of the session follow. An answer has at most 3.
     """
     random = np.random.default_rng(SEED)
 
@@ -108,7 +108,7 @@ def replayed(url: str, path: Path, count: int, turns: int) -> Run:
 
 
 class Bare:
-    """The bare client: one connection and one task per session, timers of asyncio."""
+    """The bare client: one connection and one task per session, with asyncio timers."""
 
     def __init__(self, url: str, made: list[list[Turn]]) -> None:
         self._address = url.removeprefix("http://").rpartition(":")

@@ -62,7 +62,7 @@ def main() -> int:
 def _capacity_per_s() -> float:
     """Returns the highest rate of a ladder with p99 ≤ 10 ms through LoadGen.
 
-    The bare model is faster than one Python process can dispatch queries one by one.
+    The bare model is not the yardstick: it is faster than one Python process can dispatch single queries.
     """
     capacity, rate = 0.0, float(_FIRST_PER_S)
     while _is_valid(rate) or _is_valid(rate):
@@ -131,7 +131,7 @@ def _judged(
     rate: float,
     minutes: int,
 ) -> dict[str, Any]:
-    """Judges the growth from the end of the first minute to the last look before the end of the run."""
+    """Judges the growth from the end of the first minute to the last reading before the end of the run."""
     since, measured, supervisor = np.array([m for m in memory if 60 < m[0] < 60 * minutes - 5]).T
     grown_mb, queries = float(measured[-1] - measured[0]), rate * (since[-1] - since[0])
     allowed_mb = _LOADGEN_GROWTH_BYTES * queries / 1e6 + MARGIN_MB

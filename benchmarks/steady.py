@@ -5,7 +5,7 @@
 
 A closed loop answers whole passes over a dataset of 400 samples. The samples differ in length, and the level of the
 times follows a known curve. Both rules see the same streams. All seeds are fixed, so the same code prints the same
-table. It takes some minutes.
+table. It takes a few minutes.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def correlated(deviation: float, passes_long: float) -> Level:
 
 
 def wander(rng: np.random.Generator, n: int, correlation: float) -> Array:
-    """Returns (n,) values of AR(1) with mean 0 and deviation 1. correlation: its time in values."""
+    """Returns (n,) values of AR(1) with mean 0 and deviation 1. correlation: the correlation time, in values."""
     kept = math.exp(-1 / correlation)
     shocks = rng.normal(size=n) * math.sqrt(1 - kept * kept)
     shocks[0] = rng.normal()
@@ -159,7 +159,7 @@ class Counted(NamedTuple):
     found: float
     """Share of the streams in which the official rule finds a window."""
     clean: float
-    """The same, without a warning of drift and without an anomaly."""
+    """Share of the streams in which it finds a window without a drift warning and without an anomaly."""
 
 
 def count(case: Case, passes: int, streams: int, seed: int) -> Counted:
@@ -178,7 +178,7 @@ def count(case: Case, passes: int, streams: int, seed: int) -> Counted:
 
 
 def coverage(streams: int, seed: int) -> Iterator[str]:
-    """Yields rows with the share of intervals of the mean level that contain the true mean, ours and the official ones."""
+    """Yields rows with the share of our intervals, and of the official intervals, that contain the true mean level."""
     for passes in (8, 20):
         for passes_long in (0.0, 0.05, 0.2, 0.4, 1.0, 5.0):
             rng = np.random.default_rng([seed, passes, round(100 * passes_long)])

@@ -67,7 +67,7 @@ Draws = Callable[[int], Array]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A served model. reference: whether MLPerf's harness can serve it, too."""
+    """A served model. reference: whether MLPerf's harness can also serve it."""
 
     options: tuple[str, ...]
     reference: bool = False
@@ -98,7 +98,7 @@ class Seen:
 
     by_load: dict[float, dict[str, list[Tail]]] = field(default_factory=dict)
     at_run_speed: dict[float, list[float]] = field(default_factory=dict)
-    """Load -> our p99 ÷ a reference dispatcher's whose model is as fast as it was at each moment of the run."""
+    """Load -> our p99 ÷ the p99 of a reference dispatcher whose model is as fast as at each moment of the run."""
 
     def add(self, load: float, system: str, tail: Tail) -> None:
         self.by_load.setdefault(load, {}).setdefault(system, []).append(tail)
@@ -302,7 +302,7 @@ def _one_load(bench: Bench, load: float, seen: Seen, noise: Noise, *, forward: b
 
 
 def _merged(before: ServiceTimes, after: ServiceTimes) -> ServiceTimes:
-    """Merges both for the sizes that both had time for."""
+    """Merges the service times of the batch sizes that both have measured."""
     sizes = set(before.sizes) & set(after.sizes)
     return together(before.only(sizes), after.only(sizes))
 

@@ -1,8 +1,9 @@
 """Compares runtimes on trained models from packages: python benchmarks/trained_runtimes.py FOLDER [--models NAME,...]
 
-The ONNX file of each model is converted for runtimes that read none of its files, as docs/backends.md describes: by MNN's
-converter, and by pnnx, which writes ncnn's files and a module of PyTorch for its export and ExecuTorch's. FOLDER keeps
-the files, a manifest per model, and the results of one `sweep --backend all`, whose time is printed.
+The ONNX file of each model is converted for runtimes that cannot read any of its files, as docs/backends.md describes:
+by MNN's converter, and by pnnx, which writes ncnn's files, and a PyTorch module that is exported for PyTorch and
+ExecuTorch. FOLDER keeps the files, a manifest per model, and the results of one `sweep --backend all`, whose time is
+printed.
 """
 
 import argparse
@@ -118,7 +119,7 @@ CONVERTERS: Mapping[str, Callable[[Source], File]] = {
 
 
 def _by_pnnx(source: Source, wanted: str) -> Path:
-    """Returns one of the files that pnnx writes; their weights lie beside them."""
+    """Returns one of the files that pnnx writes; their weights are in the same folder."""
     target = source.path.with_name(wanted)
     found = find_spec("pnnx")
     if found is None or found.origin is None:
@@ -175,7 +176,7 @@ def source_of(name: str, folder: Path) -> Source:
 
 
 def with_files(name: str, folder: Path) -> Path:
-    """Writes a manifest with the model's files and the converted ones; prints which conversions failed."""
+    """Writes a manifest with the model's files and the converted files; prints which conversions failed."""
     folder.mkdir(parents=True, exist_ok=True)
     source = source_of(name, folder)
     content: Any = parse_yaml((MODELS_DIR / f"{name}.yaml").read_text("utf-8"))

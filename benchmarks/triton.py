@@ -1,4 +1,4 @@
-"""Compares the client with NVIDIA's perf_analyzer: one Triton, 16 requests in flight, the digits model, in turns.
+"""Compares the client with NVIDIA's perf_analyzer: one Triton, 16 requests in flight, the digits model, alternately.
 
     python benchmarks/triton.py --perf-analyzer PROGRAM [--cores all] [--cache FOLDER] [--rounds 5] [--in-flight 16]
 

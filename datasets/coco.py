@@ -35,7 +35,7 @@ class CocoDataset(ImageDataset):
     If the model's steps pad, it also has frame: [x, y, width, height] of the image as fractions of the input.
     annotations: the image's objects, each {id, category_id, class, bbox [x, y, width, height] in pixels,
     area, iscrowd}. category_id is COCO's own (1 to 90 with gaps). class is its position among the sorted
-    category ids, from 0, the answer of a model with 80 outputs. categories: the sorted ids.
+    category ids, from 0, which is the answer of a model with 80 outputs. categories: the sorted ids.
     """
 
     name = "coco"
@@ -53,7 +53,7 @@ class CocoDataset(ImageDataset):
         super().__init__(folder, samples, setup)
 
     def class_names(self) -> Mapping[int, str]:
-        """Returns the names by category_id. Reads the annotations again: a run needs no names."""
+        """Returns the names by category_id. Reads the annotations again, because a run does not need the names."""
         categories = json.loads(self._annotations.read_bytes())["categories"]
         return {int(one["id"]): str(one["name"]) for one in categories if "name" in one}
 
@@ -182,7 +182,7 @@ def _problems(path: Path, content: Mapping[str, Any], categories: set[int]) -> I
 
 
 def _box_fault(one: Mapping[str, Any]) -> str:
-    """Returns why this is not a box, '' if it is one: pycocotools would score it silently."""
+    """Returns the reason why this is not a box; '' if it is one. pycocotools would score an invalid box silently."""
     box, area = one["bbox"], one["area"]
     if len(box) != 4:
         return f"has {len(box)} numbers in bbox, not 4"

@@ -44,11 +44,11 @@ LABELS = tuple(
 """The model's classes in order: `target_labels_space` of the same file."""
 
 MOST = 32
-"""Files of one type. Every fourth is kept for quantisation."""
+"""The maximum number of files of one type. Every fourth file is kept for quantisation."""
 
 
 class FileTypesDataset(LoadedRows):
-    """Up to 24 files of each type, int32 (2048,): 1,024 bytes of the beginning and of the end, without white space."""
+    """Up to 24 files of each type, int32 (2048,): the first and the last 1,024 bytes, without white space."""
 
     name = "file-types"
 
@@ -102,7 +102,7 @@ class FileTypesCalibration(FileTypesDataset):
 
 
 def features(content: bytes) -> Array:
-    """Returns (2048,) numbers of a file, as the package magika prepares them: 256 stands for no byte."""
+    """Returns (2048,) numbers of a file, as the package magika prepares them; 256 is the padding."""
     row = np.full(BEGIN_BYTES + END_BYTES, PADDING, np.int32)
     begin = np.frombuffer(content[:BLOCK_BYTES].lstrip()[:BEGIN_BYTES], np.uint8)
     end = np.frombuffer(content[-BLOCK_BYTES:].rstrip()[-END_BYTES:], np.uint8)

@@ -41,8 +41,8 @@ EXPECTED = f"one sub-folder of images per class, or images and {LABELS} (file,la
 class FolderDataset(ImageDataset):
     """The label is the class's number. With sub-folders, their sorted names are the classes 0, 1, ...
 
-    The first line of labels.csv names the columns file and label. The labels are whole numbers, or texts; sorted
-    texts are the classes 0, 1, ... The samples have the file's order. Images that the file does not list are an
+    The first line of labels.csv names the columns file and label. The labels are whole numbers or strings; sorted
+    strings are the classes 0, 1, ... The samples have the order of the file. Images that the file does not list are an
     error, and so are images with a format or suffix that is not read.
     """
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# The modules, not the package: if the package is not installed, ./datasets would be imported.
+# Imports the modules instead of the package: without the package, `import datasets` would find ./datasets.
 from datasets.dataset_dict import DatasetDict  # noqa: TID251 - HuggingFace's
 from datasets.load import load_dataset, load_from_disk  # noqa: TID251 - HuggingFace's
 from huggingface_hub import HfApi, constants

@@ -18,7 +18,7 @@ EXPECTED = f"{LABELS} (one line per image: its file name, a space, its class) an
 
 
 class ImagenetDataset(ImageDataset):
-    """The label is the number in val_map.txt. The images lie in the folder of this file, or in its val/."""
+    """The label is the number in val_map.txt. The images are in the folder of this file, or in its sub-folder val/."""
 
     name = "imagenet"
 

@@ -17,7 +17,7 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec, show_shape
 
 IMAGE, SEGMENTATION = "imaging.npy", "segmentation.npy"
 MEMORY_LIMIT_BYTES = 4 << 30
-"""The limit of the volumes held at once; a volume of KiTS19 has 100 to 600 MB."""
+"""The memory limit for volumes held at the same time; a volume of KiTS19 has 100 to 600 MB."""
 
 
 class Case(NamedTuple):

@@ -19,7 +19,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step, TensorSpec
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""The limit of the utterances held at once; half a minute at 16 kHz has 2 MB."""
+"""The memory limit for utterances held at the same time; half a minute at 16 kHz has 2 MB."""
 
 
 class LibrispeechDataset(LoadedRows):

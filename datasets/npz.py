@@ -17,7 +17,7 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec
 LABELS = "labels"
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""The limit of the samples held, unless --performance-count or the official rules set a number."""
+"""The memory limit for samples, unless --performance-count or the official rules set their number."""
 
 BLOCK_BYTES = 16 << 20
 """The size of the rows that are converted at once."""
@@ -28,7 +28,7 @@ class NpzDataset(LoadedRows):
 
     At first only the headers are read, and later only the requested samples and labels
     (datasets/parts/archive.py). A label of one number is an int, if it is whole, or a float; a label of several
-    numbers is an array. Texts are sorted, and are the classes 0, 1, ...
+    numbers is an array. Sorted strings are the classes 0, 1, ...
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -123,7 +123,7 @@ class NpzDataset(LoadedRows):
 
     @cached_property
     def _texts(self) -> list[object] | None:
-        """The labels, each with the number of its class; None if they are numbers, or rows of texts."""
+        """The string labels, each with its class number; None if the labels are numbers, or rows of several strings."""
         header = self._headers[LABELS]
         if header.dtype.kind not in "SU" or prod(header.shape[1:]) != 1:
             return None

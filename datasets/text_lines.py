@@ -41,7 +41,7 @@ HEIGHT = 48
 """The height for which the distances below are given, in pixels; they grow with the image."""
 
 MOST_BLUR_PIXELS = 3.5
-"""The largest radius of the blur: a sharp line is never misread, and the score would show no small damage."""
+"""The largest radius of the blur. A model never misreads sharp lines, so their score would not show small damage."""
 
 _SCORED, _CALIBRATION = 0, 1
 """Streams of random numbers."""

@@ -116,7 +116,7 @@ class TonesDataset(LoadedRows):
         return [self._notes_of(index) for index in range(self._count)]
 
     def _notes_of(self, index: int) -> list[Note]:
-        """Returns the notes of a clip, in order. Events follow one another: no note meets a note of its pitch."""
+        """Returns the notes of a clip, in order. Events never overlap, so notes of one pitch do not overlap."""
         random = np.random.default_rng([self._seed, self._stream, index])
         room = self._length / self._rate - 2 * MARGIN_SECONDS
         events = int(random.integers(1, max(1, int(room / EVENT_SECONDS)) + 1))

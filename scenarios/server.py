@@ -14,7 +14,7 @@ from harness.loadgen.scenario import LATE_ALLOWED, TURNS, Axis, ExpectedLoad, Lo
 from harness.types import Quantity
 
 DEFAULT_SLO = Slo(0.99, 100 * NS_PER_MS)
-"""LoadGen's own default bound, for models whose manifest states none."""
+"""LoadGen's default bound, for models whose manifest states no bound."""
 
 DEMONSTRATION_SHARE = 0.25
 DEMONSTRATION_LIMIT_QPS = 20_000.0

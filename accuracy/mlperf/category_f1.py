@@ -25,10 +25,10 @@ class Product(BaseModel):
 
 
 class CategoryF1(TextLabels):
-    """F1 of the levels of all categories, counted from the first level to the first difference.
+    """F1 over the category levels of all samples. Levels count as right up to the first difference.
 
-    An answer that is not a `Product` has as many wrong levels as the label. A label is the right category, or a mapping
-    of `text`, the category, and `brand`. Source: mlcommons/inference multimodal/qwen3-vl, evaluation.py.
+    An answer that is not a `Product` counts as wrong in as many levels as its label has. A label is the right category,
+    or a mapping of `text`, the category, and `brand`. Source: mlcommons/inference multimodal/qwen3-vl, evaluation.py.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -91,7 +91,7 @@ def _common(one: list[str], other: list[str]) -> int:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Returns whether two brands are similar: twice their longest common subsequence as a share of both lengths."""
+    """Returns whether two brands are similar: compares their longest common subsequence with their mean length."""
     one, other = one.strip().lower(), other.strip().lower()
     total = len(one) + len(other)
     return not total or 2 * _common_subsequence(one, other) / total > SAME_BRAND

@@ -1,7 +1,7 @@
 """Scores images by their CLIP score and FID, with MLPerf's accuracy_coco.py of Stable Diffusion XL.
 
-The script needs its own networks and packages, so it runs as it is. The environment variable IMAGE_SCORER names it, e.g.
-`python ~/inference/text_to_image/tools/accuracy_coco.py --device gpu`.
+The script needs its own networks and packages, so it runs unmodified. The environment variable IMAGE_SCORER names it,
+e.g. `python ~/inference/text_to_image/tools/accuracy_coco.py --device gpu`.
 """
 
 import io
@@ -28,7 +28,7 @@ SIDE = 1024
 VARIABLE, SCRIPT = "IMAGE_SCORER", "accuracy_coco.py"
 SCORES = ("CLIP_SCORE", "FID_SCORE")
 _ROW_BYTES = 2 * SIDE * SIDE * 3
-"""An image in the log: two hexadecimal digits for each byte."""
+"""The size of an image in the log, with two hexadecimal digits for each byte."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -84,7 +84,7 @@ class ClipFid(program.ScoredFiles):
 
 
 def pixels_of(payload: bytes) -> bytes:
-    """Returns an image as rows of RGB; black for the empty answer of a failed sample. Raises a ValueError."""
+    """Returns an image as rows of RGB; black for the empty answer of a failed sample. Raises a ValueError otherwise."""
     expected = SIDE * SIDE * 3
     if not payload:
         return bytes(expected)

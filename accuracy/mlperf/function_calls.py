@@ -15,7 +15,7 @@ HALLUCINATION = ("irrelevance", "live_irrelevance")
 """BFCL's kinds of samples, by category. In the last category, the right answer has no call."""
 
 RELEVANCE = "live_relevance"
-"""The kind of samples whose right answer has a call, whatever it is."""
+"""The kind of samples whose answer is right if it has any call."""
 
 SUBSETS = (*NON_LIVE, *LIVE, *HALLUCINATION, RELEVANCE)
 
@@ -23,8 +23,8 @@ SUBSETS = (*NON_LIVE, *LIVE, *HALLUCINATION, RELEVANCE)
 class FunctionCalls:
     """The share of samples with the right function calls, in percent.
 
-    An answer is a list of OpenAI's tool calls as JSON, or a text. A label is a mapping of `subset`, one of SUBSETS,
-    `functions`, what the model was offered, and `right`, the right calls, as in BFCL's files. Source:
+    An answer is a list of OpenAI's tool calls as JSON, or text. A label is a mapping of `subset`, one of SUBSETS,
+    `functions`, which the model was offered, and `right`, the right calls, as in BFCL's files. Source:
     mlcommons/endpoints, evaluation/bfcl_v4_scorer.py.
     """
 
@@ -70,7 +70,7 @@ def _is_right(text: str, label: Mapping[str, Any]) -> bool:
         return bool(tool_calls(text)) is (str(subset) == RELEVANCE)
     try:
         calls = [_with_arguments(call) for call in calls_in(text)]
-    except (TypeError, ValueError):  # a call in a text has a value that JSON lacks
+    except (TypeError, ValueError):  # a call in the text has a value that JSON lacks
         return False
     if not label["right"]:
         return not calls
@@ -85,7 +85,7 @@ def _with_arguments(call: Call) -> Call:
 
 
 def _categories(means: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
-    """Returns the share of each category: the simple kinds are one kind, and live samples count equally."""
+    """Returns the share of each category. The simple subsets count as one subset; live samples have equal weights."""
     found = {}
     simple = [means[subset] for subset in SIMPLE if subset in means]
     if non_live := [*([fmean(simple)] if simple else []), *_of(means, NON_LIVE[len(SIMPLE) :])]:

@@ -60,7 +60,7 @@ class Ingestion:
 
 
 def _checked(answers: Sequence[Answer]) -> program.Program:
-    """Returns the program that accepted the database. Raises a ValueError if it refused it."""
+    """Returns the program that accepted the database. Raises a ValueError if the program refuses it."""
     judge = program.named(VARIABLE, SCRIPT)
     with tempfile.TemporaryDirectory() as folder:
         program.write_log(Path(folder) / "mlperf_log_accuracy.json", answers)

@@ -1,7 +1,7 @@
 """Scores the answers of the RAG benchmark, e2e-rag-qna, with MLCommons' accuracy_eval.py and its judge.
 
-Source: mlcommons/inference b66003e, e2e-rag/accuracy_eval.py. A language model judges each answer, so the program runs as
-it is. The environment variable RAG_JUDGE names it, e.g.
+Source: mlcommons/inference b66003e, e2e-rag/accuracy_eval.py. A language model judges each answer, so the program runs
+unmodified. The environment variable RAG_JUDGE names it, e.g.
 `python ~/inference/e2e-rag/accuracy_eval.py --judge_service_url URL --judge_model NAME`.
 """
 
@@ -22,7 +22,7 @@ _SHARES = ("retrieval_precision", "retrieval_recall", "retrieval_f1")
 
 
 class RagAnswers(program.ByProgram):
-    """Answers are texts, or JSON with `answer` and `retrieved_urls`, which also gives the retrieval's scores.
+    """Answers are texts, or JSON with `answer` and `retrieved_urls`, which also determines the scores of the retrieval.
 
     Labels have `text`, `question` and `file`, the TSV of the questions.
     """

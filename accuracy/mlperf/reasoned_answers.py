@@ -1,7 +1,7 @@
 """Scores the answers of a reasoning model, token ids, with MLCommons' script of DeepSeek-R1 or gpt-oss-120b.
 
-The scripts run the code in the answers, so they run as they are, in an environment that the user isolates. The environment
-variable ANSWER_SCORER names one, with the data that it needs, e.g.
+The scripts run the code in the answers, so they run unmodified, in an environment that the user isolates. The
+environment variable ANSWER_SCORER names a script, with the data that it needs, e.g.
 `python ~/inference/language/deepseek-r1/eval_accuracy.py --dataset-file mlperf_deepseek_r1_dataset_4388_fp8_eval.pkl`.
 """
 
@@ -35,7 +35,7 @@ class ReasonedAnswers(program.ByProgram):
             )
 
     def check_labels(self, _labels: Mapping[int, object]) -> None:
-        """Refuses a run that nothing could score at its end."""
+        """Refuses a run that could not be scored at its end."""
         self.program()
 
     def score(self, answers: Iterable[Answer], _labels: Mapping[int, object]) -> Score:

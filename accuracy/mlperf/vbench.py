@@ -1,7 +1,7 @@
 """Scores videos by six dimensions of VBench, with MLPerf's run_evaluation.py of Wan 2.2.
 
-The script needs its own networks and packages, so it runs as it is. The environment variable VIDEO_SCORER names it, e.g.
-`python ~/inference/text_to_video/wan-2.2-t2v-a14b/run_evaluation.py --num-gpus 1`.
+The script needs its own networks and packages, so it runs unmodified. The environment variable VIDEO_SCORER names it,
+e.g. `python ~/inference/text_to_video/wan-2.2-t2v-a14b/run_evaluation.py --num-gpus 1`.
 """
 
 import json

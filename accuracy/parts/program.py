@@ -45,7 +45,10 @@ class Program(NamedTuple):
 
 
 def named(variable: str, script: str) -> Program:
-    """Returns the program in the variable. Raises a ValueError if it does not name a program. script: the usual file, named in messages."""
+    """Returns the program in the variable. Raises a ValueError if it does not name a program.
+
+    script: the usual file, named in messages.
+    """
     how = f"export {variable}='python PATH/{script} …', in an environment that has its packages"
     try:
         words = [_expanded(word) for word in shlex.split(os.environ.get(variable, ""))]
@@ -83,7 +86,7 @@ class ByProgram:
 
     @classmethod
     def missing(cls) -> Iterator[str]:
-        """Yields why the program cannot run."""
+        """Yields the reason why the program cannot run."""
         try:
             cls.program()
         except ValueError as e:
@@ -141,6 +144,6 @@ class ScoredFiles(TextLabels, ByProgram):
             )
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels that are not strings, and a run that nothing could score at its end."""
+        """Refuses labels that are not strings, and a run that could not be scored at its end."""
         super().check_labels(labels)
         self.program()

@@ -32,7 +32,7 @@ def text_of(index: int, label: object) -> str:
 
 
 class TextLabels:
-    """The base of metrics with texts as labels."""
+    """The base of metrics whose labels are strings."""
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
         """Raises a ValueError that names a label that is not a string."""

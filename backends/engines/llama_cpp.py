@@ -20,15 +20,15 @@ _CACHES = {"f32": "GGML_TYPE_F32", "f16": "GGML_TYPE_F16"}
 
 _GREEDY = {"temperature": 0, "top_k": 1, "samplers": ["top_k"]}
 _WITH_IDS = {"logprobs": 1, "post_sampling_probs": True}
-"""A reply then has the id of each token. After the sampler, only the chosen token is left, so this costs no sorting."""
+"""A reply then has the id of each token. The sampler leaves only the chosen token, so nothing needs to be sorted."""
 
 
 class LlamaCppBackend(TokenEngine):
     """One server of llama.cpp in this process, with a slot for each sequence.
 
-    The package has no call for a single step: a thread per answer waits for its tokens, which arrive one by one.
+    The package has no call for a single step, so one thread per answer waits for its tokens, which arrive one by one.
     cache: the number type of keys and values. llama.cpp's own default is f16.
-    llama.cpp leaves out an end that is ignored, and then chooses the best other token.
+    If ends are ignored, llama.cpp excludes the end token and chooses the best of the other tokens.
     """
 
     name = "llama-cpp"
@@ -41,7 +41,7 @@ class LlamaCppBackend(TokenEngine):
         sequences = self._setup.max_batch
         with stdout_to_stderr():
             self._server = xllamacpp.Server(self._params(sequences))
-        # A thread of an answer that has left may not have returned when the next answer joins.
+        # The thread of a finished or dropped answer may still be running when the next answer joins.
         self._pool = ThreadPoolExecutor(2 * sequences, thread_name_prefix="llama-cpp")
         self._arrivals = Arrivals()
 
@@ -92,7 +92,7 @@ class LlamaCppBackend(TokenEngine):
         ))  # fmt: skip
 
     def _taker(self, key: int) -> Callable[[Mapping[str, Any]], bool]:
-        """Returns the function that llama.cpp calls with each part of a reply; True ends the answer."""
+        """Returns the function that llama.cpp calls with each part of a reply. It returns True to end the answer."""
 
         def take(reply: Mapping[str, Any]) -> bool:
             if "error" in reply:
@@ -125,7 +125,7 @@ class LlamaCppBackend(TokenEngine):
 
 
 def _instructions() -> str:
-    """Returns the instruction sets that the package was built for, and the processor supports."""
+    """Returns the instruction sets that the package was built for and the processor supports."""
     words = xllamacpp.get_system_info().partition("CPU :")[2].split("|")
     return " ".join(word.split("=")[0].strip() for word in words if word.strip().endswith("= 1"))
 

@@ -130,7 +130,7 @@ class _Streamer(openvino_genai.StreamerBase):  # type: ignore[misc]
         return status.RUNNING if all(wanted) else status.CANCEL
 
     def end(self) -> None:
-        """Does nothing: the call of the pipeline returns."""
+        """Does nothing: `_transcribe` marks the end of an answer."""
 
 
 _: type[Backend] = OpenVinoWhisperBackend

@@ -41,7 +41,7 @@ class OrtGenaiBackend(TokenEngine):
         del self._answers, self._model
 
     def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
-        """The engine does not know `ignores_end`: the harness gives it an end as the next token."""
+        """Disregards `ignores_end`: `next_token` continues after an end token that does not end the answer."""
         del ignores_end
         params = genai.GeneratorParams(self._model)
         params.set_search_options(max_length=len(prompt) + most, do_sample=False, num_beams=1)
@@ -71,9 +71,7 @@ class _Answer:
 
     def next_token(self) -> int:
         generator = self._generator
-        if (
-            generator.is_done()
-        ):  # after an end that does not end the answer, which the generator does not keep
+        if generator.is_done():  # it dropped an end token that does not end the answer
             generator.append_tokens(np.array([self._last], np.int32))
         generator.generate_next_token()
         self._last = int(generator.get_next_tokens()[0])

@@ -20,7 +20,7 @@ _KIND = "whisper"
 class OrtWhisperBackend(SpeechEngine):
     """One model; each answer has a generator with its own cache, so that answers join and leave at any step.
 
-    The package takes audio as a file: the harness passes it a 16-bit PCM WAV file, which LibriSpeech's samples fit into.
+    The package reads audio from a file: the harness passes a 16-bit PCM WAV file, exact for LibriSpeech's samples.
     """
 
     name = "ort-whisper"
@@ -59,7 +59,7 @@ class OrtWhisperBackend(SpeechEngine):
         self._answers: dict[int, Any] = {}
 
     def _asked(self) -> tuple[str, int]:
-        """Returns the text that the decoder continues, and its tokens. Raises a ConfigError if one is not a token."""
+        """Returns the decoder's prompt and its token count. Raises a ConfigError if a part is not a single token."""
         language = self._about.language
         words = ["startoftranscript", *([language, "transcribe"] if language else []), "notimestamps"]  # fmt: skip
         prompt = "".join(f"<|{word}|>" for word in words)
@@ -84,7 +84,7 @@ class OrtWhisperBackend(SpeechEngine):
         self._answers[key] = generator
 
     def _features(self, sound: Array) -> Any:
-        """Returns the inputs of a generator. The package would pad features of a short sound; Whisper pads the sound."""
+        """Returns the generator's inputs. Pads a short sound like Whisper; the package would pad its features."""
         whole = np.zeros(MOST_SAMPLES, np.float32)
         whole[: len(sound)] = sound
         audios = genai.Audios.open_bytes(wav_of(whole))

@@ -84,7 +84,7 @@ def _suspects(node: object) -> Iterator[str]:
 
 
 def _is_size(expression: str) -> bool:
-    """Returns whether it is arithmetic on symbols and numbers, e.g. Symbol('s0', integer=True)*2.
+    """Returns whether the expression is arithmetic on symbols and numbers, e.g. Symbol('s0', integer=True)*2.
 
     A string may only be a symbol's name: sympy evaluates the strings that its functions take.
     """

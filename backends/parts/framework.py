@@ -108,7 +108,7 @@ class FrameworkBackend(ABC):
                 )
 
     def _batch_axis(self, name: str) -> int | None:
-        """Returns the batch axis of an input of the file; None without a batch."""
+        """Returns the batch axis of an input of the file; None if the input has no batch."""
         axes = self._setup.batch_axes
         if axes is None:
             return 0
@@ -124,13 +124,13 @@ class FrameworkBackend(ABC):
         return tuple(of_file.get(name, name) for name in self._outputs)
 
     def _of_file(self, *, are_inputs: bool) -> Mapping[str, str]:
-        """Returns the file's name -> the manifest's name, of inputs or of outputs, if they differ."""
+        """Maps the file's name of an input or output to the manifest's name, if the two differ."""
         inputs = {spec.name for spec in self._setup.inputs}
         names = self._setup.names.items()
         return {own: name for name, own in names if (name in inputs) == are_inputs}
 
     def _in_file(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Returns arrays, given by the manifest's names, under the file's names."""
+        """Returns the arrays under the names in the file. inputs: the arrays under the names in the manifest."""
         names = self._setup.names
         return {names.get(n, n): rows for n, rows in inputs.items()} if names else inputs
 
@@ -180,7 +180,7 @@ class FrameworkBackend(ABC):
 
 
 class TwinProfiler(ABC):
-    """Profiles a second instance of the same model, which takes an instance's memory.
+    """Profiles a second instance of the same model, which needs as much memory as the first.
 
     A subclass implements the recording (harness/profiler.py, Profiler).
     """
@@ -215,10 +215,10 @@ def _no_text(path: Path) -> str:
 
 
 def _first(count: int, rows: Any, size: int) -> Any:
-    """Returns the first rows. An output with a different length than the batch stays: the caller refuses it."""
+    """Returns the first rows. An output whose length differs from the batch stays unchanged: the caller refuses it."""
     return rows[:count] if np.shape(rows)[:1] == (size,) else rows
 
 
 def named(names: Sequence[str], arrays: Sequence[Array]) -> Outputs:
-    """Returns a single output as it is, several outputs by name."""
+    """Returns a single output unchanged, and several outputs as a mapping from name to output."""
     return arrays[0] if len(arrays) == 1 else dict(zip(names, arrays, strict=True))

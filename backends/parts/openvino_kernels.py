@@ -135,7 +135,7 @@ def _wired(node: openvino.Node, named: Mapping[str, Sequence[str]]) -> WiredNode
 def _tensors(
     nodes: Mapping[str, openvino.Node], named: Mapping[str, Sequence[str]], batch: int
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yields the tensors. batch: the size of an open first dimension; tensors with further open ones are omitted."""
+    """Yields the tensors. batch: the size of an open first dimension. Tensors with other open sizes are omitted."""
     for name, node in nodes.items():
         for tensor, port in zip(named[name], node.outputs(), strict=True):
             sizes = port.get_partial_shape()

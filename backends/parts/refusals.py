@@ -49,7 +49,7 @@ def words(body: bytes) -> str:
 
 
 def _with_place(error: dict[str, object]) -> str:
-    """Returns the message of one of FastAPI's errors with the field that it is about; '' without a message."""
+    """Returns the message of one of FastAPI's errors with the field that it concerns; '' if it has no message."""
     message, place = error.get("msg"), error.get("loc")
     if not isinstance(message, str) or not isinstance(place, list) or not place:
         return message if isinstance(message, str) else ""

@@ -36,7 +36,7 @@ _current = threading.local()
 """`stream` is the stream of this thread's work. It is set once, not per batch."""
 
 _capturing = threading.Lock()
-"""Held during a capture: it must not see allocations of other captures, nor must its debug mode see their waits."""
+"""Held during a capture. A capture must not see allocations of other captures, and its debug mode not their waits."""
 
 
 class _Graph(NamedTuple):
@@ -75,7 +75,7 @@ def graph_size(size: int, largest: int) -> int:
 class CudaModule:
     """One instance. Used by one thread at a time.
 
-    call: the module, from device tensors to device tensors. largest: the most samples of a batch.
+    call: the module, from device tensors to device tensors. largest: samples of the largest batch.
     graphs: whether batch shapes are captured. spins: whether the waiting thread polls, which is 0.1 ms faster than an
     interrupt and takes a core. cuda: PyTorch's interface to the device (torch.cuda).
     """
@@ -100,7 +100,7 @@ class CudaModule:
         """Shape and type of one sample, per input -> the memory of such batches."""
         self._count = 0
         self._no_graph = "" if graphs else "off"
-        """Why no more graphs are captured; "" if they are."""
+        """The reason why no more graphs are captured; "" if graphs are captured."""
 
     def describe(self) -> Mapping[str, object]:
         return {
@@ -288,7 +288,7 @@ def reason(error: RuntimeError, device: torch.device, cuda: Any = torch.cuda) ->
         return text
     try:
         free, total = cuda.mem_get_info(device)
-    except RuntimeError:  # not even the context fits, or the GPU is lost
+    except RuntimeError:  # the context does not fit into memory, or the GPU is lost
         amount = ""
     else:
         amount = f" ({show_bytes(free)} of {show_bytes(total)} are free)"

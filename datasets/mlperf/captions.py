@@ -13,7 +13,7 @@ from harness.errors import MOST_PROBLEMS, ConfigError
 from harness.types import Dataset, DatasetSetup
 
 MOST_FILE_BYTES = 2**30
-"""The limit. A larger file is refused before it is read, because all captions are held in memory."""
+"""The file size limit. A larger file is refused before it is read, because all captions are held in memory."""
 
 _COCO = Path("captions/captions.tsv")
 _COLUMN = "caption"

@@ -16,7 +16,7 @@ from harness.types import Array, Dataset, DatasetSetup
 SUFFIX = ".html"
 INPUTS = ("name", "html")
 _MOST_BYTES = 64 * 2**20
-"""The limit of one page."""
+"""The size limit of one page."""
 
 
 class DocumentsDataset(LoadedRows):

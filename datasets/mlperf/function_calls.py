@@ -1,4 +1,4 @@
-"""Reads the single-turn samples of the Berkeley Function Calling Leaderboard (BFCL), as MLPerf's edge-agentic benchmark."""
+"""Reads the single-turn samples of the Berkeley Function Calling Leaderboard (BFCL), as MLPerf's edge-agentic does."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ SHARES_PERCENT = {
     **dict.fromkeys(("live_parallel", "live_parallel_multiple"), 10),
     **dict.fromkeys(("irrelevance", "live_irrelevance"), 10),
 }
-"""The share of each of BFCL's subsets that MLPerf takes, from its first sample on."""
+"""The percentage of each BFCL subset that MLPerf takes, beginning with the first sample."""
 
 WHOLE_SUBSET = 25
 """Subsets up to this size are taken completely."""
@@ -72,7 +72,7 @@ class FunctionCallsDataset(LoadedRows):
         super().__init__(len(self._samples))
 
     def _of(self, subset: str, chosen: str) -> list[_Sample]:
-        """Returns the chosen samples of a subset; none if the folder lacks it."""
+        """Returns the chosen samples of a subset; no samples if the folder lacks the subset."""
         path = self._root / f"BFCL_v4_{subset}.json"
         if not path.is_file():
             return []

@@ -1,7 +1,7 @@
 """Reads the papers of the Illinois Graph Benchmark that R-GAT classifies, from MLCommons' download.
 
 A sample is a paper: its number in the graph, from `val_idx.pt` of MLCommons' split_seeds.py. Its label is one of 2,983
-topics. The system under test has the graph and its features: 2.2 TB, of which the sampler draws the neighbours of each paper.
+topics. The system under test has the graph and its features (2.2 TB), and samples the neighbours of each paper.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ class IgbhDataset(LoadedRows):
 
 
 def processed(folder: Path) -> Path:
-    """Returns the folder `processed` of the only graph in the download. Raises a ConfigError without one."""
+    """Returns the folder `processed` of the only graph in the download. Raises a ConfigError if there is none."""
     places = [folder, folder / "processed", *(folder / size / "processed" for size in SIZES)]
     found = [place for place in places if (place / SEEDS).is_file()]
     if len(found) != 1:

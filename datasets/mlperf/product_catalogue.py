@@ -37,7 +37,7 @@ class _Group(NamedTuple):
     path: Path
     number: int
     begin: int
-    """The sample of its first row."""
+    """Dataset index of its first row."""
     rows: int
 
 

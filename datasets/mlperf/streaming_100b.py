@@ -27,11 +27,11 @@ ANSWERED = 10
 
 MOST_CANDIDATES = 2048
 MOST_HISTORY = 16_384 - MOST_CANDIDATES - 1
-"""Limits of the model, whose sequence also has the user: the first items of a longer list are kept."""
+"""Limits of the model, whose sequence also contains the user. Only the first items of a longer list are kept."""
 
 ITEMS_PER_CATEGORY = 1_000_000_000 // 128
 ACTION_WEIGHTS = np.array([1, 2, 4, 8, 16])
-"""By rating, from 1 on."""
+"""The weight of each rating, from rating 1 on."""
 
 LIKED = 3.5
 """A candidate with at least this rating has the label 1."""
@@ -60,7 +60,7 @@ class Request(NamedTuple):
     """One sample: a user's request at a timestamp."""
 
     timestamp: int
-    """The answered timestamp, from 0 on."""
+    """The number of the answered timestamp, from 0."""
     query: int
     """The request within its timestamp."""
     user: int
@@ -114,7 +114,7 @@ class Streaming100bDataset:
         return len(self._requests)
 
     def load(self, indices: Sequence[int]) -> None:
-        """Loads samples, in the order of the files, and lets the stream begin again."""
+        """Loads samples in the order of the files, and restarts the stream."""
         wanted = sorted(dict.fromkeys(indices), key=lambda i: self._requests[i][2:])
         self._place[:] = -1
         self._place[wanted] = np.arange(len(wanted))

@@ -79,7 +79,7 @@ def _header(archive: zipfile.ZipFile, name: str) -> Header:
 
 
 class ArchivedArray:
-    """One array. Every method may raise ConfigError, if the file is damaged or the cache is full."""
+    """One array. Every method may raise ConfigError if the file is damaged or the cache is full."""
 
     def __init__(
         self, path: Path, name: str, header: Header, cache_dir: Path | None, progress: Progress
@@ -135,7 +135,7 @@ class ArchivedArray:
         return read
 
     def _open_cache(self, checksum: int) -> RowCache | None:
-        """Returns the cache of this file's array; None without a writable folder."""
+        """Returns the cache of this file's array; None if no folder can be written."""
         if self._cache_dir is None:
             return None
         about = [str(self._path.resolve()), self._name, checksum, *map(str, self._header)]
@@ -184,7 +184,7 @@ class ArchivedArray:
     def _blocks(self) -> Iterator[tuple[int, Array]]:
         """Yields (index of the first row, rows) from first to last.
 
-        Raises a ConfigError at the end if the bytes differ from the archived ones.
+        Raises a ConfigError at the end if the bytes differ from the archived bytes.
         """
         total, size = self._header.shape[0], self._header.row_bytes
         step = max(1, _BLOCK_BYTES // max(1, size))

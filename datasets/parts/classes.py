@@ -6,7 +6,7 @@ from harness.types import ClassName
 
 
 def numbered(labels: Sequence[object]) -> list[object]:
-    """Returns the labels, each text with its class number. If all texts are whole numbers, they are the numbers."""
+    """Returns the labels, each string with its class number. Strings that are all whole numbers are class numbers."""
     names = sorted({label for label in labels if isinstance(label, str)})
     are_numbers = all(name.isascii() and name.isdecimal() for name in names)
     numbers = {name: int(name) if are_numbers else i for i, name in enumerate(names)}
@@ -14,6 +14,6 @@ def numbered(labels: Sequence[object]) -> list[object]:
 
 
 def class_names(labels: Iterable[object]) -> dict[int, str]:
-    """Returns number -> name. labels: the value of `numbered`."""
+    """Returns number -> name. labels: the result of `numbered`."""
     names = {label.number: str(label) for label in labels if isinstance(label, ClassName)}
     return dict(sorted(names.items()))

@@ -1,8 +1,8 @@
 """Finds files of this Python whose type is certain, and makes archives and tables out of them.
 
 A file counts if its suffix and its content agree, e.g. a `.json` that parses. Archives and tables are made by the
-standard library and numpy, so that their type is certain, too. The choice depends only on the names: one Python gives
-the same files in every run. Two Pythons have different files, and so different digests.
+standard library and numpy, so that their type is also certain. The choice depends only on the names: one Python gives
+the same files in every run. Different Python installations have different files, and therefore different digests.
 """
 
 import bz2
@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 LEAST_BYTES, MOST_BYTES = 256, 4 << 20
-"""Sizes of the files: a few bytes are of no certain type."""
+"""Limits of the file size. The type of a few bytes would not be certain."""
 
 _SKIPPED = ("site-packages", "dist-packages", "__pycache__")
 _HAS_ODD_TEXTS = re.compile(r"(^|/)(tests?|idle_test|lib2to3|test_\w+)(/|$)")

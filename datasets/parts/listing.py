@@ -20,7 +20,7 @@ class Sample(NamedTuple):
 
 
 def plain(name: str) -> str:
-    """Returns a file's name without ./ and //: one file has one name."""
+    """Returns a file's name without ./ and //, so that a file has only one name."""
     return PurePosixPath(name).as_posix() if name else name
 
 

@@ -88,7 +88,7 @@ def not_finite(rows: Array) -> int | None:
 
 
 def array_of(values: Sequence[float | int]) -> Array:
-    """Returns (n,) float64; int64 if one value is an int, all are whole, and all fit."""
+    """Returns (n,) float64; int64 if at least one value is an int, and all values are whole and fit into int64."""
     if any(isinstance(value, int) for value in values) and all(v == v // 1 for v in values):
         with suppress(OverflowError):
             return np.array([int(value) for value in values], np.int64)

@@ -75,7 +75,7 @@ def _limits(dtype: np.dtype[Any]) -> Interval:
 def _misfits(
     name: str, interval: Interval, dtype: np.dtype[Any], table: Table | None
 ) -> Iterator[str]:
-    """Yields why an input of this type and table cannot have the user's range."""
+    """Yields the reasons why an input of this type and table cannot have the user's range."""
     given = f"{FLAG} {name}={interval}"
     if dtype.kind == "f":
         most = float(np.finfo(dtype).max)

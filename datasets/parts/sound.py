@@ -22,7 +22,7 @@ _FORMATS = {2: "ADPCM", 3: "floats", 6: "A-law", 7: "mu-law", 0x55: "MP3"}
 
 
 def checked_frames(path: Path, rate: int) -> int:
-    """Returns the file's audio samples. Raises a ConfigError for a different rate, two channels or no sound."""
+    """Returns the number of audio samples. Raises a ConfigError for a different rate, two channels or no sound."""
     channels, actual, frames = (
         _flac_header(path) if path.suffix.lower() == ".flac" else _wav_header(path)
     )
@@ -66,7 +66,7 @@ def _wav_header(path: Path) -> tuple[int, int, int]:
 
 
 def _read_wav_header(path: Path) -> _Wav:
-    """Reads the header. Raises a ConfigError if the file is not WAV with PCM (also WAVE_FORMAT_EXTENSIBLE)."""
+    """Reads the header. Raises a ConfigError if the file is not WAV with PCM (plain or WAVE_FORMAT_EXTENSIBLE)."""
     try:
         with path.open("rb") as file:
             riff, _, wave = struct.unpack("<4sI4s", file.read(12))

@@ -1,4 +1,4 @@
-"""The base of table datasets: columns of numbers or texts are the inputs, and one column has the labels.
+"""The base of table datasets: columns of numbers or strings are the inputs, and one column has the labels.
 
 `column` steps choose the columns of each input. Without them, a model's only input takes every column
 except the label's. Missing values, values that are not numbers and ragged rows are reported by line.
@@ -84,7 +84,7 @@ def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
 
 
 def _named_columns(setup: DatasetSetup, name: str, header: Sequence[str]) -> tuple[str, ...]:
-    """Returns the columns of a `column` step, or the column with the input's name; () for the remaining columns."""
+    """Returns the columns of a `column` step, or the column with the input's name; () if the input takes the rest."""
     step = own_step(setup, name, "column")
     if step is not None and step.options["names"]:
         return tuple(step.options["names"])
@@ -151,7 +151,7 @@ class TableDataset(LoadedRows):
         return f"row {row + 1}"
 
     def _problem(self, spec: TensorSpec) -> str:
-        """Returns why the chosen columns cannot be this input; '' if they can."""
+        """Returns the reason why the chosen columns cannot be this input; '' if they can."""
         rows = self._matrix(spec.name)
         if numbers.row_shape(rows.shape[1:], spec) is None:
             have = show_shape(rows.shape[1:])
@@ -223,7 +223,7 @@ class TableDataset(LoadedRows):
 
 
 def _wordpiece(dataset: str) -> ModuleType:
-    try:  # only a table of texts needs the package
+    try:  # only a table with text needs the package
         from harness.datasets.parts import wordpiece
     except ModuleNotFoundError as e:
         raise PluginUnavailable(

@@ -16,7 +16,7 @@ LETTERS = frozenset(" abcdefghijklmnopqrstuvwxyz'0123456789$%+-")
 """The characters of MLPerf's texts; others are dropped."""
 
 LONGEST_S = 30.0
-"""Longer utterances are left out."""
+"""Longer utterances are omitted."""
 
 
 class Utterance(NamedTuple):
@@ -78,7 +78,7 @@ def _utterance(entry: Any, path: Path, rate: int) -> Utterance | None:
 
 
 def _places(path: Path, name: Path) -> Iterator[Path]:
-    """Yields where a file may lie: lists name files from the folder of the data, or as on the machine that wrote them."""
+    """Yields the possible places of a file. Lists have paths in the data folder, or on the machine that wrote them."""
     yield path.parent / name
     yield path.parent / Path(*name.parts[-2:])
     yield path.parent / name.name

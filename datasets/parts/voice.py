@@ -14,7 +14,7 @@ from harness.types import Array
 
 RATE_HZ = 16_000
 _CONTROL_HZ = 200
-"""Values per second of pitch, loudness and formants; between them they change evenly."""
+"""Values per second of pitch, loudness and formants; between these points they change linearly."""
 
 _VOWELS_HZ = (
     (730, 1090, 2440),
@@ -36,11 +36,11 @@ _HISSES_HZ = ((3500, 7500), (2000, 6000), (1200, 7000), (4500, 7800))
 
 _NASAL_HZ = (260, 1100, 2100)
 _MOST_HZ = 7600.0
-"""Harmonics above this are left out."""
+"""Harmonics above this frequency are omitted."""
 
 
 def speech(random: np.random.RandomState, syllables: int) -> Array:
-    """Returns one phrase of a voice, loudest at about 0.3."""
+    """Returns one phrase of a voice with a peak of 0.3."""
     size = random.uniform(1.0, 1.2)  # of the speaker: a shorter throat has higher formants
     pitch_hz = random.uniform(95, 150) * size**2.5
     pieces = [_syllable(random, pitch_hz, size, 1 - 0.3 * n / syllables) for n in range(syllables)]
@@ -50,7 +50,7 @@ def speech(random: np.random.RandomState, syllables: int) -> Array:
 
 
 def other_sound(random: np.random.RandomState, samples: int) -> Array:
-    """Returns a sound that is not speech, at most 0.3 loud."""
+    """Returns a sound that is not speech, with a peak of at most 0.3."""
     kinds = (_noise, _tones, _chord, _clicks, _hum)
     sound = kinds[random.randint(len(kinds))](random, samples)
     loudness = random.uniform(0.03, 0.3)
@@ -64,7 +64,7 @@ def background(random: np.random.RandomState, samples: int) -> Array:
 
 
 def _syllable(random: np.random.RandomState, pitch_hz: float, size: float, height: float) -> Array:
-    """Returns a consonant and a vowel. height: of the pitch within the phrase."""
+    """Returns a consonant and a vowel. height: factor on the pitch."""
     onset, vowel = _onset(random), random.randint(len(_VOWELS_HZ))
     steps = random.randint(24, 50)  # of 5 ms
     target = np.array(_VOWELS_HZ[vowel]) * size
@@ -116,7 +116,7 @@ def _voiced(random: np.random.RandomState, pitch: Array, formants: Array, loud: 
 
 
 def _throat(hz: Array, formants: Array) -> Array:
-    """Returns (steps,) the strength of a partial tone behind four resonances in a row. hz: (steps,)."""
+    """Returns the (steps,) strengths of a partial tone behind four resonances in series. hz: (steps,)."""
     squared = hz[:, np.newaxis] ** 2
     centre = formants**2
     damping = (hz[:, np.newaxis] * _WIDTHS_HZ) ** 2

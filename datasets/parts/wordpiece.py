@@ -26,7 +26,7 @@ class Pieces(NamedTuple):
 
 
 class Wordpiece:
-    """A vocabulary with one piece per line. Raises ConfigError for a different file."""
+    """A vocabulary with one piece per line. Raises ConfigError if the file has a different format."""
 
     def __init__(self, vocab: Path, *, lower: bool) -> None:
         try:

@@ -17,7 +17,7 @@ from harness.errors import ConfigError
 from harness.types import Array, Dataset, DatasetSetup
 
 MOST_FILE_BYTES = 4 * 2**30
-"""The limit. A larger file is refused before it is read, because all conversations are held in memory."""
+"""The file size limit. A larger file is refused before it is read, because all conversations are held in memory."""
 
 MOST_TOKENS = 2**31 - 1
 _SUFFIXES = (".json", ".jsonl")
@@ -42,7 +42,7 @@ class _Turn(NamedTuple):
     messages: int
     """The number of messages that the model gets; the next message, if any, is the recorded answer."""
     number: int
-    """From 0."""
+    """The position of the turn, from 0."""
 
 
 class ConversationsDataset(LoadedRows):
@@ -53,7 +53,7 @@ class ConversationsDataset(LoadedRows):
     A conversation ends before the first message out of turn.
 
     --dataset-option:
-    max_tokens  the most tokens of each answer
+    max_tokens  the maximum number of tokens in each answer
     """
 
     options = ("max_tokens",)

@@ -1,8 +1,9 @@
 """Reads prompts for language models: one JSON object per line, or one row of a Parquet file.
 
-The model gets `input_ids` (token ids), `prompt` (a text) or `messages` (a chat); all lines must have the same key.
-`max_tokens` bounds the answer, and `reference` is the right answer (a text, or the numbers of a vector). `model`, `tools` and the other keys of REQUEST, and
-everything in `body`, are fields of the prompt's request. Other keys are ignored.
+The model gets `input_ids` (token ids), `prompt` (a string) or `messages` (a chat); all lines must have the same key.
+`max_tokens` bounds the answer, and `reference` is the right answer (a string, or the numbers of a vector). `model`,
+`tools` and the other keys of REQUEST, and everything in `body`, are fields of the prompt's request. Other keys are
+ignored.
 """
 
 import json
@@ -37,7 +38,7 @@ REQUEST = (
 
 MOST_LINE_BYTES = 16 * 2**20
 MOST_FILE_BYTES = 4 * 2**30
-"""The limits. A longer line or file is refused before it is read, because all prompts are held in memory."""
+"""The size limits. A longer line or file is refused before it is read, because all prompts are held in memory."""
 
 MOST_TOKEN = 2**31
 """The limit of token ids, excluded."""
@@ -55,7 +56,7 @@ _ROWS_READ = 256
 class PromptsDataset(HeldPrompts):
     """--data-dir is a .jsonl or .parquet file, or a folder with one such file.
 
-    The model's only input is one text per sample: the part of a request that differs from sample to sample, encoded
+    The model's only input is one string per sample: the part of a request that differs from sample to sample, encoded
     before the run.
     """
 
@@ -209,7 +210,7 @@ def _is_vector(value: object) -> bool:
 
 
 def _unfolded(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a line of OpenAI's batch files, whose `body` has the prompt, as a line with the prompt outside of it."""
+    """Returns a line with its prompt moved out of `body`, where OpenAI's batch files have it."""
     body = row.get("body")
     if not isinstance(body, dict) or any(kind in row for kind in KINDS):
         return row
@@ -219,7 +220,7 @@ def _unfolded(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _further(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of the prompt's request besides the prompt and its bound, `model` first."""
+    """Returns the fields of the prompt's request except the prompt and its token limit; `model` comes first."""
     body = row.get("body", {})
     if not isinstance(body, dict):
         raise ValueError(f"body is {body!r:.40}, but must be an object")

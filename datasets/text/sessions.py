@@ -28,7 +28,7 @@ from harness.errors import MOST_PROBLEMS, ConfigError, refuse
 from harness.types import Array, Dataset, DatasetSetup, HasLiveHistory, SessionTurns
 
 MOST_FILE_BYTES = 4 * 2**30
-"""The limit. Larger files are refused before they are read, because all sessions are held in memory."""
+"""The size limit. Larger files are refused before they are read, because all sessions are held in memory."""
 
 BLOCK_TOKENS = 512
 """Tokens per block of hash_ids in Mooncake's traces."""
@@ -42,7 +42,7 @@ _BLOCKS, _OWN = 1, 2
 _NO_MESSAGES = [{"role": "user", "content": "."}]
 _END_OF_MESSAGES = b'"messages":[{"role":"user","content":"."}]}'
 _END_OF_TOKENS = b'"prompt":[0]}'
-"""The ends of requests whose prompt is put in later."""
+"""The end of a request before its messages, or its prompt of blocks, are inserted."""
 
 
 class _Turn(NamedTuple):
@@ -51,7 +51,7 @@ class _Turn(NamedTuple):
     prompt: Prompt
     """Its `request` ends before the messages, or before the prompt of blocks."""
     messages: tuple[bytes, ...]
-    """() for a prompt that is a text or token ids."""
+    """() for a prompt that is a string or token ids."""
     answers: Mapping[int, int]
     """Place in `messages` -> dataset index of the turn whose answer stands there; with live answers only."""
     after: tuple[int, ...]
@@ -76,7 +76,7 @@ class _Turn(NamedTuple):
 class SessionsDataset(LoadedRows):
     """--data-dir is a file with sessions, or a folder with such files: .jsonl, .json, .traj.
 
-    The formats are this package's (an object with `turns` per line), ShareGPT, messages with calls of tools, SWE-agent,
+    The formats are this package's (an object with `turns` per line), ShareGPT, messages with tool calls, SWE-agent,
     AIPerf's DAG, Weka, Mooncake and spans of OpenTelemetry; the first object of a file shows its format. A turn is a line
     of the dataset `prompts` and may have `id` (its name in the session), `after` (the ids of earlier turns whose answers
     it waits for; default: the turn before) and `delay_ms` (time after the last of these answers, e.g. a person's or a
@@ -106,7 +106,7 @@ class SessionsDataset(LoadedRows):
         recorded = not any(turn.answers for turns in found.sessions for turn in turns)
         self._history = _history(options, recorded, self._paths[0])
         self.live_history = self._history == _LIVE
-        """Whether a prompt contains what the model answered before in this run."""
+        """Whether a prompt contains the model's earlier answers in this run."""
         self._turns = _turns(found.sessions, most_delay_ns, self._paths[0], live=self.live_history)
         self._cut = sum(t.delay_ns > most_delay_ns for turns in found.sessions for t in turns)
         held = np.cumsum([turn.held_bytes for turn in self._turns])

@@ -46,9 +46,9 @@ class SyntheticChatsDataset(LoadedRows):
     --dataset-option:
     images   number of images (1; 0 if only `seconds` is given)
     size     width and height of an image in pixels, WIDTHxHEIGHT (512x512)
-    seconds  length of the sound; without it there is none
+    seconds  length of the sound; no sound if omitted
     words    words of the text: a number, LOW:HIGH, or a lognormal distribution (32)
-    output   the most tokens of the answer, like `words` (128)
+    output   the maximum number of tokens in the answer, like `words` (128)
     count    number of chats (256)
     """
 
@@ -126,7 +126,7 @@ class SyntheticChatsDataset(LoadedRows):
 
 
 def png(width: int, height: int, random: np.random.Generator) -> bytes:
-    """Returns the file of a picture of squares in random colours."""
+    """Returns a PNG file with squares in random colours."""
     across, down = -(-width // SQUARE_PIXELS), -(-height // SQUARE_PIXELS)
     squares = random.integers(0, 256, (down, across, 3), np.uint8)
     pixels = squares.repeat(SQUARE_PIXELS, 0).repeat(SQUARE_PIXELS, 1)[:height, :width]
@@ -145,7 +145,7 @@ def png(width: int, height: int, random: np.random.Generator) -> bytes:
 
 
 def wav(seconds: float, random: np.random.Generator) -> bytes:
-    """Returns the file of a sound of random tones, one after another."""
+    """Returns a WAV file with random tones, one after another."""
     count = round(seconds * RATE_HZ)
     pitches_hz = random.uniform(100, 1000, int(seconds / _TONE_S) + 1)
     pitch_hz = pitches_hz.repeat(round(_TONE_S * RATE_HZ))[:count]

@@ -24,7 +24,7 @@ class SyntheticPromptsDataset(TokenPrompts):
 
     --dataset-option:
     input, output  tokens of a prompt and of its answer: a number, LOW:HIGH, or a lognormal distribution
-    prefix         share of each prompt's tokens, from its beginning, that other prompts also have (0)
+    prefix         share of each prompt's tokens that form a prefix common with other prompts (0)
     prefixes       number of different common prefixes (1); each prompt has one of them, drawn from the seed
     tokens         range of the token ids, excluding its end
     count          number of prompts

@@ -20,9 +20,9 @@ _BLOCKS, _OWN = 1, 2
 
 
 class TraceDataset(TokenPrompts):
-    """--data-dir is a trace. Sample i is its request i in the order of time, as for `--arrivals`.
+    """--data-dir is a trace. Sample i is its request i in time order, as for `--arrivals`.
 
-    A trace has no texts: the token ids are random. Blocks that are equal in the trace have equal token ids.
+    A trace has no text: the token ids are random. Blocks that are equal in the trace have equal token ids.
 
     --dataset-option:
     tokens  range of the token ids, excluding its end
@@ -78,7 +78,7 @@ class TraceDataset(TokenPrompts):
         return hashlib.sha256(f"{files} {drawn}".encode()).hexdigest()
 
     def _shared(self) -> float:
-        """Returns the share of all tokens that lie in blocks of an earlier prompt."""
+        """Returns the share of all tokens that belong to blocks of an earlier prompt."""
         seen: set[int] = set()
         shared = 0
         for blocks, size in zip(self._trace.blocks, self._trace.input_tokens.tolist(), strict=True):

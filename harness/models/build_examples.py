@@ -153,7 +153,7 @@ def write_speech(out: Path) -> None:
 
 
 def write_vectors(out: Path) -> None:
-    """Writes vectors.npz, noisy results of the projection, and pairs, two similar vectors per label."""
+    """Writes vectors.npz (noisy results of the projection) and pairs (two similar vectors per label)."""
     random = np.random.default_rng(0)
     matrix = random.standard_normal((8, 4)).astype(np.float32)
     models.write_vectors(out, matrix)
@@ -187,7 +187,7 @@ def write_tables(out: Path, columns: Mapping[str, list[float] | list[int]]) -> N
 
 
 def write_volumes(out: Path) -> None:
-    """Writes cases of different shapes, whose densities determine their segmentation."""
+    """Writes cases with different shapes. The density of each voxel determines its segmentation label."""
     random = np.random.default_rng(0)
     for i in range(6):
         folder = out / f"kits/case_{i:05}"

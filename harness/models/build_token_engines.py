@@ -35,7 +35,7 @@ _SOURCE = "harness/models/shipped/tinylm.onnx"
 FILES = tuple(f"harness/models/shipped/{name}" for name in ("tinylm_genai", "tinylm_ovgenai", "tinylm.gguf"))  # fmt: skip
 
 STEEPNESS = 4096.0
-"""GELU(s x) / s is ReLU(x) but for |x| < 10 / s."""
+"""GELU(s x) / s equals ReLU(x), except for |x| < 10 / s."""
 
 _EPSILON = 1e-5
 
@@ -208,7 +208,7 @@ def write_gguf(path: Path, weights: Weights) -> None:
 
 
 def _add_vocabulary(writer: Any) -> None:
-    """Adds the pieces: prompts are token ids, but llama.cpp's server makes a text of every answer."""
+    """Adds the pieces: prompts are token ids, but llama.cpp's server turns every answer into text."""
     from gguf import TokenType
 
     own = {0: ("<end>", TokenType.CONTROL), 1: (PIECES[1], TokenType.UNKNOWN)}

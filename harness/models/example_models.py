@@ -29,8 +29,8 @@ SYMBOLS = ("", " ", "'", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 TILES = (2, 3)
 TILE = 16
 GRID = 4
-"""Rows and columns of tiles in an image with one bright tile; the side of a tile in pixels; the number
-of tiles per side of a COCO image.
+"""TILES: rows and columns of tiles in an image with one bright tile. TILE: the side of a tile in pixels. GRID: the
+number of tiles per side of a COCO image.
 """
 
 

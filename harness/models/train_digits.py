@@ -45,9 +45,7 @@ EPOCHS, BATCH = 60, 64  # passes over the training images, images per step
 PEAK_LEARNING_RATE = 4e-3
 DROPOUT = 0.25
 GREY_MAX = 16  # the largest pixel value in the data
-MOST_SAMPLES = (
-    1024  # of a batch of the ExecuTorch program, which plans its memory when it is exported
-)
+MOST_SAMPLES = 1024  # samples in a batch of the ExecuTorch program, whose export plans its memory
 IR_VERSION = 10  # of onnx 1.16, so that runtimes older than the onnx package read the file
 
 # The libraries read these variables when they are first imported. They set one thread, and the same
@@ -373,7 +371,7 @@ def write_ncnn(path: Path, weights: Weights) -> None:
 
 
 def write_mnn(path: Path, weights: Weights) -> None:
-    """Converts the ONNX file. MNN's converter draws an identifier, which is replaced by zeros."""
+    """Converts the ONNX file. Replaces the identifier, which MNN's converter draws at random, by zeros."""
     import _tools  # of the package MNN; its command mnnconvert reports to MNN's maker
 
     with tempfile.TemporaryDirectory() as folder:

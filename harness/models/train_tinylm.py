@@ -37,7 +37,7 @@ HELD_OUT = 500
 SHORTEST, LONGEST = 3, 20  # digits of a string
 STEPS, BATCH = 4000, 128  # optimiser's steps, prompts in each
 PEAK_LEARNING_RATE = 3e-3
-MAX_GRADIENT = 1.0  # its norm is cut to this
+MAX_GRADIENT = 1.0  # the norm is clipped to this value
 
 WIDTH, HEADS, LAYERS = 64, 4, 2
 CONTEXT = 48  # positions; the longest prompt and its answer have 2 * LONGEST + 3

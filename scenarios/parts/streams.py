@@ -15,7 +15,7 @@ from harness.types import Quantity
 
 OFFICIAL_LATENCY_SHARE = 0.4
 """LoadGen generates 2 x 600 s / expected latency queries, and stops with an error when they run
-out. An expected latency of 0.4 x the calibrated one leaves room for a run five times as fast."""
+out. An expected latency of 0.4 x the calibrated latency leaves room for a run five times as fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Stream(Scenario):
         return (estimate_ns, name) if estimate_ns else None
 
     def _estimates_tokens(self, log: Mapping[str, Any]) -> bool:
-        """Returns whether LoadGen's single-stream estimate is of the times to the first token."""
+        """Returns whether LoadGen's single-stream estimate refers to times to the first token."""
         return bool(log.get("requested_use_token_latencies")) and not self.by_query
 
     def _estimate_ns(self, log: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Finds the function calls in an answer: a list of tool calls, a list of names and arguments, or calls in a text."""
+"""Finds the function calls in an answer: a list of tool calls, a list of names and arguments, or calls in text."""
 
 import ast
 import json
@@ -99,7 +99,7 @@ def _named(answer: str) -> list[Call]:
 
 
 def _written(answer: str) -> list[Call]:
-    """Returns the calls in a text, such as `weather(city="Rome")`. A call inside another one is an argument."""
+    """Returns the calls in text, such as `weather(city="Rome")`. A call inside another one is an argument."""
     calls: list[Call] = []
     end = 0
     for found in _CALL.finditer(answer):

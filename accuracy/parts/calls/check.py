@@ -1,4 +1,4 @@
-"""Compares function calls with the right ones, by the rules of the Berkeley Function Calling Leaderboard (BFCL).
+"""Compares function calls with the right calls, by the rules of the Berkeley Function Calling Leaderboard (BFCL).
 
 Source: bfcl-eval 2026.3.23, eval_checker/ast_eval. A right argument is a list of values, each of which is right; "" among
 them means that the argument may be omitted.
@@ -52,7 +52,7 @@ def are_right(
 ) -> bool:
     """Returns whether the calls are right. Values that the rules do not foresee make a call wrong.
 
-    functions: what the model was offered. subset: BFCL's name of the kind of sample, e.g. `parallel_multiple`.
+    functions: the functions offered to the model. subset: BFCL's name of the kind of sample, e.g. `parallel_multiple`.
     """
     language = _LANGUAGES.get(subset, _PYTHON)
     try:
@@ -146,7 +146,7 @@ def _has_items(value: Sequence[Any], right: Any, of_items: type) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a text without case and the characters that do not count; any other value as it is."""
+    """Returns a text in lower case, without the characters that do not count; any other value stays unchanged."""
     return _IGNORED.sub("", value).lower().replace("'", '"') if type(value) is str else value
 
 

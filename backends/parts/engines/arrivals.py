@@ -6,7 +6,7 @@ from queue import SimpleQueue
 
 
 class Arrivals:
-    """The tokens of the active answers. Any thread may put; one thread calls the other methods."""
+    """The tokens of the active answers. Any thread may call `put`; one thread calls the other methods."""
 
     def __init__(self) -> None:
         self._active: set[int] = set()
@@ -14,14 +14,14 @@ class Arrivals:
         self._kept: deque[tuple[int, int | Exception]] = deque()
 
     def expect(self, key: int) -> None:
-        """Lets the tokens of an answer arrive."""
+        """Accepts tokens of an answer from now on."""
         self._active.add(key)
 
     def expects(self, key: int) -> bool:
         return key in self._active
 
     def forget(self, key: int) -> None:
-        """Drops what arrives for an answer from now on."""
+        """Drops all further tokens of an answer."""
         self._active.discard(key)
 
     def forget_all(self) -> None:
@@ -35,7 +35,7 @@ class Arrivals:
     def step(self) -> Sequence[tuple[int, int]]:
         """Waits for a token, and returns all that have arrived; a second token of one answer stays for the next step.
 
-        Raises the exception that was put in place of a token.
+        Raises the exception that was put instead of a token.
         """
         found: dict[int, int] = {}
         later: deque[tuple[int, int | Exception]] = deque()

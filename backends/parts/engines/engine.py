@@ -13,7 +13,7 @@ class Engine(FrameworkBackend):
     """One model on one engine. A subclass loads it and lets answers join (harness/types.py)."""
 
     question: ClassVar[TensorSpec]
-    """The only input, of which each row is answered."""
+    """The only input. Each of its rows gets an answer."""
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._open()

@@ -43,7 +43,7 @@ def part(folder: Path, content: Mapping[str, Any], name: str) -> Path | None:
 def described(
     model: Any, version: str, kinds: Iterable[tuple[Sequence[int], str]], threads: int
 ) -> Mapping[str, object]:
-    """Returns the description of a backend. model: the package's. kinds: of its weights, as `weight_types` returns them."""
+    """Returns the description of a backend. model: the package's object. kinds: the result of `weight_types`."""
     return {
         "framework": f"onnxruntime-genai {version}",
         "device": model.device_type.lower(),

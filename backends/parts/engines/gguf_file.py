@@ -10,7 +10,7 @@ from harness.core.formats.protobuf import mapped
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Type of a value -> its bytes."""
+"""Type of a value -> its size in bytes."""
 
 _TEXT, _LIST = 8, 9
 _MOST_AXES = 4

@@ -1,4 +1,4 @@
-"""The base class of speech engines: they compute features, encoder and decoder of a model, and choose its tokens."""
+"""The base class of speech engines, which run the feature extraction, encoder and decoder, and choose the tokens."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

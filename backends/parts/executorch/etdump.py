@@ -7,7 +7,7 @@ from typing import NamedTuple
 from harness.core.formats.flatbuffer import Table, root
 
 _SIZE_BYTES = 4
-"""The size of the buffer, before it."""
+"""Length of the size field in front of the buffer."""
 
 _MARK = b"ED"
 _DUMP_RUNS, _RUN_EVENTS, _EVENT_PROFILE = 1, 3, 0

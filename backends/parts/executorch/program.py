@@ -1,7 +1,7 @@
 """Reads what an ExecuTorch file (.pte) records about its method: inputs, outputs, operators, delegates, weights.
 
-The runtime's Python interface has no names, and does not report which sizes are open. A file that is cut or is not a
-program is refused here, before native code reads it.
+The runtime's Python interface has no names, and does not report which sizes are open. A file that is truncated or is
+not a program is refused here, before native code reads it.
 """
 
 import json
@@ -79,7 +79,7 @@ class Port(NamedTuple):
 
     dtype: str
     sizes: tuple[int, ...]
-    """The sizes; the largest ones if sizes may vary."""
+    """The sizes; the largest sizes if they may vary."""
     varies: bool
     """Whether sizes may vary; the file does not record which."""
 

@@ -15,7 +15,7 @@ from harness.remote import BadAnswer, Refused, Reply, Usage
 from harness.types import Array, Outputs, show_shape
 
 TEXT = "text"
-"""The type of answers that are one text each; they become UTF-8."""
+"""The type of answers that are one string each; they become UTF-8."""
 
 _OK = 200
 _SHOWN_BYTES = 60
@@ -170,7 +170,7 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    """Returns whether the shape is the wanted one. An empty list shows no later sizes."""
+    """Returns whether the shape matches the wanted shape. An empty list hides the sizes after it."""
     if shape == wanted:
         return True
     is_whole = len(shape) == len(wanted) or (0 in shape and len(shape) < len(wanted))
@@ -178,12 +178,12 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
 
 
 def _whole(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> tuple[int, ...]:
-    """Returns the shape with the sizes that an empty list does not show."""
+    """Returns the shape, completed with the wanted sizes that an empty list hides."""
     return (*shape, *[size or 0 for size in wanted[len(shape) :]])
 
 
 def _flat(nested: list[Any], shape: Sequence[int]) -> list[Any] | None:
-    """Returns the values of lists that are nested as the shape; None for any other nesting."""
+    """Returns the values of lists whose nesting matches the shape; None for any other nesting."""
     level = nested
     for size in shape[1:]:
         if level and (set(map(type, level)) != {list} or set(map(len, level)) != {size}):
@@ -193,6 +193,6 @@ def _flat(nested: list[Any], shape: Sequence[int]) -> list[Any] | None:
 
 
 def _kind(value: Any) -> str:
-    """Returns a noun for a JSON value."""
+    """Returns a noun that describes a JSON value."""
     nouns = {dict: "an object", list: "a list", str: "a string", type(None): "null", bool: "a bool"}
     return nouns.get(type(value), "a number")

@@ -31,7 +31,7 @@ class Field(NamedTuple):
     input: str
     form: str = "list"
     within_text: bool = False
-    """The placeholder is only a part of its text, and so becomes characters."""
+    """Whether the placeholder is only a part of its string, and is replaced by characters."""
 
     def encode(self, rows: Mapping[str, Array]) -> bytes:
         """Returns the piece of JSON. rows: one sample by input name. Raises a ValueError if JSON has no such value."""
@@ -44,7 +44,7 @@ class Field(NamedTuple):
             raise ValueError(f"input {self.input!r}: {one_line(e)}") from None
 
     def bare(self, rows: Mapping[str, Array]) -> bytes:
-        """Returns the bytes of a body that is not JSON: a file's, a text's or an array's."""
+        """Returns the bytes of a body that is not JSON: the bytes of a file, a string or an array."""
         row = rows[self.input]
         maker = _file_maker(self.form)
         if maker is not None:
@@ -139,7 +139,7 @@ def _npy(row: Array) -> bytes:
 
 
 def _file_maker(form: str) -> Callable[[Array], bytes] | None:
-    """Returns what makes a file of an input; None if the form is not a file."""
+    """Returns the function that turns an input into a file; None if the form is not a file."""
     name, slash, rate = form.partition("/")
     if name != _WAV:
         return _FILES.get(form)

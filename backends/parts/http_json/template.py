@@ -1,6 +1,6 @@
 """Turns the template of a request's body into bytes with gaps, which the fields of samples fill.
 
-Placeholders are texts of the parsed JSON, so a sample can never change the structure of a body:
+Placeholders are strings in the parsed JSON, so a sample can never change the structure of a body:
 
 {{NAME}}         an input of the request's only sample
 {{NAME|FORM}}    the input in a different form: flat, shape, base64, png, npy, json
@@ -32,7 +32,7 @@ Rows = Mapping[str, Array]
 
 
 class Gap(NamedTuple):
-    """A place of the body, filled by the samples of a request."""
+    """A place in the body, filled by the samples of a request."""
 
     parts: tuple["bytes | Field", ...]
     """Their joined bytes are the piece of one sample."""
@@ -73,7 +73,7 @@ class Template:
         return tuple(gap.encode(rows) for gap in self.gaps)
 
     def joined(self, samples: Sequence[Sequence[bytes]]) -> tuple[bytes, ...]:
-        """Returns the parts of the body for samples with these pieces. Short parts are joined, long ones not copied."""
+        """Returns the parts of the body for samples with these pieces. Joins short parts; does not copy long parts."""
         body = [self._between[0]]
         for gap, after in enumerate(self._between[1:]):
             for pieces in samples:
@@ -87,7 +87,7 @@ class Template:
         return {name: f"{{{{{name}}}}}" for name in self._dtypes}
 
     def _parts(self, node: object, *, of_sample: bool = False) -> Iterator["bytes | Field | Gap"]:
-        """Yields the parts of a JSON value in their order. of_sample: in the template of one sample."""
+        """Yields the parts of a JSON value in their order. of_sample: whether they are in one sample's template."""
         if isinstance(node, dict):
             yield b"{"
             for at, (key, value) in enumerate(node.items()):
@@ -200,7 +200,7 @@ def _key(key: Any) -> bytes:
 
 
 def _inner(text: str) -> bytes:
-    """Returns characters of a JSON text without its quotes."""
+    """Returns the characters of a JSON string without its quotes."""
     if _BRACES in text:
         raise ValueError(
             f"{text[text.index(_BRACES) :][:40]!r} is not a placeholder such as {{{{image}}}}"

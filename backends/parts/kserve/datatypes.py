@@ -13,7 +13,7 @@ NAMES: Mapping[str, str] = {**DATATYPES, "BF16": "bfloat16"}
 """Datatype -> its name in manifests."""
 
 TEXT = "BYTES"
-"""The datatype of texts: each value is bytes of any length, and an array of them holds Python objects."""
+"""The datatype of strings: a value is bytes of any length, and an array of these values holds Python objects."""
 
 ON_THE_WIRE: Mapping[str, np.dtype[Any]] = {
     **{
@@ -21,7 +21,7 @@ ON_THE_WIRE: Mapping[str, np.dtype[Any]] = {
         for datatype, name in NAMES.items()
         if datatype not in (TEXT, "BF16")
     },
-    "BF16": np.dtype("<u2"),  # NumPy has no bfloat16: its bits
+    "BF16": np.dtype("<u2"),  # holds the bits, because NumPy has no bfloat16
 }
 """Datatype -> the type of a value in a binary tensor; BYTES has no fixed size."""
 

@@ -51,8 +51,8 @@ class _Layout(NamedTuple):
 class Decoder:
     """Turns replies of one model into outputs. Any thread may call it.
 
-    A text becomes a `str`; bytes that are not UTF-8 become surrogates, as in file names.
-    BF16 becomes float32, which has all of its values.
+    Text becomes a `str`; bytes that are not valid UTF-8 become surrogate escapes, as in file names.
+    BF16 becomes float32, which has the same values and more.
     """
 
     def __init__(self, model: str, outputs: Sequence[Tensor], size: int | None) -> None:
@@ -92,7 +92,7 @@ class Decoder:
         return "json" if is_json else "binary"
 
     def __call__(self, reply: Reply, samples: int) -> Outputs:
-        """Returns a single output as it is, several outputs by name. Raises Refused or BadAnswer."""
+        """Returns a single output unchanged, and several outputs by name. Raises Refused or BadAnswer."""
         outputs = self._named(reply, samples)
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
@@ -187,7 +187,7 @@ class Decoder:
         return self.outputs_of(content)
 
     def outputs_of(self, content: Mapping[str, Any]) -> list[Output]:
-        """Returns the outputs of a reply, all with the same rows. content: the reply as JSON."""
+        """Returns the outputs of a reply, all with the same number of rows. content: the reply as JSON."""
         self._check_model(content)
         abouts = content.get("outputs")
         if not isinstance(abouts, list) or not abouts:
@@ -261,7 +261,7 @@ def json_object(text: bytes) -> Mapping[str, Any]:
 
 
 def _json_bytes(head: bytes, body: int) -> int | None:
-    """Returns the length of a binary reply's JSON part; None if the whole body is JSON. body: its length."""
+    """Returns the length of a binary reply's JSON part; None if the whole body is JSON. body: the body's length."""
     lowered = head.lower()
     at = lowered.find(_LENGTH)
     if at < 0:
@@ -307,5 +307,5 @@ def wrong_size(output: Tensor, shape: Sequence[int], size_bytes: int) -> BadAnsw
 
 
 def wrong_rows(found: int, rows: int) -> BadAnswer:
-    """Returns the error for a reply without one row per sample."""
+    """Returns the error for a reply that does not have one row per sample."""
     return BadAnswer(f"the outputs have {found} rows for {rows} samples")

@@ -11,7 +11,7 @@ from harness.remote import Buffer, Headers, Request
 from harness.types import Array, Batch
 
 REQUEST_ID = "0"
-"""The id of every request. Models of the KServe SDK copy it into their reply, and fail without one."""
+"""The id of every request. Models of the KServe SDK copy it into their reply, and fail if it is missing."""
 
 MOST_HEADS = 4096
 """The maximum number of kept heads, for inputs of varying shape."""
@@ -65,7 +65,7 @@ class Encoder:
         return Request(self.path, head[1], body)
 
     def as_binary_texts(self, batch: Batch) -> Request:
-        """Returns a binary request for models with texts as inputs: their sizes differ from batch to batch."""
+        """Returns a binary request for models with string inputs, whose sizes differ from batch to batch."""
         arrays = self.arrays(batch)
         self.check(arrays)
         values = {name: self.values(name, rows) for name, rows in arrays.items()}
@@ -84,7 +84,7 @@ class Encoder:
         return Request(self.path, _JSON, [_compact(content, allow_nan=False)])
 
     def as_shared(self, region: str, batch: Batch, offset: int) -> Request:
-        """Returns a request with the values' positions in a region of memory: the inputs in order, from `offset` on."""
+        """Returns a request with the values' positions in a region of memory: the inputs in order, from `offset`."""
         arrays = self.arrays(batch)
         self.check(arrays)
         inputs = []
@@ -123,7 +123,7 @@ class Encoder:
         return batch.inputs if self._size is None else self._padded(batch, self._size)
 
     def check(self, arrays: Mapping[str, Array]) -> None:
-        """Refuses inputs that the model lacks, and types that the server would read as different types."""
+        """Refuses inputs that the model lacks, and types that the server would interpret differently."""
         for name, rows in arrays.items():
             if name not in self.datatypes:
                 raise ValueError(
@@ -171,7 +171,7 @@ def _compact(content: object, *, allow_nan: bool = True) -> bytes:
 
 
 def _prefixed(rows: Array) -> bytes:
-    """Returns each text in UTF-8 after its length: 4 bytes, the lowest first."""
+    """Returns each string in UTF-8 after its length, which has 4 bytes, the lowest first."""
     parts = []
     for value in rows.reshape(-1).tolist():
         text = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")

@@ -106,7 +106,7 @@ class MessageEncoder(Encoder):
 class MessageDecoder(Decoder):
     """Turns replies to ModelInfer into outputs, by the rules for replies over HTTP.
 
-    A server answers with raw tensor bytes, or with values in lists of their type; the latter are reported as `typed`.
+    A server answers with raw tensor bytes (encoding `binary`), or with lists of values of one type (`typed`).
     """
 
     def __init__(self, model: str, outputs: Sequence[Tensor], size: int | None) -> None:

@@ -37,7 +37,7 @@ class ServedModel(NamedTuple):
 
 
 def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
-    """Reads the model's metadata. Raises a ConfigError without a ready server of this protocol that has the model."""
+    """Reads the model's metadata. Raises a ConfigError unless a server of this protocol is ready and has the model."""
     path = f"/v2/models/{quote(model, safe='')}"
     if version is not None:
         path += f"/versions/{quote(version, safe='')}"

@@ -37,5 +37,5 @@ def from_list(output: Tensor, shape: tuple[int, ...], data: object) -> Array:
 
 
 def shown(value: object) -> str:
-    """Returns a short text for a value of the reply, however large or deep it is."""
+    """Returns a short string for a value of the reply, however large or deep the value is."""
     return one_line(reprlib.repr(value))

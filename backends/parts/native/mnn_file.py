@@ -1,6 +1,6 @@
 """Reads an .mnn file, a FlatBuffer: its inputs, its outputs, its operations and the types of its weights.
 
-Source: the schema of MNN (MNN.fbs). MNN's Python interface reports none of these but the current shapes.
+Source: the schema of MNN (MNN.fbs). MNN's Python interface reports only the current shapes.
 """
 
 import struct
@@ -21,7 +21,7 @@ _DIMS = 0
 """Field of Input."""
 
 _COMMON, _WEIGHT, _, _QUANTISED, _SYMMETRIC = range(5)
-"""Fields of Convolution2D, which holds the weights of products, too."""
+"""Fields of Convolution2D, which also holds the weights of products."""
 
 _STRIDE_X, _STRIDE_Y, _ROWS = 4, 5, 10
 """Fields of Convolution2DCommon; the last is the channels of the output."""
@@ -36,7 +36,7 @@ _BLOB, _CONVOLUTION = 7, 9
 """Kinds of the union: Blob, Convolution2D."""
 
 _EXTERNAL = 6
-"""Field of Convolution2D: where its weights lie in a second file."""
+"""Field of Convolution2D: the position of its weights in a second file."""
 
 INPUT = 34
 """Type of an operation: Input."""
@@ -69,11 +69,11 @@ class Operation(NamedTuple):
     dims: tuple[int, ...]
     """Sizes that an input records, -1 for an open one; () for other operations."""
     weights: tuple[tuple[int, ...], str] | None
-    """Shape and number type; None without weights that are read here."""
+    """Shape and number type; None if the file has no weights of the operation."""
     strides: tuple[int, ...] = ()
     """Strides of a convolution; () for other operations."""
     is_external: bool = False
-    """Whether the weights lie in a second file, and are not read here."""
+    """Whether the weights are in a second file, which is not read here."""
 
 
 class MnnFile(NamedTuple):
@@ -90,7 +90,7 @@ class MnnFile(NamedTuple):
 
 
 def read(path: Path) -> MnnFile:
-    """Raises a ValueError for a different file, or for a part of one."""
+    """Raises a ValueError if the file is incomplete or has a different format."""
     try:
         return _read(_Buffer(mapped(path)))
     except (struct.error, IndexError, OverflowError, UnicodeDecodeError):
@@ -196,7 +196,7 @@ def _number(buffer: _Buffer, table: int, field: int, default: int) -> int:
 
 
 def _constant(buffer: _Buffer, main: int) -> tuple[tuple[int, ...], str] | None:
-    """Returns a Blob of real numbers; others are shapes and indices."""
+    """Returns shape and number type of a Blob of real numbers; None for other Blobs, which are shapes and indices."""
     count, _ = buffer.vector(buffer.field(main, _BLOB_REALS))
     return (buffer.numbers(buffer.field(main, _BLOB_DIMS)), "float32") if count else None
 

@@ -114,7 +114,7 @@ class MnnProfiler(TwinProfiler):
 
 
 def _nodes(calls: list[_Call], wiring: Wiring) -> Iterator[WiredNode]:
-    """Yields the executed operations, wired as in the file; an operation that MNN added joins its neighbours."""
+    """Yields the executed operations, wired as in the file. An operation that MNN added reads the previous output."""
     by_name = {node.name: node for node in wiring.nodes}
     before = wiring.inputs
     for call in calls:

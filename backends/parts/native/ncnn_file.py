@@ -1,4 +1,4 @@
-"""Reads ncnn's .param file, the text that lists the layers of a network; its weights lie in a .bin file.
+"""Reads ncnn's .param file, the text that lists the layers of a network. The weights are in a .bin file.
 
 ncnn itself ends the process with a segmentation fault if it computes with a file that it has refused, or with an input
 of a wrong size. These checks come first.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 _MAGIC = "7767517"
 _BINARY_MAGIC = int(_MAGIC).to_bytes(4, "little")
 _MOST_BYTES = 1 << 26
-"""A .param file is a text file with a line per layer; the largest published ones have some thousand lines."""
+"""A .param file is a text file with a line per layer; the largest published files have several thousand lines."""
 
 _MOST_DIMENSIONS = 4
 
@@ -78,7 +78,7 @@ def weights_of(param: Path) -> Path:
 
 
 def read_layers(param: Path) -> list[Layer]:
-    """Raises a ValueError for a different file, or for one whose lines do not fit together."""
+    """Raises a ValueError if the file has a different format, or if its lines contradict each other."""
     with param.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if content.startswith(_BINARY_MAGIC):
@@ -114,7 +114,7 @@ def _layer(words: Sequence[str]) -> Layer:
 
 
 def _check_wiring(layers: Sequence[Layer]) -> None:
-    """Refuses a layer that reads a blob which no earlier layer writes."""
+    """Refuses a layer that reads a blob that no earlier layer writes."""
     known: set[str] = set()
     for layer in layers:
         if unknown := [blob for blob in layer.bottoms if blob not in known]:
@@ -166,7 +166,7 @@ def _constants(layer: Layer) -> Iterator[tuple[tuple[int, int], str]]:
 
 
 def strides_of(layers: Sequence[Layer]) -> list[tuple[int, int]]:
-    """Returns the strides of each convolution; the height's is the width's if the file omits it."""
+    """Returns the strides of each convolution. A vertical stride that the file omits equals the horizontal stride."""
     found = (layer for layer in layers if layer.kind.startswith("Convolution"))
     return [(layer.number(13, layer.number(3, 1)), layer.number(3, 1)) for layer in found]
 
@@ -194,9 +194,9 @@ _FREE = frozenset(
 
 
 def multiplications(layers: Sequence[Layer], shapes: Mapping[str, Sequence[int]]) -> int | None:
-    """Returns the multiplications of convolutions and products; None if a layer's are not known.
+    """Returns the multiplications of convolutions and products; None if they are unknown for a layer.
 
-    shapes: of each blob, for one sample.
+    shapes: the shape of each blob for one sample.
     """
     count = 0
     for layer in layers:
@@ -211,7 +211,7 @@ def multiplications(layers: Sequence[Layer], shapes: Mapping[str, Sequence[int]]
 
 
 def misfit(layers: Sequence[Layer], name: str, shape: Sequence[int | str | None]) -> str:
-    """Returns why an input of this shape cannot be right; '' if it may be. shape: of one sample.
+    """Returns the reason why an input of this shape cannot fit; '' if it may fit. shape: the shape of one sample.
 
     Looks at the layer that reads the input: ncnn would read beyond the end of an input that is too small.
     """
@@ -230,7 +230,7 @@ def misfit(layers: Sequence[Layer], name: str, shape: Sequence[int | str | None]
 
 
 def selects_rows(layers: Sequence[Layer], name: str) -> bool:
-    """Returns whether the input is the numbers of a table's rows."""
+    """Returns whether the input holds row numbers of a table."""
     reader = _reader(layers, name)
     return reader is not None and reader.kind == "Embed"
 
@@ -240,7 +240,7 @@ def _reader(layers: Sequence[Layer], name: str) -> Layer | None:
 
 
 def _wanted(layer: Layer) -> int:
-    """Returns the channels that a convolution takes, or the numbers that a product takes; 0 if they are not known."""
+    """Returns the input size of a layer: channels of a convolution, or numbers of a product; 0 if it is unknown."""
     at = _WEIGHTS.get(layer.kind)
     rows = layer.number(at.rows) if at else 0
     if at is None or not rows:

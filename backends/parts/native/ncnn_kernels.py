@@ -1,4 +1,4 @@
-"""Times each layer of an ncnn net: blob after blob is extracted, and ncnn computes only the layers up to it.
+"""Times each layer of an ncnn net by extracting one blob after another: ncnn computes only the layers up to the blob.
 
 ncnn's own timer is compiled into its C++ benchmark and not into its Python package.
 """
@@ -50,7 +50,7 @@ class NcnnProfiler(TwinProfiler):
         self._backend = twin
         self._recorded: dict[int, int] = {}
         self._calls: list[Mapping[int, int]] = []
-        """For each call: number of a kernel -> its time in ns, of all samples."""
+        """For each call: number of a kernel -> its time in ns, summed over all samples."""
         self._runs_ns: list[int] = []
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._size = 1

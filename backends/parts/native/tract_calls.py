@@ -1,7 +1,7 @@
 """Runs a network through the functions of tract's library (tract.h), with memory that is made once.
 
-The functions of tract's Python package find out types, counts and shapes again in each call, which takes longer than a
-small network.
+The functions of tract's Python package determine types, counts and shapes again in each call, which takes longer than
+running a small network.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from harness.types import Array
 _Pointer, _Size = ctypes.c_void_p, ctypes.c_size_t
 
 _FAMILIES = {"b": 0x00, "u": 0x10, "i": 0x20, "f": 0x30}
-"""NumPy's kind of a number type -> tract's number of the type, to which the bytes of a number are added."""
+"""NumPy's kind of a number type -> the base of tract's type codes; a code is the base plus the item size in bytes."""
 
 _TYPES = {
     _FAMILIES[kind.kind] + kind.itemsize: kind
@@ -25,7 +25,7 @@ _TYPES = {
         np.dtype, ("?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8")
     )
 }
-"""tract's number of a type -> NumPy's type."""
+"""tract's type code -> NumPy's type."""
 
 
 class Network(Protocol):
@@ -39,7 +39,7 @@ class Network(Protocol):
 
 
 def network_of(runnable: Any) -> Network:
-    """Returns the network; a version of tract with other functions runs through its package."""
+    """Returns the network. If this version of tract has other functions, its Python package runs the network."""
     try:
         return _Direct(runnable, runnable.input_count(), runnable.output_count())
     except AttributeError:
@@ -57,7 +57,7 @@ class _Packaged:
 class _Functions:
     """Functions of tract.h.
 
-    The short ones keep Python's GIL: if it were released for a microsecond, another thread would take it.
+    Short functions keep Python's GIL: if it were released for a microsecond, another thread would take it.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class _Functions:
 
 
 def _function(library: ctypes.CDLL, name: str, *arguments: Any) -> Any:
-    """Returns a new object for the function: the package uses one without types of arguments."""
+    """Returns a new object for the function, because the package's object has no argument types."""
     function = library[name]
     function.argtypes = arguments
     return function

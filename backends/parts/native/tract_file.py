@@ -21,7 +21,7 @@ def is_nnef(path: Path) -> bool:
 
 
 def output_names(path: Path) -> tuple[str, ...]:
-    """Returns () if the file does not show them. Raises an OSError or ValueError for a file that is broken."""
+    """Returns the names; () if the file does not show them. Raises an OSError or ValueError if the file is broken."""
     if is_nnef(path):
         return _of_nnef(path)
     return tuple(
@@ -35,7 +35,7 @@ def output_names(path: Path) -> tuple[str, ...]:
 def write_without_shapes(path: Path, out: Path) -> None:
     """Copies an ONNX file without the shapes of the tensors between its operators.
 
-    External data stay where they are. Raises an OSError or ValueError for a file that is broken.
+    External data stay where they are. Raises an OSError or ValueError if the file is broken.
     """
     with out.open("wb") as file:
         for number, value in fields(mapped(path)):

@@ -1,4 +1,4 @@
-"""Reads tract's own profile: mean times of the operations that it has prepared, by the node of the file they belong to.
+"""Reads tract's own profile: the mean time of each prepared operation, assigned to a node of the file.
 
 tract names an operation after a node, with a suffix if a node has several: `conv1.im2col`. It reports no tensors.
 """
@@ -62,7 +62,7 @@ class SelfProfiled(Backend, Protocol):
 
 
 class TractProfiler(TwinProfiler):
-    """Repeats the network of the last batch for some seconds with tract's own profiler."""
+    """Repeats the network of the last batch for several seconds with tract's own profiler."""
 
     def __init__(self, twin: SelfProfiled, version: str) -> None:
         super().__init__(twin)
@@ -154,7 +154,7 @@ def _parts(nodes: Sequence[WiredNode], operations: Sequence[_Operation]) -> Iter
 
 
 def _owner(name: str, names: Mapping[str, int]) -> int | None:
-    """Returns the node with the longest name that begins `name`."""
+    """Returns the node with the longest name that is a prefix of `name`."""
     while name:
         if name in names:
             return names[name]

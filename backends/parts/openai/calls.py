@@ -12,7 +12,7 @@ class Calls:
         self._calls: dict[int, dict[str, str]] = {}
 
     def add(self, choice: Mapping[str, Any]) -> None:
-        """Adds the calls of a choice, whose names and arguments are texts. Chunks number their calls."""
+        """Adds the calls of a choice. Names and arguments are strings, and chunks number their calls."""
         inner = choice.get("message") or choice.get("delta")
         found = inner.get("tool_calls") if isinstance(inner, dict) else None
         for place, call in enumerate(found if isinstance(found, list) else ()):
@@ -27,7 +27,7 @@ class Calls:
             own["arguments"] += function.get("arguments") or ""
 
     def answer(self, text: str) -> str:
-        """Returns the calls as a list of OpenAI's form, without their ids, which are random; `text` without a call."""
+        """Returns the calls as a list in OpenAI's form, without their random ids; `text` if there is no call."""
         calls = [
             {"type": "function", "function": self._calls[number]} for number in sorted(self._calls)
         ]

@@ -6,7 +6,7 @@ from typing import Any
 from harness.remote import Sign, Usage
 
 MOST = 2**31 - 1
-"""The largest count. It replaces larger counts, because no answer has as many tokens."""
+"""The largest count. It replaces larger counts, because no answer has that many tokens."""
 
 SPECIAL_TOKENS = 16
 """The maximum number of tokens in an answer that may have no text: its end, and marks, e.g. of a turn."""
@@ -22,13 +22,13 @@ _COUNTS = (
     ("completion_tokens", "completion_tokens"),
     ("total", "total_tokens"),
 )
-"""Our name of a count, and its key in `usage`."""
+"""The harness's name of a count, and its key in `usage`."""
 
 _DETAILS = (
     ("cached", "prompt_tokens_details", "cached_tokens", 0),
     ("reasoning", "completion_tokens_details", "reasoning_tokens", 1),
 )
-"""Our name of a count, its object in `usage`, its key there, and the least count that is known."""
+"""The harness's name of a count, its object in `usage`, its key there, and the smallest valid count."""
 
 NOT_THE_IDS = "`usage` is not the number of token ids"
 FELL = "`usage` decreased during the answer"
@@ -42,7 +42,7 @@ NO_SUM = "`total_tokens` is not the sum"
 
 
 def counts_in(content: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the whole numbers in `usage`. A count of 0 is unknown: every prompt and every answer has a token."""
+    """Returns the whole numbers in `usage`. A count of 0 means unknown, because every prompt and answer has a token."""
     usage = content.get("usage")
     counts: dict[str, int] = {}
     if not isinstance(usage, dict):
@@ -78,7 +78,7 @@ def usage_of(
 
     counts: from `counts_in`; the last counts of a stream. ids: None if the server returned none. fell: whether an
     earlier count of the stream was larger. ignores_end: whether the model continues after its end, with tokens
-    without text. shown: tokens of a stream that were counted together with text, after the first one. silent:
+    without text. shown: tokens of a stream that were counted together with text, after the first token. silent:
     with `ignores_end`, the tokens without text that follow the first text. spare: tokens that calls and stop strings may
     have in addition, without text.
     """
@@ -129,7 +129,7 @@ def _doubt(counts: Mapping[str, int], output: int, text: str) -> str:
 
 
 def _above_bytes(tokens: int, text: str) -> int:
-    """Returns the tokens in excess of the text's bytes: a token with text has at least one byte."""
+    """Returns how far the tokens exceed the bytes of the text: a token with text has at least one byte."""
     if tokens <= len(text):  # a character has a byte or more
         return 0
     return tokens - len(text.encode("utf-8", "replace"))

@@ -141,7 +141,7 @@ _DELTAS = {
 
 
 def _encode_messages(fields: bytes) -> bytes:
-    """Moves messages of the role `system` into the field `system`, and makes a message of a prompt."""
+    """Moves messages of the role `system` into the field `system`, and turns a prompt into a message."""
     if fields.startswith(b'"messages":') and b'"role":"system"' not in fields:
         return fields
     content = _parsed(fields)

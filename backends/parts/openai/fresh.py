@@ -1,4 +1,4 @@
-"""Puts a beginning before every prompt of a run, so that a server's cache has no prompt of an earlier run."""
+"""Puts a prefix before every prompt of a run, so that a server's cache holds no prompt of an earlier run."""
 
 import json
 import random
@@ -10,15 +10,15 @@ _TEXTS = (b'"content":"', b'"text":"')
 
 
 class Fresh:
-    """One beginning for all prompts of a run: prompts that share a beginning still share it."""
+    """One prefix for all prompts of a run: prompts that had a common prefix still have one."""
 
     def __init__(self, seed: str) -> None:
-        """seed: `on` draws one."""
+        """seed: `on` draws a random seed."""
         self.seed = secrets.token_hex(8) if seed == "on" else seed
         self._ids = b""
 
     def put(self, sample: bytes) -> bytes:
-        """Returns the prompt with the beginning. Raises a ValueError if it has no text. sample: as datasets write it."""
+        """Returns the prompt with the prefix. Raises a ValueError if there is no text. sample: as datasets write it."""
         at = sample.rfind(_PROMPT)
         if at < 0:
             begin = sample.index(_MESSAGES)
@@ -37,7 +37,7 @@ class Fresh:
         return b"%b[%b] %b" % (sample[:at], json.dumps(self.seed)[1:-1].encode(), sample[at:])
 
     def _beginning(self, ids: bytes) -> bytes:
-        """Returns token ids, drawn from the first prompt: the model knows them."""
+        """Returns a prefix of token ids drawn from the first prompt, because the model knows them."""
         if not self._ids:
             drawn = random.Random(self.seed).choices(json.loads(ids), k=_TOKENS)
             self._ids = ",".join(map(str, drawn)).encode()

@@ -1,4 +1,4 @@
-"""Asks for images of texts over OpenAI's API."""
+"""Requests images for texts over OpenAI's API."""
 
 import base64
 from typing import ClassVar
@@ -11,7 +11,7 @@ from harness.types import Array, Batch
 
 
 class Images(Plain):
-    """The file of one image per text, as uint8.
+    """Answers each text with the file of one image, as uint8.
 
     size: width and height, e.g. 512x512.
     """

@@ -16,7 +16,7 @@ _BITS = 64
 
 
 class Mix:
-    """Models with weights. Each prompt has one model, drawn by a digest of its content: the same in every run."""
+    """Models with weights. A digest of a prompt's content selects its model, which is the same in every run."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.weights = weights

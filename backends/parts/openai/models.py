@@ -16,11 +16,11 @@ _SERVER_ERROR = 500
 def served(exchange: Exchange, setup: BackendSetup, named: str | None = None) -> tuple[str, str]:
     """Returns the server's name for the model, and the server's software, or `unknown`.
 
-    named: a model that the user named elsewhere; None without one.
+    named: a model that the user named elsewhere; None if there is none.
     """
     wanted = setup.options.get("served")
     reply = exchange(Request("/v1/models", method="GET"))
-    # The endpoint is optional, and transformers' server fails in it without a cache of downloads.
+    # The endpoint is optional. The server of transformers fails there without a download cache.
     if reply.status in _NOT_THERE or reply.status >= _SERVER_ERROR:
         return wanted or named or setup.model_name, "unknown"
     if reply.status != _OK:

@@ -59,7 +59,7 @@ class Plain:
             ) from e
 
     def test(self) -> Request | None:
-        """Returns a small request that the server must answer before a run; None without one."""
+        """Returns a small request that the server must answer before a run; None for no request."""
         return None
 
     def request(self, batch: Batch) -> Request:
@@ -69,7 +69,7 @@ class Plain:
         raise NotImplementedError
 
     def json_request(self, fields: Mapping[str, Any]) -> Request:
-        """Returns a request with a body in JSON. fields: of the samples; they override the fields of every request."""
+        """Returns a request with a body in JSON. fields: of the samples; they replace fields of every request."""
         content = {"model": self.model, **self.fields, **fields}
         body = json.dumps(
             {name: value for name, value in content.items() if value is not None},
@@ -91,7 +91,7 @@ class Plain:
 
 
 def prompts_of(batch: Batch, endpoint: str) -> list[dict[str, Any]]:
-    """Returns the fields of each prompt of a batch of the datasets of prompts."""
+    """Returns the fields of each prompt in a batch from a prompt dataset."""
     (rows,) = batch.inputs.values()
     samples = rows.reshape(-1).tolist()
     if not all(isinstance(sample, bytes) and sample[:2] == b'{"' for sample in samples):

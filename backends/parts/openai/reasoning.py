@@ -12,7 +12,7 @@ def has_mark(content: str) -> bool:
 
 
 class AnswerStart:
-    """Takes the texts of one stream in turn.
+    """Takes the texts of one stream, one after another.
 
     A chat template can open the reasoning in the prompt, so that the stream has only the closing mark. Then the
     answer begins a second time.

@@ -140,7 +140,7 @@ def model_of(content: Mapping[str, Any], reading: Reading) -> str:
 
 
 def _is_error(content: Any) -> bool:
-    """Returns whether it is an error: servers mark one by `error`, by `object`, or by a text without an answer."""
+    """Returns whether a reply is an error: it has `error`, an `object` of this kind, or a message and no answer."""
     if not isinstance(content, dict):
         return False
     if content.get("error") or content.get("object") == "error":
@@ -150,7 +150,7 @@ def _is_error(content: Any) -> bool:
 
 
 def json_in(text: bytes, what: str) -> Any:
-    """Parses JSON. Raises a BadAnswer that quotes a text that is not JSON. what: the text's name in messages."""
+    """Parses JSON. Raises a BadAnswer that quotes invalid JSON. what: the text's name in messages."""
     try:
         # UTF-8 except for a byte order mark. Given bytes, json.loads first looks for other encodings.
         return json.loads(text.decode() if text.startswith(b"{") else text)
@@ -242,7 +242,7 @@ def end_of(finish_reason: Any, reading: Reading) -> str:
 
 
 def as_answer(text: str, ids: list[int] | None, tokens: int | None, *, wants_text: bool) -> Array:
-    """Returns the answer's array. tokens: None without a reported count. Raises BadAnswer if there is no token."""
+    """Returns the answer's array. tokens: None if no count was reported. Raises BadAnswer if there is no token."""
     if tokens is None and not text:
         raise BadAnswer("the answer has no tokens")
     if ids is not None and not (wants_text or (text and not ids)):

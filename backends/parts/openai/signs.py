@@ -17,7 +17,7 @@ _BY_THE_MODEL = frozenset(("stop", "eos", "eos_token", "end_turn", "complete"))
 
 
 class ChunkCounts:
-    """Counts the chunks of one stream, with the counts that came in them."""
+    """Counts the chunks of one stream, and keeps the token counts that they report."""
 
     __slots__ = (
         "_count",
@@ -33,9 +33,9 @@ class ChunkCounts:
     def __init__(self) -> None:
         self._count = self._counted = self._stalled = self._texts = self._unseen = 0
         self._lead = 0  # tokens without text before the first text
-        self._uncounted = 0  # texts without a count
+        self._uncounted = 0  # chunks with text and without a count
         self.texts_at: list[int] = []
-        """The count of each chunk with text, as far as it is known."""
+        """The token count of each chunk with text, if the chunk reports one."""
 
     def take(self, count: int | None, text: str) -> None:
         """count: tokens of the answer so far, as the server reports them; None if it does not."""
@@ -55,7 +55,7 @@ class ChunkCounts:
         self._count = count
 
     def silent(self, output: int, text: str) -> int:
-        """Returns the tokens without text after the first text; if texts have no counts, those beyond their bytes."""
+        """Returns the tokens without text after the first text; if a text has no count, the tokens beyond its bytes."""
         if self._uncounted:
             return max(0, output - len(text.encode("utf-8", "replace")))
         return self._unseen - self._lead
@@ -63,8 +63,8 @@ class ChunkCounts:
     def signs(
         self, output: int | None, text: str, *, has_call: bool, ignores_end: bool = False
     ) -> list[Sign]:
-        """output: tokens of the whole answer. text: its text. Calls have tokens that servers do not show. ignores_end:
-        whether tokens without text may follow the first text.
+        """output: tokens of the whole answer. text: its text. has_call: a call has tokens that servers do not
+        show. ignores_end: whether tokens without text may follow the first text.
         """
         texts = self._texts
         if output is None or texts < _LEAST_CHUNKS:

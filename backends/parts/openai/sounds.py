@@ -28,7 +28,7 @@ def _rate(setup: BackendSetup, default: int) -> int:
 
 
 class Transcriptions(Plain):
-    """Texts (UTF-8 as uint8) of sound, which is uploaded as a WAV file of 16 bits.
+    """Answers sound, uploaded as a 16-bit WAV file, with its text (UTF-8 as uint8).
 
     The first input is the sound, float32 in [-1, 1]. If there is a second input, it is the number of audio samples
     without the padding at the end (`gives: length` of the step `audio`).
@@ -88,7 +88,7 @@ def _multipart(fields: Mapping[str, Any], wav: bytes) -> bytes:
 
 
 class Speech(Plain):
-    """Sound of texts: PCM of 16 bits without a head, as uint8. It is read while it arrives.
+    """Answers text with sound: 16-bit PCM without a header, as uint8. The sound is read while it arrives.
 
     rate: audio samples per second that the server sends.
     voice: name of the voice.
@@ -131,7 +131,7 @@ class Sound:
     first_token = None
 
     def __init__(self, duration_ns: Callable[[int], int]) -> None:
-        """duration_ns: of a number of bytes."""
+        """duration_ns: returns the duration of a number of bytes."""
         self._duration_ns = duration_ns
         self.chunks = 0
         """Pieces so far."""

@@ -43,7 +43,7 @@ class Streamed:
         self._has_begun = False  # a chunk had a visible token
         self._fault: Exception | None = None
         self._tokens = self._shown = 0
-        self._has_uncounted = False  # a chunk had a text and no count
+        self._has_uncounted = False  # a chunk had text and no count
         self.chunks = 0
         """Chunks with tokens, as the server sent them."""
         self.is_exact = False

@@ -34,7 +34,7 @@ class _Reader:
         return int(value)
 
     def array(self, dtype: str, lengths: tuple[int, ...] = ()) -> Array:
-        """Returns an array. lengths: the allowed ones; () for any."""
+        """Returns an array. lengths: the allowed lengths; () for any length."""
         count = self.number("Q")
         if lengths and count not in lengths:
             raise ValueError("two arrays of a tree differ in length")
@@ -133,7 +133,7 @@ def _check_tree(
 
 
 def _ranges(reader: _Reader, dtype: str, lengths: tuple[int, ...]) -> tuple[Array, Array]:
-    """Reads values, and the first and last of them that belong to each node. Returns firsts and lasts."""
+    """Reads the values of all nodes, and returns the start and end position of each node's values."""
     values = reader.array(dtype)
     begin, end = reader.array("<u8", lengths), reader.array("<u8", lengths)
     if len(begin) != len(end) or (begin > end).any() or (end > len(values)).any():
@@ -147,9 +147,9 @@ def _sizes(ranges: tuple[Array, Array], nodes: int) -> Array:
 
 
 def _check_children(children: list[Array], nodes: int) -> None:
-    """Raises a ValueError if a walk from the root could leave the nodes, or never end.
+    """Raises a ValueError if a walk from the root could leave the nodes or never end.
 
-    Each node but the root, 0, has at most one parent. So no walk from the root returns to a node.
+    Each node except the root, 0, has at most one parent, so no walk from the root returns to a node.
     """
     every = np.concatenate(children)
     if not _within(every, 1, nodes):

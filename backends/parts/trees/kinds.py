@@ -1,4 +1,4 @@
-"""Recognises a file of trees by its content: XGBoost's, LightGBM's or treelite's."""
+"""Recognises by its content whether a file of trees is from XGBoost, LightGBM or treelite."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ _OTHERS = {
 
 
 def kind_of(path: Path) -> Kind:
-    """Raises a ConfigError if the file is neither."""
+    """Raises a ConfigError if the file is not from XGBoost, LightGBM or treelite."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)

@@ -46,7 +46,7 @@ def _of_treelite(path: Path, kind: Kind, threads: int) -> Predictor:
     import treelite
     from treelite import gtil
 
-    with warnings.catch_warnings(action="ignore"):  # of fields that it does not know
+    with warnings.catch_warnings(action="ignore"):  # warns of unknown fields
         model = _LOADED[kind](treelite, path)
 
     def scores(rows: Array) -> Array:
@@ -100,7 +100,7 @@ def _of_xgboost(path: Path, threads: int) -> Predictor:
     config = json.loads(booster.save_config())["learner"]
     if (
         config["objective"]["name"] == "multi:softmax"
-    ):  # it answers labels; softprob is the same with scores
+    ):  # answers labels; softprob answers scores of the same trees
         booster.set_param({"objective": "multi:softprob"})
     return Predictor(
         f"xgboost {xgboost.__version__}",

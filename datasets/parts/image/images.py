@@ -100,7 +100,7 @@ def _resize(options: Mapping[str, Any]) -> Transform:
 
 
 def _target(height: int, width: int, size: tuple[int, int], keep: str) -> tuple[int, int]:
-    """Returns the new size: the other side is truncated for `shorter` (as in MLPerf), rounded for `pad`."""
+    """Returns the new size. The scaled side is truncated for `shorter` (as in MLPerf) and rounded for `pad`."""
     if keep == "none":
         return size
     if keep == "shorter":

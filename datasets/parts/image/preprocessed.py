@@ -31,7 +31,7 @@ from harness.errors import MOST_PROBLEMS, ConfigError, say_once
 from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
 MEMORY_LIMIT_BYTES = 160 << 20
-"""The limit of the samples held, unless --performance-count or the official rules set a number."""
+"""The memory limit for samples, unless --performance-count or the official rules set their number."""
 
 MAX_FILE_BYTES = 4 * decode.MAX_PIXELS
 ANY_IMAGE = TensorSpec("image", "uint8", (None,))
@@ -180,7 +180,7 @@ class ImageDataset(LoadedRows):
 
     @property
     def _looked_at(self) -> object:
-        """JSON content that images were checked against before their rows were kept; None without a check."""
+        """JSON content that images were checked against before their rows were kept; None if there was no check."""
         return None
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Holds the prompts of a dataset, whose input is one text per sample."""
+"""Holds the prompts of a dataset, whose input is one string per sample."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class Prompt(NamedTuple):
 
 
 class HeldPrompts(LoadedRows):
-    """Samples are prompts; all are held in memory, and `load` makes the rows of some."""
+    """Samples that are prompts. All prompts are held in memory; `load` makes rows of the requested ones."""
 
     def __init__(self, name: str, prompts: Sequence[Prompt]) -> None:
         """name: the model's input."""

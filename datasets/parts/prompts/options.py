@@ -33,14 +33,14 @@ class Options:
         return int(text)
 
     def share(self, name: str) -> float:
-        """Returns a share from 0 to 1; 0 without the option."""
+        """Returns a share from 0 to 1; 0 if the option is missing."""
         text = self.text(name, "0")
         if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or float(text) > 1:
             raise self._problem(name, text, "a share from 0 to 1, e.g. 0.5")
         return float(text)
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
-        """Returns a choice; the first one without the option."""
+        """Returns a choice; the first choice if the option is missing."""
         text = self.text(name, choices[0])
         if text not in choices:
             raise self._problem(name, text, f"one of {', '.join(choices)}")

@@ -10,7 +10,7 @@ from harness.errors import ConfigError
 from harness.types import Array, DatasetSetup
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""The most memory for the prompts that a run holds."""
+"""The limit of the memory for the prompts that a run holds."""
 
 BYTES_PER_TOKEN = 7
 """The size of a token id below 100,000 as JSON, with its comma and a reserve."""

@@ -1,4 +1,4 @@
-"""Reads the recorded sessions of agents that MLPerf's client of endpoints replays: a line per user, tool or model.
+"""Reads the recorded agent sessions that MLPerf's Endpoints client replays: one line per user, tool or model turn.
 
 Source: mlcommons/endpoints, dataset_manager/agentic_inference_dataset.py. A line of a user or of tools is a turn, and its
 prompt is everything before it; `delay_seconds` is the time of the tools.
@@ -61,7 +61,7 @@ def _session(
 
 
 def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the messages of a line: tools give a message for each of their results."""
+    """Returns the messages of a line: one message, or one per result of a tool."""
     role = row.get("role")
     if role not in _ROLES:
         raise ValueError(f"the role is {role!r:.40}: use {', '.join(_ROLES)}")

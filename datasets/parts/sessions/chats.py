@@ -1,7 +1,7 @@
-"""Reads recorded chats: ShareGPT, OpenAI's messages with calls of tools (SWE-smith, mini-SWE-agent), SWE-agent.
+"""Reads recorded chats: ShareGPT, OpenAI's messages with tool calls (SWE-smith, mini-SWE-agent), SWE-agent.
 
-Each answer of the model is a turn: its prompt is everything before it. Tools and people take no time in these
-formats, except in SWE-agent's, which records `execution_time`.
+Each answer of the model is a turn: its prompt is everything before it. Only SWE-agent's format records the time of a
+tool (`execution_time`). In the other formats, tools and people take no time.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Reads AIPerf's DAG JSONL: conversations that fork and spawn others. Each line is a conversation.
 
-A turn has new messages; the model's earlier answers are in the history (`context_mode`
-deltas_without_responses). A session here is a conversation that no other conversation begins, with all conversations that it begins.
+A turn has new messages; the model's earlier answers are in the history (`context_mode` deltas_without_responses). A
+session here is a conversation that no other conversation starts, with all conversations that it starts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _LIVE, _RECORDED, _WHOLE = (
 _MODES = (_LIVE, _RECORDED, _WHOLE)
 
 _History = Sequence[Mapping[str, Any] | int]
-"""Messages, and the turns whose answers are inserted among them."""
+"""Messages, and the positions of turns whose answers are inserted between the messages."""
 
 
 def is_conversation(row: Mapping[str, Any]) -> bool:
@@ -75,7 +75,7 @@ def _children(row: Mapping[str, Any], place: str) -> Iterator[str]:
 
 
 def _branches(owner: Mapping[str, Any]) -> Iterator[tuple[str, list[str], Any]]:
-    """Yields (kind, conversations, place at which a spawn is waited for): kind is fork, background or spawn."""
+    """Yields (kind, conversations, turn that waits for a spawn). The kind is fork, background or spawn."""
     for entry in list_of(owner, "forks"):
         if isinstance(entry, dict):
             yield (
@@ -112,7 +112,7 @@ class _Session:
     ) -> list[int]:
         """Adds the turns of a conversation. Returns the turns whose answers end it.
 
-        after: what its first turn waits for. delay_ms: in addition to the first turn's.
+        after: the turns that its first turn waits for. delay_ms: added to the first turn's delay.
         """
         row = self._by_id.get(name)
         if row is None:
@@ -158,7 +158,7 @@ class _Session:
         history: _History,
         joins: dict[int, list[int]],
     ) -> list[int]:
-        """Adds what a turn begins. Returns the ends of the forks that replace the conversation; [] without one."""
+        """Adds the conversations that a turn starts. Returns the ends of its forks, which replace the conversation."""
         replaced: list[int] = []
         for kind, children, join_at in _branches(turn):
             for child in children:
@@ -177,7 +177,7 @@ class _Session:
         return replaced
 
     def _rounds(self, row: Mapping[str, Any], after: Sequence[int], delay_ms: float) -> list[int]:
-        """Adds the conversations that an orchestrator begins, which sends no request itself."""
+        """Adds the conversations that an orchestrator starts. The orchestrator itself sends no request."""
         shared = [child for _, children, _ in _branches(row) for child in children]
         rounds = row.get("rounds")
         plans: list[tuple[list[str], Mapping[str, Any]]]
@@ -196,7 +196,7 @@ class _Session:
         return ends
 
     def _think_ms(self, row: Mapping[str, Any], plan: Mapping[str, Any]) -> float:
-        """Returns the time before a round: `think_time_ms`, or drawn around it if there is `think_time_sigma`."""
+        """Returns the time before a round: `think_time_ms`, or a draw around it if `think_time_sigma` is set."""
         own = plan.get("think_time_ms")
         median_ms = number_of(plan if own is not None else row, "think_time_ms", 0)
         if row.get("think_time_sigma") is None or not median_ms:

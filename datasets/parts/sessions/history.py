@@ -1,4 +1,4 @@
-"""Finds the answers of earlier turns in the messages of later ones. Pure."""
+"""Finds the answers of earlier turns in the messages of later turns. Pure."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

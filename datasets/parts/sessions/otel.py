@@ -1,8 +1,8 @@
 """Reads OpenTelemetry spans of language models: OTLP's JSON, one span per line, or `spans` of one session per line.
 
 The names are from OpenTelemetry's conventions for GenAI: `gen_ai.input.messages` in parts or as OpenAI's messages,
-`gen_ai.system_instructions`, `gen_ai.tool.definitions` and `gen_ai.usage.output_tokens`. What waited for what follows
-from the times. Spans without messages, failed spans, and spans of tools and agents are skipped.
+`gen_ai.system_instructions`, `gen_ai.tool.definitions` and `gen_ai.usage.output_tokens`. The times of the spans
+show which call waited for which. Spans without messages, failed spans, and spans of tools and agents are skipped.
 """
 
 import json
@@ -16,7 +16,7 @@ from harness.datasets.parts.sessions.timeline import Interval, waits
 from harness.datasets.parts.sessions.turns import Turn, list_of
 
 _CALLS = ("chat", "generate", "generate_content", "text_completion", None)
-"""Values of gen_ai.operation.name; None without one."""
+"""Values of gen_ai.operation.name; None if the span has no such attribute."""
 _FAILED = (2, "STATUS_CODE_ERROR", "ERROR")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -30,7 +30,7 @@ class _Call(NamedTuple):
 class Span(NamedTuple):
     place: str
     group: str
-    """The conversation, else the trace."""
+    """The conversation, or the trace if the span names no conversation."""
     span: Mapping[str, Any]
     attributes: Mapping[str, Any]
 

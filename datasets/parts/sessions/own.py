@@ -1,4 +1,4 @@
-"""Reads this package's format: one session per line, with `turns`, or a line of the dataset `prompts`: one turn."""
+"""Reads this package's format. Each line is a session with `turns`, or one turn, as in the dataset `prompts`."""
 
 from collections.abc import Mapping
 from typing import Any

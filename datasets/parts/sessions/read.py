@@ -95,7 +95,7 @@ def _is_aiperf(row: Mapping[str, Any]) -> bool:
 
 
 def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Found:
-    """Reads the files as one. Raises a ConfigError that lists what cannot be used. wanted: one of FORMATS."""
+    """Reads the files as if they were one file. Raises a ConfigError with every problem. wanted: one of FORMATS."""
     rows = [row for path in paths for row in _objects(path)]
     if not rows:
         raise ConfigError(f"{paths[0]} has no sessions: nothing can be measured")
@@ -109,7 +109,7 @@ def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Fou
         None,
     )
     if chosen is None:
-        # The message of this package's own format says what a line needs.
+        # The error message of this package's own format explains what a line needs.
         chosen = next(one for one in _FORMATS if one.name == "sessions")
     try:
         sessions = [turns for _, turns in chosen.read(rows, settings) if turns]

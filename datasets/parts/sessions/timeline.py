@@ -1,4 +1,4 @@
-"""Finds out what each call of a recorded session waited for, from the times of its calls. Pure.
+"""Derives which earlier calls each call of a recorded session waited for, from the times of the calls. Pure.
 
 A call waits for every call that had ended when it began. Calls that overlapped do not wait for each other. AIPerf
 0.13 (timing/replay_dependencies.py) has the same rule.
@@ -19,11 +19,11 @@ class Wait(NamedTuple):
     after: tuple[int, ...]
     """Positions of earlier calls."""
     delay_ns: int
-    """Time from the last of their ends to the start of the call; for a call that waits for none, from the first call of all."""
+    """Time from the last end of these calls to the start of this call; without such calls, from the first call."""
 
 
 def waits(calls: Sequence[Interval]) -> list[Wait]:
-    """calls: in the order of their starts. A wait that follows from another one is left out."""
+    """calls: in the order of their starts. Omits waits that follow from other waits."""
     by_end = sorted(range(len(calls)), key=lambda n: (calls[n].end_ns, n))
     ends = [calls[n].end_ns for n in by_end]
     # The latest start among the calls that end first, second, ...

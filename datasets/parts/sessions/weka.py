@@ -1,7 +1,7 @@
 """Reads Weka's traces of coding agents (kv-cache-tester, AIPerf): one JSON object per session.
 
 `requests` has calls (`n` normal, `s` streaming) with `t` in seconds, `in`, `out`, `hash_ids` and `api_time` in
-seconds, and entries `subagent` with calls of their kind. What waited for what follows from the times.
+seconds, and entries `subagent` with the same kinds of calls. The times show which call waited for which.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ class _Call(NamedTuple):
 
 
 def session(content: Mapping[str, Any], scope: int) -> list[Turn]:
-    """scope: of the ids of blocks, which are equal within one session only."""
+    """scope: the scope of the block ids. Equal ids mean equal blocks only within one session."""
     block_tokens = whole_of(content, "block_size")
     if not block_tokens:
         raise ValueError("block_size is 0, but must be a number of tokens")

@@ -61,7 +61,7 @@ class Lease(NamedTuple, Generic[Loaded]):
 
 
 class _Slot(Generic[Loaded]):
-    """An item from the beginning of its load on."""
+    """An item that is being loaded, or has been loaded."""
 
     __slots__ = ("done", "error", "lease")
 

@@ -73,7 +73,7 @@ class Members:
         group: InstanceGroup,
         copies: Path,
     ) -> None:
-        """group: the run's. copies: an empty folder for local copies."""
+        """group: the instance group of the run. copies: an empty folder for local copies."""
         self._configs = [of_member(config, member) for member in models.members]
         self.models, self.places = models, places
         self._group = group._replace(instances=1, pinned=())

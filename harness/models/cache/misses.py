@@ -35,7 +35,7 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(members: Members, pairs: int) -> dict[str, Any]:
-    """Times both ways. Each begins with one loaded model: a load next to a resident model would take new pages."""
+    """Times both ways. Each replaces a loaded model; a load while another model stays would need new memory pages."""
     count, hits = len(members.places), 0
 
     def plain(number: int) -> int:

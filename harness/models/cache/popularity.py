@@ -33,7 +33,7 @@ def measured(counts: Sequence[int]) -> Array:
 
 
 def top_share(shares: Array) -> float:
-    """Returns the share of requests that the most popular 20 % of the models get, at least one model."""
+    """Returns the share of requests that the most popular 20 % of the models (at least one model) get."""
     top = max(1, round(TOP * len(shares)))
     return float(np.sort(shares)[::-1][:top].sum())
 
@@ -41,7 +41,7 @@ def top_share(shares: Array) -> float:
 def allotted(shares: Array, slots: int) -> Array:
     """Returns (models,) int64 that add up to `slots`, as proportional to the shares as whole numbers can be.
 
-    Rounds by largest remainders; of equal remainders the earlier model's counts.
+    Rounds by largest remainders; if two are equal, the earlier model gets the slot.
     """
     exact = shares * slots
     whole: Array = np.floor(exact).astype(np.int64)

@@ -29,7 +29,7 @@ from harness.types import (
 
 
 class TokenBackend(ABC):
-    """Answers batches of samples, each token by token. All samples of a batch are processed at once."""
+    """Answers batches of samples, each token by token. All samples of a batch are processed at the same time."""
 
     def __init__(self, step: Backend, sequences: int) -> None:
         """step: the backend of one step, or an engine. sequences: the maximum number of samples that are processed at once."""
@@ -90,7 +90,7 @@ class TokenBackend(ABC):
 class GeneratingBackend(TokenBackend):
     """Answers batches of prompts, which have the format of the dataset `prompts`.
 
-    An answer is int32 token ids; the last one is an end.
+    An answer is int32 token ids; the last id is an end token.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class GeneratingBackend(TokenBackend):
 
 
 def generator(step: Backend, about: Generation, sequences: int) -> AnyGenerator:
-    """step: a backend that has been entered. sequences: maximum number that is processed at once."""
+    """step: a backend that has been entered. sequences: the maximum number that is processed at the same time."""
     if isinstance(step, GeneratesTokens):
         return EngineGenerator(step, about, sequences)
     if not isinstance(step, HasSignature):

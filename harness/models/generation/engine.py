@@ -1,4 +1,4 @@
-"""Generates the answers to several prompts at once: at each step, new prompts join and finished prompts leave.
+"""Generates the answers to several prompts at the same time: at each step, new prompts join and finished prompts leave.
 
 The model has the form in which Optimum exports to ONNX. A step gets the new tokens of each sequence, and the keys
 and values of its earlier tokens. It returns logits, and the keys and values of all tokens. Generation is greedy.
@@ -79,7 +79,7 @@ class Generator:
         about: Generation,
         most_sequences: int,
     ) -> None:
-        """infer: the backend's method. inputs: the inputs of the model's file. most_sequences: active at once."""
+        """infer: the backend's method. inputs: of the model's file. most_sequences: the maximum that is active."""
         self._infer = infer
         self._about = about
         self._end = frozenset(about.end)
@@ -277,7 +277,7 @@ class Generator:
                 one.finish_reason = "length"
 
     def _without_ends(self, sequences: Sequence[Answering], logits: Array) -> Array:
-        """Returns a copy in which the ends of answers that are still too short have the logit -inf."""
+        """Returns a copy of the logits in which -inf excludes the ends of answers that are still too short."""
         logits = logits.copy()
         for one, row in zip(sequences, logits, strict=True):
             if len(one.tokens) < one.least:
@@ -312,7 +312,7 @@ def room_of(about: Generation, prompt: Sequence[int]) -> int:
 
 
 def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Iterator[_Cache]:
-    """Raises a ConfigError if the file's inputs are not inputs of an export with a cache."""
+    """Raises a ConfigError if the file's inputs do not belong to an export with a cache."""
     past = {spec.name: spec for spec in inputs if _PAST.fullmatch(spec.name)}
     names = {spec.name for spec in inputs}
     if TOKENS not in names or not past or names - past.keys() - {TOKENS, MASK, POSITIONS}:

@@ -80,7 +80,7 @@ class PrefixCache:
         return keys, blocks
 
     def _use(self, keys: Sequence[_Key]) -> None:
-        """Makes these the most recently used blocks, the first one last: a block is dropped before the block that precedes it."""
+        """Makes these blocks the most recently used ones, in reverse order: later blocks are dropped first."""
         for key in reversed(keys):
             self._blocks.move_to_end(key)
 

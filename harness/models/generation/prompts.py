@@ -1,4 +1,4 @@
-"""Reads the prompt of a request in the format of OpenAI's API: token ids, a text or a chat."""
+"""Reads the prompt of a request in the format of OpenAI's API: token ids, a string or a chat."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
@@ -26,7 +26,7 @@ class Prompts:
         return first
 
     def all_tokens(self, request: Mapping[str, Any]) -> list[list[int]]:
-        """Returns the token ids of each prompt: `prompt` may be a list of texts or a list of token id lists."""
+        """Returns the token ids of each prompt: `prompt` may be a list of strings or a list of token id lists."""
         if request.get("messages") is not None:
             return [self._encoded(_last_text(request["messages"]))]
         prompt = request.get("prompt")

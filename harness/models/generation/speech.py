@@ -1,4 +1,4 @@
-"""Transcribes audio with a speech engine, which computes features, encoder and decoder of a model itself."""
+"""Transcribes audio with a speech engine, which runs the feature extraction, encoder and decoder of a model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -68,7 +68,7 @@ class SpeechBackend(TokenBackend):
         return [Heard(row, self._most) for row in rows]
 
     def answer(self, one: Answering) -> Array:
-        """Returns the text without the space that Whisper puts before it; a space if the model heard nothing."""
+        """Returns the text without the space that Whisper puts before it; a space if the model recognised nothing."""
         end = self._engine.end
         text = self._engine.text([token for token in one.tokens if token not in end])
         return np.frombuffer((text.strip() or " ").encode(), np.uint8)

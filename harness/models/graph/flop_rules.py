@@ -97,7 +97,7 @@ def matmul(work: Work) -> tuple[int, int]:
 
 
 def gemm(work: Work, bias: int = 2) -> tuple[int, int]:
-    """bias: the input's position."""
+    """Counts a matrix product with a bias. bias: the position of this input."""
     macs, flops = matmul(work)
     return macs, flops + work.output_elements * (work.has(bias) + _fused(work))
 
@@ -164,7 +164,7 @@ def _expanded(term: str, left_out: int) -> list[str]:
 def attention(work: Work) -> tuple[int, int]:
     """Counts both operators named Attention.
 
-    ONNX Runtime's has one input and one weight for query, key and value together. The standard's has
+    ONNX Runtime's operator has one input and one weight for query, key and value together. The standard operator has
     three inputs, each (batch, length, hidden) or (batch, heads, length, size).
     """
     if len(work.shape(1)) != 2:

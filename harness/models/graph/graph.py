@@ -187,7 +187,7 @@ class Graph:
 
 
 def _itemsize(dtype: str) -> int:
-    """Returns the bytes of an element. The name of a type that NumPy lacks (bfloat16, int4) has its bits."""
+    """Returns the bytes of an element. If NumPy lacks the type (bfloat16, int4), its name contains the bits."""
     try:
         return np.dtype(dtype).itemsize
     except TypeError:

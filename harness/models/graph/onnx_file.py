@@ -30,9 +30,10 @@ def read(
 ) -> Graph:
     """Returns the graph of an ONNX file, for one size of its inputs.
 
-    batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: symbolic
-    dimension -> size; any dimension may be INPUT[AXIS], as one without a name always is. shapes: input -> shape, which overrides both.
-    Raises ConfigError if the file is not an ONNX model, or if dimensions have no size; it then lists all of them.
+    batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: symbolic dimension -> size.
+    INPUT[AXIS] stands for a dimension without a name, and may stand for any other. shapes: input -> shape, which
+    overrides both.
+    Raises ConfigError if the file is not an ONNX model, or if dimensions have no size; the error lists all of them.
     """
     onnx = _onnx()
     model = _parsed(onnx, path)
@@ -252,7 +253,7 @@ def _size(dim: Any, known: int | None, batch: int | None) -> int | None:
 
 
 def _batches(inputs: Sequence[Any]) -> set[str]:
-    """Returns the names of open first dimensions, which are the batch at any place, as in a state [layers, batch, hidden]."""
+    """Returns the names of open first dimensions. They mean the batch on every axis, as in [layers, batch, hidden]."""
     first = [one.type.tensor_type.shape.dim[:1] for one in inputs]
     names = declared_shape(dim.dim_param for dims in first for dim in dims)
     return {name for name in names if isinstance(name, str) and name}

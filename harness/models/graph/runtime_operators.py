@@ -105,7 +105,7 @@ def stand_ins(onnx: Any, model: Any) -> Any:
 def _rule(onnx: Any, node: Any, opset: int) -> _Rule | None:
     """Returns the rule of a node that needs a stand-in.
 
-    Some operators, e.g. LayerNormalization, are ONNX Runtime's own in earlier opsets and standard in later ones.
+    Some operators, e.g. LayerNormalization, are ONNX Runtime's own in earlier opsets and standard in later opsets.
     """
     rule = _RULES.get(node.op_type)
     if rule is None or node.domain in _DOMAINS:

@@ -30,7 +30,7 @@ class Listing(NamedTuple):
 
 @functools.cache
 def listing(repository: str, revision: str | None) -> Listing:
-    """Returns the files at a revision, None for the default branch; one answer for the whole process.
+    """Returns the files at a revision (None: the default branch). The list stays the same for the whole process.
 
     The list of a commit is stored, and later read without a network. If the hub cannot be reached, a branch
     or tag stands for its commit at the last visit. Raises a ConfigError if there was no visit.
@@ -73,7 +73,7 @@ def in_cache(repository: str, commit: str, file: str) -> Path | None:
 
 
 def download(repository: str, commit: str, file: str) -> Path:
-    """Returns the file in the hub's cache, fetched if missing, and checks its digest in the commit's list."""
+    """Returns the file in the hub's cache, fetched if missing, after a check of its digest in the commit's list."""
     name = HubName(repository, commit, file)
     expected = listing(repository, commit).digests.get(file)
     if expected is None:
@@ -113,7 +113,7 @@ def check(path: Path, expected: str | None = None) -> None:
 
 
 def _git_sha1(path: Path) -> str:
-    """Returns Git's SHA-1 of a file. Only files outside of Git LFS, which are small, have no other digest."""
+    """Returns Git's SHA-1 of a file. Only small files, outside of Git LFS, have no other digest."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     digest.update(path.read_bytes())
     return digest.hexdigest()

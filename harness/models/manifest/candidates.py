@@ -72,8 +72,8 @@ def names_read_by(path: Path) -> set[str]:
 def beside(path: Path, file: str, read: str) -> str:
     """Returns the path, in the repository or package, of a file that the model file reads.
 
-    path: the model file, for messages. file: its path there. read: the name in it. Raises a ConfigError if the
-    file lies outside.
+    path: the model file, for messages. file: the model file's path in the repository or package. read: the name in
+    the model file. Raises a ConfigError if the named file lies outside.
     """
     there = posixpath.normpath(posixpath.join(posixpath.dirname(file), read))
     if there.startswith(("/", "../")):
@@ -83,7 +83,7 @@ def beside(path: Path, file: str, read: str) -> str:
 
 def _is_model(file: str, files: Collection[str]) -> bool:
     suffix = Path(file).suffix.lower()
-    if suffix in _BESIDE:  # an OpenVINO IR or ncnn's layers; other files of this name have no .bin
+    if suffix in _BESIDE:  # an OpenVINO IR or ncnn's layers; other .xml files have no .bin
         return Path(file).with_suffix(".bin").as_posix() in files
     return _is_readable(file)
 

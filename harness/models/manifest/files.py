@@ -144,7 +144,7 @@ def _beside(path: Path, name: str) -> Path:
     try:
         # A model may itself be a link, e.g. in a cache that keeps files by digest: both folders count.
         homes = (path.parent.resolve(), path.resolve().parent)
-        # Not place.resolve(): before Python 3.13 it raises for a circle of links, which names no file.
+        # Avoids place.resolve(), which before Python 3.13 raises an error for a circle of links.
         inside = any(Path(os.path.realpath(place)).is_relative_to(home) for home in homes)
         exists = place.is_file()
     except (OSError, ValueError):  # the path is too long or contains a NUL

@@ -41,7 +41,7 @@ BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
     ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
     ".txt": (re.compile(rb"tree\r?\nversion=v"), Format("lightgbm", "a LightGBM model", "trees")),
 }
-"""Suffix that is not only for models -> the first bytes of a model, and its format."""
+"""Suffix that other files also have -> the first bytes of a model, and its format."""
 
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
 _GENAI = Format("genai", "a folder for ONNX Runtime GenAI", "ort-genai")
@@ -136,7 +136,7 @@ def _no_model(path: Path) -> tuple[str, str] | None:
 
 
 def kind_by_name(name: str) -> tuple[str, str] | None:
-    """Returns the kind of a file that no backend reads, and what to do, as far as its name shows them."""
+    """Returns the kind of a file that no backend reads, and what to do; None if its name does not show them."""
     if Path(name).name in _FOLDERS:
         return _FOLDERS[Path(name).name]
     return _OTHERS.get(Path(name).suffix.lower())
@@ -190,5 +190,5 @@ def _head(path: Path, count: int = _HEAD_BYTES) -> bytes:
 
 
 def _is_text(path: Path) -> bool:
-    """Returns whether the file is a text. Model files are binary: they have control characters."""
+    """Returns whether the file is a text file. Model files are binary: they have control characters."""
     return _TEXT.issuperset(_head(path))

@@ -11,7 +11,7 @@ from harness.models.steps.postprocess import Hook, Postprocess, by_frame, postpr
 
 
 def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
-    """Returns the file and the function of the manifest's hook; None without a hook. Nothing is run.
+    """Returns the file and the function of the manifest's hook; None if there is no hook. Nothing is run.
 
     named: the file of --hook. Raises a ConfigError if it is not the manifest's file.
     """
@@ -48,7 +48,7 @@ def load_hook(model: Model, named: Path | None) -> Any:
 def postprocessor_of(
     output: Output | None, hook: Hook | None = None, *, has_states: bool = False
 ) -> Postprocess:
-    """Makes the steps that a manifest declares for its output; none without an output.
+    """Makes the steps that a manifest declares for its output; no steps if there is no output.
 
     has_states: the model answers sequences, and the steps apply to each frame.
     """

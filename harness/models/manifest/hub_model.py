@@ -31,7 +31,7 @@ class HubModel(FetchedModel):
     def _check(self, path: Path, /) -> None:
         if path.is_dir():
             files: Iterable[Path] = files_of(path).values()
-        else:  # links into the cache, where no other file is next to them
+        else:  # each file is a link into the cache; no other file is next to its target
             files = (path, *(path.parent / name for name in names_read_by(path)))
         for file in files:
             repository.check(file)

@@ -11,7 +11,7 @@ from harness.models.manifest.model import MODELS_DIR, Model
 from harness.models.manifest.schema import Manifest
 
 _MOST_SYMBOLS = 256
-"""The maximum number of symbols in a list; of a longer list, a result records the length and the digest."""
+"""The maximum number of symbols that a result lists. It records only length and digest of a longer list."""
 
 
 def judged_by(manifest: Manifest) -> Mapping[str, Any]:

@@ -37,7 +37,7 @@ class Layout:
 
     @property
     def input_axes(self) -> Mapping[str, int | None]:
-        """Batch axis of every input of the file by name; None without a batch."""
+        """Batch axis of every input of the file by name; None for an input without a batch."""
         tensors: Mapping[str, Input | State] = {**self.inputs, **self.constants, **self.states}
         return {name: axis_of(one.batch_axis) for name, one in tensors.items()}
 

@@ -41,7 +41,7 @@ V = TypeVar("V")
 
 
 class Model:
-    """The model of a run: a manifest, or a bare file without one.
+    """The model of a run: a manifest, or a bare file without a manifest.
 
     A manifest's file lies in the manifest's folder, or in the model's folder in the cache.
     """
@@ -165,7 +165,7 @@ class Model:
 
     @property
     def generates(self) -> bool:
-        """Whether its files answer token by token, as a language model or a model of speech."""
+        """Whether its files answer token by token, like a language model or a speech model."""
         return self.generation is not None or self.transcription is not None
 
     @property
@@ -289,7 +289,7 @@ class Model:
 
     @property
     def unpinned_own(self) -> list[str]:
-        """The unpinned files, if all of them are the user's own: the manifest omits their checksums."""
+        """The unpinned files, if all of them are the user's own files, whose checksums the manifest omits."""
         files = self.manifest.files.values() if self.manifest else ()
         unpinned = [file for file in files if file.sha256 is None and not self.has_random_weights]
         return [file.path for file in unpinned] if all(file.is_own for file in unpinned) else []

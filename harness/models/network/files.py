@@ -114,7 +114,7 @@ class _IrReader:
         self.shapes: list[tuple[list[int], str]] = []
         self.strides: list[list[int]] = []
         self.macs: int | None = 0
-        """Multiplications of a batch, of 1 if the size is open; None once a layer's multiplications are unknown."""
+        """Multiplications of a batch (one sample if the size is open); None once they are unknown for a layer."""
         self._kind = self._text = ""
         self._about: dict[str, str] = {}
         self._ports: dict[str, list[list[int]]] = {}

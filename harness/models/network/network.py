@@ -44,7 +44,7 @@ class Structure(NamedTuple):
 def difference(ours: Structure, theirs: Structure) -> str:
     """Returns the difference in words; '' if no feature that both files record differs.
 
-    The same numbers of weights and multiplications count as the same network, even if the tensors differ:
+    Networks with equal numbers of weights and multiplications count as the same, even if the tensors differ:
     frameworks split the weights of groups and gates differently.
     """
     known = None not in (ours.macs, theirs.macs)

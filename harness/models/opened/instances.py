@@ -40,7 +40,7 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
 
     Stream scenarios get one instance with all cores. Other scenarios get one instance per core, which gives the best
     throughput on most CPUs. On GPUs they get one instance per GPU, or several of backend `torch`.
-    Raises a ConfigError if the configuration has more threads than can compute at once.
+    Raises a ConfigError if the configuration has more threads than can compute at the same time.
     """
     if config.node_urls:
         most = _max_batch(config, scenario, model)
@@ -100,7 +100,7 @@ def _threads(config: RunConfig, share: int) -> int:
 
 
 def _may_drop_threads(config: RunConfig, group: InstanceGroup) -> bool:
-    """Returns whether the number of threads is open. With --pin, it determines the cores."""
+    """Returns whether the harness may reduce the threads. With --pin it may not: the number determines the cores."""
     fixed = config.backend in registry.WITH_FIXED_THREADS
     return group.threads > 1 and not (config.threads or config.pin or fixed)
 

@@ -71,7 +71,7 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_server(values: Mapping[str, Any]) -> str:
-    """Returns the end of the message for an unknown --model that may be a model of the server of --url."""
+    """Returns the end of the message for an unknown --model, which may be a model of a --url server."""
     model, urls = values["model"], values.get("url")
     if not urls or model.startswith(ELSEWHERE) or is_path(model) or model in named_models():
         return ""
@@ -226,8 +226,9 @@ def open_backends(
 def _around(
     chosen: Callable[[BackendSetup], Backend], model: Model
 ) -> Callable[[BackendSetup], Backend]:
-    """Returns the backend, or one around it that answers prompts, recordings or sequences. chosen: computes one step of the
-    file.
+    """Returns the backend, or a wrapper that answers prompts, recordings or sequences.
+
+    chosen: computes one step of the file.
     """
     if model.generation is not None:
         return partial(GeneratingBackend, chosen, model.generation)
@@ -237,7 +238,7 @@ def _around(
 
 
 def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> None:
-    """Refuses options that a model without batches cannot follow."""
+    """Refuses options that have no meaning for a model without batches."""
     options = {
         f"--backend-option {PROCESSES_OPTION}=on": in_processes,
         "--dispatch deadline": config.dispatch == "deadline",
@@ -468,7 +469,7 @@ def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) 
 
 
 def plain(about: Mapping[str, object]) -> dict[str, Any]:
-    """Returns JSON values; a value that JSON does not have becomes a text."""
+    """Returns JSON values; a value that JSON does not have becomes a string."""
     text = json.dumps(dict(about), default=str)
     values: dict[str, Any] = json.loads(text, parse_constant=str)  # JSON has no NaN
     return values

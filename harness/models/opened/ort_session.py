@@ -28,7 +28,7 @@ class SessionSetup:
     """The settings of a session that a profile or a measurement depends on. They are stored with the result."""
 
     threads: int = 1
-    """Threads that share one kernel; with `parallel`, the number of kernels that run at once, one thread each."""
+    """Threads that share one kernel; with `parallel`, the number of kernels that run in parallel, one thread each."""
     graph: str = "all"
     """One of GRAPH_LEVELS."""
     parallel: bool = False

@@ -23,11 +23,11 @@ class ResolvedRun:
     metric: str | None
     """The name that the configuration or the manifest gives; None if neither has one."""
     slos: tuple[Slo, ...]
-    """The SLOs that decide the verdict; under --mlperf LoadGen's, once the plan is made."""
+    """The SLOs that decide the verdict. Under --mlperf, LoadGen's SLOs replace them once the plan is made."""
     instances: InstanceGroup
     """The instance group. If the model file fixes the batch, the group has that batch."""
     arrivals: Arrivals | None = None
-    """The file of --arrivals; None without one, and for a finished run."""
+    """The file of --arrivals; None if there is none, and for a finished run."""
 
     @property
     def slo(self) -> Slo | None:

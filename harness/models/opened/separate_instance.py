@@ -56,7 +56,7 @@ class Arena:
             end += -(-array.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         if (
             end >= os.fstat(self._fd).st_size
-        ):  # needed on the first call, too: an empty file cannot be mapped
+        ):  # also needed on the first call, because an empty file cannot be mapped
             os.ftruncate(self._fd, 2 * end + _ALIGNMENT_BYTES)
         layout = [(name, array.dtype.str, array.shape, start) for name, array, start in placed]
         for (_, view), (_, array, _) in zip(self.get(layout), placed, strict=True):
@@ -243,7 +243,7 @@ def _error(status: int, text: str) -> BaseException:
 
 
 def main(writes: str = "") -> None:
-    """Runs the instance's process. writes: where it may write; "" if it is not confined."""
+    """Runs the instance's process. writes: the folder that it may write to; "" if it is not confined."""
     serve(partial(_answer, writes))
 
 

@@ -47,7 +47,7 @@ FRAMES = 32
 """Frames of a sequence of noise, for a model with states."""
 
 UNRECORDED = {"torchscript": "TorchScript", "ncnn": "ncnn"}
-"""Formats that do not record the number types of inputs, and some not their shapes -> the name in messages."""
+"""Formats that do not record the number types of inputs (some also omit shapes) -> the name in messages."""
 
 UNRECORDED_TYPES = ("float32", "int64")
 """Types that are tried, in this order, for the inputs of a file that does not record them."""
@@ -122,7 +122,7 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
             tuple(TensorSpec(name, dtype, ("batch", *row[1:])) for name, row in shapes.items())
             for dtype in UNRECORDED_TYPES
         ]
-        # The file may take its inputs only as they are given, e.g. a state of two layers.
+        # The file may take its inputs only in the given shapes, e.g. a state of two layers.
         guesses.append(
             tuple(TensorSpec(name, UNRECORDED_TYPES[0], row) for name, row in shapes.items())
         )
@@ -164,7 +164,7 @@ def _signature(backend: Backend, path: Path, shapes: Shapes) -> Proposal:
 
 
 def _stated(backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes) -> Proposal | None:
-    """Returns a proposal for a file whose inputs may all be samples, if it has states, or outputs without a batch."""
+    """Returns a proposal if the file has states or outputs without a batch, although all inputs could be samples."""
     names = backend.outputs() if isinstance(backend, HasOutputs) else ()
     has_pairs = len(specs) > 1 and paired(
         dict.fromkeys(s.name for s in specs), dict.fromkeys(names)
@@ -197,7 +197,7 @@ def _batch_first(backend: Backend, inputs: tuple[TensorSpec, ...], path: Path) -
 
 
 def _takes_one_alone(backend: Backend, inputs: Sequence[TensorSpec]) -> bool:
-    """Returns whether the model answers a batch of one sample of zeros, and no batch of two; False if sizes are open."""
+    """Returns whether the model answers one sample of zeros, but no batch of two; False if sizes are open."""
     shapes = {
         spec.name: [size for size in spec.shape[1:] if isinstance(size, int)] for spec in inputs
     }

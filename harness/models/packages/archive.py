@@ -25,16 +25,16 @@ from harness.errors import ConfigError, one_line
 
 MOST_FILES = 200_000
 MOST_BYTES = 16 << 30
-"""The limit of one file, as for files that are fetched from an address."""
+"""The size limit of one file, as for files that are fetched from an address."""
 
 MOST_EXPANSION = 100
 FREE_EXPANSION_BYTES = 64 << 20
-"""A file above this size may be MOST_EXPANSION times as large as its compressed form. Weights hardly shrink."""
+"""Only files up to this size may expand more than MOST_EXPANSION times. Compression hardly shrinks weights."""
 
 _PIECE_BYTES = 1 << 20
 _MOST_RECORD_BYTES = 64 << 20
 _MOST_READ_BYTES = 64 << 20
-"""The limit of one read of a tar file's headers."""
+"""The size limit of one read of a tar file's headers."""
 
 _FAULTS: tuple[type[Exception], ...] = (
     *WRONG_CONTENT,
@@ -110,7 +110,7 @@ class _Wheel:
 
 
 class _Tarball:
-    """All paths begin with a folder, which is dropped: usually `package`."""
+    """A tar file. The folder with which all paths begin (usually `package`) is dropped."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -118,7 +118,7 @@ class _Tarball:
     def members(self) -> Mapping[str, Member]:
         found: dict[str, Member] = {}
         for name, member in self._files():
-            found[name] = Member(member.size, None)  # of two equal names tar keeps the later one
+            found[name] = Member(member.size, None)  # like tar, keeps the later of two equal names
             _check_count(len(found))
         return found
 

@@ -1,6 +1,6 @@
 """Downloads the archive of a package with pip or npm, in the user's settings: index, proxy, certificates, passwords.
 
-Both only store the file, and compare it with the digest of their index. `pip download` of a wheel builds nothing,
+Both tools only store the file, and compare it with the digest of their index. `pip download` of a wheel builds nothing,
 and `npm pack` of a version in a registry runs no script.
 """
 
@@ -26,7 +26,7 @@ _FROM_UV: Mapping[str, Sequence[str]] = {
     "PIP_EXTRA_INDEX_URL": ("UV_INDEX", "UV_EXTRA_INDEX_URL"),
     "PIP_FIND_LINKS": ("UV_FIND_LINKS",),
 }
-"""pip's variable -> uv's variables with the same meaning, for an environment that has uv alone."""
+"""pip's variable -> uv's variables with the same meaning, for an environment that has only uv."""
 
 _MOST_VERSIONS = 8
 _UNREACHABLE = re.compile(
@@ -44,7 +44,7 @@ def download(name: PackageName, folder: Path, home: Path) -> Path:
     command, more = (_pip if name.prefix == PYPI else _npm)(name, folder, by_hand)
     done = subprocess.run(
         command,
-        cwd=folder,  # no setting and no module of the working directory counts
+        cwd=folder,  # ignores settings and modules in the working directory
         env={**os.environ, **more},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -64,7 +64,7 @@ def download(name: PackageName, folder: Path, home: Path) -> Path:
 
 
 def check_archive(name: PackageName, path: Path) -> None:
-    """Raises a ConfigError if a wheel's file name has a different name or version than was asked for."""
+    """Raises a ConfigError if a wheel's file name does not have the requested name and version."""
     if name.prefix != PYPI:
         return  # npm's file names are not unique
     try:

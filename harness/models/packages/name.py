@@ -51,7 +51,7 @@ class PackageName(NamedTuple):
 
     @property
     def canonical(self) -> str:
-        """The requirement in the one spelling that all spellings of a package's name and version have."""
+        """The requirement in canonical spelling: all spellings of a package's name and version give the same text."""
         if self.prefix == NPM:
             return self.requirement
         return f"{canonicalize_name(self.package)}=={canonicalize_version(self.version)}"
@@ -90,7 +90,7 @@ def parse_package(text: str, flag: str = "--model ") -> PackageName:
 
 
 def same_version(wheel: tuple[str, Version], name: PackageName) -> bool:
-    """Returns whether a wheel has the name and version that were asked for. wheel: from its file name."""
+    """Returns whether a wheel has the requested name and version. wheel: the two parts of its file name."""
     return wheel == (canonicalize_name(name.package), Version(name.version))
 
 

@@ -66,7 +66,7 @@ def listing(name: PackageName, say: Say) -> Listing:
 
 
 def place_of(name: PackageName, file: str, folder: str = FILES) -> Path:
-    """Returns the place of a file that was, or will be, read out of its package. folder: within the package's."""
+    """Returns the place of a file that was, or will be, read out of its package. folder: in the package's folder."""
     return folder_of(name) / folder / file
 
 
@@ -213,7 +213,7 @@ def _copy(archive: Path, found: Listing, outs: Mapping[str, IO[bytes]]) -> None:
 
 
 def _pin(name: PackageName, file: str, content: IO[bytes]) -> None:
-    """Keeps the digest of a file, before the file itself gets its name. A digest of an earlier time must agree."""
+    """Stores the digest of a file before the file gets its name. The digest of an earlier download must agree."""
     actual, pin = _digest_of(content), _pin_of(name, file)
     if pin.is_file() and pin.read_text(encoding="ascii", errors="replace").strip() != actual:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Converts a model to int8 or fp16 with the framework's own tools; the cache key covers everything it depends on.
+"""Converts a model to int8 or fp16 with the framework's own tools. The cache key covers all inputs of the conversion.
 
 Runs in a separate process (harness/core/child.py). int8 is post-training quantisation: the activation
 ranges come from samples.

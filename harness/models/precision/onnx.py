@@ -155,7 +155,7 @@ class _Reader:
 def quantise(source: Path, path: Path, feeds: Sequence[Feed], recipe: Mapping[str, Any]) -> None:
     """Writes the ONNX file `source` in int8 to `path`; operators without integer kernels stay in float32.
 
-    feeds: quantisation samples, in batches. recipe: the value of `recipe("int8", source)`.
+    feeds: quantisation samples, in batches. recipe: the result of `recipe("int8", source)`.
     Raises a PluginUnavailable if a module is missing, else whatever ONNX Runtime's tools raise.
     """
     with _without_advice(), tempfile.TemporaryDirectory(prefix="harness-int8-") as folder:

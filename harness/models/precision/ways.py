@@ -17,7 +17,7 @@ class Way(NamedTuple):
     file: str = ""
     """The format of the file to make, a key of MAKERS; '' if the model's own file is used."""
     absent: str = ""
-    """Why the backend does not support the precision; '' if it does."""
+    """The reason why the backend does not support the precision; '' if it does."""
 
 
 _AS_IT_IS = Way()
@@ -91,7 +91,7 @@ _WAYS: Mapping[str, Mapping[str, Way]] = {
 
 
 def way(backend: str, precision: str) -> Way:
-    """Returns a backend's way to a precision; an unknown backend runs its model unchanged."""
+    """Returns how a backend computes in a precision. An unknown backend can only run its model unchanged."""
     if precision == BASELINE:
         return _WAYS.get(backend, {}).get(precision, _AS_IT_IS)
     known = _WAYS.get(backend, {}).get(precision)

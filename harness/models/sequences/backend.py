@@ -1,8 +1,8 @@
 """Answers batches of samples with a model whose file has states, constants or other batch axes.
 
 The file computes one step. Without states a step answers the batch. With states a sample is a sequence: its frames go
-through the model one after the other, each with the states that the previous frame returned, and the first one with the
-states of the start. No state outlives a batch, so the order of samples does not matter.
+through the model one after the other, each with the states that the previous frame returned, and the first frame
+with the start states. No state outlives a batch, so the order of samples does not matter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ Arrays = Mapping[str, Array]
 
 
 class SequenceBackend:
-    """Samples with the batch first -> answers with the batch first; with states, (n, frames, ...) of each.
+    """Answers samples; both have the batch first. With states, samples and answers are (n, frames, ...).
 
     A batch of sequences advances frame by frame, and its states lie side by side on their batch axes.
     """
@@ -175,7 +175,7 @@ class SequenceBackend:
         return {name: np.asarray(named[name]) for name in self.layout.outputs}, following
 
     def _named(self, outputs: Array | Sequence[Array]) -> Arrays:
-        """Returns the output of a backend that returns its only output without the name."""
+        """Returns the only output by name, for a backend that returns it without a name."""
         only = next(iter(self.layout.outputs))
         return {only: outputs if isinstance(outputs, np.ndarray) else np.stack(list(outputs))}
 
@@ -230,7 +230,7 @@ class SequenceBackend:
                 )
 
     def _signature_in_file(self) -> tuple[TensorSpec, ...]:
-        """Returns all inputs of the file. Raises a ConfigError if the manifest describes others."""
+        """Returns all inputs of the file. Raises a ConfigError if the manifest describes other inputs."""
         if not isinstance(self._step, HasSignature):
             raise ConfigError(
                 f"model {self._name!r} has states, constants or other batch axes, but the backend does not report its "

@@ -48,7 +48,7 @@ _STATES = frozenset(
         "recurrent",
     ]
 )
-"""Words of which one occurs in the name of most states."""
+"""Typical words: the names of most states contain one of them."""
 
 _RATE_HZ = 16_000
 _RATES = frozenset(["sr", "rate", "samplerate"])
@@ -68,7 +68,7 @@ def state_key(name: str) -> str:
 
 
 def is_like_a_state(name: str) -> bool:
-    """Returns whether the name has a word that is usual for states."""
+    """Returns whether the name has a word that is usual in names of states."""
     return any(word in _STATES for word in state_key(name).split("_"))
 
 

@@ -1,8 +1,8 @@
 """Finds batch axes, constants and states of a model file by running it with zeros, for the manifest that `init` writes.
 
-An axis is the batch if the model takes two and three samples on it. An output belongs to a state if it has the shape and
-type of an input, and their names mean the same
-state, or the input alone has its batch elsewhere than first.
+An axis is the batch if the model takes two and three samples on it. An output belongs to a state if it has the shape
+and type of an input, and either their names mean the same state, or the input is the only one of its shape and its
+batch is not the first dimension.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ SIZES = (2, 3)
 """Batches that show which axis of an output is the batch."""
 
 MOST_TRIALS = 32
-"""Combinations of batch axes that are tried."""
+"""The maximum number of combinations of batch axes that are tried."""
 
 NO_SAMPLES = "no input has a dimension for the samples of a batch"
 
@@ -28,7 +28,7 @@ GUESSED_SIZE = 1
 """Size of an open dimension that the user does not set; a step of a recurrent network accepts 1 in every dimension."""
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Input name -> the user's sizes, in the order of the file; the batch's is ignored."""
+"""Input name -> the user's sizes, in the order of the file; the size of the batch is ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class _Unfit(Exception):
 def propose(
     backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes
 ) -> tuple[Proposal | None, str]:
-    """Returns the proposal, or None and why there is none. specs: all inputs of the file, as it has them.
+    """Returns the proposal, or None and the reason. specs: all inputs, as they are in the file.
 
     backend: takes arrays as they are in the file (BackendSetup.batch_axes).
     """
@@ -227,7 +227,7 @@ def _is_alike(rows: Array, other: Array) -> bool:
 
 
 def _batch_axis(shapes: Mapping[int, Sequence[int]]) -> int | None:
-    """Returns the axis of an output that has the batch's size in every run; None without one. shapes: by batch."""
+    """Returns the axis of an output that has the batch's size in every run; None if there is none. shapes: by batch."""
     ranks = {len(shape) for shape in shapes.values()}
     if len(ranks) > 1:
         return None

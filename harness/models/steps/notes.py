@@ -51,10 +51,10 @@ def transcribed(
 
 
 def _begins(onsets: Array, least: float) -> list[tuple[int, int, int]]:
-    """Returns (frame, frame of the next begin at this pitch, pitch) of each begin of a note, in order.
+    """Returns (frame of the onset, frame of the next onset at this pitch, pitch) of each note, in order.
 
-    onsets: (frames, pitches). The first and the last frame never count. In a row of equal frames the first one
-    counts.
+    onsets: (frames, pitches). The first and the last frame never count. Only the first of
+    several equal frames counts.
     """
     inner = onsets[1:-1]
     is_peak = (inner >= least) & (inner > onsets[:-2]) & (inner >= onsets[2:])

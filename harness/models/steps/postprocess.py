@@ -254,7 +254,7 @@ _RANKS: Mapping[str, tuple[int, int, str]] = {
 
 
 def _fault(step: Step, rows: Any, inputs: Mapping[str, Array]) -> str:
-    """Returns why the step cannot take these rows; '' if no reason is known."""
+    """Returns the reason why the step cannot take these rows; '' if no reason is known."""
     if step.name == "hook":
         return ""
     if step.name == "stack":
@@ -337,7 +337,7 @@ def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
 def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
     """Returns whether an output has NaN or +Inf, by the winners: numpy's argmax returns a row's first NaN.
 
-    answers: an array if `outputs` is an array; else unused.
+    answers: an array if `outputs` is an array; otherwise unused.
     """
     if isinstance(outputs, np.ndarray) and answers.size == 1:
         return not outputs.item(answers.item()) < inf
@@ -357,7 +357,7 @@ def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
         if outputs.size > _SMALL:
             return not outputs.max() < inf
         flat = outputs.ravel()  # a maximum costs microseconds, a dot product a tenth of it
-        # Squares of masked scores (-inf) and of large numbers are infinite, too: check the maximum instead.
+        # The sum also overflows for masked scores (-inf) and large numbers, which are allowed: check the maximum.
         return not isfinite(flat.dot(flat)) and not outputs.max() < inf
     arrays = outputs.values() if isinstance(outputs, Mapping) else outputs
     return any(not_finite(a if _of_arrays(a) else np.asarray(a)) for a in arrays)

@@ -75,14 +75,14 @@ def _calls(
 def _chained(
     layers: Sequence[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], list[str], str]]:
-    """Yields what `_calls` yields, for layers in a row."""
+    """Yields the same as `_calls`, for a chain of layers."""
     names = [_tensor(layer["config"]["name"], 0) for layer in layers]
     for layer, source, target in zip(layers[1:], names, names[1:], strict=False):
         yield layer, [source], target
 
 
 def _sources(value: Any) -> Iterator[str]:
-    """Yields the tensors in the arguments of a call, however deep they lie."""
+    """Yields the tensors in the arguments of a call, at any depth."""
     if isinstance(value, Mapping):
         if "keras_history" in value:
             layer, call, _ = value["keras_history"]

@@ -60,7 +60,7 @@ _OF_SEVERAL_AXES = ("GatherND", "ScatterND")
 """Operators whose index has several numbers, one per leading axis: the last size of the indices counts them."""
 
 _SAME_SHAPE = ("Cast", "DequantizeLinear", "Identity", "QuantizeLinear")
-"""A table may lie behind these operators."""
+"""Operators that keep the shape of a table; the operator that selects rows may follow them."""
 
 
 class _Attribute(NamedTuple):
@@ -88,7 +88,7 @@ class _Reader:
         self.operations: list[Operation] = []
         self.crossings: list[Copy] = []
         self._axes: list[int] = []
-        """Axis of each operation; 0 if it states none."""
+        """Axis of each operation; 0 if the operation states no axis."""
         self._shapes: dict[str, Sequence[int]] = {}
         """Shapes of constants."""
         self._about: dict[str, memoryview] = {}

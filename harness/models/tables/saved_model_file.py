@@ -27,7 +27,7 @@ _SERVING = "serving_default"
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _MOST_NODES = 1_000_000
-"""The limit: functions that call each other would be copied without end."""
+"""The limit of the number of nodes: functions that call each other would be copied endlessly."""
 
 _OPERATORS = Operators(
     first=frozenset((
@@ -66,7 +66,7 @@ _OF_UNKNOWN = (
 """Operators that are unknown here and may select rows."""
 
 _SAME_SHAPE = ("Cast", "Identity", "ReadVariableOp")
-"""A table may lie behind these operators."""
+"""Operators that keep the shape of a table; the operator that selects rows may follow them."""
 
 
 class _Node(NamedTuple):
