@@ -1,1 +1,1 @@
-"""The command line: turns words into calls. It parses and never computes."""
+"""The command line: turns arguments into calls. It parses, and never computes."""

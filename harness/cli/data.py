@@ -54,7 +54,7 @@ def list_names(arguments: list[str]) -> int:
 
 
 def _in_columns(groups: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[str]:
-    """Yields a heading per group, then its names and texts. The column of names is as wide as the longest name."""
+    """Yields a heading per group, then its names and texts. The name column is as wide as the longest name."""
     width = max(len(name) for rows in groups.values() for name, _ in rows)
     for heading, rows in groups.items():
         yield heading
@@ -78,7 +78,7 @@ def _size_and_licence(model: "Model") -> str:
 
 
 def _meters() -> Iterator[tuple[str, str]]:
-    """Yields (name, text), with the reason why a meter does not work here."""
+    """Yields the name and text of each meter. If a meter does not work here, its text ends with the reason."""
     from harness.core import registry
     from harness.machine.power import opening
 

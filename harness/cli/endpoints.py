@@ -62,11 +62,11 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     ),
     "offline": ("NAME", "elected: the point at C_max; dedicated: a separate run (default elected)"),
 }
-"""Option of a request -> its metavar and help. WORK/request.yaml keeps these options."""
+"""Maps each option of a request to its metavar and help. WORK/request.yaml keeps these options."""
 
 
 class _Call(NamedTuple):
-    """A verb's request with everything that follows from it."""
+    """The request of a verb, and everything that is derived from it."""
 
     request: "Request"
     template: "Template"
@@ -100,7 +100,7 @@ def _request_parser(
 
 
 def _values(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the request's values on the command line."""
+    """Returns the values of the request that the command line sets."""
     given = vars(options)
     values = {name.replace("-", "_"): given[name.replace("-", "_")] for name in _REQUEST}
     values["rehearsal"] = options.rehearsal
@@ -130,7 +130,10 @@ def _seconds(flag: str, text: str) -> float:
 
 
 def _request(options: argparse.Namespace) -> tuple["Request", "Template", Path]:
-    """Returns the request, which is stored only if its template and its points can be used."""
+    """Returns the request, its template and its folder.
+
+    Stores the request only if its template and points are usable.
+    """
     from harness.submit.endpoints import points
     from harness.submit.endpoints.client.config import Template
     from harness.submit.endpoints.request import kept_request, write_request
@@ -185,7 +188,7 @@ def plan(arguments: Sequence[str]) -> int:
 
 
 def _found_c_max(request: "Request", template: "Template", work: Path, *, quiet: bool) -> int:
-    """Returns C_max, after a search if it is not known: under --slo, or without it for the saturation."""
+    """Returns C_max. If it is not known, searches for it under --slo, or, without --slo, for the saturation."""
     from harness.core.signals import stoppable
     from harness.run.progress import Progress
     from harness.submit.endpoints.plan import c_max

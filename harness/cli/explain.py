@@ -41,7 +41,7 @@ def profile(arguments: list[str]) -> int:
 
 
 def _unused_beside_from(texts: Mapping[str, object], shown: Sequence[str]) -> Iterator[str]:
-    """Yields the problem of options in `texts` that --from would ignore. shown: keys that --from takes."""
+    """Yields a problem if --from would ignore options in `texts`. shown: keys that --from takes."""
     others = [flag_name(key) for key in texts if key not in ("from", *shown)]
     if "from" in texts and others:
         yield f"--from reads a folder and runs nothing: drop {', '.join(others)}"
@@ -55,7 +55,7 @@ def advise(arguments: list[str]) -> int:
 
 
 def advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, Any]]:
-    """Returns (options of `advise`, its options that a run also has, as fields of RunConfig)."""
+    """Returns the options of `advise`, and the options that it shares with a run as fields of RunConfig."""
     parser = Parser(
         "advise",
         "Find ONNX Runtime settings that make a model faster: measure each layer alone, predict the gain of each "
@@ -100,7 +100,7 @@ def bricks(arguments: list[str]) -> int:
 
 
 def _brick_options(arguments: list[str]) -> tuple[list[str], BrickOptions]:
-    """Returns (models, options). Raises one ConfigError with every problem."""
+    """Returns the models and the options. Raises one ConfigError with every problem."""
     parser = Parser(
         "bricks",
         "Cut models into short sequences of layers (bricks), time each distinct brick once, without the weights "
@@ -144,7 +144,7 @@ def cold(arguments: list[str]) -> int:
 
 
 def _cold_options(arguments: list[str]) -> tuple[ColdOptions, Mapping[str, Any]]:
-    """Returns (options of `cold`, its options that a run also has, as fields of RunConfig)."""
+    """Returns the options of `cold`, and the options that it shares with a run as fields of RunConfig."""
     parser = Parser(
         "cold",
         "Show how long a new process takes to give its first answer, and where the time goes: reading the model, "

@@ -99,7 +99,7 @@ def _stopped(e: KeyboardInterrupt) -> int:
 
 
 def _front_page() -> str:
-    """Returns the help page without a verb: what the program is, examples, and every verb."""
+    """Returns the help page for a call without a verb: what the program is, examples, and every verb."""
     return (
         f"{ABOUT}\n\nusage: {program()} [run] --scenario NAME [options]\n"
         f"       {program()} VERB [options]\n\n{EXAMPLES.format(program=program())}\n"
@@ -109,7 +109,8 @@ def _front_page() -> str:
 
 
 def _fill_standard_streams() -> None:
-    """Opens /dev/null in place of a closed stream; otherwise the next file would get its number and our output.
+    """Opens /dev/null for each closed standard stream; otherwise the next file to be opened would get the stream's
+    number and our output.
 
     Makes stdout print characters that it cannot encode as escapes, like stderr.
     """

@@ -1,9 +1,8 @@
 """Parses the words of a verb with argparse, with a readable help and with errors that state the next step.
 
-Every verb builds one `Parser`. Options that a file can hold, too, come from a schema
-(harness/core/config/options.py) by `add_options`; the others by `add_argument`. `--help` prints the basic
-options, `--help-all` also the expert ones. The short page lists the basic options of groups with expert
-options under one title.
+Every verb builds one `Parser`. Options that a file can also hold come from a schema (harness/core/config/options.py)
+through `add_options`; all other options come from `add_argument`. `--help` prints the basic options, `--help-all` also
+the expert ones. The short page lists the basic options of groups with expert options under one title.
 """
 
 import argparse
@@ -27,7 +26,9 @@ _ARGPARSE_MESSAGES = {
     r"ignored explicit argument (.*)": r" takes no value: drop \1",
     r"invalid int value: (.*)": r": \1 is not a whole number",
 }
-"""Regular expression for argparse's message about a value -> the text that replaces it after the argument's name."""
+"""Maps a regular expression for argparse's message about a value to the text that replaces it after the argument's
+name.
+"""
 
 
 BASIC = "basic options"
@@ -80,7 +81,8 @@ class Parser(argparse.ArgumentParser):
     """Raises a ConfigError with one line for each wrong argument; the exit status is 2."""
 
     def __init__(self, verb: str, about: str, *usages: str, notes: str = "") -> None:
-        """verb: empty for the page of the whole program. usages: one form of the words after the verb each.
+        """verb: empty for the page of the whole program. usages: each describes one form of the arguments after the
+        verb.
 
         notes: printed between the usage and the options, e.g. examples.
         """
@@ -110,7 +112,7 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def text(self, name: str, metavar: str, about: str, **more: Any) -> None:
-        """Adds an argument or option whose value is text; its default is None."""
+        """Adds an argument or option whose value is a string. The default is None."""
         self.add_argument(name, metavar=metavar, help=about, **more)
 
     def flag(self, name: str, about: str) -> None:
@@ -158,13 +160,13 @@ class Parser(argparse.ArgumentParser):
         }
 
     def option_groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
-        """Yields (title, actions) of each group, with only the visible options that a file may hold."""
+        """Yields the title and the actions of each group, limited to visible options that a file may hold."""
         for title, actions in self._groups():
             if in_files := [action for action in actions if action.dest in self.fields]:
                 yield title, in_files
 
     def _groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
-        """Yields (title, visible actions) of each group that has any, the general group last."""
+        """Yields the title and the visible actions of each group that has any, the general group last."""
         for group in sorted(self._action_groups, key=lambda group: group is self._optionals):
             actions = group._group_actions  # noqa: SLF001 - argparse offers no other way
             if shown := [a for a in actions if a.help is not argparse.SUPPRESS]:
@@ -209,7 +211,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        """message: argparse's, e.g. `argument --duration: expected one argument`."""
+        """Raises a ConfigError. message: argparse's message, e.g. `argument --duration: expected one argument`."""
         required = "the following arguments are required: "
         if message.startswith(required):
             names = message.removeprefix(required).split(", ")
@@ -244,7 +246,8 @@ def _group_name(title: str) -> str:
 def read_options(
     parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Returns (text by key of the options on the command line, problems). A flag is True.
+    """Returns a mapping from option key to text for the options on the command line, and the problems. The value of a
+    flag is True.
 
     Unlike `parse_args`, it returns an unknown option as a problem, which the caller can report with others.
     """
@@ -256,7 +259,7 @@ def read_options(
 def _parsed(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Returns (values, problems with the words that the parser does not know)."""
+    """Returns the values, and a problem for each argument that the parser does not know."""
     if _is_building and isinstance(parser, Parser):
         raise Built(parser)
     options, unknown = parser.parse_known_args(arguments)
@@ -285,7 +288,7 @@ class _HelpAll(argparse.Action):
 
 
 def add_options(parser: Parser, *schemas: type) -> Mapping[str, argparse._ArgumentGroup]:
-    """Adds the visible fields of the schemas; returns their groups by title. Default of all: None."""
+    """Adds the visible fields of the schemas as options with the default None. Returns their groups by title."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     title = ""
     pairs = ((schema, field) for schema in schemas for field in visible_fields(schema))

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _RUN = "the folder of a run, e.g. results/latest"
 
 _ROUNDS = 5
-"""Runs of each configuration in turns. With five per side, the interval is ± 1.5 standard deviations wide."""
+"""Number of runs of each configuration if configurations take turns. With five runs per side, the interval is ± 1.5
+standard deviations wide.
+"""
 
 _MOST_ROUNDS = 1000
 
@@ -225,7 +227,10 @@ def _in_turns(
     options: argparse.Namespace,
     gate: _Gate,
 ) -> int:
-    """Makes new runs and compares them by configuration, or with the finished run if there is one configuration."""
+    """Makes new runs in turns and compares the configurations.
+
+    A single configuration is compared with its finished run.
+    """
     from harness.cluster.job import measure
     from harness.search.turns import run_in_turns
 
@@ -308,7 +313,7 @@ def _show_checked(checked: "Sequence[CheckedFolder]", *, details: bool) -> None:
     shown: set[str] = set()
     for one in checked:
         for line in one.lines():
-            if line not in shown:  # a study's seal has its runs' files, too
+            if line not in shown:  # a study's seal also lists the files of its runs
                 show(line)
             shown.add(line)
         result_file = one.folder / run_folder.RESULT

@@ -54,16 +54,16 @@ _REFUSED: Mapping[str, str] = {
     "--count": "use --queries N in place of --count",
     "--accuracy": "use --mode accuracy in place of --accuracy",
 }
-"""An option of MLPerf's reference harness that cannot be translated -> the message that refuses it."""
+"""Maps each option of MLPerf's reference harness that cannot be translated to the message that refuses it."""
 
 
 class Settled(NamedTuple):
     """Fields of a file that no longer hold if an option is set to a value that differs from the file's."""
 
     of_any: Sequence[str] = ()
-    """Fields to drop from any file: they exclude the option, or belong to its old value."""
+    """Fields to drop from any file, because they exclude the option or belong to its old value."""
     of_run: Sequence[str] = ()
-    """Fields to drop from the config.yaml of a run only: the run resolved them from the option's old value."""
+    """Fields to drop only from the config.yaml of a run, because the run resolved them from the option's old value."""
 
 
 _SEEDS = ("qsl_seed", "sample_index_seed", "schedule_seed")
@@ -118,7 +118,7 @@ SETTLED_ANEW: Mapping[str, Settled] = {
     "pin": Settled(of_any=("oversubscribe",)),
     "oversubscribe": Settled(of_any=("pin",)),
 }
-"""Key of an option -> fields of RunConfig that an earlier --config file no longer sets.
+"""Maps an option's key to the fields of RunConfig that an earlier --config file no longer sets.
 
 The config.yaml of a finished run holds every resolved value. `--config x --model y` must not take the
 checksum, the dataset and the batch size of the old model from it.
@@ -169,12 +169,13 @@ def run_parser(
 
 
 def add_trust(parser: Parser, about: str) -> None:
-    """Adds the option in which the user allows code that a file or folder names."""
+    """Adds the option with which the user allows code that a file or folder names."""
     parser.text(code.TRUST, "NAME", f"{about} (repeatable)", action="append", default=None)
 
 
 def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Returns (text by key of the options on the command line, problems), with `ALIASES` under our names.
+    """Returns a mapping from option key to text for the options on the command line, and the problems. Options in
+    `ALIASES` have the harness's names.
 
     Reads the files of --config: `config` becomes a ConfigFiles, and the verb's own options in the files are
     added to the texts.
@@ -247,7 +248,10 @@ def invocation(
 
 
 def _of_a_set(values: dict[str, Any], schema: type) -> Iterator[str]:
-    """Sets the performance mode for --models, which has no accuracy; yields a problem if the verb varies one model."""
+    """Sets performance mode for --models, which does not have an accuracy mode.
+
+    Yields a problem if the verb varies one model.
+    """
     if values.get("models") is not None:
         values.setdefault("mode", "performance")
         if schema not in (RepeatOptions, WorkersOptions):
@@ -258,7 +262,7 @@ _FIELDS = {option_key(field): field.name for field in visible_fields(RunConfig)}
 _FLAGS = {field.name: flag_name(option_key(field)) for field in visible_fields(RunConfig)}
 _DEFAULTS = {field.name: field.default for field in visible_fields(RunConfig)}
 _TOLD = {**_FLAGS, "model_file": "model_file"}
-"""Field -> its name in a notice. Values resolved from other options have no notice."""
+"""Maps a field to its name in a notice. Values resolved from other options have no notice."""
 
 _IMPLIED = ("backend", "model")
 """Options whose default applies if a file does not set them."""
@@ -348,7 +352,10 @@ _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 
 
 def published(copy: str, fields: Sequence[str]) -> str:
-    """Returns the problem of a published copy. fields: fields of its config.yaml that name files without a folder."""
+    """Returns the problem with a published copy.
+
+    fields: the fields of its config.yaml that name files without a folder.
+    """
     flags = (flag_name("model" if field == "model_file" else field) for field in fields)
     return (
         f"{copy} is a published copy, whose file names have no folders: run the original again, or "
@@ -386,7 +393,7 @@ def _dataset(values: Mapping[str, Any]) -> str:
 
 
 def _translated(arguments: Sequence[str]) -> list[str]:
-    """Returns the words, with the harness's names for the options of MLPerf's reference harness."""
+    """Returns the arguments after replacing options of MLPerf's reference harness with the harness's options."""
     words: list[str] = []
     pending: Alias | None = None
     for word in arguments:

@@ -22,7 +22,7 @@ _PAGES = {
     "history": "the numbers of each workload over time",
     "pareto": "the runs that no other run beats in every respect",
 }
-"""Kind of page -> what the page draws."""
+"""Maps each kind of page to what the page draws."""
 
 
 def runs(arguments: list[str]) -> int:
@@ -120,7 +120,7 @@ def _draw(
 
 
 def _filters(options: argparse.Namespace) -> dict[str, str]:
-    """Returns column -> pattern for database.newest_first. Raises one ConfigError with every problem."""
+    """Returns a mapping from column to pattern for database.newest_first. Raises one ConfigError with every problem."""
     from harness.core.config.parse import parse_scenario
     from harness.core.shown import private
 

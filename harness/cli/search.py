@@ -39,7 +39,7 @@ _TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch", "until"
 _REFUSED: Mapping[str, str | None] = dict.fromkeys(
     ("arrivals", "mlperf", "user_conf", "audit", "metrics_linger", "metrics_push", "until")
 )
-"""Options of a run that no search takes; its help omits them."""
+"""Options of a run that no search takes; the help of a search omits them."""
 
 _ONE_RUNS = (
     *("queries", "target_qps", "max_batch", "model_file", "model_sha256", "dataset_digest"),

@@ -56,7 +56,9 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     ),
     "round": ("NAME", f"{', '.join(known_rounds())} (default {DEFAULT})"),
 }
-"""Option of a request -> its metavar and help. WORK/request.yaml keeps these options and the options of the runs."""
+"""Maps each option of a request to its metavar and help. WORK/request.yaml keeps these options and the options of the
+runs.
+"""
 
 
 _OF_ALL = {"benchmark", "division", "category", "round"}
@@ -70,7 +72,7 @@ _RUN_HELPS = {
     "user_conf": "LoadGen's user.conf",
     "meter": "ptdaemon=POWER_DEV,director=HOST,ntp=HOST: measure power in the performance runs",
 }
-"""Options of a run that have a different meaning here -> their help."""
+"""Help of the run options that have a different meaning here."""
 
 
 def _request_parser(
@@ -111,7 +113,7 @@ def _request_parser(
 
 
 def _trusted_request(options: argparse.Namespace) -> Any:
-    """Returns `_request` for verbs that run its code. Code from an earlier call must be named again."""
+    """Returns the request for verbs that run its code. The user must name code from an earlier call again."""
     from harness.submit.plan.request import FILE
 
     request, work = _request(options), user_path(options.work)

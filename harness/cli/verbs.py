@@ -1,9 +1,8 @@
 """The table of verbs, the source of dispatch, `--help`, docs/cli.md and the test of the README.
 
-To add a verb, add a row to `VERBS` and the function that the row names. The function first builds a
-`Parser` (harness/cli/parser.py) and parses the words; it does nothing else before, because `Verb.parser`
-calls it only for the parser. Then it imports its work, which keeps `--help` fast, and returns the exit
-status.
+To add a verb, add a row to `VERBS` and the function that the row names. The function first builds a `Parser`
+(harness/cli/parser.py) and parses the words; it does nothing else before, because `Verb.parser` calls it only for the
+parser. Then it imports the module that does the work, which keeps `--help` fast, and returns the exit status.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +43,7 @@ HELP = "help"
 """`help VERB` prints the page of `VERB --help`, `help GROUP` one group of options of `DEFAULT`."""
 
 FRONT = ""
-"""Stands in `find` for the front page, which lists the verbs."""
+"""Name that `find` returns for the front page, which lists the verbs."""
 
 VERBS: Mapping[str, Verb] = {
     DEFAULT: Verb("run:run", "measure one run: performance, accuracy, verdict (default)"),
@@ -107,11 +106,11 @@ VERBS: Mapping[str, Verb] = {
         "endpoints:check", "check a submission tree against the Endpoints rules"
     ),
 }
-"""Name -> verb, in the order of the list of verbs. A name of two words is a verb of a group."""
+"""Verbs by name, in the order of the list of verbs. A name of two words is a verb of a group."""
 
 
 def find(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Returns (name of the verb or group, words after it). The verb is `DEFAULT` if an option comes first."""
+    """Returns the name of the verb or group, and the words after it. The verb is `DEFAULT` if an option comes first."""
     if words and words[0] == HELP:
         words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help"):
@@ -137,7 +136,7 @@ def find(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def members(group: str) -> Iterable[str]:
-    """Returns the verbs whose first word is `group`, none if `group` itself is a verb."""
+    """Returns the verbs whose first word is `group`; none if `group` itself is a verb."""
     return (name for name in VERBS if name.startswith(f"{group} "))
 
 

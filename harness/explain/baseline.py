@@ -34,7 +34,7 @@ from harness.results.verdict.score import label_of
 from harness.types import Answer, Array, Backend, Batch, Dataset, Score, Step, TensorSpec
 
 CHUNK = 32
-"""Samples held at a time, so that a dataset of any size fits into memory."""
+"""Number of samples held at a time, so that a dataset of any size fits into memory."""
 
 IMAGE_STEPS = frozenset(("decode", "resize", "crop", "normalise", "layout"))
 _CLASSIFIES = ("image-classification", "text-classification", "table", "none")
@@ -45,9 +45,9 @@ Rows = list[Array]
 
 class Subject(NamedTuple):
     """One model on one dataset.
-    steps: declared or lent, by input.
-    notes: for the reader of the results.
-    label: of the dataset, if its name does not identify it.
+    steps: declared or borrowed preprocessing steps, by input.
+    notes: notes for the reader of the results.
+    label: label of the dataset, if its name does not identify it.
     """
 
     config: RunConfig
@@ -59,12 +59,12 @@ class Subject(NamedTuple):
 
     @property
     def has_answers(self) -> bool:
-        """False for the null backend: then only inputs are compared."""
+        """False for the null backend, with which only inputs are compared."""
         return self.config.backend != "null"
 
 
 class Runner:
-    """One backend with the model's postprocessing: inputs -> answers."""
+    """One backend with the model's postprocessing, which turns inputs into answers."""
 
     def __init__(self, subject: Subject, backend: Backend) -> None:
         model = subject.model
@@ -128,8 +128,10 @@ def open_runner(subject: Subject, stack: ExitStack) -> Runner:
 
 
 class Baseline:
-    """The declared inputs and their answers. indices: the chosen samples, evenly spread.
-    announce: called with the number of samples before the first answer.
+    """The declared inputs and their answers.
+
+    indices: the chosen samples, which are evenly spread. announce: called with the number of samples before the first
+    answer.
     """
 
     def __init__(
@@ -153,7 +155,7 @@ class Baseline:
         self.spans: dict[str, tuple[float, float]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.rows: Rows = []
-        self.unit, self.lower_is_better = "", False  # the unit of the score, once there is a score
+        self.unit, self.lower_is_better = "", False  # the score's unit, set once there is a score
         for indices, inputs in self.chunks():
             self._look_at(inputs)
             if runner:
@@ -163,7 +165,7 @@ class Baseline:
         self.score, self.no_score = self._first_score()
 
     def open_dataset(self, steps: Mapping[str, tuple[Step, ...]] | None) -> Dataset:
-        """Opens the dataset. steps: replace the baseline's; None: the baseline's."""
+        """Opens the dataset. steps: steps that replace the baseline's steps; None uses the baseline's steps."""
         subject = self.subject
         if steps is None and subject.steps != subject.model.steps:
             steps = subject.steps
@@ -174,7 +176,7 @@ class Baseline:
     def chunks(
         self, dataset: Dataset | None = None
     ) -> Iterator[tuple[Sequence[int], Mapping[str, Array]]]:
-        """Yields (indices, inputs) of a few samples at a time, in the baseline's order."""
+        """Yields the indices and inputs of a few samples at a time, in the baseline's order."""
         dataset = dataset or self._dataset
         most = self.subject.model.manifest.max_batch if self.subject.model.manifest else None
         size = min(CHUNK, most or CHUNK)
@@ -188,7 +190,7 @@ class Baseline:
 
     @property
     def target(self) -> str:
-        """The input that is changed: the first image, else the first input."""
+        """The input that is changed: the first image input, or else the first input."""
         images = [s.name for s in self.inputs if self.subject.steps.get(s.name)]
         images += [name for name, shape in self.shapes.items() if len(shape) == 4]
         if not self.shapes:
@@ -208,8 +210,9 @@ class Baseline:
         return steps
 
     def agreement(self, rows: Rows) -> float:
-        """Returns the share of the answers equal to the baseline's, in [0, 1]; for large answers, of
-        their parts.
+        """Returns the share of answers that equal the baseline's answers, in [0, 1].
+
+        Large answers are compared by their parts.
         """
         return float(np.mean([self._same(a, b) for a, b in zip(self.rows, rows, strict=True)]))
 
@@ -230,7 +233,7 @@ class Baseline:
 
     def _look_at(self, inputs: Mapping[str, Array]) -> None:
         for name, rows in inputs.items():
-            if rows.dtype.kind not in "biuf":  # texts have no range, so they are not changed
+            if rows.dtype.kind not in "biuf":  # strings have no range, so they are not changed
                 continue
             low, high = self.spans.get(name, (np.inf, -np.inf))
             self.spans[name] = min(low, float(rows.min())), max(high, float(rows.max()))
@@ -273,7 +276,7 @@ class Baseline:
         return float((ours == theirs).mean())
 
     def _top1(self, row: Array) -> Array:
-        """Returns the label if a row ranks or scores several labels; else the row."""
+        """Returns the top label if a row ranks or scores several labels, else the row."""
         row = np.asarray(row)
         model = self.subject.model
         if model.postprocess and model.postprocess[-1].name == "topk":

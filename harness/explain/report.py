@@ -1,4 +1,4 @@
-"""Stores a verb's measurements in a folder, and shows them from the folder's JSON file alone."""
+"""Stores a verb's measurements in a folder, and shows them using only the folder's JSON file."""
 
 import errno
 import shutil
@@ -27,13 +27,13 @@ class Report(NamedTuple):
     file: str
     """Name of the JSON file in the folder."""
     schema: Mapping[str, int]
-    """Key in the file -> version of the format that this harness reads."""
+    """Maps a key in the file to the version of the format that this harness reads."""
     lines: Callable[[Content], Iterable[str]]
     """Makes the tables for readers."""
     write_page: Callable[[Content, Path], Path]
     """Draws the page into a folder and returns its path."""
     derive: Callable[[Content], Content] = lambda content: content
-    """Computes from the file's content what the other functions take."""
+    """Computes, from the file's content, the content that the other functions take."""
     to_json: Callable[[Content], Content] = lambda content: content
     """Makes the output of --json."""
 
@@ -65,7 +65,7 @@ class Report(NamedTuple):
         files.write_json(folder / self.file, content)
 
     def read(self, path: Path) -> Content:
-        """path: a folder, or the file. Raises ConfigError if this version did not write it."""
+        """Reads the JSON file. path: a folder, or the file. Raises ConfigError if another version wrote it."""
         file = path if path.is_file() else path / self.file
         content = files.read_json(file, self.verb)
         if any(content.get(key) != version for key, version in self.schema.items()):
@@ -77,15 +77,15 @@ class Report(NamedTuple):
         return content
 
     def show_again(self, folder: Path, *, as_json: bool) -> Content:
-        """Shows a folder from its file alone; returns what `derive` computed."""
+        """Shows a folder using only its file. Returns the result of `derive`."""
         content = self.read(folder)
         with files.reading(f"{folder / self.file} is not valid `{self.verb}` output"):
             return self.show(content, folder, as_json=as_json)
 
     def show(self, content: Content, folder: Path, *, as_json: bool) -> Content:
-        """Draws the page, and prints the tables, or the JSON, and the paths of page and folder.
+        """Draws the page, and prints the tables or the JSON, and the paths of the page and the folder.
 
-        Returns what `derive` computed.
+        Returns the result of `derive`.
         """
         shown = self.derive(content)
         page = self.draw(shown, folder)

@@ -41,8 +41,10 @@ def ort_format(path: Path, folder: Path, setup: SessionSetup) -> Path:
 
 
 def mapped(path: Path, folder: Path, setup: SessionSetup) -> Path:
-    """Writes the optimised graph, with the weights in a second file in the layout that it reads. A session that
-    neither optimises nor prepacks uses that file's pages directly, and shares them with every process.
+    """Writes the optimised graph.
+
+    The weights are in a second file, in the layout that the graph reads. A session that neither optimises nor prepacks
+    uses the pages of that file directly, and shares them with all processes.
     """
     file = folder / "model.onnx"
     config = {

@@ -1,4 +1,4 @@
-"""Opens the models and data that pitfalls and advise examine; by default digits and two photographs."""
+"""Opens the models and data that `pitfalls` and `advise` examine. The default is digits and two photographs."""
 
 import importlib.util
 from collections.abc import Iterator, Mapping
@@ -22,16 +22,16 @@ from harness.models.opened.loading import missing_data, unknown_names
 from harness.types import Step
 
 LENDER = "mobilenet"
-"""Model whose steps are used for models of the same input without steps, e.g. light/*."""
+"""Model that lends its steps to models that have the same input but no steps, e.g. light/*."""
 
 _AT_HAND = (LENDER, "resnet50", f"{PREFIX}squeezenet")
-"""Models to try in this order if no model is named; the harness makes the last model, with random weights."""
+"""Models to try in this order if no model is named. The harness makes the last model, with random weights."""
 
 _OF_IMAGE_FILES = ("folder", "imagenet", "coco")
 
 
 def subjects(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
-    """values: parsed options. `stack` removes the files made for them."""
+    """Yields the subjects. values: parsed options. `stack` removes the files that were made for the subjects."""
     if "model" in values or "dataset" in values:
         yield _named(values)
     elif "data_dir" in values:
@@ -43,7 +43,7 @@ def subjects(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
 
 
 def _named(values: Mapping[str, Any]) -> Subject:
-    """values: parsed options. Raises one ConfigError with all problems."""
+    """Returns the subject that the options name. values: parsed options. Raises one ConfigError with all problems."""
     values = {"scenario": "offline", **values}
     problems = [*unknown_names(values), *missing_data(values.get("data_dir"))]
     config = make_config(values, problems)
@@ -56,7 +56,7 @@ def _named(values: Mapping[str, Any]) -> Subject:
 
 
 def _defaults(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
-    """Yields the digits, and the photographs if scikit-learn has them. values: only the backend."""
+    """Yields the digits, and the photographs if scikit-learn has them. values: contains only the backend."""
     yield _named({**values, "dataset": "digits"})
     photographs = _photographs()
     if not photographs:
@@ -79,7 +79,10 @@ def _photographs() -> list[Path]:
 
 
 def _at_hand(backend: str) -> tuple[str, str]:
-    """Returns an image model whose file is here, and its backend; the backend null if there is none."""
+    """Returns an image model whose file is on this machine, and its backend.
+
+    If there is none, the backend is `null`.
+    """
     for name in _AT_HAND if backend != "null" else ():
         try:
             formats = getattr(registry.load("backend", backend), "formats", ())

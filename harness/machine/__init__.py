@@ -1,1 +1,1 @@
-"""The machine of a run: cores, memory, its log, threads, and power."""
+"""The machine of a run: cores, memory, log, threads, and power."""

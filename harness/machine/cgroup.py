@@ -39,7 +39,7 @@ def memory_left_bytes() -> int | None:
 
 
 def _memory() -> Iterator[tuple[int, int]]:
-    """Yields each limit and the memory in use, in bytes.
+    """Yields each memory limit and the memory in use below it, in bytes.
 
     Inactive file pages count as free, as in Kubernetes and Docker, because the kernel drops them
     before it reaches the limit.
@@ -70,7 +70,9 @@ def throttled_s() -> float | None:
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """Yields this process's group and the groups above it, in each hierarchy that may have the controller."""
+    """Yields the folders of this process's group and of the groups above it, in each hierarchy that may have the
+    controller.
+    """
     for line in text(OWN).splitlines():
         _, names, path = line.split(":", 2)
         if not names:

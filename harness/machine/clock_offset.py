@@ -27,7 +27,7 @@ class Ping(NamedTuple):
 
     @property
     def round_trip_ns(self) -> int:
-        """Time of the round trip without the time inside the other machine."""
+        """Time of the round trip, excluding the time inside the other machine."""
         return (self.received_ns - self.sent_ns) - (self.answered_ns - self.arrived_ns)
 
     @property
@@ -58,7 +58,7 @@ def best_offset(pings: Iterable[Ping]) -> ClockOffset:
 
 
 def offsets_of(pings: Array, window_ns: int = NS_PER_S) -> list[ClockOffset]:
-    """Returns the best ping of each time window, in the order of time.
+    """Returns the offset from the best ping of each time window, in chronological order.
 
     pings: (n, 4) the stamps of a Ping. A ping with a negative round trip, e.g. because a clock was set, does not count.
     """
@@ -75,7 +75,7 @@ def offsets_of(pings: Array, window_ns: int = NS_PER_S) -> list[ClockOffset]:
 def step_ns(clocks: Sequence[ClockOffset]) -> int:
     """Returns the largest change between successive estimates that slewing and errors do not explain, or 0.
 
-    clocks: estimates of one clock, in the order of time.
+    clocks: estimates of one clock, in chronological order.
     """
     largest = 0
     for before, after in pairwise(clocks):
@@ -89,7 +89,7 @@ def step_ns(clocks: Sequence[ClockOffset]) -> int:
 
 
 def drift_ppm(before: ClockOffset, after: ClockOffset) -> tuple[float, float]:
-    """Returns (drift, its error) of the other clock relative to this clock, in parts per million."""
+    """Returns the drift of the other clock relative to this clock, and the error of the drift, in parts per million."""
     between_ns = max(1, after.at_ns - before.at_ns)
     per_ns = 1e6 / between_ns
     error_ns = before.error_ns + after.error_ns

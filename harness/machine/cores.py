@@ -26,8 +26,8 @@ class Cores(NamedTuple):
     def threads(self) -> int:
         """Number of threads that can compute at the same time, at least 1.
 
-        A fraction of a core in the quota does not count, because with one thread too many the kernel throttles
-        all threads until the quota's next period.
+        The quota is rounded down to whole cores, because with one thread too many the kernel throttles all threads
+        until the quota's next period.
         """
         return self.logical if self.quota is None else min(self.logical, max(1, int(self.quota)))
 
@@ -72,7 +72,10 @@ def available() -> Cores:
 
 
 def _siblings(cpu: int) -> str:
-    """Returns a text that all logical processors of a core share; core_cpus_list exists since Linux 5.3."""
+    """Returns a string that is equal for all logical processors of a core.
+
+    The file core_cpus_list exists since Linux 5.3.
+    """
     topology = CPUS / f"cpu{cpu}/topology"
     names = ("core_cpus_list", "thread_siblings_list")
     return next(filter(None, (kernel.text(topology / name) for name in names)), str(cpu))

@@ -18,7 +18,7 @@ _SWITCHES = {
     b"voluntary_ctxt_switches": "measured_voluntary_switches",
     b"nonvoluntary_ctxt_switches": "measured_involuntary_switches",
 }
-"""Line in a thread's status -> column of host.csv."""
+"""Maps a line in a thread's status file to a column of host.csv."""
 
 _CORES = b"Cpus_allowed"
 _PREFIXES = (*_SWITCHES, _CORES + b":")
@@ -28,7 +28,7 @@ RUN_QUEUE = "measured_run_queue_s"
 """Time in which threads were ready to run but waited for a core; missing if the kernel has no schedstat."""
 
 ANONYMOUS = "measured_anonymous_bytes"
-"""Resident memory that does not belong to a file and is not shared, so without the journal and LoadGen's maps."""
+"""Resident memory that neither belongs to a file nor is shared; it excludes the journal and LoadGen's maps."""
 
 STOPPED = "measured_stopped_looks"
 """Number of readings at which a process was stopped by a signal or a debugger."""
@@ -56,7 +56,7 @@ class Family:
         self._threads: dict[int, _Threads] = {}
 
     def read(self) -> Row:
-        """Returns values by column of host.csv. Raises OSError if the process itself has ended."""
+        """Returns the values by host.csv column. Raises OSError if the process itself has ended."""
         memory: dict[str, float] = {}
         for pid in self._alive():
             try:
@@ -164,7 +164,10 @@ def _read(task: Path) -> tuple[Row, _Place | None]:
 
 
 def _content(path: str) -> bytes:
-    """Returns the content of a small file, read each second for each thread; pathlib takes three times as long."""
+    """Returns the content of a small file.
+
+    It is read every second for each thread, and pathlib would take three times as long.
+    """
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, _MOST_BYTES)

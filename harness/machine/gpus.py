@@ -1,4 +1,4 @@
-"""Reads the GPUs of a run by NVML: model and settings once, state once a second."""
+"""Reads the GPUs of a run through NVML: model and settings once, state once per second."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ SLOWDOWNS: Mapping[int, str] = {
     0x80: "power brake",
     0x100: "display clocks",
 }
-"""Bits of nvmlClocksEventReasons, without idle."""
+"""Bits of nvmlClocksEventReasons, except idle."""
 
 PROTECTIVE = frozenset({"hardware slowdown", "heat (driver)", "heat (hardware)", "power brake"})
 """Slowdowns that protect the GPU."""
@@ -129,14 +129,14 @@ class Gpus:
         n = self._nvml
         try:
             return int(n.nvmlDeviceGetCurrentClocksEventReasons(handle))
-        except n.NVMLError:  # a driver before 535
+        except n.NVMLError:  # the driver is older than 535
             return int(n.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
 def _others(processes: Sequence[Any], pids: Sequence[int]) -> int:
     """Returns the number of processes outside the run that compute on the GPU.
 
-    Raises _Unknown if no process of the run is listed: in a container NVML reports the host's process numbers.
+    Raises _Unknown if no process of the run is listed, because in a container NVML reports the host's process IDs.
     """
     running = {process.pid for process in processes}
     if running <= {*pids}:
@@ -158,7 +158,7 @@ def _with_children(pids: Sequence[int]) -> set[int]:
 
 
 def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns `gpus` of result.json: each GPU in LoadGen's window. A value is None if it was not read."""
+    """Returns `gpus` of result.json: the state of each GPU in LoadGen's window. A value is None if it was not read."""
     names = dict.fromkeys(name for row in rows for name in row if name.startswith("gpu"))
     numbers = sorted({int(name[3:].partition("_")[0]) for name in names})
     return [_summary(number, rows) for number in numbers]

@@ -85,19 +85,19 @@ def memory_bytes() -> int:
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """The delay of sleeping threads on this machine, and the time that other guests take."""
+    """The delay with which sleeping threads wake on this machine, and the processor time that other guests take."""
 
     p50_ns: int
     p99_ns: int
     steal: float | None
-    """Share of the processors' time; None if the kernel does not report it."""
+    """Share of processor time that other guests take; None if the kernel does not report it."""
 
     def to_json(self) -> Mapping[str, object]:
         return {"p50": self.p50_ns, "p99": self.p99_ns, "steal": self.steal}
 
 
 def noise_floor(seconds: float) -> NoiseFloor:
-    """Measures the noise with repeated sleeps of 1 ms, whose delay no harness on this machine can avoid."""
+    """Measures the noise with repeated sleeps of 1 ms. No harness on this machine can avoid their delay."""
     before = _cpu_times()
     late: list[int] = []
     end = time.monotonic_ns() + int(seconds * 1e9)
@@ -122,8 +122,8 @@ class SystemLoad:
     def since(self) -> Mapping[str, float | None]:
         """Returns the use of the machine since construction.
 
-        steal, others: shares of all cores that other guests and other processes used.
-        throttled_s: time for which the cgroup's quota stopped this container. None: unknown.
+        steal, others: shares of all cores that other guests (steal) and other processes (others) used. throttled_s:
+        time for which the cgroup's quota stopped this container. None: unknown.
         """
         after = _cpu_times()
         wall = max(time.monotonic() - self._start, 1e-9)
@@ -162,10 +162,10 @@ def _cpu_times() -> dict[str, float]:
 
 
 def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    """Returns the share of the time; None if the kernel does not report it."""
+    """Returns the share of time that other guests took; None if the kernel does not report it."""
     if "steal" not in after:
         return None
-    # the kernel counts guest time in user time, too
+    # the kernel also counts guest time in user time
     total = sum(after[k] - before[k] for k in after if not k.startswith("guest"))
     return (after["steal"] - before["steal"]) / total if total > 0 else 0.0
 
@@ -190,7 +190,7 @@ def fingerprint() -> Mapping[str, Any]:
 
 
 def _about(usable: cores.Cores) -> dict[str, Any]:
-    """Describes the machine, without the key under which the verb `machine` stores its measurements."""
+    """Describes the machine, except for the key under which the verb `machine` stores its measurements."""
     return {
         "host": host_id(),
         "cpu": _cpu_model(),

@@ -1,4 +1,4 @@
-"""Records the machine once a second into host.csv during the performance run, and summarises it.
+"""Records the machine's state in host.csv once per second during the performance run, and summarises it.
 
 A column is missing if the machine does not report its value; most virtual machines do not report
 frequencies and temperatures. Counters are cumulative, as in the kernel.
@@ -32,7 +32,9 @@ from harness.machine.kernel import text
 
 HOST_CSV = "host.csv"
 HOST_PERIOD_S = 1.0
-"""Time between two rows. Some processors interrupt a core to read its frequency, so it is not shorter."""
+"""Time between two rows. A shorter time would disturb the run, because some processors interrupt a core to read its
+frequency.
+"""
 
 ROOT = Path("/")
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -40,7 +42,7 @@ _SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores", "cores_onli
 """Prefixes of the columns that only an administrator or a daemon changes."""
 
 FEWEST_ROWS = 9
-"""Rows needed to see a change: three in each third of the run."""
+"""Number of rows needed to detect a change: three in each third of the run."""
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ class HostLog:
 
 
 def _row(cells: Mapping[str | None, Any], line: int) -> Row:
-    """Parses a row. cells: from csv.DictReader, which keeps extra cells under None. line: the row's line number."""
+    """Parses a row. cells: a row of csv.DictReader, which keeps extra cells under None. line: the row's line number."""
     if None in cells:
         raise ValueError(f"line {line} has more cells than the first line has columns")
     row: dict[str, float] = {}
@@ -101,7 +103,7 @@ class HostReader:
         self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
         self._online = sorted(
             self._cpus.glob("cpu[0-9]*/online")
-        )  # the first core is always online and does not have this file
+        )  # the first core is always online, and has no such file
 
     def look(self) -> None:
         row: dict[str, float] = {"wall_ns": wall_ns()}
@@ -142,7 +144,7 @@ class HostReader:
         return settings
 
     def _measured(self) -> Row:
-        """Sums over the measured processes and their descendants, all threads; {} before they run."""
+        """Returns sums over all threads of the measured processes and their descendants; {} before they run."""
         if [family.pid for family in self._families] != [*self.pids]:
             self._families = [Family(pid, self._root / "proc") for pid in self.pids]
         return added(family.read() for family in self._families)
@@ -163,7 +165,7 @@ def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
 
 
 def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str, Any] | None:
-    """Returns `host` of result.json, over LoadGen's window; a value is None if it was not reported."""
+    """Returns `host` of result.json for LoadGen's window; a value is None if it was not reported."""
     rows = log.within(window_ns) if log is not None and window_ns is not None else []
     if not rows:
         return None
@@ -219,7 +221,7 @@ def _changed(rows: Sequence[Row]) -> Mapping[str, Sequence[float]]:
 
 
 def _setting(row: Row, name: str) -> float | None:
-    """Returns the setting, None if the row lacks it. A governor without a column is 0, because no core has it."""
+    """Returns the setting; None if the row lacks it. A governor without a column is 0, because no core uses it."""
     governed = name.startswith("governor_") and any(n.startswith("governor_") for n in row)
     return row.get(name, 0.0 if governed else None)
 

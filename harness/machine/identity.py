@@ -1,4 +1,4 @@
-"""Computes a machine's key from the properties that its speed depends on, so that measurements are not mixed up."""
+"""Computes a machine's key from the properties that determine its speed, so that measurements are not mixed up."""
 
 import hashlib
 import json
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 FIELDS = ("cpu", "architecture", "cores_usable", "cores_physical", "smt_active", "turbo")
-"""Fields of the machine in `host.fingerprint()` on which the time of a kernel depends."""
+"""Fields of `machine` in `host.fingerprint()` that affect the time of a kernel."""
 
 
 def machine_key(machine: Mapping[str, Any]) -> str:
-    """Returns 16 hexadecimal digits, which are equal for machines with equal FIELDS.
+    """Returns a key of 16 hexadecimal digits, which is the same for machines with the same FIELDS.
 
     machine: `machine` of harness.machine.host.fingerprint().
     """

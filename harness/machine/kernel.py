@@ -1,4 +1,4 @@
-"""Reads the kernel's text files, below /proc and /sys, and makes system calls for which Python has no function."""
+"""Reads the kernel's text files below /proc and /sys, and makes system calls for which Python has no function."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Limits where a process may write, with Linux's Landlock.
+"""Limits the folders in which a process may write, with Linux's Landlock.
 
 Source: linux/landlock.h and landlock(7). A limited process also cannot trace other processes or open
 their files and memory below /proc.
@@ -18,19 +18,19 @@ _VERSION_FLAG = 1
 _PATH_BENEATH = 1
 _NO_NEW_PRIVILEGES = 38
 _WRITES = 1 << 1 | 0b1_1111_1111 << 4
-"""WRITE_FILE, REMOVE_DIR, REMOVE_FILE and every MAKE_."""
+"""Access rights WRITE_FILE, REMOVE_DIR, REMOVE_FILE and all MAKE_ rights."""
 
 _REFER = 1 << 13
-"""Links and renames between folders. Exists since version 2; earlier versions always refuse them."""
+"""Access right for links and renames between folders. Exists since version 2; earlier versions always refuse them."""
 
 _TRUNCATE = 1 << 14
-"""Exists since version 3."""
+"""Access right to truncate files. Exists since version 3."""
 
 
 def write_only_in(folders: Sequence[Path]) -> str:
     """Forbids the calling thread, and everything that it starts from now on, to write outside of `folders`.
 
-    Open files stay open. Returns the reason if that failed, else "".
+    Open files stay open. Returns the reason if this fails, else "".
     """
     try:
         version = call("syscall", _CREATE_RULESET, None, 0, _VERSION_FLAG)

@@ -1,4 +1,4 @@
-"""Finds the code that runs before the harness's first line, and whether the harness is a release or a commit.
+"""Finds the code that runs before the harness's first line, and whether the harness equals a release or a commit.
 
 Such code is not on the command line: `sitecustomize` and `usercustomize`, lines of code in `.pth` files, modules
 that a variable imports, and libraries that the loader maps before others. A file has a known owner if an installed
@@ -69,7 +69,7 @@ _MOST_NAMED = 5
 _PRELOAD_FILE = Path("/etc/ld.so.preload")
 _DEBIAN = Path("/var/lib/dpkg")
 _HOOKS = ("sitecustomize", "usercustomize")
-"""Modules that Python imports at each start; a Linux distribution may put one into the standard library."""
+"""Modules that Python imports at each start; a Linux distribution may put such a module into the standard library."""
 
 _INSTALLERS = ("_virtualenv", "_virtualenv.pth")
 """Files that virtualenv and uv write into each environment; no RECORD lists them."""
@@ -84,14 +84,14 @@ def running_code() -> Mapping[str, Any]:
 def harness_files(root: Path) -> Mapping[str, Any]:
     """Returns the digest of the harness's files, and the first files that differ from the release or commit.
 
-    Other files in its folders count only if Python can import them, because they may be a user's data.
-    root: the checkout, or the folder into which packages are installed. `known_by` is "commit" or "release";
-    None if the folder is neither, or git cannot read it.
+    Other files in its folders count only if Python can import them, because they may be a user's data. root: the
+    checkout, or the folder into which packages are installed. `known_by` is "commit" or "release"; it is None if the
+    folder is neither a checkout nor a release, or if git cannot read it.
     """
     is_checkout = (root / ".git").exists()
     expected = _committed(root) if is_checkout else _recorded(root, "mlperf_harness")
     expected = {name: digest for name, digest in expected.items() if _top(name) in _CODE}
-    # A release lies only in `harness`; HuggingFace's `datasets` may lie next to it.
+    # A release consists only of `harness`; HuggingFace's `datasets` may be next to it.
     tops = sorted({_top(name) for name in expected}) or _CODE
     digests, lines = {}, {}
     for name, data in _files(root, tops, expected):
@@ -115,7 +115,7 @@ def _top(name: str) -> str:
 def _files(
     root: Path, tops: Iterable[str], expected: Container[str]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yields name and content of each file that counts; a link's content is its target.
+    """Yields the name and content of each file that counts. The content of a link is its target.
 
     The content of an unreadable file is the error, so the file differs from every release and commit.
     """
@@ -136,7 +136,7 @@ def _files(
 
 
 def _committed(root: Path) -> dict[str, str]:
-    """Returns name -> Git's digest of the file in the commit; {} if git cannot read the folder."""
+    """Returns Git's digest of each file in the commit, by name; {} if git cannot read the folder."""
     command = ["git", "-C", str(root), "ls-tree", "-r", "-z", "HEAD", "--", *_CODE]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=True)
@@ -156,7 +156,8 @@ def _sha256(data: bytes) -> str:
 
 
 def startup_code() -> list[Mapping[str, Any]] | None:
-    """Returns {"name", "sha256", "owner"} of each file; owner: the distribution or package that has this very file.
+    """Returns {"name", "sha256", "owner"} of each file; owner: the distribution or package that contains exactly this
+    file.
 
     Returns None if an interpreter did not start, or did not answer.
     """
@@ -205,7 +206,7 @@ def _is_python(path: Path) -> bool:
 
 
 def _has_code(path: Path) -> bool:
-    """Returns whether Python executes a line of the file; all other lines are folders."""
+    """Returns whether Python executes any line of the file; the other lines are folders."""
     with suppress(OSError):
         lines = path.read_bytes().splitlines()
         return any(line.startswith((b"import ", b"import\t")) for line in lines)
@@ -213,7 +214,7 @@ def _has_code(path: Path) -> bool:
 
 
 def _preloaded() -> set[Path]:
-    """Returns libraries that the loader prefers: from LD_PRELOAD, LD_AUDIT, ld.so.preload and LD_LIBRARY_PATH.
+    """Returns the libraries that the loader prefers because of LD_PRELOAD, LD_AUDIT, ld.so.preload or LD_LIBRARY_PATH.
 
     Python's own folder in LD_LIBRARY_PATH does not count.
     """
@@ -230,7 +231,7 @@ def _preloaded() -> set[Path]:
 
 
 def _owner(name: str, path: Path, data: bytes) -> str | None:
-    """Returns the distribution, or the Debian package, that has this very file."""
+    """Returns the distribution or Debian package that contains exactly this file."""
     for folder in path.parents:
         if folder.name in ("site-packages", "dist-packages"):
             distribution = _distribution(folder, path.relative_to(folder).as_posix(), data)
@@ -252,7 +253,10 @@ def _distribution(folder: Path, name: str, data: bytes) -> str | None:
 
 @cache
 def _records(folder: Path) -> Mapping[str, bytes]:
-    """Returns name of each distribution's folder -> its RECORD. Source: the specification of binary distributions."""
+    """Returns the RECORD of each distribution, by the name of the distribution's folder.
+
+    Source: the specification of binary distributions.
+    """
     found = {}
     for record in folder.glob("*.dist-info/RECORD"):
         with suppress(OSError):
@@ -261,7 +265,9 @@ def _records(folder: Path) -> Mapping[str, bytes]:
 
 
 def _recorded(folder: Path, distribution: str) -> dict[str, str]:
-    """Returns name -> SHA-256 of each file of the distribution; {} if it is not installed in the folder."""
+    """Returns the SHA-256 digest of each file in the distribution, by name; {} if the distribution is not in the
+    folder.
+    """
     rows = [
         line.partition(",sha256=")
         for record, content in _records(folder).items()
@@ -278,7 +284,7 @@ def _hexadecimal(digest: str) -> str:
 
 
 def _package(path: Path, md5: str) -> str | None:
-    """Returns the Debian package whose list has the file with this digest; files in /etc are listed in `status`."""
+    """Returns the Debian package that lists the file with this digest. Files in /etc are listed in `status`."""
     names = {str(path), f"/usr{path}", str(path).removeprefix("/usr")}
     lines = {f"{md5}  {name[1:]}" for name in names}
     for listed in sorted(_DEBIAN.glob("info/*.md5sums")):

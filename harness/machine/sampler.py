@@ -13,7 +13,7 @@ from harness.machine.power.opening import open_meters
 from harness.types import PowerMeter, PowerSource
 
 POWER_PERIOD_S = 0.05
-"""Pause between two readings of a meter: 20 readings per second if reading takes no time."""
+"""Pause between two readings of a meter, which gives 20 readings per second if reading takes no time."""
 
 IDLE_S = 1.0
 _IDLE_MARGIN_S = 0.2
@@ -49,18 +49,18 @@ class Repeated:
 class PowerSampler:
     """Reads each meter on a separate thread into `log` while entered.
 
-    A reading that fails is left out and noted in `log.faults`, and the next reading is tried; `cut`
+    A failed reading is left out and noted in `log.faults`, and the next reading is tried; `cut`
     (harness/machine/power/energy.py) judges the gap. A failure of a meter does not end the run.
     """
 
     def __init__(self, specs: Sequence[tuple[str, str]], period_s: float = POWER_PERIOD_S) -> None:
-        """specs: (name, argument) of --meter."""
+        """specs: name and argument of each --meter."""
         self.log = PowerLog()
         self._specs, self._period_s = specs, period_s
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Opens the meters. Raises a ConfigError with every meter that does not work here, and why."""
+        """Opens the meters. Raises a ConfigError that names every meter that does not work here, with the reasons."""
         with ExitStack() as stack:
             meters = open_meters(self._specs, stack)
             named = iter(unique([source for opened in meters for source in opened.sources]))
@@ -77,7 +77,7 @@ class PowerSampler:
         self._stack.close()
 
     def idle_baseline(self, sleep: Callable[[float], object]) -> None:
-        """Measures the idle machine for a second, before any process of the run starts."""
+        """Measures the power of the idle machine for a second, before any process of the run starts."""
         sleep(_IDLE_MARGIN_S)
         begin_ns = wall_ns()
         sleep(IDLE_S)

@@ -1,7 +1,7 @@
 """Requests a short time slice from Linux, so that a thread that wakes gets a core at once.
 
-A thread that wakes runs before threads whose slices end later. Since Linux 6.12 each thread may choose its slice,
-without privileges. Source: sched_setattr(2) and struct sched_attr of linux/sched/types.h.
+A waking thread runs before threads whose slices end later. Since Linux 6.12 each thread may choose its slice, without
+privileges. Source: sched_setattr(2) and struct sched_attr of linux/sched/types.h.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ _TIME_SHARED = (0, 3)
 
 
 def shorten_slice() -> str:
-    """Shortens the calling thread's slice to SLICE_NS. Returns the reason if that failed, else ""."""
+    """Shortens the calling thread's slice to SLICE_NS. Returns the reason if this fails, else ""."""
     architecture = os.uname().machine
     if architecture not in _GET:
         return f"the system call is not known for {architecture}"

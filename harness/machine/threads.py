@@ -1,8 +1,8 @@
-"""Pins threads to logical processors, and checks which threads computed and where.
+"""Pins threads to logical processors, and checks which threads computed, and on which processors.
 
-A thread starts with the affinity mask of the thread that started it. So a pinned thread that loads,
-warms up and calls an instance also pins the framework's threads, unless the framework has one pool of
-threads for the whole process. The kernel's accounts show which threads have really computed.
+A thread starts with the affinity mask of the thread that started it. So a pinned thread that loads, warms up and calls
+an instance also pins the framework's threads, unless the framework has one pool of threads for the whole process. The
+kernel's CPU times show which threads have really computed.
 """
 
 import os
@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEAST_NS = 100_000
-"""Time that a thread must have run to count as computing; threads that ran for less time only woke up and slept again."""
+"""Time that a thread must have run to count as computing. Threads that ran for less time only woke up and slept again.
+"""
 
 TICK_S = 0.01
-"""Time within which the kernel updates the account of every thread, including the calling thread."""
+"""Time within which the kernel updates the CPU time of every thread, including the calling thread."""
 
 
 def run_on(cpus: Sequence[int]) -> None:
@@ -28,7 +29,7 @@ def run_on(cpus: Sequence[int]) -> None:
 
 @contextmanager
 def running_on(cpus: Sequence[int]) -> Iterator[None]:
-    """Pins as `run_on` does for the block; restores the mask at its end."""
+    """Pins threads, as `run_on` does, until the block ends; then restores the mask."""
     before = os.sched_getaffinity(0) if cpus else ()
     run_on(cpus)
     try:
@@ -38,7 +39,7 @@ def running_on(cpus: Sequence[int]) -> Iterator[None]:
 
 
 class Placed(NamedTuple):
-    """Numbers of threads that computed for an instance in its warm-up.
+    """Number of threads that computed for an instance during its warm-up.
 
     Both are None if the kernel does not report how long a thread ran.
     """
@@ -55,7 +56,7 @@ class ComputingThreads:
         self._before = _ran_ns()
 
     def placed(self, cpus: Sequence[int]) -> Placed:
-        """Returns the threads that computed. cpus: logical processors of the instance."""
+        """Returns the numbers of threads that computed. cpus: logical processors of the instance."""
         before, own = self._before, set(cpus)
         ran = [t for t, ns in _ran_ns().items() if ns - before.get(t, 0) > LEAST_NS]
         if not before:
@@ -68,7 +69,7 @@ class ComputingThreads:
 
 
 def _ran_ns() -> dict[int, int]:
-    """Returns thread ID -> ns on a processor so far; empty if the kernel has no schedstat."""
+    """Returns the time on a processor so far, in ns, by thread ID; empty if the kernel has no schedstat."""
     time.sleep(TICK_S)
     ran_ns = {}
     for task in tasks():
@@ -90,7 +91,7 @@ def tasks() -> Iterator[Path]:
 
 
 def children_cpu_s() -> float:
-    """Returns the processor time of all descendants, living or waited for."""
+    """Returns the processor time of all descendants that are running or have been waited for."""
     waited = resource.getrusage(resource.RUSAGE_CHILDREN)
     ticks = sum(_ticks(pid) for pid in _descendants("self"))
     return waited.ru_utime + waited.ru_stime + ticks / os.sysconf("SC_CLK_TCK")

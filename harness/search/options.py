@@ -18,14 +18,14 @@ from harness.core.config.parse import (
 from harness.core.units import NS_PER_S, show_percent
 
 DEFAULT_POINTS = 11
-"""Points of a range of rates without /N."""
+"""Number of points in a range of rates that has no /N."""
 
 MOST_SHARE = 10.0
-"""Largest rate of a sweep, as a share of the peak."""
+"""Highest rate of a sweep, as a share of the peak."""
 
 LEAST_PAIRS = 3
 DEFAULT_PAIRS = 6
-"""Pairs of runs of `overhead`: ABBA three times."""
+"""Number of pairs of runs of `overhead`: three times ABBA."""
 
 OVERHEAD_DURATION_NS = 2_000_000_000
 """Duration of each run of `overhead` if --duration is not given."""
@@ -95,7 +95,7 @@ def parse_rates(text: str) -> Rates:
 
 
 def _parse_one(text: str) -> tuple[float, bool]:
-    """'80%' -> (0.8, True); '100' -> (100.0, False)."""
+    """Parses '80%' -> (0.8, True) and '100' -> (100.0, False)."""
     plain = text.strip()
     if not plain.endswith("%"):
         return parse_rate(plain), False
@@ -170,7 +170,7 @@ MOST_WORKERS = 64
 
 
 def parse_workers(text: str) -> tuple[int, ...]:
-    """'1,2,4' -> (1, 2, 4), ascending."""
+    """Parses '1,2,4' -> (1, 2, 4), ascending."""
     return tuple(sorted({positive(MOST_WORKERS)(part.strip()) for part in text.split(",")}))
 
 

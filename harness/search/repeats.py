@@ -1,8 +1,8 @@
 """Repeats a run (--repeats), each time in a fresh process, and reports the spread of the numbers.
 
-Run i has the schedule seed s + i, because the effect of one seed's arrivals is not a property of the
-system. Everything else is the same, including the order of samples. Each run has a separate result
-folder. `compare` takes them together as one side; repeats.json and the table summarise them.
+Run i has the schedule seed s + i, because the effect of a single seed's arrivals is not a property of the system.
+Everything else is the same, including the order of samples. Each run has a separate result folder. `compare` takes all
+of them as one side; repeats.json and the table summarise them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,8 @@ _ENDED = (0, RunInvalid.exit_status)
 """Exit statuses of runs that were completed."""
 
 WIDEST = 100
-"""Highest ratio of an interval's ends that is printed: a wider interval, from few runs that differ much, is useless."""
+"""Highest printed ratio between the ends of an interval. A wider interval, from few runs that differ much, is useless.
+"""
 
 
 def problems(config: RunConfig, _repeats: int) -> Iterator[str]:
@@ -107,14 +108,14 @@ def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
 def _failure(result: Mapping[str, Any]) -> str | None:
     """Returns why a run is excluded from the numbers; None if it is VALID or only missed its SLO.
 
-    A run that was stopped measured only its beginning, and failed samples are answered at once.
+    A stopped run measured only its beginning. In a run with failed samples, these were answered at once.
     """
     other = other_reason(result)
     return other.code if other is not None else None
 
 
 def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields name -> unit, values by run (None if a run is left out), their geometric mean and its
+    """Yields the name of each number, and its unit, values by run (None if a run is left out), geometric mean and
     interval. Offline has only the rate.
     """
     offline = scenario_named(results[0]["scenario"]).all_at_once
@@ -136,7 +137,7 @@ def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mappin
 def _lines(
     content: Mapping[str, Any], folder: Path, finished: int, requested: int
 ) -> Iterator[str]:
-    """finished, requested: numbers of runs."""
+    """Yields the lines of the summary. finished, requested: numbers of runs."""
     verdicts = content["verdicts"]
     valid = verdicts.count("VALID")
     words = "  ".join((content["scenario"], content["backend"], content["model"]))
@@ -174,6 +175,9 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _shown(value: float, number: Mapping[str, Any]) -> str:
-    """number: with its `unit`; a rate gets `/s`, as the columns have numbers of several units."""
+    """Formats a value.
+
+    number: has the `unit`. A rate gets the suffix `/s`, because the columns hold numbers with several units.
+    """
     per_s = "/s" if number["unit"].endswith("/s") else ""
     return f"{show_cell(value, number['unit'])}{per_s}"

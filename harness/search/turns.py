@@ -1,6 +1,6 @@
 """Makes runs of several configurations in turns: A B, B A, A B, ...
 
-A machine that becomes faster or slower then changes all of them alike, and no side always comes first.
+A machine that becomes faster or slower then affects all configurations alike, and no configuration always comes first.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def run_in_turns(
 ) -> tuple[int, list[list[Path]]]:
     """Returns the exit status, and the folders of each configuration's runs: a-1, a-2, ...; b-1, ... in `folder`.
 
-    The runs of a round share a schedule seed. A run that is stopped or dies is the last run.
+    The runs of a round share a schedule seed. If a run is stopped or dies, no further run is made.
     """
     progress = Progress(quiet=quiet)
     made: list[list[Path]] = [[] for _ in configs]

@@ -34,7 +34,7 @@ class Refusal(Exception):
 
 
 def check_method(head: Head, method: str) -> None:
-    """Raises Refusal if the request has a different method."""
+    """Raises Refusal if the request's method differs from `method`."""
     if head.method != method:
         raise Refusal(405, f"{head.path} requires {method}", {"Allow": _allowed(method)})
 

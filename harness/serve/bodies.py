@@ -8,7 +8,9 @@ import numpy as np
 MOST_HEAD_BYTES = 1 << 15
 MOST_BODY_BYTES = 1 << 30
 MOST_UNPACKED_BYTES = 1 << 27
-"""Limit of a decompressed body. It is below the plain limit: a sender pays only a thousandth of the size."""
+"""Limit of a decompressed body. It is lower than the plain limit, because the sender transmits only a thousandth of the
+size.
+"""
 
 ALIGNMENT_BYTES = 64
 CODINGS = ("gzip", "x-gzip", "deflate")
@@ -25,7 +27,10 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
 class Malformed(Exception):
-    """Raised if a connection has no valid request. It is answered with `status`, and closed."""
+    """Raised if the bytes of a connection are not a valid request.
+
+    The connection is answered with `status`, and closed.
+    """
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -37,13 +42,13 @@ def too_long(most: int) -> Malformed:
 
 
 def aligned(length: int, offset: int) -> memoryview:
-    """Returns a buffer for a body whose byte at `offset`, where the tensors begin, is aligned for every number type."""
+    """Returns a buffer for a body. The byte at `offset`, where the tensors begin, is aligned for every number type."""
     padding = -offset % ALIGNMENT_BYTES
     return np.empty(padding + length, np.uint8).data[padding:]
 
 
 def unpacked(body: memoryview, most: int = MOST_UNPACKED_BYTES) -> memoryview:
-    """Returns the content of a body in gzip's or zlib's format, of at most `most` bytes. Raises Malformed."""
+    """Decompresses a body in gzip's or zlib's format. Raises Malformed if it is invalid or longer than `most` bytes."""
     packer = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
         content = packer.decompress(body, most + 1)
@@ -69,7 +74,7 @@ class Chunks:
         self._trailer_bytes = 0
 
     def add(self, data: bytes) -> bytes:
-        """Adds received bytes. Returns the bytes that cannot be read yet, or that follow the body."""
+        """Adds received bytes. Returns the bytes that cannot be read yet, and the bytes after the body."""
         at = 0
         while not self.is_complete:
             if self._missing:
@@ -90,7 +95,7 @@ class Chunks:
         return data[at:]
 
     def _take(self, data: bytes, at: int) -> int:
-        """Reads bytes of a chunk, and the end of its line once it has arrived; returns their number."""
+        """Reads bytes of a chunk, and the end of its line once that has arrived. Returns the number of bytes read."""
         of_body = self._missing - len(LINE)
         if of_body > 0:
             part = data[at : at + of_body]

@@ -1,4 +1,4 @@
-"""Reads the JSON of a request for inference, and checks it against the model's inputs."""
+"""Reads the JSON of an inference request, and checks it against the model's inputs."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ _UNSUPPORTED = ("classification", "shared_memory_region")
 
 
 class Template(NamedTuple):
-    """An answer without its times and the bytes of its tensors."""
+    """An answer without its times and its tensor bytes."""
 
     key: Sequence[object]
     """Name, type and shape of each tensor."""
@@ -27,7 +27,7 @@ class Template(NamedTuple):
 
 
 class _Raw(NamedTuple):
-    """A tensor in the bytes after the JSON."""
+    """A tensor whose values are in the bytes after the JSON."""
 
     name: str
     datatype: str
@@ -46,14 +46,16 @@ class _Raw(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """A request for inference without the bytes after its JSON."""
+    """An inference request without the bytes after its JSON."""
 
     samples: int
     raw: Sequence[_Raw]
     given: Mapping[str, Array]
     """Inputs whose values are in the JSON."""
     outputs: Mapping[str, bool] | None
-    """Output -> whether it is requested as binary; None: all outputs, with `all_binary` for each."""
+    """Maps each requested output to whether it is requested as binary. None requests all outputs; `all_binary` then
+    applies.
+    """
     all_binary: bool
     request_id: str | None
     template: Template | None = None
@@ -87,7 +89,7 @@ def parsed(text: bytes) -> object:
 
 
 def read_call(content: object, served: Served) -> Call:
-    """Returns the checked request. content: of the JSON. Raises Refusal with the name of a faulty field."""
+    """Returns the checked request. content: the parsed JSON. Raises Refusal with the name of a faulty field."""
     request = _mapping(content, "the request")
     parameters = _parameters(request, "the request")
     request_id = request.get("id")
@@ -123,7 +125,7 @@ def _parameters(owner: Mapping[str, Any], what: str) -> Mapping[str, Any]:
 
 
 def _tensors(request: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields (name, tensor), each name once."""
+    """Yields the name and content of each tensor. Raises Refusal if a name occurs twice."""
     tensors = request[key]
     if not isinstance(tensors, list):
         raise Refusal(400, f"{key} is not a list")
@@ -143,7 +145,7 @@ def _tensors(request: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mappin
 def _inputs(
     request: Mapping[str, Any], served: Served
 ) -> Iterator[tuple[str, tuple[int, ...], _Raw | Array]]:
-    """Yields (name, shape, values) of each input."""
+    """Yields the name, shape and values of each input."""
     if not request.get("inputs"):
         raise Refusal(400, "the request has no inputs")
     specs = {spec.name: spec for spec in served.inputs}
@@ -191,7 +193,7 @@ def _check(spec: TensorInfo, datatype: str, shape: Sequence[int]) -> None:
 def _value(
     name: str, datatype: str, shape: tuple[int, ...], tensor: Mapping[str, Any], begin: int
 ) -> _Raw | Array:
-    """Returns the values of a tensor. begin: where its bytes begin, if it is binary."""
+    """Returns the values of a tensor. begin: the position of its first byte, if it is binary."""
     size = _parameters(tensor, f"input {name!r}").get("binary_data_size")
     if size is None:
         try:

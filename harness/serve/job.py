@@ -30,7 +30,7 @@ from harness.serve.served import ServedGeneration, ServedModel, open_served
 
 
 def serve(config: RunConfig, options: ServeOptions) -> int:
-    """Serves until a signal. Returns the exit status. Raises ConfigError if the address cannot be used."""
+    """Serves until a signal arrives. Returns the exit status. Raises ConfigError if the address cannot be used."""
     listen = options.listen
     with ExitStack() as stack:
         listening = stack.enter_context(bound(listen))
@@ -152,7 +152,7 @@ class Stoppable(Protocol):
 
 @contextmanager
 def stopping(loop: Stoppable) -> Iterator[None]:
-    """Makes SIGINT and SIGTERM stop the loop; a second signal ends the process at once."""
+    """Makes SIGINT and SIGTERM stop the loop. A second signal ends the process immediately."""
 
     def stop(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)

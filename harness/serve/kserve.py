@@ -1,7 +1,7 @@
 """Answers requests of the Open Inference Protocol v2 (KServe, Triton) with a served model.
 
-Requests with binary tensors repeat their JSON. It is parsed once, into a `Call`, and the JSON of their answers is
-written once.
+Clients repeat the same JSON in all requests with binary tensors. It is parsed once, into a `Call`, and the JSON of the
+answers is written once.
 """
 
 import json
@@ -34,7 +34,7 @@ from harness.serve.statistics import Stamps, Statistics
 from harness.types import Array, Batch
 
 _Content = Mapping[str, Any] | Sequence[Mapping[str, Any]] | bytes | None
-"""Content of an answer: JSON, a text, or nothing."""
+"""Content of an answer: JSON, text, or nothing."""
 
 VERSION = "1"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
@@ -46,10 +46,10 @@ _ABSENT = {
     "trace": "/v2/trace",
     "logging": "/v2/logging",
 }
-"""Triton's extensions that are not supported -> the beginning of their paths."""
+"""Triton's extensions that are not supported, with the beginning of their paths."""
 
 MOST_CALLS = 256
-"""Requests whose JSON is cached: a client sends only a few batch sizes."""
+"""Number of requests whose JSON is cached. It is low because a client sends only a few batch sizes."""
 
 MOST_CALL_BYTES = 1 << 14
 JOINED_BYTES = 1 << 14
@@ -57,8 +57,9 @@ JOINED_BYTES = 1 << 14
 
 _BINARY = "application/octet-stream"
 _TIMES = b"Server-Timing: %bqueue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
-"""In ms, the unit of the header: waiting in the socket, in the backend, and from arrival to sending. It is the last
-line of the head, so that the lines before it are the same in each reply and our client need not parse them again.
+"""Times in ms, the unit of the header: in the socket's queue, in the backend, and from arrival to sending. This line is
+the last line of the head, so that the lines before it are the same in each reply and the harness's client need not
+parse them again.
 """
 
 
@@ -200,7 +201,7 @@ class OpenInference:
     def computed_call(
         self, content: object, tensors: memoryview, arrived_ns: int, taken_ns: int
     ) -> tuple[Call, Mapping[str, Array], Stamps]:
-        """Computes a request that did not arrive over HTTP. content, tensors: its JSON and the bytes after it.
+        """Computes a request that did not arrive over HTTP. content: its JSON. tensors: the bytes after the JSON.
 
         Returns the call, the requested outputs, and their times for `count`. Raises Refusal.
         """
@@ -273,7 +274,7 @@ class OpenInference:
     def _answer(
         self, call: Call, outputs: Mapping[str, Array]
     ) -> tuple[Template, Sequence[bytes | memoryview]]:
-        """Returns (the answer, the bytes of its binary tensors)."""
+        """Returns the answer, and the bytes of its binary tensors."""
         outputs = _asked_for(call, outputs)
         key = [(name, rows.dtype, rows.shape) for name, rows in outputs.items()]
         if call.template is not None and call.template.key == key:

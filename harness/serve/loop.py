@@ -1,4 +1,4 @@
-"""Serves HTTP/1.1 connections in one thread: reads requests, calls their handler in turn, sends the answers."""
+"""Serves HTTP/1.1 connections in one thread: reads requests, calls the handler in turn, and sends the answers."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ class Later:
 
 
 Handler = Callable[[Request, int], "Parts | Later"]
-"""(request, wall clock in ns at the arrival of its last byte) -> the parts of the answer."""
+"""Returns the parts of the answer for a request and the wall clock, in ns, at the arrival of its last byte."""
 
 
 class Part(NamedTuple):
@@ -45,20 +45,22 @@ class Part(NamedTuple):
 
 
 Work = Callable[[], "Sequence[Part] | None"]
-"""Does a small part of the work for incomplete answers; returns the parts to send, None without work."""
+"""Does a small part of the work for incomplete answers. Returns the parts to send, or None if there is no work."""
 
 Problem = Callable[[int, str], Mapping[str, Any]]
-"""(status, text of an error) -> the JSON of its answer."""
+"""Returns the JSON of the answer for the status and the text of an error."""
 
 READ_BYTES = 1 << 16
 LINGER_NS = 2_000_000_000
-"""A closed connection is still read for this time: if bytes stay unread, TCP may drop the answer."""
+"""A connection is still read for this time after the last answer: if bytes stay unread, TCP may drop the answer."""
 
 DRAIN_NS = 1_000_000_000
-"""After a stop, answers that have begun may take this time."""
+"""Time that answers in progress may still take after a stop."""
 
 _SO_TIMESTAMPNS = 35
-"""include/uapi/asm-generic/socket.h. The kernel stamps received data with the wall clock, in ns."""
+"""Socket option with which the kernel stamps received data with the wall clock, in ns. Source:
+include/uapi/asm-generic/socket.h.
+"""
 
 _STAMP = struct.Struct("=qq")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_STAMP.size)
@@ -83,9 +85,9 @@ class _Connection:
         self.later: Later | None = None
         """The incomplete answer, if any; nothing is read until it is complete."""
         self.is_ending = False
-        """Whether the last answer is sent: later bytes are discarded until the connection is closed."""
+        """Whether the last answer has been sent. Later bytes are then discarded until the connection is closed."""
         self.taken_ns = 0
-        """When the peer last sent a complete request or took a long answer, on the clock of `Patience`."""
+        """Time on the `Patience` clock when the peer last completed sending a request or taking a long answer."""
         self.watched = _READING
         """Events that epoll reports for this connection."""
 
@@ -98,8 +100,8 @@ class _Connection:
 class Loop:
     """The server's loop: one epoll, level-triggered, so that unread bytes cause the next event.
 
-    A peer that keeps the loop waiting within a message is refused or closed when its time is over (`patience`). A
-    connection without a request may stay open until its descriptor is needed.
+    If a peer does not complete a message within its time limit (`patience`), it is refused or its connection is closed.
+    A connection without a request may stay open until its descriptor is needed.
 
     Requests of one connection are answered in order; requests of several connections in the order in which
     the kernel reports them. The handler runs in this thread; requests wait in the sockets while it works. `work` runs
@@ -113,7 +115,10 @@ class Loop:
         work: Work = lambda: None,
         problem: Problem = lambda _status, text: {"error": text},
     ) -> None:
-        """listening: bound and listening; the loop closes it. work: for a handler that returns a Later."""
+        """listening: a socket that is bound and listens; the loop closes it.
+
+        work: needed if the handler returns a Later.
+        """
         listening.setblocking(False)
         self._listening = listening
         self._handle = handle
@@ -165,7 +170,7 @@ class Loop:
             os.close(self._wake_fd)
 
     def _drain(self) -> None:
-        """Answers received requests, completes incomplete answers, and sends unsent bytes."""
+        """Answers the requests received so far, completes incomplete answers, and sends unsent bytes."""
         deadline_ns = time.monotonic_ns() + DRAIN_NS
         self._turn(0)
         while time.monotonic_ns() < deadline_ns and any(
@@ -312,7 +317,7 @@ class Loop:
         self._send(connection, [json_answer(self._problem(status, text), CLOSE, status)])
 
     def _do_work(self) -> None:
-        """Works once, and sends the parts to the clients that are still connected."""
+        """Calls `work` once, and sends the parts to the clients that are still connected."""
         parts = self._work()
         self._has_work = parts is not None
         for later, content, is_last in parts or ():
@@ -362,7 +367,7 @@ class Loop:
 
     @staticmethod
     def _while_incomplete(connection: _Connection) -> int:
-        """Returns the events to watch: while an answer is incomplete, only the end of the connection."""
+        """Returns the events to watch. While an answer is incomplete, only the end of the connection is watched."""
         return 0 if connection.later is None else select.EPOLLRDHUP
 
     def _send_rest(self, connection: _Connection) -> None:
@@ -381,7 +386,7 @@ class Loop:
             self._finish(connection)
 
     def _finish(self, connection: _Connection) -> None:
-        """Ends sending; then the client closes the connection, or `_end_late` does."""
+        """Ends sending. Afterwards the client closes the connection, or `_end_late` does."""
         connection.sock.shutdown(socket.SHUT_WR)
         connection.is_ending = True
         self._patience.wait_for(connection, LINGER_NS)

@@ -1,4 +1,4 @@
-"""Declares the options of `serve`, and lists the run options that it takes, too."""
+"""Declares the options of `serve`, and lists the run options that it also takes."""
 
 import re
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ OF_A_NODE = (
     "oversubscribe",
     "hook",
 )
-"""Fields that `serve --node` takes, too."""
+"""Fields that `serve --node` also takes."""
 
 
 def _listening(text: str) -> Endpoint:

@@ -1,4 +1,4 @@
-"""Keeps the peers that a loop waits for, and reports peers whose time is over. Opens no socket."""
+"""Tracks the peers that a loop waits for, and reports the peers whose time is over. Opens no socket."""
 
 import time
 from typing import Generic, TypeVar
@@ -9,14 +9,14 @@ message, so that a slow peer does not keep its connection.
 """
 
 BYTE_NS = 10_000
-"""A peer with 100 kB/s or more always has enough time, even for a long message."""
+"""Time per byte. A peer that sends or reads at 100 kB/s or more always has enough time, even for a long message."""
 
 SILENT_NS = 10_000_000_000
 """A connection without a request for this time is closed if a new connection needs its descriptor."""
 
 TICK_NS = 500_000_000
-"""Most time that counts against peers for the loop's work between two checks of the sockets, because their bytes wait
-there during the work. This is also the interval of the checks for late peers.
+"""Maximum time that counts against peers while the loop works between two checks of the sockets, because their bytes
+wait in the sockets during that work. This is also the interval between checks for late peers.
 """
 
 Peer = TypeVar("Peer")
@@ -27,7 +27,7 @@ class Patience(Generic[Peer]):
 
     def __init__(self) -> None:
         self.now_ns = 0
-        """The time that the loop waited, plus at most TICK_NS for its work between two waits."""
+        """Time that the loop has waited, plus at most TICK_NS for its work between each two waits."""
         self._due_ns: dict[Peer, int] = {}
         self._looked_ns = time.monotonic_ns()
         self._next_ns = 0
@@ -54,7 +54,7 @@ class Patience(Generic[Peer]):
         self._due_ns[peer] = self.now_ns + wait_ns
 
     def add_bytes(self, peer: Peer, count: int) -> None:
-        """Gives a peer that has sent or taken `count` bytes time for the next bytes."""
+        """Extends the time of a peer that has sent or taken `count` bytes."""
         if peer in self._due_ns:
             self._due_ns[peer] += count * BYTE_NS
 

@@ -32,7 +32,7 @@ _PATHS = ("/v2", "/v1/models", "/")
 def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int:
     """Describes the server of --url. Returns the exit status. Raises ConfigError if the server cannot be reached.
 
-    model: the server's name of a model, which it need not list.
+    model: the server's name for a model, which the server need not list.
     """
     found = looked_at(config, model)
     show(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
@@ -79,7 +79,10 @@ def _timed(exchange: Exchange, path: str) -> int:
 def _kserve(
     ask: Exchange, exchange: Exchange, is_grpc: bool, about: Reply, model: str | None
 ) -> Mapping[str, Any] | None:
-    """Returns facts of a KServe server; None if it is not one. ask: takes HTTP paths. exchange: as in the plug-in."""
+    """Returns facts about a KServe server; None if the server is of another kind.
+
+    ask: takes HTTP paths. exchange: as in the plug-in.
+    """
     server = json_of(about)
     if not isinstance(server, dict) or not isinstance(server.get("name"), str):
         return None
@@ -105,7 +108,7 @@ def _names(exchange: Exchange) -> list[str]:
 
 
 def _model(exchange: Exchange, is_grpc: bool, name: str) -> dict[str, Any]:
-    """Returns the facts about a model that the plug-in finds out."""
+    """Returns the facts that the plug-in finds out about a model."""
     transport = "grpc" if is_grpc else "http"
     setup = BackendSetup(model=None, model_name=name, transport=transport)
     try:
@@ -135,7 +138,7 @@ _NO_SERVICES: Mapping[str, Any] = {"services_protocol": None, "services": []}
 
 
 def _services(ask: Exchange, models: Reply, model: str | None) -> Mapping[str, Any]:
-    """Returns the protocol and the addresses of a service of JSON. models: the reply to GET /v1/models."""
+    """Returns the protocol and the addresses of a JSON service. models: the reply to GET /v1/models."""
     if model is not None and (found := known.tf_serving(ask, model)) is not None:
         return _described(known.TF_SERVING, [found])
     if known.is_tf_serving(models):
@@ -233,7 +236,7 @@ def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
 
 
 def _service_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yields lines with the addresses of a service of JSON, and the manifest of each."""
+    """Yields lines with the addresses of a JSON service, and the manifest of each address."""
     yield f"protocol     {found['services_protocol']}"
     if not found["services"]:
         missing = (
@@ -260,7 +263,7 @@ def _as_yaml(fields: Mapping[str, Any]) -> str:
 
 
 def _manifest(model: Mapping[str, Any]) -> str:
-    """Returns the smallest manifest of a model on a server, with synthetic data."""
+    """Returns a minimal manifest with synthetic data for a model on a server."""
     sizes = [spec["shape"] for spec in model["inputs"]]
     shapes = [
         ["batch" if size is None and not at else size for at, size in enumerate(shape)]

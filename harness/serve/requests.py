@@ -39,23 +39,25 @@ class Head:
     """Request line and headers. Requests whose heads have the same bytes share one object."""
 
     method: str
-    """GET for a HEAD, too."""
+    """The method; GET also for a HEAD request."""
     path: str
-    """Unquoted, without a query."""
+    """The path, unquoted and without a query."""
     length: int
     """Bytes of the body; 0 if `is_chunked`."""
     is_chunked: bool
     is_packed: bool
     """Whether the body is compressed."""
     wants_no_body: bool
-    """Whether it is a HEAD, which gets the answer to a GET without its body."""
+    """Whether it is a HEAD request, which gets the answer to a GET without the body."""
     keeps_open: bool
     """Whether the connection stays open after the answer."""
     is_old: bool
-    """Whether it is HTTP/1.0: then a connection stays open only if the answer has this header, too."""
+    """Whether the request is HTTP/1.0. If so, the connection stays open only if the answer, too, has `Connection:
+    keep-alive`.
+    """
     expects_continue: bool
     json_length: int | None
-    """Bytes of JSON before the tensors, from Inference-Header-Content-Length; None: the whole body is JSON."""
+    """Bytes of JSON before the tensors, from Inference-Header-Content-Length; None if the whole body is JSON."""
 
 
 class Request(NamedTuple):
@@ -67,7 +69,7 @@ class Parser:
     """Parses the requests of one connection.
 
     Pass received bytes to `add`. While `room` returns a buffer, receive into it and call `fill`, so that a long body is
-    not copied. `next` returns the requests; after the valid ones, it raises Malformed once.
+    not copied. `next` returns the requests. After the last valid request, it raises Malformed once.
     """
 
     def __init__(self, known: dict[bytes, Head], most_body_bytes: int = MOST_BODY_BYTES) -> None:
@@ -122,7 +124,7 @@ class Parser:
         return self._begin_body(head, data[end:])
 
     def _new_head(self) -> tuple[Head | None, int]:
-        """Returns (head, number of its bytes); (None, 0) if it is not complete."""
+        """Returns the head and its length in bytes; (None, 0) if the head is not complete."""
         while self._data.startswith(LINE):  # some clients send an empty line after a body
             self._data = self._data[len(LINE) :]
         data = self._data
@@ -262,7 +264,7 @@ def _number(headers: Mapping[str, str], name: str) -> int | None:
 
 
 def _path(target: str) -> str:
-    """Returns the path of `/path?query`, or of a complete URL, the form that proxies get."""
+    """Returns the path of `/path?query` or of a complete URL (the form that proxies receive)."""
     _, is_url, rest = target.partition("://")
     if is_url and not target.startswith("/"):
         target = "/" + rest.partition("/")[2]

@@ -1,4 +1,4 @@
-"""Opens a model for serving: one warm instance, with its inputs and outputs in the protocol's terms."""
+"""Opens a model for serving: one warm instance, with inputs and outputs in the protocol's terms."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -60,13 +60,13 @@ class Served(Protocol):
     max_batch: int
     """Samples in the largest batch that is answered."""
     inputs: Sequence[TensorInfo]
-    """() if neither manifest nor file declares them: then all inputs are passed on."""
+    """The declared inputs; () if neither the manifest nor the file declares any, and all inputs are passed on."""
     outputs: Sequence[TensorInfo]
-    """Known once the model has answered."""
+    """The outputs; known once the model has answered."""
     properties: Mapping[str, str]
 
     def infer(self, batch: Batch, /) -> Mapping[str, Array]:
-        """Returns answers by output, each with one row per sample."""
+        """Returns the answers by output name, each with one row per sample."""
 
 
 class ServedModel:
@@ -80,7 +80,7 @@ class ServedModel:
         max_batch: int,
         postprocess: Postprocess | None = None,
     ) -> None:
-        """postprocess: the manifest's steps, to reply with answers instead of outputs."""
+        """postprocess: the manifest's steps if the server replies with answers instead of outputs."""
         self.name = model.name
         self.backend_name = backend_name
         self.max_batch = max_batch
@@ -98,7 +98,10 @@ class ServedModel:
         self._sizes_vary = any(ANY in tensor.shape[1:] for tensor in self.inputs)
 
     def infer(self, batch: Batch) -> Mapping[str, Array]:
-        """Returns answers by output, with one row per sample. Raises ConfigError if an output has more or fewer."""
+        """Returns the answers by output name, with one row per sample.
+
+        Raises ConfigError if an output has another number of rows.
+        """
         answers = self._by_name(self._answered(batch))
         for name, rows in answers.items():
             if rows.shape[:1] != (batch.size,):
@@ -137,7 +140,7 @@ class ServedModel:
 
 
 def _not_text(rows: Array) -> object | None:
-    """Returns the first value of an array of objects that is not a text; None without one."""
+    """Returns the first value in an array of objects that is not a string; None if all are strings."""
     if rows.dtype.kind != "O":
         return None
     return next((value for value in rows.flat if not isinstance(value, str | bytes)), None)
@@ -170,7 +173,7 @@ class ServedGeneration:
         backend_name: str,
         names: Sequence[str] = (),
     ) -> None:
-        """names: under which clients may ask for the model; by default its own name alone."""
+        """names: under which clients may request the model; by default only the model's name."""
         about = model.generation
         assert about is not None
         self.names = tuple(names) or (model.name,)
@@ -188,7 +191,7 @@ class ServedGeneration:
                     backend.rehearse(size)
 
     def known(self, name: object) -> str:
-        """Returns the name of the model that a request asks for. Raises Refusal for an unknown one."""
+        """Returns the name of the requested model. Raises Refusal if the name is unknown."""
         if name is None:
             return self.name
         if name not in self.names:
@@ -207,7 +210,7 @@ def open_served(
 ) -> ServedModel | ServedGeneration:
     """Opens and warms up one instance of a configuration's model; `stack` closes it.
 
-    postprocess: reply with answers instead of outputs. names: of a language model, for its clients.
+    postprocess: reply with answers instead of outputs. names: under which clients may request a language model.
     """
     model = load_model(config.model)
     if model.transcription is not None:
@@ -230,7 +233,10 @@ def open_served(
 
 
 def _steps(model: Model) -> Postprocess:
-    """Returns the manifest's steps. Raises ConfigError if their answers do not fit into a tensor, or need user code."""
+    """Returns the manifest's steps.
+
+    Raises ConfigError if the answers do not fit into a tensor, or if a step runs user code.
+    """
     for step in model.postprocess:
         if step.name in _NOT_HERE:
             raise ConfigError(
@@ -244,11 +250,11 @@ _NOT_HERE = {
     **dict.fromkeys(OF_ANY_LENGTH, "gives answers of different lengths"),
     "hook": "runs a file of yours",
 }
-"""Step -> why `serve` does not support it."""
+"""Maps a step to the reason why `serve` does not support it."""
 
 
 def _warm_up(served: ServedModel, config: RunConfig, model: Model, backend: Backend) -> None:
-    """Answers noise: first one sample, then a whole batch."""
+    """Lets the model answer noise: first one sample, then a whole batch."""
     inputs = inputs_of(model, backend)
     if texts := [spec.name for spec in inputs if spec.dtype == "string"]:
         say(f"not warmed up: {', '.join(texts)} takes strings, but noise has only numbers")

@@ -22,7 +22,7 @@ _MOST_SIZES = 1024
 
 
 class Stamps(NamedTuple):
-    """Stamps in ns of the wall clock: the request arrives, is taken up, and the model begins and ends."""
+    """Times in ns on the wall clock: when the request arrives and is taken up, and when the model begins and ends."""
 
     arrived_ns: int
     taken_ns: int
@@ -31,7 +31,7 @@ class Stamps(NamedTuple):
 
 
 class Histogram:
-    """Counts values by upper limits."""
+    """Counts values in buckets with upper limits."""
 
     __slots__ = ("counts", "limits", "total")
 
@@ -59,22 +59,24 @@ class Requests(Collector):
         self._model = model
         self._answered = self._failed = 0
         self.refused = 0
-        """Requests that were answered with an error, including failed requests."""
+        """Number of requests that were answered with an error, including failed requests."""
         self.unknown = 0
-        """Refused requests for a path that the server does not have. Clients send them to learn what it has."""
+        """Number of refused requests for a path that the server does not have. Clients send such requests to find out
+        what the server supports.
+        """
         self._total, self._queue, self._compute = (Histogram(LIMITS_NS) for _ in range(3))
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def _add(self, total_ns: int, queue_ns: int, compute_ns: int) -> None:
-        """Counts an answered request. Times below 0, after a clock was set back, count as 0."""
+        """Counts an answered request. Negative times, after a clock was set back, count as 0."""
         self._answered += 1
         self._total.add(max(0, total_ns))
         self._queue.add(max(0, queue_ns))
         self._compute.add(max(0, compute_ns))
 
     def refuse(self, status: int) -> None:
-        """Counts a request that is answered with an error. status: of HTTP."""
+        """Counts a request that is answered with an error. status: the HTTP status."""
         self.refused += 1
         self.unknown += status == NOT_FOUND
 
@@ -135,12 +137,12 @@ class Statistics(Requests):
             self._by_size[samples] = (count + 1, spent_ns + compute_ns)
 
     def add_failed(self, spent_ns: int) -> None:
-        """Counts an inference during which the backend raised."""
+        """Counts an inference that failed because the backend raised an error."""
         self._failed += 1
         self._failed_ns += max(0, spent_ns)
 
     def of_triton(self, version: str) -> Mapping[str, Any]:
-        """Returns statistics in the form of Triton's extension. A part without its own measurement is 0 ns."""
+        """Returns statistics in the form of Triton's extension. A part that is not measured separately is 0 ns."""
         count = self._answered
         parts = {
             "success": _spent(count, self._total.total),

@@ -1,4 +1,4 @@
-"""Completes command lines for the shell by argcomplete, from the verbs' own parsers; the verb `completion`.
+"""Completes command lines in the shell with argcomplete and the verbs' parsers. Implements the verb `completion`.
 
 The shell calls the program with `_ARGCOMPLETE` and `COMP_LINE` in the environment. Only the parser of the
 verb in that line is built.
@@ -59,11 +59,11 @@ _NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "SIDE": _runs,
     "DATASET": lambda: [name for name, _ in registry.rows("dataset")],
 }
-"""Option, or placeholder of an argument -> function that returns the names it takes besides files."""
+"""Maps an option, or the placeholder of an argument, to a function that returns the names it takes besides files."""
 
 
 def complete() -> None:
-    """Prints the words that may stand at the cursor, and ends the process."""
+    """Prints the words that can follow at the cursor, and ends the process."""
     import argcomplete
     from argcomplete.lexers import split_line
 
@@ -81,7 +81,7 @@ def complete() -> None:
 
 
 def _parser_of(words: list[str]) -> tuple[argparse.ArgumentParser, int]:
-    """Returns (parser of the rest, number of words that name the verb). words: the words before the cursor."""
+    """Returns a parser for the rest, and the number of words that name the verb. words: the words before the cursor."""
     if not words:
         parser = VERBS[DEFAULT].parser()
         names = dict.fromkeys(name.partition(" ")[0] for name in (*VERBS, HELP))

@@ -38,7 +38,7 @@ class ConfigFiles(NamedTuple):
 
 
 def presets() -> dict[str, str]:
-    """Returns name -> purpose, the first line of the preset's file."""
+    """Returns the purpose of each preset by name. The purpose is the first line of the preset's file."""
     files = sorted(PRESETS.glob("*.yaml"))
     return {p.stem: p.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for p in files}
 
@@ -71,7 +71,9 @@ def is_of_run(path: Path) -> bool:
 
 
 def sources(names: Sequence[str]) -> dict[str, str]:
-    """Returns key of each option in the files of --config -> the last file that sets it, in words."""
+    """Returns a mapping from the key of each option in the --config files to a description of the last file that sets
+    it.
+    """
     found: dict[str, str] = {}
     for name in names:
         path = _place(name, [])
@@ -123,7 +125,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _of_other_verbs(keys: Set[str]) -> Iterator[tuple[str, str]]:
-    """Yields (key, verb) for each key that is an option of another verb."""
+    """Yields each key that is an option of another verb, and that verb."""
     for name, verb in VERBS.items():
         parser = verb.parser()
         if parser.has(CONFIG_FLAG):

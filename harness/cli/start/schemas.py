@@ -66,7 +66,9 @@ def manifest() -> dict[str, Any]:
 
 
 def _field_texts(source: str) -> dict[str, dict[str, str]]:
-    """Returns class -> field -> its docstring. pydantic would read the source each time a model is loaded."""
+    """Returns the docstring of each field, by class and field. pydantic would read the source each time a model is
+    loaded.
+    """
     return {
         one.name: {
             field.target.id: inspect.cleandoc(str(text.value.value)).replace("\n", " ")
@@ -102,7 +104,10 @@ def _property(field: "Field[Any]") -> dict[str, Any]:
 
 
 def _value(field: "Field[Any]") -> dict[str, Any]:
-    """Returns the schema of one value. Numbers may be texts with separators (20,000); texts may look like numbers."""
+    """Returns the schema of one value.
+
+    A number may be a string with separators (20,000); a string may look like a number.
+    """
     key, choices = option_key(field), field.metadata["choices"]
     if choices:
         return {"enum": [*choices]}

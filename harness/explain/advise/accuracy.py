@@ -19,15 +19,15 @@ from harness.models.precision import onnx
 from harness.results.agreement import distance
 
 LEAST_AGREEMENT = 0.5
-"""Smallest share of equal answers with which a file of another precision is not doubtful."""
+"""Minimum share of equal answers. Below it, a file of another precision is doubtful."""
 
 MOST_DISTANCE = 0.1
-"""The file is not doubtful up to this relative distance between the answers."""
+"""Maximum relative distance between the answers. Above it, the file is doubtful."""
 
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
     """Makes the int8 file as `sweep` does.
-    Returns its accuracy cost, as from `_cost`, and the file; or the reason (`failed`) and None.
+    Returns the accuracy cost (see `_cost`) and the file, or the reason (`failed`) and None.
     """
     if kinds := onnx.already_quantised(job.path):
         return {"failed": f"is already quantised ({kinds})", "quantised": True}, None
@@ -58,10 +58,10 @@ def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
 def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
     """Compares a file in another precision with the model's own file.
     score, own_score: in `unit`, by `metric`; None with the reason in `no_score`.
-    drop: own_score - score, or the reverse if a lower score is better.
+    drop: own_score - score, or score - own_score if a lower score is better.
     agreement: share of the samples with the same answer, in [0, 1].
-    relative_l2: mean distance of float answers over their mean length.
-    broken: why the file no longer answers like the model; "" if its answers may be right.
+    relative_l2: mean distance of float answers, divided by their mean length.
+    broken: reason why the file no longer answers like the model; "" if its answers may be right.
     """
     rows: Rows = []
     with ExitStack() as stack:
@@ -93,7 +93,10 @@ def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
 
 
 def broken(agreement: float, apart: float | None, samples: int) -> str:
-    """Returns why the file is wrong and not only lossy, by agreement and distance, even without labels; else ''."""
+    """Returns why agreement and distance show that the file is wrong and not only lossy, or '' if they do not.
+
+    Needs no labels.
+    """
     if agreement >= LEAST_AGREEMENT or (apart is not None and apart <= MOST_DISTANCE):
         return ""
     at = "" if apart is None else f", at a relative distance of {apart:.2g}"

@@ -1,7 +1,7 @@
 """Answers Benanza's six questions for ONNX Runtime on a CPU, from one record. Pure.
 
-Source: Benanza (Li et al., IPDPS 2020), section III-D. Graph levels, layouts, threads, executors and
-precisions replace its GPU libraries.
+Source: Benanza (Li et al., IPDPS 2020), section III-D. Graph levels, layouts, threads, executors and precisions take
+the place of Benanza's GPU libraries.
 """
 
 from collections import Counter, defaultdict
@@ -20,16 +20,14 @@ from harness.models.graph.flops import Cost
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
 CONTENDED = 1.2
-"""Ratio of wall time to CPU time of one thread above which other processes used the cores, too."""
+"""Maximum ratio of wall time to CPU time of one thread. Above it, other processes also used the cores."""
 
 _UNDOES_ITSELF = frozenset(("Transpose", "Cast"))
 _DOES_NOTHING = frozenset(("Identity", "Dropout"))
 
 
 def answers(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns everything that the tables, the page and the JSON show.
-    content: the content of measured.json.
-    """
+    """Returns all data that the tables, the page and the JSON show. content: the content of measured.json."""
     record = Record(content)
     ranked = advice(record)
     best = top(ranked)
@@ -117,8 +115,8 @@ def _cost(node: Mapping[str, Any]) -> Cost:
 
 
 def _coverage(record: Record) -> dict[str, Any]:
-    """Computes two shares: operators with a rule for their work (by nodes and by kernel time), and layers
-    measured alone (by their time in the model).
+    """Computes two shares: operators that have a rule for their work (by nodes and by kernel time), and layers that
+    were measured alone (by their time in the model).
     """
     kernels = [k for k in record.kernels(record.now.graph) if k["nodes"]]
     costs = [flops.total([_cost(record.nodes[i]) for i in k["nodes"]]) for k in kernels]
@@ -145,7 +143,10 @@ def _coverage(record: Record) -> dict[str, Any]:
 
 
 def _layers(record: Record) -> list[dict[str, Any]]:
-    """Returns one row per distinct layer, slowest first. Times are per occurrence; gain_ns is the sum over all."""
+    """Returns one row per distinct layer, slowest first.
+
+    Times are per occurrence; gain_ns is the sum over all occurrences.
+    """
     clock = record.clock()
     now, (best, level) = record.own_ns(record.now, clock), record.best_ns(clock)
     alike: dict[str, list[int]] = defaultdict(list)
@@ -177,8 +178,9 @@ def _layers(record: Record) -> list[dict[str, Any]]:
 
 
 def _levels(record: Record) -> list[dict[str, Any]]:
-    """Returns the whole model at each graph level, everything else as now: the gain from fusion and
-    layout.
+    """Returns the time of the whole model at each graph level, with all other settings unchanged.
+
+    It shows the gain from fusion and layout.
     """
     rows = []
     for level in GRAPH_LEVELS:
@@ -203,7 +205,7 @@ def _levels(record: Record) -> list[dict[str, Any]]:
 
 
 def _kernels(record: Record) -> dict[str, Any]:
-    """Describes kernels that do no layer's work, and the time between kernels."""
+    """Describes the kernels that do not compute a layer, and the time between kernels."""
     kernels = record.kernels(record.now.graph)
     profile = record.content["profiles"][record.now.graph]
     runs = range(len(profile["run_ns"]))
@@ -219,7 +221,9 @@ def _kernels(record: Record) -> dict[str, Any]:
 
 
 def _unexpected(record: Record, kernels: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields the kernels that compute nothing: inserted by the runtime, or of nodes that only move numbers."""
+    """Yields the kernels that compute nothing, because the runtime inserted them or because their nodes only move
+    numbers.
+    """
     for kernel in kernels:
         ops = [record.nodes[i]["op"] for i in kernel["nodes"]]
         is_moving = bool(ops) and all(flops.only_moves(op) for op in ops)

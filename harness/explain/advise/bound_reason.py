@@ -10,10 +10,10 @@ from harness.explain.advise.record import Record
 from harness.profiler import CONTROL_FLOW
 
 SHORT_NS = 10_000
-"""Mean time of a kernel up to which a profiler's rounding to whole microseconds dominates the sum."""
+"""Largest mean time of a kernel at which a profiler's rounding to whole microseconds dominates the sum."""
 
 _LARGE = 0.1
-"""Minimum share of the layers' time for which a cause is named."""
+"""Minimum share of the layers' time that a cause must affect to be named."""
 
 
 def why_no_bound(record: Record, times_ns: list[float]) -> str:
@@ -63,9 +63,7 @@ def _is_signed(unit: Sequence[int], record: Record) -> bool:
 
 
 def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float]:
-    """Returns the number of layers by changed kernels (`A instead of B`), and the time of these
-    layers.
-    """
+    """Returns the number of layers per change of kernels (`A instead of B`), and the total time of these layers."""
     executed: dict[int, set[str]] = {}
     for kernel in record.kernels(record.now.graph):
         for node in kernel["nodes"]:

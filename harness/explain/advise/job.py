@@ -29,11 +29,11 @@ PARTS: Mapping[str, Callable[[Job, Path], Any]] = {
     "operators": operators.check,
     "checks": self_checks.check,
 }
-"""Each takes a folder for temporary files."""
+"""The parts that do not depend on the advice. Each function takes a folder for temporary files."""
 
 
 def _document(content: Content) -> dict[str, Any]:
-    """Returns the content of advise.json. content: of measured.json."""
+    """Returns the content of advise.json. content: the content of measured.json."""
     return {**answers(content), "parts": content.get("parts", {})}
 
 
@@ -41,7 +41,7 @@ REPORT = Report("advise", FILE, SCHEMA, text.lines, page.write, _document)
 
 
 def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
-    """Returns the exit status. values: the options shared with a run, parsed as a run's are."""
+    """Returns the exit status. values: the options that `advise` shares with a run, parsed as for a run."""
     folder = options.source or _measure_into_folder(options, values)
     advice = REPORT.show_again(folder, as_json=options.json)
     try:
@@ -70,7 +70,7 @@ def _measure_into_folder(options: AdviseOptions, values: Mapping[str, Any]) -> P
 
 
 def _measure(job: Job, folder: Path) -> None:
-    """Writes measured.json; after Ctrl-C, with the measurements so far, and the answers from them."""
+    """Writes measured.json and the answers derived from it. After Ctrl-C, they cover the measurements so far."""
     content: dict[str, Any] = {}
     try:
         int8 = measure(job, job.options.database or cache_dir() / "layers.sqlite", content)

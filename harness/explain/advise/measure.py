@@ -1,4 +1,4 @@
-"""Measures everything that `advise` derives its answers from."""
+"""Measures all data from which `advise` derives its answers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,9 @@ _PROFILED = 10
 
 
 def measure(job: Job, database: Path, content: dict[str, Any]) -> Path | None:
-    """Fills in the content of measured.json, without the independent parts. After Ctrl-C the
-    content holds the measurements so far. Returns the int8 model if one was made.
+    """Fills in the content of measured.json, except for the independent parts.
+
+    After Ctrl-C the content holds the measurements so far. Returns the int8 model if one was made.
     """
     import onnxruntime as ort
 
@@ -43,8 +44,7 @@ def measure(job: Job, database: Path, content: dict[str, Any]) -> Path | None:
     profiles, failed = _profiles(job)
     if now.graph not in profiles:
         raise ConfigError(failed[now.graph])
-    # Position of a node in the file -> its nodes in the graph: none for a Constant, several for a
-    # function call.
+    # Maps a node's position in the file to its nodes in the graph: none for a Constant, several for a function call.
     in_graph = nodes_of(read_wiring(job.path), job.graph)
     content |= {
         **_about(job),
@@ -105,7 +105,7 @@ def _about(job: Job) -> dict[str, Any]:
 
 
 def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
-    """Returns (profiles by graph level, reason by level that could not be profiled)."""
+    """Returns the profiles by graph level, and the reasons by graph level that could not be profiled."""
     profiles, failed = {}, {}
     for level in GRAPH_LEVELS:
         job.report(f"the whole model under ONNX Runtime's profiler, graph={level}")

@@ -11,7 +11,7 @@ WORTH = 0.02
 """Minimum gain for a recommendation, as a share of the time."""
 
 CREDIBLE = 1.02
-"""Largest credible ratio of lower bound to measured time; a value above it is not a bound."""
+"""Largest credible ratio of lower bound to measured time. A larger ratio shows that the value is not a bound."""
 
 WITHIN = 0.25
 """Largest distance between a realised gain and its prediction, as a share of the prediction."""
@@ -23,8 +23,8 @@ MOST_DROP = 0.5
 class Advice(NamedTuple):
     """One candidate setting.
     question: Q2, Q3, Q5 or Q6; several if the setting changes several things.
-    now_ns, predicted_ns: the whole model on `clock`.
-    needs: what a person must decide first; "" for nothing.
+    now_ns, predicted_ns: time of the whole model on `clock`. needs: the decision that a person must make first; "" if
+    none.
     accuracy: cost of another precision, from accuracy.int8.
     """
 
@@ -45,15 +45,15 @@ class Advice(NamedTuple):
 
     @property
     def within(self) -> bool | None:
-        """Whether the realised gain agrees with the prediction; None without one of the two."""
+        """Whether the realised gain agrees with the prediction; None if either is missing."""
         if self.realised is None or abs(self.gain) < WORTH:
             return None
         return abs(self.realised.gain / self.gain - 1) <= WITHIN
 
     @property
     def verdict(self) -> str:
-        """Whether the setting is "faster" or "slower" by the interval of the pairs, else
-        "undecided"; "" if not measured.
+        """`faster` or `slower` if the interval over the pairs shows it, else `undecided`; "" if the setting was not
+        measured.
         """
         if self.realised is None:
             return ""
@@ -75,12 +75,12 @@ class Advice(NamedTuple):
 
 
 def predicted_ns(record: Record, setting: Setting) -> float | None:
-    """Predicts the time: the present time minus the savings of each layer alone; None if no layer was
-    measured under this setting.
-    The rest of the model's time (layout changes between layers, the runtime's own time) is assumed
-    unchanged. In parallel execution, layers go to workers as they become ready. If the layers
-    alone take longer than the model (kernels of a few microseconds under a profiler that counts
-    whole microseconds), all savings are scaled down by the same factor.
+    """Predicts the time of the model: the present time minus what each layer alone saves.
+
+    Returns None if no layer was measured under this setting. The rest of the model's time (layout changes between
+    layers, the runtime's own time) is assumed to stay the same. In parallel execution, layers go to workers as they
+    become ready. If the layers alone take longer than the model (kernels of a few microseconds under a profiler that
+    counts whole microseconds), all savings are scaled down by the same factor.
     """
     clock = record.clock(setting)
     own = (record.own_ns(s, clock) for s in (record.now, setting))
@@ -97,9 +97,7 @@ def predicted_ns(record: Record, setting: Setting) -> float | None:
 
 
 def advice(record: Record) -> list[Advice]:
-    """Returns every candidate with a prediction, largest gain first; candidates that need a decision come
-    last.
-    """
+    """Returns every candidate that has a prediction, by descending gain. Candidates that need a decision come last."""
     candidates = [one for s in record.candidates if (one := _advice(record, s)) is not None]
     return sorted(candidates, key=lambda a: (bool(a.needs), -a.gain))
 
@@ -137,8 +135,8 @@ def _advice(record: Record, setting: Setting) -> Advice | None:
 
 
 def top(ranked: list[Advice]) -> Advice | None:
-    """Returns the advice with the largest predicted gain that needs no decision and was not measured to
-    be a loss; None if none is worth it.
+    """Returns the advice with the largest predicted gain, among advice that needs no decision and was not measured to
+    be a loss. Returns None if the gain is too small.
     """
     credible = (a for a in ranked if not a.needs and (a.realised is None or a.realised.gain > 0))
     best = next(credible, None)
@@ -161,11 +159,11 @@ def question_of(now: Setting, setting: Setting) -> str:
 
 
 _TOGETHER = ({"graph"}, {"threads", "execution"}, {"precision"})
-"""Fields of a setting that are one choice."""
+"""Groups of setting fields; each group is one choice."""
 
 
 def combination(record: Record) -> Setting | None:
-    """Returns the combination of the best settings of each choice, if several are predicted to gain; else None."""
+    """Returns the combination of each choice's best setting if several choices have a predicted gain, else None."""
     chosen, choices = record.now, 0
     for one in advice(record):
         changed = {n for n in Setting._fields if getattr(one.setting, n) != getattr(record.now, n)}

@@ -1,4 +1,4 @@
-"""Puts the answers to the six questions into sentences. Pure."""
+"""Formulates the answers to the six questions as sentences. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from harness.explain.advise.layers.settings import INT8
 from harness.explain.advise.predict import WORTH, Advice
 
 FASTER = 0.05
-"""Minimum gain of a layer under another setting that is reported, as a share of the layer's time."""
+"""Minimum gain of a layer under another setting to be reported, as a share of the layer's time."""
 
 
 def questions(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:

@@ -16,10 +16,10 @@ FILE = "measured.json"
 
 
 class RealisedGain(NamedTuple):
-    """Speed-up of a setting against the present one.
-    ratio: median over the pairs of now / other.
-    low, high: 95 % interval from order statistics; None with too few pairs.
-    clock: cpu if both have one thread, else wall.
+    """Speed-up of a setting relative to the present setting.
+    ratio: median of now / other over the pairs.
+    low, high: 95 % interval from order statistics; None if there are too few pairs.
+    clock: cpu if both settings have one thread, else wall.
     """
 
     ratio: float
@@ -35,7 +35,10 @@ class RealisedGain(NamedTuple):
 
 
 class Record:
-    """content: the content of measured.json. Raises ConfigError if it has a different shape."""
+    """The measurements in measured.json.
+
+    content: the content of that file. Raises ConfigError if it has a different form.
+    """
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self.content = content
@@ -56,7 +59,7 @@ class Record:
         return "cpu" if is_single else "wall"
 
     def now_ns(self, clock: Clock) -> float:
-        """Returns the least of all measurements of the whole model under the present setting."""
+        """Returns the least measured time of the whole model under the present setting."""
         timings = [self.content["now_runs"]]
         timings += [pair["now"] for pair in self.content["pairs"].values() if "now" in pair]
         return float(min(ns for timing in timings for ns in timing[f"{clock}_ns"]))
@@ -65,16 +68,18 @@ class Record:
         return float(median(self.content["now_runs"][f"{clock}_ns"]))
 
     def alone(self, setting: Setting) -> list[LayerTimes | None]:
-        """Returns the times of each unit alone, (units,); None where not measured."""
+        """Returns the times of each unit alone, (units,); None for units that were not measured."""
         return [self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units]
 
     def own_ns(self, setting: Setting, clock: Clock) -> list[float | None]:
-        """Returns (units,) least time of each unit alone; None where not measured."""
+        """Returns the least time of each unit alone, (units,); None for units that were not measured."""
         return [timed.least_ns(clock) if timed else None for timed in self.alone(setting)]
 
     def unit_ns(self, setting: Setting, clock: Clock) -> list[float]:
-        """Returns (units,) least time of each unit alone; else its time under the present setting;
-        else the time of its kernels in the whole model.
+        """Returns the least time of each unit alone, (units,).
+
+        A missing time is replaced by the time under the present setting, or else by the time of the unit's kernels in
+        the whole model.
         """
         rows = [self.own_ns(s, clock) for s in (setting, self.now)]
         return [
@@ -84,8 +89,9 @@ class Record:
 
     @cached_property
     def inside_ns(self) -> list[float]:
-        """(units,) least time of each unit's kernels in the whole model under the present setting.
-        A kernel of several units counts for the first.
+        """Least time of each unit's kernels in the whole model under the present setting, (units,).
+
+        A kernel that computes several units counts for the first unit.
         """
         owner = {node: i for i, unit in enumerate(self.units) for node in unit["nodes"]}
         total_ns = [0.0] * len(self.units)
@@ -96,7 +102,7 @@ class Record:
         return total_ns
 
     def kernels(self, level: str) -> Sequence[Mapping[str, Any]]:
-        """Returns the kernels executed at that graph level; none if it could not be profiled."""
+        """Returns the kernels executed at that graph level; none if the level could not be profiled."""
         return list(self.content["profiles"].get(level, {}).get("kernels", ()))
 
     @property
@@ -108,8 +114,8 @@ class Record:
         return "+".join(self.nodes[i]["op"] for i in self.units[unit]["nodes"])
 
     def best_ns(self, clock: Clock) -> tuple[list[float], list[str]]:
-        """Returns (units,) least time over the graph levels, with the present threads and precision,
-        and (units,) its level.
+        """Returns the least time of each unit over the graph levels, with the present threads and precision, and the
+        level of that time; both (units,).
         """
         by_level = {
             level: self.own_ns(self.now._replace(graph=level), clock) for level in GRAPH_LEVELS

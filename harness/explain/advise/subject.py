@@ -24,8 +24,8 @@ from harness.types import Array
 class Job(NamedTuple):
     """A model under measurement.
     now: the present setting.
-    feeds: the first samples of its dataset as one call's inputs.
-    folder: for temporary files.
+    feeds: inputs of one call, made of the first samples of the dataset.
+    folder: place for temporary files.
     report: prints a line per step.
     progress: shows the progress of a step.
     """

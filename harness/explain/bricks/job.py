@@ -1,4 +1,4 @@
-"""Runs the verb `bricks`: cuts models into bricks, runs each distinct brick once, adds up the models."""
+"""Runs the verb `bricks`: cuts models into bricks, runs each distinct brick once, and adds up the models' times."""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -36,9 +36,7 @@ REPORT = Report(
 )
 
 RECIPE = "3"
-"""Version of the measuring method. It is part of the database key: results of other methods are
-not used.
-"""
+"""Version of the measuring method. It is part of the database key, so results of other methods are not used."""
 
 
 def bricks(models: Sequence[str], options: BrickOptions) -> int:
@@ -73,7 +71,7 @@ def setting(threads: int) -> str:
 
 
 def _show_beside(options: BrickOptions, line: str) -> None:
-    """Prints a line with the tables; with --json, on stderr."""
+    """Prints a line next to the tables, or on stderr with --json."""
     (say if options.json else show)(line)
 
 
@@ -98,7 +96,7 @@ def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
 
 
 def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subject:
-    """Cuts a model. Its name is the same as in a run, or its path if `other_names` has that name."""
+    """Cuts a model. The model's name is the same as in a run, or its path if `other_names` contains that name."""
     own = format_of(Path(name)) if is_path(name) else None
     if own is not None and own.name != "onnx":
         raise ConfigError(f"only ONNX files can be cut, but {name} is {own.about}: convert it")
@@ -117,8 +115,8 @@ def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subj
 
 
 def _declared_sizes(model: Model, path: Path, batch: int) -> dict[str, int]:
-    """Returns sizes that the manifest states and the file may leave open, by INPUT[AXIS]: of a sample, and the batch on an
-    axis that is not the first.
+    """Returns sizes that the manifest states and the file may leave open, by INPUT[AXIS]: the sizes of a sample, and
+    the batch size if its axis is not the first.
     """
     shapes = model.in_file(path, {spec.name: spec.shape for spec in model.file_inputs})
     axes = model.in_file(path, model.layout.input_axes if model.layout is not None else {})
@@ -132,7 +130,7 @@ def _declared_sizes(model: Model, path: Path, batch: int) -> dict[str, int]:
 
 
 def _unused(graphs: Sequence[Graph], options: BrickOptions) -> Iterator[str]:
-    """Yields options that have no effect on these models."""
+    """Yields a problem for options that have no effect on these models."""
     if not graphs:
         has_effect = {
             "--most-layers": options.most_layers != LAYERS,

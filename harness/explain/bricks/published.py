@@ -23,10 +23,11 @@ SCHEMA = 1
 
 
 def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> tuple[int, int]:
-    """Returns (bricks, bytes written). folder: must not exist yet. with_order: whether to
-    publish how the bricks form each model, too.
-    The index is sorted by digest, which reveals nothing about the model. Raises ConfigError
-    with all layers that cannot be published; then nothing is written.
+    """Returns the number of bricks and of bytes written.
+
+    folder: must not exist yet. with_order: whether to also publish how the bricks form each model. The index is sorted
+    by digest, which reveals nothing about the model. Raises ConfigError with all layers that cannot be published; then
+    nothing is written.
     """
     cuts = {digest: cut for one in subjects for digest, cut in one.by_digest.items()}
     reasons = {
@@ -56,7 +57,7 @@ def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> t
 
 
 def _unknown_shapes(cuts: Iterable[Cut]) -> set[str]:
-    """Returns unknown output shapes as problems, because a user of published bricks checks output shapes."""
+    """Returns a problem for each unknown output shape, because a user of published bricks checks output shapes."""
     return {
         f"{cut.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
         for cut in cuts
@@ -66,7 +67,7 @@ def _unknown_shapes(cuts: Iterable[Cut]) -> set[str]:
 
 
 def _order(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the pieces in order; tensors between them get numbers instead of the model's names."""
+    """Returns the pieces in order. Tensors between them are numbered, which hides the model's names."""
     numbers: dict[str, int] = {}
 
     def numbered(names: Sequence[str]) -> list[int]:
@@ -84,14 +85,14 @@ def _order(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def file_name(digest: str) -> str:
-    """Returns a brick's file name. Raises ValueError for a text that is not a brick's digest."""
+    """Returns a brick's file name. Raises ValueError for a string that is not a brick's digest."""
     if not re.fullmatch("[0-9a-f]{64}", digest):
         raise ValueError(f"{digest:.80} is not a brick's digest")
     return f"{digest[:16]}.onnx"
 
 
 def _write(cut: Cut, folder: Path) -> dict[str, Any]:
-    """Writes a brick. kept_values: count of the model's own numbers in the file: shapes, axes, limits."""
+    """Writes a brick. kept_values: number of the model's own values in the file (shapes, axes, limits)."""
     brick, model = cut.brick, cut.model()
     content = model.SerializeToString(deterministic=True)
     path = folder / file_name(brick.digest)
@@ -111,7 +112,7 @@ def _write(cut: Cut, folder: Path) -> dict[str, Any]:
 def is_published(folder: Path) -> bool:
     try:
         return (folder / INDEX).is_file()
-    except (OSError, ValueError):  # no file can have this name
+    except (OSError, ValueError):  # a file cannot have this name
         return False
 
 
@@ -174,8 +175,8 @@ def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
 
 
 class _PublishedModel:
-    """A model as pieces and the tensors between them. Raises ValueError if they do not fit.
-    model: an entry of the index; its tensors are numbers.
+    """A model made of pieces and the tensors between them. Raises ValueError if these do not fit together.
+    model: an entry of the index, in which tensors are numbers.
     """
 
     def __init__(self, by_digest: Mapping[str, Cut], model: Mapping[str, Any]) -> None:
@@ -207,7 +208,7 @@ class _PublishedModel:
             raise ValueError("published_lengths do not add up to the layers of the pieces")
 
     def _add(self, cut: Cut, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, Any]:
-        """Adds a piece, after the pieces whose output it reads; returns it as in bricks.json."""
+        """Adds a piece, which must come after the pieces whose output it reads. Returns the piece as in bricks.json."""
         first = len(self._layers)
         inputs, outputs = [int(n) for n in inputs], [int(n) for n in outputs]
         for number, name, tensor in zip(inputs, cut.inputs, cut.brick.inputs, strict=True):

@@ -21,7 +21,7 @@ LOG = "frameworks.log"
 REPORT = Report("cold", "cold.json", {"schema": 1}, tables.text, page.write)
 
 BUSY = 1.5
-"""Load average per core before the first trial above which other processes used the machine."""
+"""Maximum load average per core before the first trial. Above it, other processes used the machine."""
 
 
 def cold(options: ColdOptions, values: Mapping[str, Any]) -> int:

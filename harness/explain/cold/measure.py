@@ -23,11 +23,14 @@ AS_IT_IS = "as it is"
 """Name of the start of the model's own file on the requested backend."""
 
 _SHARING_ROUNDS = 3
-"""Memory hardly differs between rounds, and each takes two starts."""
+"""Number of rounds. It is low because memory hardly differs between rounds, and each round takes two starts."""
 
 
 class Job(NamedTuple):
-    """made: a folder for files in other formats, on the file system of the results. save: stores the content."""
+    """A measurement of cold starts.
+
+    made: folder for files in other formats, on the file system of the results. save: stores the content.
+    """
 
     options: ColdOptions
     subject: Subject
@@ -92,7 +95,7 @@ def _measure_starts(job: Job, starts: Sequence[Start], trials: Trials) -> None:
 
 
 def _measure_benefit(job: Job) -> None:
-    """Adds the benefit of sharing, also over a read from the disk at the rate of the cold trials."""
+    """Adds the benefit of sharing, also relative to a read from the disk at the rate of the cold trials."""
     content = job.content
     try:
         found = benefit.benefit(job.subject.path, job.made)
@@ -108,7 +111,7 @@ def _measure_benefit(job: Job) -> None:
 
 
 def _measure_sharing(job: Job, starts: Sequence[Start], trials: Trials) -> None:
-    """Measures every way on every backend that has a file of the model."""
+    """Measures every way to share on every backend that has a file of the model."""
     by_backend: dict[str, Start] = {}
     for start, row in zip(starts, job.content["starts"], strict=True):
         if row["failed"] is None:

@@ -17,7 +17,10 @@ PAGE = "cold.html"
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
-    """Returns the page's path. Raises PluginUnavailable without plotly. content: of cold.json."""
+    """Writes the page and returns its path.
+
+    Raises PluginUnavailable if plotly is not installed. content: the content of cold.json.
+    """
     article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
@@ -63,7 +66,7 @@ def sharing(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def phases(title: str, about: str, trials: Mapping[str, Any]) -> Figure:
-    """trials: by the name of their bar, from the top."""
+    """Draws the phases as bars. trials: trials by the name of their bar, from the top."""
     times = [dict(summary.phase_times(one)) for one in trials.values()]
     series = {
         phase.title: [by[phase].mean / NS_PER_MS if phase in by else None for by in times]

@@ -28,7 +28,7 @@ from harness.models.opened.loading import (
 
 
 class Subject(NamedTuple):
-    """fetched: `ns` and `bytes`, or `absent` with the reason."""
+    """The model that `cold` starts. fetched: `ns` and `bytes` of the fetch, or `absent` with the reason."""
 
     config: RunConfig
     model: Model
@@ -39,7 +39,10 @@ class Subject(NamedTuple):
 
 
 def open_subject(options: ColdOptions, values: Mapping[str, Any]) -> Subject:
-    """values: the options shared with a run, as fields of RunConfig. Raises one ConfigError with all problems."""
+    """Opens the model.
+
+    values: the options shared with a run, as fields of RunConfig. Raises one ConfigError with all problems.
+    """
     problems = [*unknown_names(values), *missing_data(values.get("data_dir"))]
     config = make_config({"scenario": "offline", **values}, problems)
     model = load_model(config.model)
@@ -67,7 +70,7 @@ def _problems(config: RunConfig, model: Model) -> Iterator[str]:
 
 
 def _obtain(config: RunConfig, model: Model, *, again: bool) -> Mapping[str, Any]:
-    """Fetches or makes the file if it is missing. again: whether to fetch it once more, and drop the copy."""
+    """Fetches or makes the file if it is missing. again: whether to fetch it once more and then drop the copy."""
     formats = declared(config).formats
     chosen = dict(config.backend_option).get(FORMAT_OPTION)
     formats = (chosen,) if chosen in formats else formats
@@ -91,7 +94,7 @@ def _obtain(config: RunConfig, model: Model, *, again: bool) -> Mapping[str, Any
 
 
 def _addresses(model: Model, formats: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yields (address, SHA-256) of each part of the file that a run reads."""
+    """Yields the address and SHA-256 digest of each part of the file that a run reads."""
     files = model.manifest.files if model.manifest else {}
     name = next((name for name in formats if name in files), None)
     if name is None:

@@ -9,14 +9,14 @@ from harness.core.stats import mean_half_width
 
 class Phase(NamedTuple):
     key: str
-    """In a trial, with the ending _ns."""
+    """The key in a trial, without the suffix _ns."""
     share: str
-    """Entry of SHARES that it belongs to; "" if it is not part of the first answer."""
+    """Entry of SHARES to which the phase belongs; "" if it is not part of the first answer."""
     title: str
 
 
 SHARES = ("input", "loading", "compute")
-"""The three parts of a first answer (TrIMS, section VI-B): they add up to all of it."""
+"""The three parts of a first answer (TrIMS, section VI-B). They add up to the whole first answer."""
 
 PHASES = (
     Phase("read", "loading", "read from the disk"),
@@ -32,7 +32,7 @@ OUTSIDE = (
     Phase("process", "", "start of the process"),
     Phase("framework", "", "import of the framework"),
 )
-"""Before the first answer, and the same for every model of the framework."""
+"""Phases before the first answer, which are the same for every model of the framework."""
 
 
 class Estimate(NamedTuple):
@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """values: at least one."""
+    """Computes the estimate. values: at least one value."""
     if len(values) < 2:
         return Estimate(values[0], None)
     return Estimate(mean(values), mean_half_width(values))
@@ -70,12 +70,12 @@ def loading(trials: Sequence[Mapping[str, Any]]) -> Estimate:
 
 
 def one(trials: Sequence[Mapping[str, Any]], key: str) -> Estimate:
-    """Estimates one time in ns. key: of a phase, or `steady`."""
+    """Estimates one time in ns. key: the key of a phase, or `steady`."""
     return estimate([trial[f"{key}_ns"] for trial in trials])
 
 
 def shares(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
-    """Returns the parts of the first answer in SHARES, by the trials' sums; they add up to 1."""
+    """Returns the shares of the parts in SHARES, from the sums over the trials. The shares add up to 1."""
     spent = dict.fromkeys(SHARES, 0)
     for trial in trials:
         for phase in PHASES:

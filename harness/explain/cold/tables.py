@@ -62,7 +62,7 @@ def headlines(content: Content) -> Iterator[str]:
 
 
 def rounded(shares: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yields shares with three digits that still add up to 1: the largest takes the rounding error."""
+    """Yields shares with three digits that still add up to 1, because the largest share takes the rounding error."""
     three = {name: round(share, 3) for name, share in shares.items()}
     largest = max(three, key=lambda name: three[name])
     three[largest] += 1 - sum(three.values())
@@ -81,7 +81,7 @@ def tables(content: Content) -> Iterator[Table]:
 
 
 def benefit(found: Mapping[str, Any]) -> Table:
-    """Tabulates whether sharing the weights pays: estimated, and measured with the weights in the page cache."""
+    """Tabulates whether sharing the weights pays, both estimated and measured with the weights in the page cache."""
     constants = Constants(found["read_bytes_per_s"], found["given_ns"], found["touched_ns"])
     rows: list[list[Cell]] = [
         _benefit_cells(
@@ -165,7 +165,7 @@ def _sharing_cells(row: Mapping[str, Any]) -> list[Cell]:
 
 
 def _answers(row: Mapping[str, Any]) -> str:
-    """States whether the second worker's answer equals the first worker's and a plain load's."""
+    """States whether the second worker's answer equals the answers of the first worker and of a plain load."""
     alike = all(one["first"]["sha256"] == one["second"]["sha256"] for one in row["rounds"])
     if not alike:
         return "second differs from first"

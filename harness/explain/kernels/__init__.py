@@ -1,1 +1,1 @@
-"""Finds and analyses the kernels that a framework computed."""
+"""Finds and analyses the kernels that a framework executed."""

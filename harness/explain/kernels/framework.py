@@ -1,7 +1,6 @@
 """Profiles a model with the profiler of its backend's framework: kernels, times, nodes in the file.
 
-As in ort.py for ONNX Runtime, the same calls without the profiler take turns with the
-profiled calls.
+Profiled calls take turns with the same calls without the profiler, as in ort.py for ONNX Runtime.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +22,10 @@ _CHANGE_OF_LAYOUT = "ReorderInput"
 
 
 class FrameworkProfile(NamedTuple):
-    """file: the graph of the model's own file. tensors: types of its tensors, as the framework reports."""
+    """A profile and the graph of the model's file.
+
+    file: the graph. tensors: types of its tensors, as the framework reports them.
+    """
 
     profile: LayerProfile
     file: Wiring
@@ -47,7 +49,7 @@ def profile(
 
 
 def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> LayerProfile:
-    """times: the plain calls, then the profiled calls. Pure."""
+    """Returns the profile of executed kernels. times: the plain calls, then the profiled calls. Pure."""
     wiring = Wiring(
         [
             k.node._replace(op_type=_CHANGE_OF_LAYOUT) if k.inserted else k.node

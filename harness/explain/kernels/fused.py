@@ -1,9 +1,9 @@
 """Maps each kernel to the nodes of the model's own file that it computes after fusion.
 
-The runtime saves the graph that it executes. Most of its tensors keep their names from the
-file, or a kernel is named after the tensor that it makes. Such a kernel computes the nodes
-between its inputs and its output: a cut of the file's graph. A kernel whose output is not a tensor
-of the file shares the cut of the kernels that read it. So each kernel computes at least one node.
+The runtime saves the graph that it executes. Most tensors of that graph keep their names from the file, or a kernel is
+named after the tensor that it makes. Such a kernel computes the nodes between its inputs and its output: a cut of the
+file's graph. A kernel whose output is not a tensor of the file shares the cut of the kernels that read it. So each
+kernel computes at least one node.
 """
 
 import re
@@ -20,20 +20,20 @@ from harness.explain.kernels.fused_integers import (
 )
 from harness.profiler import NO_OPS, WiredNode, Wiring
 
-# ONNX Runtime names the kernels of its blocked layout after the tensor that they make. A suffix
-# names the operator that it turned into a convolution.
+# ONNX Runtime names the kernels in its blocked layout after the tensor that they make. A suffix names an operator
+# that it turned into a convolution.
 _BLOCKED = re.compile(r"(.+?)(?:_bn|_mul)?_nchwc(?:_token_\d+|_\d+)?")
 _BLOCKED_WHOLE = re.compile(r"(.+)_nchwc(?:_token_\d+|_\d+)?")
 _LAYOUT = frozenset({"ReorderInput", "ReorderOutput"})
-# Suffix that its fusions add to the name of the last node that they replace.
+# Suffix that ONNX Runtime's fusions add to the name of the last node that they replace.
 _FUSION = re.compile(r"(.+)/\w+Fusion/")
 _CHANGED = "Transpose"
 
 
 class Origin(NamedTuple):
-    """nodes: indices in the file, ascending, never empty.
-    inserted: the kernel computes nothing of the file; it only copies or changes the layout for
-    these nodes.
+    """The nodes of the file that a kernel computes. nodes: indices in the file, ascending, never empty.
+    inserted: whether the kernel computes no node of the file, but only copies data or changes the layout for these
+    nodes.
     """
 
     nodes: tuple[int, ...]
@@ -44,7 +44,7 @@ class Origin(NamedTuple):
 class KernelMap:
     """Each node of the file is in either `origins` or `eliminated`.
     origins: one for each executed node, in order.
-    eliminated: node of the file -> why it has no kernel.
+    eliminated: the reason why a node of the file has no kernel, by node.
     """
 
     origins: Sequence[Origin]
@@ -52,7 +52,7 @@ class KernelMap:
 
 
 def map_kernels(file: Wiring, executed: Wiring) -> KernelMap:
-    """executed: the graph as the runtime saved it, its nodes in topological order."""
+    """Maps kernels to nodes. executed: the graph as the runtime saved it, with its nodes in topological order."""
     same = _Tensors(file, executed).same
     cuts = _Cuts(file, executed, same)
     origins = []
@@ -77,7 +77,7 @@ class _Tensors:
         self._file = file
         self._executed = executed
         self.same = {name: name for name in executed.inputs}
-        """Tensor of the executed graph -> the same tensor of the file."""
+        """Maps a tensor of the executed graph to the same tensor of the file."""
         ends = self._before_layout()
         computing = (node for node in executed.nodes if node.op_type not in _LAYOUT)
         self._named = {t for node in computing for t in self._by_name(node).values()}
@@ -101,7 +101,7 @@ class _Tensors:
                 self.same[tensor] = file.originals.get(theirs, theirs)
 
     def _before_layout(self) -> dict[str, str]:
-        """Returns input of a layout change -> the file's tensor that the change outputs."""
+        """Maps the input of a layout change to the file's tensor that the change outputs."""
         before: dict[str, str] = {}
         for node in reversed(self._executed.nodes):
             if node.op_type in _LAYOUT:
@@ -116,7 +116,7 @@ class _Tensors:
         return {0: self.same[node.inputs[0]]} if node.inputs[0] in self.same else {}
 
     def _by_name(self, node: WiredNode) -> dict[int, str]:
-        """Returns output position -> tensor of the file."""
+        """Maps output positions to tensors of the file."""
         file = self._file
         tensors = {i: t for i, t in enumerate(node.outputs) if t in file.producers}
         fusion = _FUSION.fullmatch(node.name)
@@ -129,7 +129,7 @@ class _Tensors:
         return tensors
 
     def _beyond(self, tensor: str, node: WiredNode, output: str) -> str:
-        """Returns the last tensor of a kernel that absorbed the sum and the activation after it, and kept its name."""
+        """Returns the last tensor of a kernel that kept its name, but absorbed the sum and the activation after it."""
         file, executed = self._file, self._executed
         came_in = {self.same.get(t, t) for t in node.inputs}
         later = {executed.nodes[i].op_type for i in executed.consumers.get(output, ())}
@@ -147,7 +147,10 @@ class _Tensors:
             tensor = taker.outputs[0]
 
     def _by_structure(self, node: WiredNode) -> dict[int, str]:
-        """Returns the outputs of the file's node with the same operator and tensors (of several, the same name)."""
+        """Returns the outputs of the file's node that has the same operator and tensors.
+
+        If there are several such nodes, the name must also be the same.
+        """
         data = known_data(node, self.same, self._executed)
         nodes: Sequence[WiredNode] = self._alike.get(key(node.op_type, data), ()) if data else ()
         if len(nodes) > 1:
@@ -175,7 +178,7 @@ class _Cuts:
         """The cut of each executed node; empty if it has none."""
 
     def _cut(self, node: WiredNode) -> tuple[int, ...]:
-        """Returns a node's cut; empty if no output is known, or all outputs are inputs."""
+        """Returns a node's cut; empty if no output is known, or if all outputs are inputs."""
         came_in = {self._same[t] for t in node.inputs if t in self._same}
         outputs = {self._same[t] for t in node.outputs if t in self._same} - came_in
         return tuple(sorted({i for tensor in outputs for i in self._behind(tensor)}))
@@ -198,7 +201,7 @@ class _Cuts:
                     waiting.append(needed)
 
     def _common(self, cuts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Adds the cuts of nameless kernels: the nodes that all readers of a kernel's output need."""
+        """Adds the cuts of nameless kernels. Such a cut has the nodes that all readers of the kernel's output need."""
         for i in reversed(range(len(cuts))):
             if cuts[i] or any(t in self._same for t in self._executed.nodes[i].outputs):
                 continue
@@ -211,7 +214,7 @@ class _Cuts:
         """Returns each cut without the nodes that earlier kernels compute; the whole cut if nothing would remain."""
         done: list[
             int
-        ] = []  # by executed node, a bit for each of the file's: there may be thousands
+        ] = []  # a bit per node of the file for each executed node, because there may be thousands
         left = []
         for node, cut in enumerate(cuts):
             before = 0
@@ -224,8 +227,8 @@ class _Cuts:
         return left
 
     def nearest(self, index: int) -> tuple[int, ...]:
-        """Returns the cut of the nearest kernels that read this kernel's output, else of the nearest
-        kernels that it reads from. A layout change of a result belongs to the kernel that computed it.
+        """Returns the cut of the nearest kernels that read this kernel's output, or else of the nearest kernels whose
+        output it reads. A layout change of a result belongs to the kernel that computed it.
         """
         ways = [self._takers, self._makers]
         if self._executed.nodes[index].op_type == "ReorderOutput":
@@ -246,7 +249,7 @@ class _Cuts:
 
 
 def _makers(node: WiredNode, wiring: Wiring) -> set[int]:
-    """Returns the nodes from which a node reads."""
+    """Returns the nodes whose outputs a node reads."""
     return {wiring.producers[t] for t in node.inputs if t in wiring.producers}
 
 

@@ -30,14 +30,14 @@ def known_data(node: WiredNode, same: Mapping[str, str], executed: Wiring) -> li
 
 
 def _file_name(node: WiredNode) -> str:
-    """Returns the name of the file's node that an executed node kept."""
+    """Returns the name of the file's node, which an executed node kept."""
     token = _TOKEN.fullmatch(node.name)
     return token[1] if token else node.name
 
 
 class IntegerKernels:
     """Integer kernels, each of which computes an operator and the quantisation around it (QDQ).
-    ONNX Runtime renames their outputs: after a node if it changes the layout, and to
+    ONNX Runtime renames their outputs. It names them after a node if it changes the layout, and with the prefix
     _TO_UNSIGNED if it makes signed integers unsigned.
     """
 
@@ -51,7 +51,7 @@ class IntegerKernels:
             self._named.setdefault((node.op_type, node.name), []).append(node)
 
     def made_by(self, node: WiredNode, same: Mapping[str, str], executed: Wiring) -> dict[int, str]:
-        """Returns output position -> quantised tensor of the file."""
+        """Maps output positions to quantised tensors of the file."""
         data = known_data(node, same, executed)
         op_type = self._operator(node, data)
         if not op_type:
@@ -75,7 +75,7 @@ class IntegerKernels:
         return node.op_type if is_integer else ""
 
     def _distinguished(self, node: WiredNode, nodes: Sequence[WiredNode]) -> Sequence[WiredNode]:
-        """Selects nodes by the weights, if these kept their names, else by the node's own name."""
+        """Selects nodes by the weights if the weights kept their names, else by the node's own name."""
         weights = [{self._before(t) for t in other.inputs} & {*node.inputs} for other in nodes]
         most = max(map(len, weights))
         by_weights = [o for o, w in zip(nodes, weights, strict=True) if len(w) == most]
@@ -85,7 +85,7 @@ class IntegerKernels:
         return [other for other in nodes if name and other.name == name]
 
     def _before(self, tensor: str) -> str:
-        """Returns the quantised tensor from which a dequantised one is computed; else the tensor itself."""
+        """Returns the quantised tensor from which a dequantised tensor is computed, else the tensor itself."""
         file = self._file
         index = file.producers.get(tensor)
         if index is None or file.nodes[index].op_type != _DEQUANTISE:
@@ -94,7 +94,10 @@ class IntegerKernels:
         return file.originals.get(quantised, quantised)
 
     def _after(self, tensor: str) -> str:
-        """Returns the quantised tensor computed from this one and its activation; without one, the last tensor."""
+        """Returns the quantised tensor that is computed from this tensor and its activation.
+
+        If there is none, returns the last tensor.
+        """
         file = self._file
         while True:
             takers = [file.nodes[i] for i in file.consumers.get(tensor, ())]

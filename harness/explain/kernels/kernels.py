@@ -26,18 +26,18 @@ class Kernel:
     parameter_bytes: int
     output_bytes: int
     allocated_bytes: int | None
-    """Allocated minus returned bytes in the first run (later runs get one block); None if not reported."""
+    """Allocated minus returned bytes in the first run, because later runs get one block; None if not reported."""
     start_ns: tuple[int, ...]
-    """One entry per run, counted from its start; empty if the framework does not report it."""
+    """One entry per run, counted from the start of the run; empty if the framework does not report it."""
     duration_ns: tuple[int, ...]
-    """One entry per run, or a single entry: the mean of all runs."""
+    """One entry per run, or a single entry with the mean of all runs."""
     implementation: str = ""
     """The framework's code variant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The runtime's own spans, one entry per run; None or empty if it has no such span."""
+    """The runtime's own spans, with one entry per run; None or empty if there is no such span."""
 
     load_ns: int | None
     """Once per session."""
@@ -46,14 +46,14 @@ class Session:
     run_start_ns: tuple[int, ...]
     """On the profiler's clock."""
     run_ns: tuple[int, ...]
-    """The call inside the runtime."""
+    """Time of the call inside the runtime."""
     execute_ns: tuple[int, ...]
-    """The part of the run in which kernels run."""
+    """Time of the part of the run in which kernels run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Calls from Python, one entry per call. start_ns: monotonic clock. cpu_ns: all threads."""
+    """Calls from Python, with one entry per call. start_ns: on the monotonic clock. cpu_ns: CPU time of all threads."""
 
     start_ns: tuple[int, ...]
     wall_ns: tuple[int, ...]
@@ -63,11 +63,11 @@ class Times:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerProfile:
     """Kernels of the main graph, in execution order.
-    eliminated: node of the file -> why it has no kernel.
+    eliminated: the reason why a node of the file has no kernel, by node.
     plain, profiled: the same calls without and with the profiler, in turns.
     setup: ONNX Runtime's session; None for other frameworks.
-    peak_bytes: most bytes in use by the allocator; None if it is not reported.
-    absent: `spread`, `start` or `allocated` -> why it is not reported.
+    peak_bytes: maximum number of bytes in use by the allocator; None if it is not reported.
+    absent: the reason why `spread`, `start` or `allocated` is not reported, by name.
     """
 
     runtime: str
@@ -82,7 +82,7 @@ class LayerProfile:
 
     @property
     def is_by_call(self) -> bool:
-        """Whether kernels were timed call by call, not by their mean alone."""
+        """Whether kernels were timed call by call and not only by their mean."""
         return all(len(k.duration_ns) == len(self.profiled.wall_ns) for k in self.kernels)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Analyses a profile's kernels: shares, thirds, roofline, time between kernels.
 
-Every mean is over the same runs, so that parts add up to the whole exactly: all runs but the fastest and
-the slowest fifth, by the time of the whole call. If a framework reports only the mean of all runs, that
-mean is used. Pure.
+Every mean is over the same runs, so that parts add up exactly to the whole. These are all runs except the fastest and
+the slowest fifth, by the time of the whole call. If a framework reports only the mean of all runs, that mean is used.
+Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ THIRDS = ("beginning", "middle", "end")
 
 
 class NodeCost(NamedTuple):
-    """A node of the file. flops: None if its operator has no rule (flops.py)."""
+    """The cost of a node in the file. flops: None if the node's operator has no rule (flops.py)."""
 
     name: str
     op_type: str
@@ -35,7 +35,7 @@ class NodeCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A kernel and the nodes it computes."""
+    """A kernel and the nodes that it computes."""
 
     index: int
     name: str
@@ -44,7 +44,7 @@ class Layer:
     """Operators of the file's nodes, joined by +."""
     shape: str
     latency_ns: float
-    """Trimmed mean."""
+    """Trimmed mean of the kernel's time."""
     spread_ns: float | None
     """Standard deviation over all runs; None if only the mean is known."""
     allocated_bytes: int | None
@@ -55,7 +55,7 @@ class Layer:
     flops: int | None
     """FLOPs, counted like `macs`."""
     read_bytes: int
-    """Each operand counts once."""
+    """Bytes read; each operand counts once."""
     write_bytes: int
     nodes: tuple[int, ...]
     inserted: bool
@@ -63,7 +63,7 @@ class Layer:
     shared_macs: int = 0
     """The part of `macs` that belongs to nodes of several kernels."""
     is_integer: bool = False
-    """Whether it multiplies eight-bit integers, to which the float32 peak does not apply."""
+    """Whether the kernel multiplies eight-bit integers, to which the float32 peak does not apply."""
 
     @property
     def moved_bytes(self) -> int:
@@ -71,7 +71,7 @@ class Layer:
 
     @property
     def intensity(self) -> float | None:
-        """FLOP/byte."""
+        """Arithmetic intensity in FLOP/byte."""
         moved = self.moved_bytes
         return self.flops / moved if self.flops is not None and moved else None
 
@@ -92,7 +92,7 @@ class Peaks(NamedTuple):
     """Operations of int8 products; None if they were not measured."""
 
     def of(self, layer: Layer) -> "Peaks | None":
-        """The peaks that hold for a kernel; None if the peaks of its precision are unknown."""
+        """Returns the peaks that apply to a kernel; None if the peaks of its precision are unknown."""
         if not layer.is_integer:
             return self
         return None if self.int8_per_s is None else self._replace(flops_per_s=self.int8_per_s)
@@ -115,14 +115,17 @@ def bound_of(layer: Layer, peaks: Peaks) -> str | None:
 
 
 def utilisation(layer: Layer, peaks: Peaks) -> float | None:
-    """Returns the kernel's rate over the peak of its precision; None if it multiplies nothing or has no known peak."""
+    """Returns the kernel's rate divided by the peak of its precision; None if the kernel does not multiply or the peak
+    is unknown.
+    """
     own, rate = peaks.of(layer), layer.flops_per_s
     return rate / own.flops_per_s if own is not None and rate else None
 
 
 class Overhead(NamedTuple):
-    """One profiled call, in parts that add up to it; ns. plain: the same call unprofiled.
-    named_ns: parts outside kernels, by name, from the inside out; kernels + all of these = call.
+    """One profiled call, in parts that add up to it, in ns. plain: the same call without the profiler.
+    named_ns: parts outside of kernels, by name, from the inside out. The kernels and all these parts add up to the
+    call.
     """
 
     kernels_ns: float
@@ -136,22 +139,27 @@ class Overhead(NamedTuple):
 
     @property
     def profiler_share(self) -> float:
-        """Time that the profiler adds to a call; negative if noise is larger."""
+        """Time that the profiler adds to a call, as a share of the unprofiled call; negative if noise is larger."""
         return self.call_ns / self.plain_ns - 1
 
     @property
     def profiler_cpu_share(self) -> float:
-        """CPU time that the profiler adds to a call, which other processes disturb less."""
+        """CPU time that the profiler adds to a call, as a share.
+
+        Other processes disturb CPU time less than wall time.
+        """
         return self.call_cpu_ns / self.plain_cpu_ns - 1
 
     @property
     def profiler_least_share(self) -> float:
-        """Time that the profiler adds, from the fastest call of each kind, which is disturbed least."""
+        """Time that the profiler adds to a call, as a share, from the fastest call of each kind, which is disturbed
+        least.
+        """
         return self.least_call_ns / self.least_plain_ns - 1
 
 
 def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
-    """Returns the indices of the runs whose whole call is neither among the fastest nor the slowest."""
+    """Returns the indices of the runs whose whole call is neither among the fastest nor among the slowest calls."""
     drop = int(len(call_ns) * trimmed)
     order = np.argsort(call_ns, kind="stable")
     chosen: Array = np.sort(order[drop : len(order) - drop])
@@ -159,8 +167,10 @@ def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
 
 
 def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:
-    """nodes: costs of the file's nodes by index; None for a node that the graph lacks (a constant).
-    No layer has work if `misplaced_work` finds that the map is wrong.
+    """Returns the layers of a profile.
+
+    nodes: costs of the file's nodes by index; None for a node that the graph lacks (a constant). No layer has work if
+    `misplaced_work` finds that the map is wrong.
     """
     chosen = kept(profile.profiled.wall_ns, _trimmed(profile))
     times = [_mean(kernel.duration_ns, chosen) for kernel in profile.kernels]
@@ -185,7 +195,7 @@ def _trimmed(profile: LayerProfile) -> float:
 
 
 def _mean(values: Sequence[int], chosen: Array) -> float:
-    """Returns the mean over the chosen runs; a single value is already the mean of all."""
+    """Returns the mean over the chosen runs. A single value already is the mean of all runs."""
     array = np.asarray(values, float)
     return float(array[0] if len(array) == 1 else array[chosen].mean())
 
@@ -222,9 +232,10 @@ def _layer(
 
 
 def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
-    """Counts the bytes that a kernel reads. ONNX Runtime does not report weights that it converted to
-    another layout, so the nodes' weights count. For an embedding it reports the whole table, even if a
-    call reads few rows.
+    """Counts the bytes that a kernel reads.
+
+    ONNX Runtime does not report weights that it converted to another layout, so the weights of the nodes are counted.
+    For an embedding it reports the whole table, even if a call reads few rows.
     """
     sizes = [Operand(tensor.shape, tensor.dtype).bytes for tensor in kernel.inputs]
     unread = sum(
@@ -238,7 +249,10 @@ def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
 
 
 def _part(cost: NodeCost, share: Share | None) -> NodeCost:
-    """Returns whole numbers that add up to the node's work over all its kernels."""
+    """Returns a kernel's part of a node's work, in whole numbers.
+
+    The parts of all its kernels add up to the node's work.
+    """
     if share is None:
         return cost
 
@@ -250,13 +264,13 @@ def _part(cost: NodeCost, share: Share | None) -> NodeCost:
 
 
 def _computed(costs: Sequence[NodeCost]) -> list[NodeCost]:
-    """Drops normalisation that was folded into the weights before it."""
+    """Drops a normalisation that was folded into the weights of the node before it."""
     heavy = any(cost.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") for cost in costs)
     return [c for c in costs if not (heavy and c.op_type == "BatchNormalization")]
 
 
 def summed(values: Iterable[int | None]) -> int | None:
-    """Adds up the values; None if one is unknown."""
+    """Adds up the values. Returns None if a value is unknown."""
     known = list(values)
     return None if None in known else sum(value or 0 for value in known)
 
@@ -283,7 +297,7 @@ def _named(session: Session, kernels_ns: float, call_ns: float, chosen: Array) -
     run = _mean(session.run_ns, chosen)
     if not session.execute_ns:
         return {"runtime, between kernels": run - kernels_ns, "call from Python": call_ns - run}
-    execute = _mean(session.execute_ns, chosen) or run  # if the executor does not write this span
+    execute = _mean(session.execute_ns, chosen) or run  # the executor may not write this span
     return {
         "executor, between kernels": execute - kernels_ns,
         "session, around the executor": run - execute,
@@ -307,7 +321,7 @@ def grouped(layers: Sequence[Layer], by: Callable[[Layer], str]) -> list[Group]:
 
 
 def _group(name: str, layers: Sequence[Layer]) -> Group:
-    """Adds up allocations, not returns; no flops if a layer's flops are unknown."""
+    """Adds up allocations but not returned memory. flops is None if a layer's flops are unknown."""
     allocated = [layer.allocated_bytes for layer in layers if layer.allocated_bytes is not None]
     return Group(
         name,
@@ -333,7 +347,7 @@ def dominant(values: Sequence[float]) -> str:
 
 
 def uncertainty(values: Sequence[float]) -> float:
-    """Returns the standard error of a series' median as a share of it, without stalls; 0 for one value."""
+    """Returns the standard error of a series' median, as a share of the median and without stalls; 0 for one value."""
     middle = float(np.median(values))
     spread = 1.4826 * float(np.median(np.abs(np.asarray(values) - middle)))
     return spread / middle / len(values) ** 0.5 if middle else 0.0

@@ -1,7 +1,7 @@
 """Profiles a model with ONNX Runtime's own profiler: kernels, times, nodes in the file.
 
-The same calls are measured without the profiler, in turns with the profiled calls. So the profiler's cost
-is known, and no latency is ever quoted from a profiled run.
+The same calls are measured without the profiler, in turns with the profiled calls. This shows the profiler's cost, and
+no latency is ever quoted from a profiled run.
 """
 
 import tempfile
@@ -21,14 +21,14 @@ from harness.types import Array
 
 
 class NoNode(ConfigError):
-    """ONNX Runtime runs no node of the model."""
+    """Raised if ONNX Runtime runs no node of the model."""
 
 
 _WEIGHTS_APART = {
     "session.optimized_model_external_initializers_file_name": "weights",
     "session.optimized_model_external_initializers_min_size_in_bytes": "64",
 }
-"""Keeps weights out of the executed graph's file, because only its wiring is read."""
+"""Session options that keep weights out of the executed graph's file, because only its wiring is read."""
 
 
 def profile(
@@ -42,7 +42,7 @@ def profile(
 ) -> LayerProfile:
     """Runs the model `runs` times without and `runs` times with the profiler, in turns (ABBA).
 
-    feeds: input name -> array. keep_events: a file for the profiler's own JSON.
+    feeds: arrays by input name. keep_events: a file for the profiler's own JSON.
     Two sessions are alive at once, so twice the model's memory is needed. Raises ConfigError if ONNX
     Runtime refuses the model or the feeds, NoNode if it has no node to run.
     """
@@ -88,10 +88,10 @@ def interleaved(
     around: Sequence[Callable[[], AbstractContextManager[object]]] = (),
     repeats: Sequence[int] = (),
 ) -> tuple[Times, ...]:
-    """Measures each call `runs` times; the order is reversed each time, so that drift affects all alike.
+    """Measures each call `runs` times. The order is reversed each time, so that drift affects all calls alike.
 
     around: a context for each call, entered before and left after its measurement, outside its time.
-    repeats: runs of each call in one measurement, which is their mean.
+    repeats: number of times that each call runs in one measurement. The measurement is the mean.
     """
     around = around or [nullcontext] * len(calls)
     repeats = repeats or [1] * len(calls)
@@ -118,7 +118,10 @@ def interleaved(
 
 
 def _sessions(model: Path, setup: SessionSetup, folder: Path) -> tuple[Any, Any]:
-    """Opens a session without and one with the profiler; the latter saves the executed graph in `folder`."""
+    """Opens a session without and a session with the profiler.
+
+    The session with the profiler saves the executed graph in `folder`.
+    """
     try:
         plain = open_session(model, setup)
         profiled = open_session(

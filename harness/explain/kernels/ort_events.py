@@ -20,10 +20,12 @@ NS_PER_US = 1_000
 """ONNX Runtime's profiler counts whole microseconds."""
 
 MOST_EVENTS = 1_000_000
-"""onnxruntime/core/common/profiler.h, max_num_events_: later events are dropped."""
+"""Maximum number of events in a profile; later events are dropped. Source: onnxruntime/core/common/profiler.h,
+max_num_events_.
+"""
 
 Event = Mapping[str, Any]
-"""One entry of the profile's list; args hold numbers as text."""
+"""One entry of the profile's list. Its args hold numbers as strings."""
 
 KERNEL = "_kernel_time"
 """Suffix of a kernel event's name, after the node's name."""
@@ -32,7 +34,7 @@ _RUN, _EXECUTE = "model_run", "SequentialExecutor::Execute"
 
 
 def read_events(path: Path) -> list[Event]:
-    """Reads ONNX Runtime's profile as written. Raises ConfigError for any other file."""
+    """Reads a profile that ONNX Runtime wrote. Raises ConfigError for any other file."""
     problem = f"{path} is not a profile of ONNX Runtime"
     with reading(problem, also=(OSError,)):
         events = json.loads(path.read_text(encoding="utf-8", errors="replace"))
@@ -60,7 +62,7 @@ def from_events(
     setup: SessionSetup,
     times: tuple[Times, ...],
 ) -> LayerProfile:
-    """Takes the last `runs` runs of a profile; earlier runs were warm-up. Pure.
+    """Reads the last `runs` runs of a profile. Earlier runs were warm-up. Pure.
     times: the plain calls, then the profiled calls. Raises ConfigError if the profile is truncated or
     belongs to another graph.
     """
@@ -115,7 +117,7 @@ def _within(event: Event, outer: Event) -> bool:
 
 
 def _execute_ns(events: Sequence[Event], run: Event) -> int:
-    """Returns the executor's time; 0 if it writes no such span. A subgraph has a separate span."""
+    """Returns the executor's time; 0 if the executor writes no such span. A subgraph has a separate span."""
     durations_ns = (int(e["dur"]) for e in events if e["name"] == _EXECUTE and _within(e, run))
     return max(durations_ns, default=0) * NS_PER_US
 
@@ -131,8 +133,8 @@ def _inside(events: Sequence[Event], run: Event) -> list[Event]:
 
 def _matched(kernels: Sequence[Event], executed: Wiring) -> list[Event]:
     """Returns one event per node of the executed graph, in its order.
-    The runtime executes nodes in the order in which it saved them. If it does not (in parallel
-    execution), names identify them; nodes without a name are named by operator and number.
+    The runtime usually executes nodes in the order in which it saved them. If it does not (in parallel execution),
+    nodes are identified by name; nodes without a name are named by operator and number.
     """
     ops = [node.op_type for node in executed.nodes]
     if [e["args"].get("op_name") for e in kernels] == ops:
@@ -159,7 +161,7 @@ def _kernels(
     runs: Sequence[Event],
     origins: KernelMap,
 ) -> Iterator[Kernel]:
-    """table: [run][node]. first: the session's first run."""
+    """Yields the kernels. table: events as [run][node]. first: events of the session's first run."""
     for i, origin in enumerate(origins.origins):
         last = table[-1][i]
         args = last["args"]
@@ -183,7 +185,7 @@ def _kernels(
 
 
 def _number(event: Event, key: str) -> int | None:
-    """Reads a number. The profiler writes numbers as text, and omits unknown ones."""
+    """Reads a number. The profiler writes numbers as strings, and omits unknown numbers."""
     text = event["args"].get(key)
     return int(text) if text not in (None, "") else None
 

@@ -26,23 +26,23 @@ class Share(NamedTuple):
 
     @property
     def is_divided(self) -> bool:
-        """Whether other kernels have a part of the node, too."""
+        """Whether other kernels also have a part of the node."""
         return 0.0 < self.end - self.begin < 1.0
 
     def part(self, work: int | None) -> int | None:
-        """Returns a whole number; the parts of all the node's kernels add up to its work."""
+        """Returns the part as a whole number. The parts of all the node's kernels add up to the node's work."""
         return None if work is None else round(self.end * work) - round(self.begin * work)
 
 
 Shares = Mapping[int, Mapping[int, Share]]
-"""Node -> kernel -> share, for the nodes that several kernels compute."""
+"""Shares by node and kernel, for the nodes that several kernels compute."""
 
 
 def shares_of(
     kernels: Sequence[Kernel], times_ns: Sequence[float], multiplying: Container[int]
 ) -> Shares:
-    """Divides work by the kernels' times. A kernel that only moves numbers gets no work, unless all
-    do. Of a matrix product, only kernels that can multiply matrices get work, unless none can.
+    """Divides work by the kernels' times. A kernel that only moves numbers gets no work, unless all kernels of the node
+    do. The work of a matrix product goes only to kernels that can multiply matrices, unless there are none.
     multiplying: nodes that are matrix products.
     """
     by_node: dict[int, list[int]] = {}
@@ -74,8 +74,8 @@ def _divided(
 
 
 def misplaced(kernels: Sequence[Kernel], macs: Mapping[int, int]) -> Kernel | None:
-    """Returns the kernel that holds most of the MACs but cannot multiply matrices: a sign of a wrong map.
-    macs: of the nodes that are matrix products.
+    """Returns the kernel that holds most of the MACs but cannot multiply matrices, which is a sign of a wrong map.
+    macs: MACs of the nodes that are matrix products.
     """
     computing = [kernel for kernel in kernels if not kernel.inserted]
     multiplied = {n for k in computing if _may_multiply(k.op_type) for n in k.nodes}
@@ -91,6 +91,6 @@ def _only_moves(op_type: str) -> bool:
 
 
 def _may_multiply(op_type: str) -> bool:
-    """Whether a kernel may multiply; a kernel on neither OpenVINO's nor ONNX's list may."""
+    """Whether a kernel may multiply. A kernel that is on neither OpenVINO's nor ONNX's list may."""
     known = op_type in _NO_PRODUCTS or flops.has_rule(op_type)
     return not known or flops.may_multiply(op_type)

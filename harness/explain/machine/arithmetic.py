@@ -12,7 +12,7 @@ from harness.machine.characterise.measured import Measured, of
 from harness.results.pages.tables import Cell, Table, columns, show_cell
 
 UNEVEN = 0.2
-"""CV of the repetitions above which a peak has a doubt."""
+"""Coefficient of variation of the repetitions above which a peak is doubtful."""
 
 Key = tuple[str, str, int]
 """(library, precision, threads)."""
@@ -30,13 +30,15 @@ def best_points(points: Sequence[Measured], benchmark: str) -> Mapping[Key, Meas
 
 
 def times_fp32(point: Measured, points: Sequence[Measured]) -> float | None:
-    """Returns the rate over the fp32 peak of all libraries with the same number of threads; None without a peak."""
+    """Returns the ratio of the rate to the fp32 peak of all libraries with the same number of threads; None without a
+    peak.
+    """
     plain = peaks.arithmetic(points).get(("fp32", point.threads))
     return point.peak_per_s / plain.per_s if plain is not None and point.peak_per_s else None
 
 
 def unit_of(point: Measured, points: Sequence[Measured], content: Content) -> Verdict:
-    """Judges whether the point used the matrix unit. points: all of the machine, including fp32's peak."""
+    """Judges whether the point used the matrix unit. points: all points of the machine, including the fp32 peak."""
     return matrix_unit.verdict(
         str(point.settings["precision"]),
         content["instruction_sets"],
@@ -47,7 +49,9 @@ def unit_of(point: Measured, points: Sequence[Measured], content: Content) -> Ve
 
 
 def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
-    """Yields a table of peaks by precision and number of threads, then of copies; nothing without either."""
+    """Yields a table of peaks by precision and number of threads, then a table of copies; yields nothing if there are
+    neither.
+    """
     by_name = {point.name: point for point in points}
     rows: list[list[Cell]] = []
     for (precision, threads), peak in sorted(peaks.arithmetic(points).items()):
@@ -75,7 +79,7 @@ def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
 
 
 def peaks_line(content: Content) -> str:
-    """Returns the highest rate of each precision and of the memory as one sentence; '' without either."""
+    """Returns the highest rate of each precision and of the memory in one sentence; '' if there are neither."""
     points = [point for point in record.points(content) if not point.missing]
     best: dict[str, tuple[float, int]] = {}
     for (precision, threads), peak in peaks.arithmetic(points).items():
@@ -111,7 +115,7 @@ _EVIDENCE = [column.name for column in _HEADS].index("evidence")
 
 
 def _said_once(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], list[str]]:
-    """Moves evidence that several rows share into notes. Returns (rows, notes)."""
+    """Moves evidence that several rows share into notes. Returns the rows and the notes."""
     counts = Counter(str(row[_EVIDENCE]) for row in rows)
     shared = [text for text, count in counts.items() if count > 1]
     left = [[*row] for row in rows]
@@ -121,7 +125,9 @@ def _said_once(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], list[s
 
 
 def _without_empty(table: Table) -> Table:
-    """Leaves out the columns of evidence and energy if they have no value: all rows share it, or no meter read."""
+    """Leaves out the columns of evidence and energy if they have no values, because all rows share the evidence or no
+    meter worked.
+    """
     kept = [
         n
         for n, column in enumerate(table.columns)

@@ -11,11 +11,14 @@ from harness.results.compare.report import letter
 from harness.results.pages.tables import Cell, Column, Table
 
 NOISE = 2.0
-"""A ratio is more than noise if the medians are more than this many standard deviations apart."""
+"""A ratio counts as more than noise if the medians are more than this many standard deviations apart."""
 
 
 def tables(sides: Sequence[Content]) -> list[Table]:
-    """sides: A, B, ... in order; every number of the other sides is also given as a ratio to A's."""
+    """Returns the tables.
+
+    sides: A, B, ... in order. Every number of the other sides is also given as a ratio to A's number.
+    """
     points = [{p.name: p for p in record.points(one) if not p.missing} for one in sides]
     names = [letter(side) for side in range(len(sides))]
     return [_about(names, sides), *_peaks(names, points), *_points(names, points)]

@@ -31,7 +31,7 @@ REPORT = Report(
 )
 
 LOG = "libraries.log"
-"""Log of what the libraries printed."""
+"""Log of the libraries' output."""
 
 
 def machine(options: MachineOptions) -> int:
@@ -111,7 +111,7 @@ def _measure(
             name = event.planned.name
             if event.result is not None:
                 content["points"][name] = hidden(event.result)
-                REPORT.save(content, folder)  # written first, because the database may fail
+                REPORT.save(content, folder)  # saved first, because the database may fail
                 if "missing" not in event.result:
                     database.add([(keys[name], name, event.result)])
                 pace.ended(time.monotonic() - begun_s)
@@ -124,7 +124,7 @@ def _measure(
 
 
 def compare_machines(sides: Sequence[Path], *, as_json: bool) -> int:
-    """Prints two or more machines side by side, from their files alone."""
+    """Prints two or more machines side by side, only from their files."""
     shown = compare.tables([REPORT.read(side) for side in sides])
     show_result(
         lambda: {table.key: table.to_json() for table in shown},

@@ -25,7 +25,7 @@ _G = 1e-9
 
 
 def write(content: Content, folder: Path) -> Path:
-    """Returns the page's path. Raises PluginUnavailable without plotly."""
+    """Writes the page and returns its path. Raises PluginUnavailable if plotly is not installed."""
     article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
     return page.write([article], "machine", folder / PAGE, script_in=folder)
 
@@ -54,7 +54,7 @@ def _tail(content: Content) -> Iterator[str]:
 
 
 def figures(content: Content) -> Iterator[Figure]:
-    """Yields a figure per kind of benchmark that has enough points, because a time limit may leave one size."""
+    """Yields a figure per kind of benchmark that has enough points. A time limit may leave only one size."""
     points = [point for point in record.points(content) if not point.missing]
     for benchmark in peaks.ARITHMETIC:
         if best := best_points(points, benchmark):
@@ -75,7 +75,7 @@ def figures(content: Content) -> Iterator[Figure]:
 
 
 def _has_several(points: Sequence[Measured], setting: str) -> bool:
-    """Returns whether a curve over the setting has several points. The tables have a single point, too."""
+    """Returns whether a curve over the setting has several points. A single point is shown only in the tables."""
     return len({point.settings[setting] for point in points}) > 1
 
 

@@ -1,7 +1,7 @@
 """Cuts pieces of a graph out as bricks: separate models without any weight of the original.
 
-A brick keeps types, attributes, shapes, and those constants that define the work (integers, limits
-of Clip). Names are numbers. Weights are random, with the brick's digest as seed.
+A brick keeps types, attributes, shapes, and the constants that define the work (integers, limits of Clip). Names are
+replaced by numbers. Weights are random, with the brick's digest as the seed.
 """
 
 import hashlib
@@ -41,10 +41,11 @@ _PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "Slice": (1, 2, 3, 4),
     "Upsample": (1,),
 }
-"""Operator -> positions of the inputs that are not trained but define the work. int64 inputs always define the work.
+"""Maps an operator to the positions of inputs that are not trained but define the work. int64 inputs always define the
+work.
 
-Scale and zero point of an activation decide what ONNX Runtime fuses: it drops a Relu before a zero
-point of 0, and pools integers if both ends have the same scale.
+Scale and zero point of an activation determine which nodes ONNX Runtime fuses. It drops a Relu before a zero point of
+0, and pools integers if both ends have the same scale.
 """
 
 WEIGHT_SCALE = 2.0**-10
@@ -67,13 +68,15 @@ class Brick:
     inputs: tuple[Tensor, ...]
     """Tensors that enter the piece, in the order of Cut.inputs."""
     outputs: tuple[Tensor, ...]
-    """Tensors that leave, in the order of Cut.outputs."""
+    """Tensors that leave the piece, in the order of Cut.outputs."""
     weight_bytes: int
     """Bytes of the constants."""
     why_not: str | None
     """Reason why the piece cannot be built or run; None if it can."""
     why_private: str | None
-    """Reason why it may hold trained numbers; it then runs here, but is not published."""
+    """Reason why the piece may hold trained numbers; None if it does not. A piece with trained numbers runs here, but
+    is not published.
+    """
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Cut:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The tensors that leave the piece; if none does, the last layer's output."""
+        """The tensors that leave the piece; the last layer's output if no tensor does."""
         return leaving(self.graph, self.nodes) or [self.nodes[-1].outputs[0]]
 
     @cached_property
@@ -108,7 +111,7 @@ class Cut:
 
     @property
     def decided_by(self) -> list[str]:
-        """Inputs that decide which layers run inside the piece, and how often."""
+        """Inputs that determine which layers run inside the piece, and how often."""
         deciding = {
             name
             for node in self.nodes
@@ -122,7 +125,7 @@ class Cut:
 
     @cached_property
     def numbers(self) -> Mapping[str, str]:
-        """Name in the graph -> name in the brick."""
+        """Maps a name in the graph to the name in the brick."""
         outputs = [name for node in self.all_nodes for name in node.outputs if name]
         all_names = dict.fromkeys([*self.inputs, *self.constants, *outputs])
         return {"": "", **{name: f"t{i}" for i, name in enumerate(all_names)}}
@@ -152,8 +155,9 @@ class Cut:
         )
 
     def _obstacles(self) -> Iterator[str]:
-        """Yields why inputs cannot be made up. Outputs may have any shape, and a type that only
-        the runtime finds (ONNX infers none for a Loop's state).
+        """Yields the reasons why inputs cannot be made up.
+
+        Outputs may have any shape, and a type that only the runtime finds (ONNX infers none for a Loop's state).
         """
         names = (*self.inputs, *self.outputs, *self.constants)
         for name, tensor in zip(names, self.tensors(names), strict=True):
@@ -189,7 +193,7 @@ class Cut:
         return model_of(onnx, graph, self.graph)
 
     def feeds(self, decided: Mapping[str, Array]) -> dict[str, Array]:
-        """Returns made-up inputs, by name in the brick. decided: from `decisions`."""
+        """Returns made-up inputs, by name in the brick. decided: the result of `decisions`."""
         random = np.random.default_rng(int(self.brick.digest[:8], 16))
         made_up = [activations(random, tensor) for tensor in self.brick.inputs]
         return {
@@ -217,8 +221,10 @@ class Cut:
             yield name, weights(random, self.graph.tensors[name]) if values is None else values
 
     def _weight_scales(self) -> Mapping[str, Array]:
-        """Returns made-up scales of quantised weights. A bias gets the product of the other two
-        scales: with any other scale, ONNX Runtime computes in floats.
+        """Returns made-up scales of quantised weights.
+
+        A bias gets the product of the other two scales, because ONNX Runtime would compute in floats with any other
+        scale.
         """
         scales = {}
         for node in self.all_nodes:
@@ -243,7 +249,7 @@ class Cut:
 
     @property
     def kept_values(self) -> int:
-        """The count of the original's numbers in the brick: sizes, axes, indices, limits."""
+        """The number of the original's values in the brick: sizes, axes, indices, limits."""
         values = (self._kept(name) for name in self.constants)
         return sum(value.size for value in values if value is not None)
 
@@ -261,13 +267,13 @@ class Cut:
         return value if is_parameter else None
 
     def _is_of_weights(self, node: Node) -> bool:
-        """Whether the node's scales belong to weights, whose magnitude they reveal."""
+        """Whether the node's scales belong to weights. Such scales reveal the magnitude of the weights."""
         return node.op_type == DEQUANTISE and is_known(self.graph, node.inputs[0])
 
 
 def _may_be_trained(attribute: Any) -> bool:
-    """Whether an attribute is more than a setting: a graph, or many numbers or text, e.g. a
-    forest's thresholds.
+    """Whether an attribute is more than a setting, i.e. a graph, or many numbers or strings such as a forest's
+    thresholds.
     """
     sizes = {
         _INT: 1,
@@ -289,7 +295,7 @@ def value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
 
 
 def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
-    """Makes an onnx.ModelProto of nodes that come from `graph`. body: onnx.GraphProto."""
+    """Makes an onnx.ModelProto from nodes that come from `graph`. body: an onnx.GraphProto."""
     used = {"", "ai.onnx", *(node.domain for node in body.node)}
     opsets = [onnx.helper.make_opsetid(*one) for one in graph.opsets.items() if one[0] in used]
     version = max(8, min(graph.proto.ir_version, 10))
@@ -301,9 +307,10 @@ def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
 def decisions(
     graph: Graph, cuts: Iterable[Cut], feeds: Mapping[str, Array], setup: SessionSetup
 ) -> dict[str, Array]:
-    """Returns name -> value of the tensors that decide the branch of an If and the iterations of a Loop.
-    feeds: input of the whole model. The result is empty if no such tensor enters a cut, or if the
-    model does not run; made-up numbers then decide.
+    """Returns the values, by name, of the tensors that determine the branch of an If and the iterations of a Loop.
+
+    feeds: inputs of the whole model. The result is empty if no such tensor enters a cut, or if the model does not run.
+    Made-up numbers then determine the branches.
     """
     names = sorted({name for cut in cuts for name in cut.decided_by})
     if not names:

@@ -28,12 +28,11 @@ CREATE TABLE IF NOT EXISTS pieces (
 
 
 class Database:
-    """One file that several processes may use at once: each call opens it again."""
+    """One file, which several processes may use at once because each call opens it again."""
 
     def __init__(self, path: Path, machine: Mapping[str, Any], runtime: str) -> None:
         """machine: `machine` of harness.machine.host.fingerprint(). runtime: name and version.
-        Creates the file. Every method raises ConfigError if the file cannot be used or has a newer
-        schema.
+        Creates the file. Every method raises ConfigError if the file cannot be used or has a newer schema.
         """
         self._path = path
         self._where = (machine_key(machine), runtime)
@@ -44,14 +43,14 @@ class Database:
         return opened(self._path, SCHEMA, _CREATE)
 
     def read(self, pieces: Collection[str], setting: str) -> dict[str, Any]:
-        """Returns piece -> stored result, for the pieces that have one."""
+        """Returns the stored results by piece, for the pieces that have one."""
         query = "SELECT piece, result FROM pieces WHERE machine = ? AND runtime = ? AND setting = ?"
         with self._open() as db:
             rows = db.execute(query, (*self._where, setting)).fetchall()
             return {piece: json.loads(result) for piece, result in rows if piece in pieces}
 
     def elsewhere(self, pieces: Collection[str]) -> int:
-        """Returns the number of rows that these pieces have under a different machine or runtime."""
+        """Returns the number of rows that these pieces have for a different machine or runtime."""
         query = "SELECT piece FROM pieces WHERE NOT (machine = ? AND runtime = ?)"
         with self._open() as db:
             return sum(piece in pieces for (piece,) in db.execute(query, self._where))
@@ -59,7 +58,7 @@ class Database:
     def add(
         self, results: Mapping[str, Mapping[str, Any]], setting: str, layers: Mapping[str, str]
     ) -> None:
-        """Replaces earlier results. layers: piece -> its operators, for readers."""
+        """Adds results, and replaces earlier results. layers: operators of each piece, for readers of the file."""
         now = utc_text()
         rows = [
             (*self._where, piece, setting, layers[piece], now, json.dumps(result))

@@ -13,11 +13,11 @@ NUMERIC_TYPES = frozenset([
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
     "float32", "float64", "bfloat16",
 ])  # fmt: skip
-"""Types for which numbers can be made up."""
+"""Data types for which numbers can be made up."""
 
 
 def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
-    """Returns the DequantizeLinear nodes, also of weights, whose output the piece reads but does not
+    """Returns the DequantizeLinear nodes, including nodes of weights, whose output the piece reads but does not
     compute.
     """
     inside = {node.index for node in piece}
@@ -27,7 +27,7 @@ def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
         for maker in makers
         if maker is not None and maker.op_type == DEQUANTISE and maker.index not in inside
     }
-    # Nodes of weights come first: a brick that is read from its file has the others among its layers.
+    # Nodes of weights come first, because a brick that is read from its file has the other nodes among its layers.
     return sorted(nodes.values(), key=lambda maker: not maker.from_constants)
 
 

@@ -1,4 +1,4 @@
-"""Computes the least time that a model's layers allow: sums, critical paths, makespans. Pure.
+"""Computes the least time that a model's layers allow, as sums, critical paths and makespans. Pure.
 
 Source: Benanza (Li et al., IPDPS 2020), section III-D1.
 """
@@ -9,14 +9,18 @@ from typing import NamedTuple
 
 
 class Path(NamedTuple):
-    """A chain of layers, each of which reads the previous one. units: positions, in order."""
+    """A chain of layers, each of which reads the output of the previous layer.
+
+    units: positions of the layers, in order.
+    """
 
     ns: float
     units: tuple[int, ...]
 
 
 def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> Path:
-    """Returns the slowest chain: no number of workers is faster.
+    """Returns the slowest chain, which no number of workers can beat.
+
     unit_ns: (n,) in topological order. needs: (n,) earlier positions that each unit waits for.
     """
     until: list[float] = []
@@ -37,8 +41,8 @@ def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> P
 
 
 def makespan_ns(unit_ns: Sequence[float], needs: Sequence[Sequence[int]], workers: int) -> float:
-    """Returns the time with `workers` layers at once, first come first served, as a runtime's pool
-    schedules them. It lies between the critical path and the sum.
+    """Returns the time if up to `workers` layers run at once, first come first served, as a runtime's pool schedules
+    them. It lies between the critical path and the sum.
     """
     takers: list[list[int]] = [[] for _ in unit_ns]
     open_needs = [len(set(waits_for)) for waits_for in needs]

@@ -7,9 +7,10 @@ from harness.types import Array
 
 
 def weights(random: np.random.Generator, tensor: Tensor) -> Array:
-    """Makes up numbers that any layer can compute with. Kernels are scaled (He). Vectors and scalars
-    are positive and near 1, as variances and divisors must be. Kernels of 8-bit integers are
-    spread; other integers are 0.
+    """Makes up numbers with which any layer can compute.
+
+    Kernels are scaled (He initialisation). Vectors and scalars are positive and near 1, as variances and divisors must
+    be. Kernels of 8-bit integers are spread; other integers are 0.
     """
     shape = tuple(n or 0 for n in tensor.shape)
     dtype = np.dtype(tensor.dtype)

@@ -9,10 +9,10 @@ from harness.models.graph.graph import KEPT_ELEMENTS
 from harness.types import Array
 
 _EXTERNAL = 1
-"""onnx.TensorProto.EXTERNAL"""
+"""Value of onnx.TensorProto.EXTERNAL."""
 
 CONTROL_INPUTS: Mapping[str, tuple[int, ...]] = {"If": (0,), "Loop": (0, 1)}
-"""Inputs that decide which layers run, and how often."""
+"""Positions of inputs that determine which layers run, and how often."""
 
 
 def subgraphs(attribute: Any) -> Iterator[Any]:
@@ -24,8 +24,8 @@ def subgraphs(attribute: Any) -> Iterator[Any]:
 
 def stand_alone(onnx: Any, graph: Any, outer: Mapping[str, str], prefix: str, seed: int) -> None:
     """Renames everything in `graph` (changed in place) and makes up the numbers of large weights.
-    outer: name outside the graph -> its name in the brick.
-    prefix: of each inner name, so that none collides with a name of the brick.
+    outer: maps a name outside of the graph to its name in the brick. prefix: prefix of each inner name, so that no name
+    collides with a name of the brick.
     """
     random = np.random.default_rng(seed)
     tensors = [*graph.initializer, *(t for node in graph.node for t in _constants(node))]
@@ -63,7 +63,7 @@ def _constants(node: Any) -> Iterator[Any]:
 
 
 def _make_up(onnx: Any, tensor: Any, random: np.random.Generator) -> None:
-    """Replaces weights; integers that may be shapes or indices stay."""
+    """Replaces weights with made-up numbers. Integers that may be shapes or indices stay."""
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
     is_elsewhere = tensor.data_location == _EXTERNAL
     if dtype.kind in "iubO" and not is_elsewhere:

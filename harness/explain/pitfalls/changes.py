@@ -1,7 +1,7 @@
-"""Lists the possible mistakes between an image file and a model, each as one change of the baseline.
+"""Lists the possible mistakes between an image file and a model. Each mistake is one change to the baseline.
 
-Changes of declared steps are enumerated from the schema, so that a new decoder or resize method is
-measured, too. A change that the schema does not allow is listed as `Impossible` with its reason.
+Changes of declared steps are enumerated from the schema, so that a new decoder or resize method is also measured. A
+change that the schema does not allow is listed as `Impossible` with its reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ from harness.types import Array, Step
 Steps = tuple[Step, ...]
 
 RAW_WHITE: Mapping[str, float] = {"digits": 16.0}
-"""Largest value of a dataset's own pixels, if that is not 255."""
+"""Largest pixel value of a dataset, if it is not 255."""
 
 
 class StepChange(NamedTuple):
-    """steps: replace the declared steps."""
+    """A change to the preprocessing steps. steps: steps that replace the declared steps."""
 
     kind: str
     name: str
@@ -32,7 +32,10 @@ class StepChange(NamedTuple):
 
 
 class ArrayChange(NamedTuple):
-    """apply: (n, ...) rows of the input -> the same shape and type, changed."""
+    """A change to the input's values.
+
+    apply: turns rows of the input, (n, ...), into changed rows of the same shape and type.
+    """
 
     kind: str
     name: str
@@ -40,7 +43,7 @@ class ArrayChange(NamedTuple):
 
 
 class BackendChange(NamedTuple):
-    """Another framework, file or precision for the same input. options: --backend-option."""
+    """Another framework, file or precision for the same input. options: values of --backend-option."""
 
     kind: str
     name: str
@@ -58,7 +61,7 @@ Change = StepChange | ArrayChange | BackendChange
 
 
 def step_changes(steps: Steps) -> Iterator[StepChange | Impossible]:
-    """steps: declared for one input; all are image steps."""
+    """Yields the changes to steps. steps: declared steps of one input; all are image steps."""
     if steps[0].name != "decode":
         steps = (preprocess_step("decode"), *steps)
     yield from _other_options(steps, "decoder", "decode", ("decoder", "dct"))
@@ -77,8 +80,10 @@ def array_changes(
     declared: Steps | None,
     white: float,
 ) -> Iterator[ArrayChange | Impossible]:
-    """shape: (n, ...) of the input. span: its least and largest value in the baseline.
-    declared: the steps that prepare it, () for none. white: the largest raw pixel value.
+    """Yields the changes to an input's values.
+
+    shape: (n, ...) of the input. span: its least and largest value in the baseline. declared: the steps that prepare
+    it; () for none. white: the largest raw pixel value.
     """
     if dtype in ("float32", "float64"):
         yield ArrayChange("precision", "input rounded to float16", _through_float16)
@@ -125,7 +130,7 @@ def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Imp
 
 
 def _formats(backend: str, formats: Iterable[str], baseline: str) -> Iterator[BackendChange]:
-    """Yields a change per format except the baseline, which is the first format of the baseline's backend."""
+    """Yields a change per format, except for the baseline, which is the first format of the baseline's backend."""
     for i, name in enumerate(formats):
         if i or backend != baseline:
             options = (("format", name),)

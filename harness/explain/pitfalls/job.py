@@ -20,7 +20,7 @@ JSON, LOG = "pitfalls.json", "pitfalls.log"
 
 
 def pitfalls(values: Mapping[str, Any], *, samples: int, out: Path | None) -> int:
-    """Prints the tables and writes the files to `out`; after Ctrl-C they hold the subjects so far.
+    """Prints the tables and writes the files to `out`. After Ctrl-C they hold the subjects so far.
 
     Returns the exit status. values: parsed options.
     """
@@ -84,7 +84,7 @@ def check_out(out: Path | None) -> None:
 
 
 def write(reports: Sequence[Mapping[str, Any]], out: Path, log: BinaryIO) -> None:
-    """log: what the frameworks printed on stderr."""
+    """Writes the JSON file, the page and the log. log: output of the frameworks on stderr."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         keep_output(log, out / LOG)

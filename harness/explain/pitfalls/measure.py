@@ -1,6 +1,6 @@
 """Measures the effect of each mistake in preparing the input, on real samples.
 
-Each change is made alone against the baseline, which is the model as its manifest declares it.
+Each change is compared separately with the baseline, which is the model as its manifest declares it.
 """
 
 import math
@@ -31,7 +31,7 @@ from harness.run.progress import Pace
 from harness.types import Array, show_shape
 
 FEW = 100
-"""With fewer samples, agreement and accuracy move in steps of more than a percent."""
+"""Number of samples below which agreement and accuracy change in steps of more than one percent."""
 
 
 class Row(NamedTuple):
@@ -42,12 +42,12 @@ class Row(NamedTuple):
     input_share_differing: float
     """Share of the input's values that differ, in [0, 1]."""
     input_max_difference: float | None
-    """In the input's own unit; None if it is not finite, which JSON cannot hold."""
+    """Largest difference in the input's unit; None if it is not finite, because JSON cannot hold such a value."""
     input_mean_difference: float | None
     agreement: float | None
     """Share of the samples with the baseline's answer, in [0, 1]; None without answers."""
     score: float | None
-    """In the metric's unit."""
+    """Score in the metric's unit."""
     verdict: str
     """`dangerous`: the score falls by more than its error. `changed`: answers change, but the score
     falls less. `small`: the input changes, the answers do not. `harmless`: neither changes.
@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 @dataclass
 class _Difference:
-    """Difference of two inputs, summed over chunks."""
+    """Difference between two inputs, summed over chunks."""
 
     values: int = 0
     differing: int = 0
@@ -76,9 +76,9 @@ class _Difference:
 
 
 def measure(subject: Subject, samples: int) -> dict[str, Any]:
-    """Returns an entry of `reports` in pitfalls.json, the most dangerous change first.
+    """Returns an entry of `reports` in pitfalls.json, with the most dangerous change first.
 
-    samples: largest number of samples. Raises HarnessError if the baseline itself fails.
+    samples: maximum number of samples. Raises HarnessError if the baseline itself fails.
     """
     with ExitStack() as stack:
         runner = open_runner(subject, stack) if subject.has_answers else None
@@ -209,8 +209,9 @@ def _verdict(
 
 
 def _falls(base: Baseline, agreement: float, score: float | None) -> bool:
-    """Whether the score falls by more than twice its standard error; also if the metric refuses the
-    changed answers. Only changed answers move the score, so the error is the square root of their number.
+    """Whether the score falls by more than twice its standard error, or the metric refuses the changed answers.
+
+    Only changed answers affect the score, so the error is the square root of their number.
     """
     if score is None or base.score is None:
         return True
@@ -223,7 +224,7 @@ def _falls(base: Baseline, agreement: float, score: float | None) -> bool:
 def _pairs(
     base: Baseline, change: Change
 ) -> Iterator[tuple[list[int], Mapping[str, Array], Mapping[str, Array]]]:
-    """Yields (indices, declared inputs, changed inputs) of a few samples at a time."""
+    """Yields the indices, declared inputs and changed inputs of a few samples at a time."""
     name = base.target
     if isinstance(change, StepChange):
         dataset = base.open_dataset({**base.subject.steps, name: change.steps})

@@ -14,7 +14,7 @@ from harness.results.pages.tables import Cell, Column, Table, columns
 PAGE = "pitfalls.html"
 
 LEAST_SHOWN_PERCENT = 1e-4
-"""Left end of the logarithmic axis, as a percentage of the input's range."""
+"""Lower end of the logarithmic axis, as a percentage of the input's range."""
 
 _COLOURS = {
     "dangerous": "#c0392b",
@@ -26,7 +26,10 @@ _COLOURS = {
 
 
 def write(reports: Sequence[Mapping[str, Any]], folder: Path) -> Path:
-    """Returns the page's path. reports: of pitfalls.json. Raises PluginUnavailable without plotly."""
+    """Writes the page and returns its path.
+
+    reports: `reports` of pitfalls.json. Raises PluginUnavailable if plotly is not installed.
+    """
     articles = [Article(list(_head(one)), list(figures(one)), list(_tail(one))) for one in reports]
     return page.write(articles, "pitfalls", folder / PAGE, script_in=folder)
 
@@ -62,7 +65,7 @@ def _bars(
     values: Sequence[float | None],
     axis: Mapping[str, Any],
 ) -> Figure:
-    """Draws a bar per change, coloured by verdict. values: in %; None has no bar."""
+    """Draws a bar per change, coloured by verdict. values: in %; None draws no bar."""
     by_verdict = list(zip([change["verdict"] for change in changes], values, strict=True))
     return bars_in_rows(
         title,
@@ -98,7 +101,7 @@ def summary(report: Mapping[str, Any]) -> str:
 
 
 def changes_table(report: Mapping[str, Any]) -> Table:
-    """report: one of pitfalls.json."""
+    """Returns the table of changes. report: an entry of `reports` in pitfalls.json."""
     score = "score" if report["score"] is None else report["metric"]
     heads = columns("kind | change | differ [share] | max [1] | mean [1] | agree [share]")
     heads += [Column(score, "1"), Column("verdict")]

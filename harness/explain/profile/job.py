@@ -1,4 +1,4 @@
-"""Runs the verb `profile`: one model at several levels of the stack, each number from a separate run."""
+"""Runs the verb `profile`: measures one model at several levels of the stack, with each number from a separate run."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,12 +100,12 @@ def _lines(profiled: Profiled, tables: Sequence[Table], name: str | None) -> Ite
     if name is None:
         yield from files.headline(profiled)
     yield files.text(tables, files.SHOWN_ROWS if name is None else None)
-    if name is not None:  # else the table of the levels has this note
+    if name is not None:  # otherwise the table of levels has this note
         yield from contended(profiled.content)
 
 
 def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None:
-    """Exports the spans, as the last step: a failure loses nothing, and --from can repeat it."""
+    """Exports the spans. This is the last step, so a failure loses nothing, and --from can repeat the export."""
     if target is None:
         return
     spans = files.spans(profiled, folder)
@@ -155,7 +155,7 @@ class _ProfileJob(Study[ProfileOptions]):
         return self._content
 
     def run(self) -> int:
-        """Returns 0 or the exit status of the harness run, whose files stay even if a later step fails."""
+        """Returns 0 or the exit status of the harness run. The files of that run stay even if a later step fails."""
         with self._stopping.allowed():
             status = self._measure_levels()
         self._save()
@@ -184,7 +184,7 @@ class _ProfileJob(Study[ProfileOptions]):
             return
         try:
             super().show(as_json=as_json)
-        except ConfigError as e:  # an unknown --table: the measurements are stored anyway
+        except ConfigError as e:  # unknown --table: the measurements are stored anyway
             say(str(e))
         _export(self._profiled, self.folder, self._options.otlp)
 
@@ -203,7 +203,7 @@ class _ProfileJob(Study[ProfileOptions]):
         return status
 
     def _begin_step(self, text: str) -> None:
-        """Begins a step, without a time left: one step's time does not predict another's."""
+        """Begins a step. No time left is estimated, because the time of one step does not predict the next."""
         counters = self._options.counters if "library" in self._levels else ()
         of = (
             bool(self._levels & RUN_LEVELS) + len(self._levels & {"model", "layer"}) + len(counters)
@@ -281,7 +281,7 @@ class _ProfileJob(Study[ProfileOptions]):
             self._save()
 
     def _layer_level(self, subject: Any, batch: int, batches: Sequence[int]) -> None:
-        """batches: further batch sizes."""
+        """Measures the layer level. batches: further batch sizes."""
         self._begin_step("layer: calls without and with the framework's profiler, in turn")
         events = self.folder / EVENTS
         before = pm.peaks(subject.spec.threads)

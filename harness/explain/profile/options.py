@@ -29,7 +29,7 @@ def parse_otlp(text: str) -> Path | str:
 
 
 LEVELS = ("query", "batch", "stage", "model", "layer", "library")
-"""From the outermost to the innermost."""
+"""Levels from the outermost to the innermost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

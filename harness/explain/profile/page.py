@@ -66,7 +66,7 @@ def figures(profiled: Profiled) -> Iterator[Figure]:
 
 
 def _flame(profiled: Profiled) -> Figure:
-    """Draws mean times as nested bars: each level divides the level above it; overheads are named."""
+    """Draws mean times as nested bars. Each level divides the level above it, and overheads are named."""
     boxes: list[tuple[str, str, str, float]] = []  # id, name, parent, ns
     level = profiled.level
     if profiled.done is not None:
@@ -211,7 +211,7 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
 
 
 def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:
-    """batches: ascending by batch, at least two."""
+    """Draws the roofline by batch. batches: ascending by batch size, at least two."""
     labels = {"mode": "lines+markers+text", "textposition": "top center"}
     whole = [(str(batch), level) for batch, level in batches.items()]
     data = [_points("the model", whole, line={"width": 3}, **labels)]
@@ -233,7 +233,10 @@ def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:
 def _points(
     name: str, named: Sequence[tuple[str, Layer | LayerLevel]], **more: Any
 ) -> Mapping[str, Any]:
-    """Returns positions below the roofline; entries without work are left out. named: (text, layer or model)."""
+    """Returns positions below the roofline.
+
+    Entries without work are left out. named: pairs of text and layer or model.
+    """
     known = [(text, at) for text, at in named if at.intensity and at.flops_per_s]
     return line(
         name,

@@ -1,4 +1,4 @@
-"""Makes buffers in a known state: page-aligned, touched, in the caches or evicted from them."""
+"""Makes buffers in a known state: page-aligned, touched, and either in the caches or evicted from them."""
 
 import mmap
 import re
@@ -12,7 +12,7 @@ from harness.machine.kernel import text
 from harness.types import Array
 
 HUGE_FROM_BYTES = 4 << 20
-"""Size from which NumPy requests huge pages (numpy/_core/src/multiarray/alloc.c). Buffers without huge pages
+"""Minimum size for which NumPy requests huge pages (numpy/_core/src/multiarray/alloc.c). Buffers without huge pages
 would be slower than a user's arrays.
 """
 
@@ -21,16 +21,16 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def pages(size: int) -> Array:
-    """Returns (size,) uint8, page-aligned, on untouched pages; on huge pages if NumPy would request them."""
+    """Returns a page-aligned uint8 array, (size,), on untouched pages; on huge pages if NumPy would request them."""
     memory = mmap.mmap(-1, size)
     if size >= HUGE_FROM_BYTES:
-        with suppress(OSError, AttributeError):  # a kernel without huge pages
+        with suppress(OSError, AttributeError):  # the kernel has no huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 
 
 def touched(size: int) -> Array:
-    """Returns (size,) uint8, page-aligned, with every byte written."""
+    """Returns a page-aligned uint8 array, (size,), with every byte written."""
     array = pages(size)
     array[:] = 1
     return array

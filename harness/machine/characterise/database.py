@@ -25,15 +25,15 @@ class Key(NamedTuple):
     """Conditions under which a stored time is valid."""
 
     machine: str
-    """harness.machine.identity.machine_key."""
+    """The result of harness.machine.identity.machine_key."""
     versions: str
-    """The library that computes, and the recipe of the benchmark."""
+    """Versions of the library that computes and of the measuring method (recipe)."""
     settings: str
     """The length of the measurement."""
 
 
 class Database:
-    """A file of measured points. Every method raises ConfigError if the file cannot be used or is newer."""
+    """A file of measured points. Every method raises ConfigError if the file cannot be used or has a newer schema."""
 
     def __init__(self, path: Path) -> None:
         """Creates the file."""
@@ -45,7 +45,7 @@ class Database:
         return opened(self._path, SCHEMA, _CREATE)
 
     def read(self, keys: Mapping[str, Key]) -> dict[str, Any]:
-        """Returns point -> stored result, for the points that have one. keys: by point."""
+        """Returns the stored result of each point that has one. keys: maps each point to its key."""
         query = (
             "SELECT result FROM points WHERE machine = ? AND versions = ? AND settings = ? "
             "AND point = ?"

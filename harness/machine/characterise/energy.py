@@ -1,4 +1,4 @@
-"""Reads the energy of a point's calls from the processor's counters, if there are any."""
+"""Reads the energy of a point's calls from the processor's energy counters, if it has any."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +22,7 @@ def missing() -> str:
 
 
 class Counter:
-    """Joules of all processor packages since construction."""
+    """Counts the joules of all processor packages since construction."""
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
@@ -30,7 +30,7 @@ class Counter:
         self._before = opened.meter.read()
 
     def joules(self) -> float:
-        """Returns the joules. Raises the exception of a source that could not be read, or an OSError."""
+        """Returns the joules. Raises an OSError, or the exception of a source that could not be read."""
         after, total = self._opened.meter.read(), 0.0
         for place in self._packages:
             now, then = after[place], self._before[place]
@@ -44,7 +44,7 @@ class Counter:
 
 
 def packages(sources: Sequence[PowerSource]) -> list[int]:
-    """Returns the positions of the packages; these include their parts, e.g. the cores."""
+    """Returns the positions of the packages. A package includes its parts, e.g. the cores."""
     whole = [i for i, source in enumerate(sources) if "package" in source.name]
     return [i for i in whole if "/" not in sources[i].name]
 

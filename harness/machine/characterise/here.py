@@ -1,4 +1,4 @@
-"""Measures peaks in this process, to compare with a verb's measurements, and reads stored peaks.
+"""Measures peaks in this process, so that a verb can compare its measurements with them, and reads stored peaks.
 
 ONNX Runtime computes the products, because it also computes the kernels of most models. Takes two seconds.
 """
@@ -35,7 +35,10 @@ class Rates(NamedTuple):
 
 
 def measure(threads: int) -> Rates:
-    """Returns the best of several calls and sizes, because noise only slows. Raises what ONNX Runtime raises."""
+    """Returns the best rates of several calls and sizes, because noise only slows calls.
+
+    Raises any error that ONNX Runtime raises.
+    """
     made = {
         precision: max(_rate(product_point("ort", precision, side, threads)) for side in SIDES)
         for precision in (FP32, INT8)
@@ -60,7 +63,10 @@ def stored(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
 
 
 def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
-    """Returns the rates as `stored` does, or {} if the database cannot be read, for verbs that do not need them."""
+    """Returns the rates as `stored` does, or {} if the database cannot be read.
+
+    Verbs that can work without the rates use it.
+    """
     try:
         return stored(threads, database)
     except (ConfigError, ValueError):
@@ -68,7 +74,7 @@ def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float
 
 
 def stored_of(machine: Mapping[str, Any], database: Path = DEFAULT) -> Mapping[str, float]:
-    """Returns the stored fields of `Rates` of a machine, on all cores; {} without them.
+    """Returns the stored fields of `Rates` of a machine with all cores; {} if none are stored.
 
     machine: as in environment.json.
     """

@@ -13,7 +13,7 @@ _PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 UNKNOWN = "unknown"
 BUSY_LOAD = 0.5
-"""Processes that run or wait, per processor."""
+"""Number of running or waiting processes per processor from which the machine counts as busy."""
 
 
 class Fact(NamedTuple):
@@ -21,15 +21,15 @@ class Fact(NamedTuple):
 
     name: str
     value: str
-    """UNKNOWN if the kernel does not report it."""
+    """The value; UNKNOWN if the kernel does not report it."""
     why: str = ""
-    """Why it is unknown."""
+    """Reason why the value is unknown."""
     warning: str = ""
     """The possible effect on the numbers, and what to do about it. A warning does not stop the measurement."""
 
 
 def facts(system: Path = _SYS, huge_pages: Path = _PAGES) -> list[Fact]:
-    """Returns the facts. system, huge_pages: the kernel's files; other files in tests."""
+    """Returns the facts. system, huge_pages: folders of the kernel's files; tests pass other folders."""
     usable = cores.available()
     quota = cgroup.cpu_limit()
     return [

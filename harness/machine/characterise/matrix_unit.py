@@ -14,7 +14,7 @@ UNITS: Mapping[str, tuple[str, ...]] = {
     "int8": ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp"),
     "bf16": ("amx_bf16", "avx512_bf16", "bf16"),
 }
-"""Precision -> the instruction sets that multiply and add in one step, the widest first."""
+"""Maps a precision to the instruction sets that multiply and add in one step, with the widest first."""
 
 _KERNELS = {
     "int8": re.compile(r"amx|vnni|avx512_I8|i8mm", re.IGNORECASE),
@@ -23,11 +23,12 @@ _KERNELS = {
 _PLAIN_KERNELS = re.compile(r"ref|jit:uni|gemm_mlas_f32|\bavx2\b")
 
 RATIOS: Mapping[str, tuple[float, float]] = {"int8": (1.5, 2.2), "bf16": (1.05, 1.3)}
-"""Precision -> two ratios to the fp32 rate: below the first the unit was not used, above the second it was.
+"""Maps a precision to two ratios to the fp32 rate. Below the first ratio the unit was not used; above the second it
+was.
 
-Without VNNI an int8 product takes three instructions for four times the numbers: at most 4/3 of the fp32
-rate. With VNNI it reaches 4 times the fp32 rate. Without a bf16 unit the numbers are first widened to fp32: at most
-the fp32 rate.
+Without VNNI an int8 product takes three instructions for four times as many numbers, so it reaches at most 4/3 of the
+fp32 rate. With VNNI it reaches 4 times the fp32 rate. Without a bf16 unit the numbers are first widened to fp32, so the
+rate is at most the fp32 rate.
 """
 
 
@@ -47,9 +48,9 @@ def verdict(
 ) -> Verdict:
     """Returns the verdict.
 
-    flags: instruction sets of the processor; None if the kernel lists none. kernels: the library's names of
-    its kernels, or ''. times_fp32: rate relative to the fp32 peak of all libraries; None if that is missing.
-    is_disturbed: something else ran, so a low rate proves nothing.
+    flags: instruction sets of the processor; None if the kernel lists none. kernels: the library's names of its
+    kernels, or ''. times_fp32: rate relative to the fp32 peak of all libraries; None if that is missing. is_disturbed:
+    whether other processes ran, so that a low rate proves nothing.
     """
     if precision not in UNITS:
         return Verdict(

@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import TypeAdapter
 
 WAITED_SHARE = 0.1
-"""A point was disturbed if its threads waited for a processor for a larger share of its time."""
+"""A point counts as disturbed if its threads waited for a processor for more than this share of its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One point in its stored form. Sizes in bytes; GB = 10^9 bytes."""
+    """One point in its stored form. Sizes are in bytes; 1 GB = 10^9 bytes."""
 
     benchmark: str
     settings: Mapping[str, str | int]
@@ -28,7 +28,7 @@ class Measured:
     waited_share: float | None = None
     facts: Mapping[str, Any]
     missing: str = ""
-    """Why there are no times."""
+    """Reason why there are no times."""
     joules: float | None = None
     """Energy per call; None if no meter worked."""
 
@@ -63,7 +63,7 @@ class Measured:
 
     @property
     def peak_per_s(self) -> float | None:
-        """Work per second of the fastest call, because noise only slows."""
+        """Work per second of the fastest call, because noise only slows calls."""
         return self.work / self.fastest_ns * 1e9 if self.work and self.fastest_ns else None
 
     @property
@@ -79,7 +79,7 @@ _MEASURED = TypeAdapter(Measured)
 
 
 def from_json(points: Mapping[str, Any]) -> list[Measured]:
-    """Reads points by name, as in machine.json. Raises ValueError if one of them is not a point."""
+    """Reads points, which machine.json holds by name. Raises ValueError if an entry is not a point."""
     return [_MEASURED.validate_python(point) for point in points.values()]
 
 

@@ -18,7 +18,7 @@ class Peak(NamedTuple):
 
 
 def arithmetic(points: Sequence[Measured]) -> Mapping[tuple[str, int], Peak]:
-    """Returns (precision, threads) -> the highest rate of any call, because noise only slows."""
+    """Returns the highest rate of any call per precision and number of threads, because noise only slows calls."""
     best: dict[tuple[str, int], Peak] = {}
     for point in points:
         if point.benchmark in ARITHMETIC and (per_s := point.peak_per_s):
@@ -29,7 +29,10 @@ def arithmetic(points: Sequence[Measured]) -> Mapping[tuple[str, int], Peak]:
 
 
 def memory(points: Sequence[Measured]) -> Mapping[int, Peak]:
-    """Returns threads -> the rate of a copy of COPY_BYTES, twice the copied bytes: each is read and written."""
+    """Returns the rate of a copy of COPY_BYTES per number of threads.
+
+    The rate counts each byte twice, because it is read and written.
+    """
     return {
         point.threads: Peak(2 * per_s, point.name)
         for point in of(points, COPY)

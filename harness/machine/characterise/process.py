@@ -1,4 +1,4 @@
-"""Runs the process that measures points: one library, one number of threads, bound to its processors."""
+"""Runs the process that measures points, with one library and one number of threads, and bound to processors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ MODULE = __name__
 
 
 def points_of(benchmark: str, most_threads: int) -> Mapping[str, Point]:
-    """Returns name -> point for each point of a benchmark."""
+    """Returns the points of a benchmark by name."""
     with registry.plugin(f"benchmark {benchmark!r}"):
         made = registry.load("benchmark", benchmark)()
         short = registry.short_name(benchmark)
@@ -58,7 +58,7 @@ def _result(point: Point, plan: Plan, counter: Callable[[], Counter] | None) -> 
 
 
 def bound_to(groups: Sequence[Sequence[int]], count: int) -> list[int]:
-    """Returns `count` processors, one per core, the last cores first, because the first core serves interrupts.
+    """Returns `count` processors, one per core. The last cores come first, because the first core serves interrupts.
 
     groups: logical processors of each core; siblings are used if there are too few cores.
     """

@@ -17,10 +17,11 @@ from harness.machine.characterise.timing import Plan
 from harness.types import Point
 
 LIMIT_S = 60.0
-"""Time limit of a point. If a point takes longer, its library hangs, or the machine is too slow for the point."""
+"""Time limit of a point. If a point takes longer, its library hangs or the machine is too slow for it."""
 
 LEAST_S = 10.0
-"""Minimum time limit of a point, even if less time is left: a busy machine needs this time to load a library."""
+"""Minimum time limit of a point, even if less time is left, because a busy machine needs this time to load a library.
+"""
 
 START_S = 4.0
 """Estimated time to start a process and load a library."""
@@ -31,7 +32,7 @@ WARM_UP_FACTOR = 1.25
 OUT_OF_TIME = "left out: the time ran out; --missing measures the missing points, --thorough has no time limit"
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Libraries read these when they are loaded."""
+"""Environment variables that libraries read when they are loaded."""
 
 
 class Planned(NamedTuple):
@@ -59,7 +60,7 @@ class Planned(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A point has begun (result None), or has been measured."""
+    """Reports that a point has begun (the result is None) or has been measured."""
 
     planned: Planned
     result: Mapping[str, Any] | None = None
@@ -92,12 +93,12 @@ def _groups(points: Sequence[Planned]) -> list[list[Planned]]:
 def measure(
     points: Sequence[Planned], plan: Plan, log: Path, within_s: float = math.inf
 ) -> Iterator[Event]:
-    """Yields two events for each point that is tried, one for each point that is left out.
+    """Yields two events for each point that is tried, and one event for each point that is left out.
 
     log: file to which the processes' output is appended. If a point's process dies, the point is missing for that
     reason, and the next point gets a new process. If the process hangs, it is ended, and the rest of the group is left
-    out. within_s: time of all points together. Each group gets a share of the remaining time, and leaves out the
-    points that it has not begun by then.
+    out. within_s: time of all points together. Each group gets a share of the remaining time, and leaves out the points
+    that it has not begun when its share ends.
     """
     end_s = time.monotonic() + within_s
     groups = _groups(points)
@@ -122,7 +123,7 @@ class _Limits(NamedTuple):
     all_s: float
 
     def left_out(self) -> str:
-        """Returns why no further point of the group starts; '' while there is time."""
+        """Returns the reason why no further point of the group starts; '' while there is time."""
         return OUT_OF_TIME if time.monotonic() >= self.group_s else ""
 
     def of_a_point(self) -> float:
@@ -133,7 +134,7 @@ class _Limits(NamedTuple):
 def _in_one_process(
     left: list[Planned], plan: Plan, log: Path, limits: _Limits
 ) -> Generator[Event, None, str]:
-    """Measures points, and removes each point that was measured, or that ended the process, from the list.
+    """Measures points. Removes each point that was measured, or that ended the process, from `left`.
 
     Returns the name of a point that hung, else ''.
     """

@@ -1,4 +1,4 @@
-"""Times one operation: warm-up, several repetitions of a minimum length, their spread."""
+"""Times one operation: a warm-up, several repetitions of a minimum length, and their spread."""
 
 import math
 import time
@@ -14,8 +14,8 @@ from harness.machine.threads import TASKS
 from harness.types import Ready
 
 ALONE_NS = 20_000
-"""A call of at least this time is timed alone, because reading the clock twice takes below 1 % of it. Shorter
-calls are timed in groups of at least this time, unless something has to happen between them.
+"""A call that takes at least this time is timed alone, because reading the clock twice takes less than 1 % of it.
+Shorter calls are timed in groups that take at least this time, unless something has to happen between the calls.
 """
 
 LEAST_CALLS = 5
@@ -50,11 +50,11 @@ class Plan(NamedTuple):
 def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None) -> dict[str, Any]:
     """Measures a point and returns its times, as JSON.
 
-    repetitions_ns: the median time of a call in each repetition. fastest_ns: time of the fastest call. calls: number
-    of calls. cpu_share: processor time of this process over wall time, more than 1 if threads compute at once.
-    waited_share: time in which a thread of this process could run but had no processor, over wall time;
-    None if the kernel does not report it. joules: energy per call, if `counter` starts a meter and nothing
-    happens between the calls.
+    repetitions_ns: the median time of a call in each repetition. fastest_ns: time of the fastest call. calls: number of
+    calls. cpu_share: processor time of this process over wall time, more than 1 if threads compute at once.
+    waited_share: time in which a thread of this process could run but had no processor, over wall time; None if the
+    kernel does not report it. joules: energy per call, only if `counter` starts a meter and nothing happens between the
+    calls.
     """
     group = 1 if ready.between is not None else _group(ready.call)
     _repetition(ready, group, plan.repetition_ns / 4)  # warm-up

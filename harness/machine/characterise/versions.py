@@ -15,7 +15,9 @@ PACKAGES = {
     "litert": ("ai-edge-litert",),
     "": ("numpy",),
 }
-"""Library in a point's settings -> the packages that may provide it. "": points without a library."""
+"""Maps the library in a point's settings to the packages that may provide it. The key "" is for points without a
+library.
+"""
 
 
 def versions_of(library: str) -> str:

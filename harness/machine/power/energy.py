@@ -1,7 +1,7 @@
 """Computes the energy of a run from the readings of meters within LoadGen's window.
 
-LoadGen logs `power_begin` and `power_end`, in UTC, around exactly the part that it measures. Meters
-are read from before the start of the measured process until after its end.
+LoadGen logs `power_begin` and `power_end`, in UTC, around exactly the part that it measures. Meters are read from
+before the measured process starts until after it ends.
 """
 
 import csv
@@ -23,13 +23,13 @@ END_NS = 200 * NS_PER_MS
 """Largest distance between each end of the window and its nearest reading."""
 
 GAP_NS = NS_PER_S
-"""Longest time between two readings; also about the span over which peak_watts is a mean."""
+"""Longest time between two readings; also the approximate span over which peak_watts is averaged."""
 
 MOST_JOULES = 1e4
-"""The most that a counter of a processor or board counts in GAP_NS; a larger step is a reset."""
+"""Maximum increase of a processor's or board's counter within GAP_NS; a larger step counts as a reset."""
 
 MOST_WATTS = 1e6
-"""Highest mean power of one source over a second; a rack full of accelerators draws a fifth of it."""
+"""Highest plausible mean power of one source over a second. A rack full of accelerators draws a fifth of it."""
 
 _HEADER = ("wall_ns", "source", "joules", "watts")
 
@@ -57,11 +57,11 @@ class PowerLog:
 
     sources: tuple[PowerSource, ...] = ()
     series: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-    """(wall clock in ns, joules or watts) in order of reading, by the source's name."""
+    """Readings by source name, in the order of reading: wall clock in ns, and joules or watts."""
     idle_ns: tuple[int, int] | None = None
     """Begin and end of the idle baseline on the wall clock."""
     faults: dict[str, str] = field(default_factory=dict)
-    """The last error by the source's name."""
+    """The last error by source name."""
 
     def energy(self, source: PowerSource, window_ns: tuple[int, int]) -> Energy | NoReading:
         energy = cut(source, self.series.get(source.name, ()), *window_ns)
@@ -80,7 +80,7 @@ class PowerLog:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "PowerLog":
-        """Inverts `to_json`, without readings. Raises errors of harness.core.files.WRONG_CONTENT."""
+        """Inverts `to_json`; the result has no readings. Raises errors of harness.core.files.WRONG_CONTENT."""
         sources = tuple(PowerSource(**s) for s in values["sources"])
         idle = values["idle_ns"]
         return cls(
@@ -99,7 +99,7 @@ class PowerLog:
                 self.series[names[row["source"]]].append((int(row["wall_ns"]), value))
 
     def write(self, path: Path) -> None:
-        """Writes one row per reading, in order of time; the value's column depends on the unit."""
+        """Writes one row per reading, in chronological order. The value's column depends on the unit."""
         rows = sorted(
             (at_ns, s.name, *((value, "") if s.unit == "J" else ("", value)))
             for s in self.sources
@@ -127,7 +127,7 @@ def utc_ns(text: str) -> int:
 def cut(
     source: PowerSource, readings: Sequence[tuple[int, float]], begin_ns: int, end_ns: int
 ) -> Energy | NoReading:
-    """Returns the energy between begin_ns and end_ns; both must have readings on either side.
+    """Returns the energy between begin_ns and end_ns. Each of these times needs readings on both sides.
 
     Counters are interpolated at both ends; powers are integrated by the trapezoid rule.
     readings: (wall clock in ns, joules or watts).
@@ -154,7 +154,7 @@ def cut(
 
 
 def counted(source: PowerSource, joules: Array) -> Array | NoReading:
-    """Returns the counter's readings without its wraps, from 0."""
+    """Returns the counter's readings without wraps, starting at 0."""
     steps = np.diff(joules)
     back = steps < 0
     if back.any() and source.wraps_at_joules is None:
@@ -218,7 +218,7 @@ def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Ene
 
 
 def unique(sources: Iterable[PowerSource]) -> list[PowerSource]:
-    """Makes the names of sources different, by '#2' and so on after a name that is taken."""
+    """Makes the names of sources unique by appending '#2' and so on to a name that is taken."""
     renamed: list[PowerSource] = []
     for source in sources:
         same = sum(s.name.partition("#")[0] == source.name for s in renamed)

@@ -1,4 +1,4 @@
-"""Opens power meters, and lists the meters that do not work on this machine with the reasons."""
+"""Opens power meters, and lists the meters that do not work on this machine, with reasons."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -47,7 +47,7 @@ def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Open
 
 
 def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
-    """Returns [] if every meter's name is known, else the `refusal`, with all problems of the meters."""
+    """Returns [] if the name of every meter is known, otherwise all problems of the meters, as `refusal` does."""
     try:
         for name, _ in specs:
             registry.check_name("meter", name)
@@ -81,7 +81,7 @@ _NEEDS_ARGUMENT = {"command", "page"}
 
 
 def availability() -> Iterator[tuple[str, str]]:
-    """Yields the name of each built-in meter, and the reason if it does not work here, else ''.
+    """Yields the name of each built-in meter, and the reason why it does not work here, or '' if it works.
 
     Skips meters of other packages, because checking them would run their code.
     """

@@ -28,18 +28,18 @@ _ADVICE = {
     "Handshake failed": "use the same version of power-dev on both machines",
     "ynchroni": "let both machines' clocks follow one NTP server, or correct ntp=",
 }
-"""Remedy by words in the client's errors; before the first run the user can correct these."""
+"""Remedies by words in the client's errors. The user can correct these errors before the first run."""
 
 
 class PowerClient:
     """One call of client.py."""
 
     def __init__(self, log: Path, *, quiet: bool) -> None:
-        self.mode = ""  # the phase: ranging or testing; '' before the first phase
+        self.mode = ""  # the phase, ranging or testing; '' before the first phase
         self._log, self._quiet = log, quiet
 
     def run(self, words: Sequence[str]) -> int:
-        """Runs the client; returns its exit status, which is 0 in some failures, too.
+        """Runs the client. Returns its exit status, which is 0 even after some failures.
 
         An exception here, e.g. from a signal, also stops the client.
         """
@@ -77,7 +77,10 @@ class PowerClient:
             say(match["text"] if match else line.removeprefix("harness: "))
 
     def failure(self, status: int, *, has_run: bool) -> HarnessError:
-        """Returns the error in one line: phase, message and remedy. has_run: finished runs must be kept."""
+        """Returns the error in one line: phase, message and remedy.
+
+        has_run: whether there are finished runs, which must be kept.
+        """
         output = self._log.read_text(encoding="utf-8")
         phase = f"in the {self.mode} phase" if self.mode else "before the ranging phase"
         workload = _STATUS.search(output)

@@ -29,11 +29,11 @@ class PtdaemonLog:
     session: str
     """The session's name."""
     refused: tuple[str, ...] = ()
-    """Checks of power-dev's check.py that the session failed."""
+    """Checks in power-dev's check.py that the session failed."""
     samples: tuple[tuple[int, float], ...] = ()
-    """(wall clock in ns, watts); each is a mean over one second."""
+    """Samples as wall clock in ns and watts. Each sample is a mean over one second."""
     fault: str = ""
-    """Why there are no samples."""
+    """Reason why there are no samples."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields that are not in the session's own files."""
@@ -41,7 +41,7 @@ class PtdaemonLog:
 
     @classmethod
     def from_files(cls, values: Mapping[str, Any], performance: Path) -> "PtdaemonLog":
-        """Reads the log. values: from to_json. performance: the folder with power/ and run_1/."""
+        """Reads the log. values: the result of to_json. performance: the folder with power/ and run_1/."""
         session, refused = "", tuple(str(name) for name in values["refused"])
         try:
             client = json.loads((performance / "power" / CLIENT_JSON).read_text(encoding="utf-8"))

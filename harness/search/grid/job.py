@@ -137,7 +137,7 @@ class _GridJob(Study[Grid]):
     def run(self) -> int:
         """Returns 4 if no cell is VALID, else 0.
 
-        Raises ConfigError if no cell could be run at all; PluginUnavailable if all need plug-ins.
+        Raises ConfigError if no cell could run, or PluginUnavailable if all cells need missing plug-ins.
         """
         for name in (CELLS, PROBES):
             (self.folder / name).mkdir(exist_ok=True)

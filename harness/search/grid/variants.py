@@ -30,12 +30,12 @@ class Variants:
     """The options of all cells."""
     folder: Path
     precisions: dict[str, Any]
-    """'model precision', or 'model format precision' for formats other than ONNX -> the description
-    of the made file; stored in grid.json.
+    """Descriptions of the made files, by 'model precision', or 'model format precision' for formats other than ONNX.
+    Stored in grid.json.
     """
     calibration_dir: str | None
     real: bool
-    """Whether some cells have real data, on which int8 is calibrated."""
+    """Whether some cells have real data, with which int8 is calibrated."""
     quiet: bool
 
     def __post_init__(self) -> None:
@@ -52,8 +52,10 @@ class Variants:
         )
 
     def made(self, cell: Cell) -> tuple[Way, Path | None]:
-        """Returns how the backend computes in the cell's precision, and the file that is made for it, once; None for
-        the model's own file. Raises HarnessError if the backend does not support it, or the file cannot be made.
+        """Returns how the backend computes in the cell's precision, and the file for it, which is made once.
+
+        The file is None for the model's own file. Raises HarnessError if the backend does not support it, or the file
+        cannot be made.
         """
         chosen = way(cell.backend, cell.precision)
         if chosen.absent:
@@ -61,7 +63,7 @@ class Variants:
         return chosen, self._file(cell, chosen.file) if chosen.file else None
 
     def pin(self, cell: Cell) -> None:
-        """Pins the digests of a finished cell's model and data, which later cells must match."""
+        """Stores the digests of a finished cell's model and data, which later cells must match."""
         folder = folder_of(self.folder, cell)
         config = load_yaml(folder / run_folder.CONFIG) if folder is not None else None
         if isinstance(config, dict):

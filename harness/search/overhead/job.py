@@ -1,9 +1,9 @@
-"""Measures the cost of serving a model (`overhead`): runs in process and through a server take turns.
+"""Measures the cost of serving a model (`overhead`). Runs in process and runs through a server take turns.
 
-First both sides answer the whole dataset, and their answers must agree. Then one Offline run per side shows how
-much of the throughput is kept. Pairs of single-stream runs, in the order ABBA, show what serving adds to a query.
-The folder holds the runs in `runs/` and their summary in overhead.json. The same command with the same --out
-continues a study that was stopped.
+First both sides answer the whole dataset, and their answers must agree. Then one Offline run per side shows how much of
+the throughput serving keeps. Pairs of single-stream runs, in the order ABBA, show what serving adds to a query. The
+folder holds the runs in `runs/` and their summary in overhead.json. The same command with the same --out continues a
+study that was stopped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _ANSWERS, _THROUGHPUT = "answers", "throughput"
 _NOISE_PROBE_S = 0.2
 
 CLIENT_BOUND = "client-bound"
-"""The only reason that does not end the study: another run of the pair may not have it."""
+"""The only reason that does not end the study, because it may not apply to another run of the pair."""
 
 _OF_THE_SERVER = (
     *("url", "connections", "request_timeout_ns", "header"),
@@ -65,7 +65,7 @@ class _OverheadJob(Study[OverheadOptions]):
             "throughput": not self._options.no_throughput,
         }
         self._runs: dict[str, Finished] = {}
-        """Name -> the run that is used; the folder may also hold discarded runs of this name."""
+        """The runs that are used, by name. The folder may also hold discarded runs of the same name."""
         self._compared: tuple[Agreement | None, float] | None = None
         if self._open_folder("overhead", config.backend, self._model.name):
             self._take_stored(files.read_json(self.folder / self.file))
@@ -97,7 +97,7 @@ class _OverheadJob(Study[OverheadOptions]):
         )
 
     def run(self) -> int:
-        """Returns 4 if there is no number, else 0."""
+        """Returns 4 if there is no overhead to report, else 0."""
         self._save()  # the same command recognises its folder by this file
         left = [name for names in self._turns() for name in names if name not in self._runs]
         for number, name in enumerate(left, 1):
@@ -118,7 +118,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return turns
 
     def _make(self, name: str, number: int, count: int) -> None:
-        """number: position of this run among the `count` runs left, from 1."""
+        """Makes a run. number: position of this run among the `count` runs left, from 1."""
         config = replace(self._config, scenario="single-stream", mode="performance", max_batch=None)
         if name.startswith((_ANSWERS, _THROUGHPUT)):
             mode = "accuracy" if name.startswith(_ANSWERS) else "performance"
@@ -141,7 +141,7 @@ class _OverheadJob(Study[OverheadOptions]):
         self._say(f"{text}: {run.in_short('throughput', 'p50')}{self.time_left(planned_s[1:])}")
 
     def _told_threads(self) -> int | None:
-        """Returns the number of threads that the server reports, if this machine has as many."""
+        """Returns the number of threads that the server reports, if this machine has that many."""
         told = _described(self._runs[f"{_ANSWERS}-{SERVED}"].result).get("threads")
         if not str(told).isdecimal():
             return None
@@ -151,7 +151,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return [Reason.stored(reason) for reason in self._runs[name].result["reasons"]]
 
     def _hopeless(self) -> str | None:
-        """Returns why no further run would give a number; None if a further run may."""
+        """Returns why no further run would yield an overhead; None if a further run may."""
         for name in self._runs:
             for reason in self._reasons(name):
                 if reason.code != CLIENT_BOUND:
@@ -159,7 +159,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return self._answers_differ()
 
     def _withheld(self) -> str | None:
-        """Returns why there is no number; None if there is one."""
+        """Returns why there is no overhead to report; None if there is one."""
         if hopeless := self._hopeless():
             return hopeless
         names = [name for names in self._turns() for name in names]
@@ -184,12 +184,12 @@ class _OverheadJob(Study[OverheadOptions]):
         return str(self._runs[name].folder.relative_to(self.folder))
 
     def _sides(self, kind: str) -> tuple[Finished, Finished] | None:
-        """Returns the runs of that kind in process and served; None until both were made."""
+        """Returns the in-process run and the served run of that kind; None until both have been made."""
         here, there = (self._runs.get(f"{kind}-{side}") for side in (IN_PROCESS, SERVED))
         return (here, there) if here is not None and there is not None else None
 
     def _answers(self) -> tuple[Agreement | None, float] | None:
-        """Returns the agreement of both sides' answers, and the minimum share that must be alike."""
+        """Returns the agreement between the answers of both sides, and the minimum share that must agree."""
         sides = self._sides(_ANSWERS)
         if sides is None or self._compared is not None:
             return self._compared
@@ -212,7 +212,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return None
 
     def _pairs(self) -> Sequence[Pair]:
-        """Returns the pairs; none if the number is withheld."""
+        """Returns the pairs; none if the overhead is withheld."""
         if self._withheld() is not None:
             return []
         numbers = range(1, self._options.pairs + 1)
@@ -223,7 +223,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return [pair_of(here, served, told=told) for here, served in sides]
 
     def _throughput(self) -> Mapping[str, Any] | None:
-        """Returns the samples/s of both sides in Offline, and the share that is kept; None with --no-throughput."""
+        """Returns the samples/s of both sides in Offline and the share that is kept; None with --no-throughput."""
         sides = self._sides(_THROUGHPUT)
         if sides is None or self._withheld() is not None:
             return None
@@ -242,7 +242,7 @@ class _OverheadJob(Study[OverheadOptions]):
         }
 
     def content(self) -> dict[str, Any]:
-        """Returns the content of overhead.json. overhead: None if there is no number; `withheld` says why."""
+        """Returns the content of overhead.json. overhead: None if there is none; `withheld` then holds the reason."""
         pairs = self._pairs()
         found = overhead_of(pairs) if pairs else None
         answers, least = self._answers() or (None, None)
@@ -277,7 +277,7 @@ class _OverheadJob(Study[OverheadOptions]):
         }
 
     def _source(self) -> str | None:
-        """Source of the server's times; None if the server does not always report them."""
+        """Returns the source of the server's times; None if the server does not always report times."""
         names = [f"{i}-{SERVED}" for i in range(1, self._options.pairs + 1)]
         clients = [self._runs[name].result["client"] or {} for name in names if name in self._runs]
         told = [client.get("server_times") or {} for client in clients]

@@ -28,7 +28,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the parts and a plot of the pairs' medians; nothing without a number."""
+    """Yields a plot of the parts and a plot of the pairs' medians; yields nothing if there is no overhead."""
     found = content["overhead"]
     if found is None:
         return

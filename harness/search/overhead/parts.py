@@ -21,14 +21,16 @@ LEAST_EXPLAINED = 0.90
 
 
 class Pair(NamedTuple):
-    """A run in process and a served run, made one after the other. The times are medians of a query."""
+    """A run in process and a served run, made one after the other. The times are medians over queries."""
 
     in_process_ns: float
     served_ns: float
     floor_ns: float
     """Time of a request by this client to a null server, minus the work that it also does in process."""
     parts_ns: Mapping[str, float]
-    """Time that each part adds; `FLOOR` is negative. The parts add up to the overhead as far as medians do."""
+    """Time that each part adds; `FLOOR` is negative. The parts add up to the overhead only approximately, because they
+    are medians.
+    """
 
     @property
     def overhead_ns(self) -> float:
@@ -41,13 +43,13 @@ def tells(served: Mapping[str, Any]) -> bool:
 
 
 def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: bool) -> Pair:
-    """in_process, served: the content of result.json of two runs of single-stream.
+    """Compares two single-stream runs. in_process, served: the content of their result.json.
 
     The flag decides whether to use the times that the server reported.
     """
     here, there = _medians(in_process), _medians(served)
     client = served["client"]
-    # The floor includes gathering data and completing answers, which a run in process does, too.
+    # The floor includes gathering data and completing answers, which a run in process also does.
     floor_ns = client["floor_p50_ns"] - _sum(here, "gather", "postprocess", "complete")
     parts = {
         SEND: _sum(there, "issue_delay", "queue", "send")
@@ -79,7 +81,7 @@ def _medians(result: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def _sum(medians: Mapping[str, float], *stages: str) -> float:
-    """Sums the medians of stages; `notice` is absent if the kernel gives no stamps."""
+    """Sums the medians of stages. `notice` is absent if the kernel provides no stamps."""
     return sum(medians.get(stage, 0) for stage in stages)
 
 
@@ -92,7 +94,7 @@ class Mean(NamedTuple):
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Computes the mean over pairs with Student's interval. values: at least one; they may be negative."""
+    """Computes the mean over pairs with Student's t interval. values: at least one value; values may be negative."""
     array = np.array(values, np.float64)
     low, high = mean_over(array) or (None, None)
     return Mean(float(array.mean()), low, high)
@@ -108,19 +110,23 @@ class Overhead(NamedTuple):
     of_model: float
     """The overhead as a multiple of the time in process."""
     explained: float
-    """1 minus the distance of the parts' sum from the overhead, as a share: 1.1 times the overhead is 0.9."""
+    """1 minus the relative distance of the parts' sum from the overhead. For example, it is 0.9 if the sum is 1.1 times
+    the overhead.
+    """
 
 
 def _merged(parts: Mapping[str, float]) -> Mapping[str, float]:
-    """Merges sending and network into one part: a server on this machine may take the sender's core and answer
-    before the sender's stamp, so that its time counts as `send`.
+    """Merges sending and network into one part.
+
+    A server on this machine may take the sender's core and answer before the sender takes its stamp, so that the
+    server's time counts as `send`.
     """
     others = {name: ns for name, ns in parts.items() if name not in (SEND, NETWORK)}
     return {SEND_AND_NETWORK: parts[SEND] + parts[NETWORK], **others}
 
 
 def overhead_of(pairs: Sequence[Pair]) -> Overhead:
-    """pairs: at least one, all with the same parts."""
+    """Computes the means over the pairs. pairs: at least one; all have the same parts."""
     each = [pair.parts_ns for pair in pairs]
     if any(parts.get(NETWORK, 0) < 0 for parts in each):
         each = [_merged(parts) for parts in each]

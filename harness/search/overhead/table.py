@@ -1,4 +1,4 @@
-"""Prints the cost of serving: the headline, the parts, the throughput that is kept, and the doubts."""
+"""Prints the cost of serving: the headline, the parts, the throughput that serving keeps, and the doubts."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -76,7 +76,10 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def _more_pairs(found: Mapping[str, Any], pairs: int) -> str:
-    """Estimates the further pairs that separate the mean from 0; the interval narrows with the root of their number."""
+    """Estimates how many more pairs would separate the mean from 0.
+
+    The interval narrows with the square root of their number.
+    """
     half_ns = (found["high_ns"] - found["low_ns"]) / 2
     needed = math.ceil(pairs * (half_ns / max(abs(found["mean_ns"]), 1.0)) ** 2)
     if needed > MOST_PAIRS:

@@ -80,7 +80,7 @@ def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
 
 
 class _OutOfReach(Exception):
-    """No load can pass: even the fastest answer, after fastest_ns, missed the SLO's bound."""
+    """Raised if no load can pass, because even the fastest answer, after fastest_ns, missed the SLO's bound."""
 
     def __init__(self, fastest_ns: int) -> None:
         super().__init__(fastest_ns)
@@ -142,7 +142,7 @@ class PeakJob(Study[PeakOptions]):
             self._found = Found(load, min((at for at in failed if at > load), default=None))
 
     def _calibrated(self) -> float:
-        """Returns the load to start from: half of the capacity that a run of few queries suggests."""
+        """Returns the load to start from, which is half of the capacity that a run with few queries suggests."""
         finished = self._run("calibration", replace(self._config, queries=CALIBRATION_QUERIES))
         self._check_fastest(finished)
         if self._scenario.scheduled:
@@ -152,10 +152,10 @@ class PeakJob(Study[PeakOptions]):
         return max(1.0, samples * self._slo.bound_ns / max(mean_ns, 1.0) / 2)
 
     def _check_fastest(self, finished: Finished) -> None:
-        """Raises _OutOfReach if no answer of the first run was in time, and none can be.
+        """Raises _OutOfReach if no answer of the first run was in time, and no answer can be in time.
 
-        None can be in time if the model alone takes longer than the bound in the bare loops before and after the
-        run. Otherwise a second run at the lowest load decides: a stall can make every answer of one run late.
+        No answer can be in time if the model alone takes longer than the bound in the bare loops before and after the
+        run. Otherwise a second run at the lowest load decides, because a stall can make every answer of one run late.
         """
         first_ns = self._judge.fastest_ns(finished)
         if first_ns is None or first_ns <= self._slo.bound_ns:
@@ -192,12 +192,12 @@ class PeakJob(Study[PeakOptions]):
         return passed
 
     def _run(self, kind: str, config: RunConfig, allowed: int | None = None) -> Finished:
-        """Makes and records a run. allowed: late queries with which it passes, None for a calibration."""
+        """Makes and records a run. allowed: number of late queries with which it passes; None for a calibration."""
         number = len(self._probes) + 1
         planned_s = self._planned_s(kind) or [0.0]
         if (
             config.queries and config.target_qps
-        ):  # at a low rate these queries take longer than the requested time
+        ):  # at a low rate, these queries take longer than the requested time
             planned_s[0] = max(planned_s[0], config.queries / config.target_qps)
         load = getattr(config, self._axis.field)
         name = f"{number:02}-{kind if load is None or allowed is None else f'{load:g}'}"
@@ -220,14 +220,14 @@ class PeakJob(Study[PeakOptions]):
         self._save()
         left = self.time_left(self._planned_s(kind), "at most") if probe.ended is None else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
-        # At a lower load the client may keep up; the search begins at half of what a calibration found.
+        # At a lower load the client may keep up. The search begins at half of the load that a calibration found.
         if probe.ended != table.CLIENT_BOUND:
             what = "this run does not show whether its load is possible, so the search ends"
             self._check_answered(finished, what)
         return finished
 
     def _planned_s(self, kind: str) -> list[float]:
-        """Returns the known times of a run of that kind and of the runs that may follow it."""
+        """Returns the planned durations of a run of that kind and of the runs that may follow it."""
         full_s, probe_s = self._config.duration_ns / NS_PER_S, self._options.probe_ns / NS_PER_S
         made = len(self._probes)
         most = RUNS if made < RUNS or self._best else RUNS + MOST_FAILURES
@@ -238,7 +238,7 @@ class PeakJob(Study[PeakOptions]):
     def _probe(
         self, kind: str, load: float | None, finished: Finished, allowed: int | None, seconds: float
     ) -> Probe:
-        """load: the configured load; None if the run calibrated it."""
+        """Returns the entry of a run in peak.json. load: the configured load; None if the run calibrated it."""
         result = finished.result
         queries, throughput = result["queries"] or {}, result["throughput_per_s"] or {}
         load = load or {"target_qps": throughput.get("asked"), **queries}.get(self._axis.field)

@@ -36,7 +36,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def _headed(probes: Table) -> Table:
-    """Names the columns that have no name on the screen, where their words speak for themselves."""
+    """Names the columns that have no name on the screen, where their content needs no heading."""
     names = iter(("kind", "outcome", "doubts"))
     heads = [one if one.name else one._replace(name=next(names)) for one in probes.columns]
     rows = [[*row[:-1], str(row[-1]).removeprefix("doubts: ")] for row in probes.rows]
@@ -44,7 +44,7 @@ def _headed(probes: Table) -> Table:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the judged value over the load; nothing until two loads were judged."""
+    """Yields a plot of the judged value over the load; yields nothing until two loads have been judged."""
     slo = searched(parse_slos(content["slo"]))
     assert slo is not None
     probes = [p for p in content["probes"] if p["load"] and _judged(p, slo) is not None]

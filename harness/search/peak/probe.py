@@ -1,4 +1,4 @@
-"""Sizes and judges one run of a search: queries, late queries allowed, passed or failed."""
+"""Determines the number of queries of one run in a search, the number that may be late, and whether the run passed."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -20,7 +20,7 @@ from harness.results.run_folder import PERFORMANCE
 from harness.types import Array
 
 PROBE_LATE = 2
-"""Number of late queries that a probe must allow; a shorter probe at a low rate meets no burst."""
+"""Number of late queries that a probe must allow. A shorter probe at a low rate would not meet a burst."""
 
 _OF_AN_INSTANCE = ("gather", "infer", "postprocess", "complete")
 """Stages in which a batch occupies its instance."""
@@ -42,24 +42,24 @@ class Probe(NamedTuple):
     kind: str
     """calibration, probe or full."""
     load: float | None
-    """None for a calibration that ended before it had a rate."""
+    """The load; None for a calibration that ended before it had a rate."""
     passed: bool | None
-    """None for a calibration and for a run that ended the search."""
+    """Whether the run passed; None for a calibration and for a run that ended the search."""
     ended: str | None
-    """The reason's code, for a run that ended the search."""
+    """Code of the reason if the run ended the search."""
     queries: int
-    """Planned queries; answered ones for a run that ended the search."""
+    """Number of planned queries; number of answered queries if the run ended the search."""
     late: int | None
-    """Queries above the SLO's bound."""
+    """Number of queries above the SLO's bound."""
     latency_ns: Mapping[str, Any] | None
     scheduled_per_s: float | None
     """queries/s in the schedule that the seed produced; None if no rate is offered."""
     completed_per_s: float | None
     """queries/s."""
     mean_batch: float | None
-    """Samples."""
+    """Mean number of samples per batch."""
     busy_share: float | None
-    """Share of the time in which an instance computed, from the median stage times of a batch."""
+    """Share of time during which an instance computed, from the median stage times of a batch."""
     model_per_s: float | None
     """samples/s of the model alone, from the bare loops before and after the run."""
     verdict: str
@@ -77,14 +77,14 @@ class Probe(NamedTuple):
     """Share of the queries that met every SLO; None without an SLO."""
     met_low: float | None = None
     met_high: float | None = None
-    """95 % interval of the share, if queries do not influence each other."""
+    """Ends of the 95 % interval of the share, if queries do not influence each other."""
 
 
 class Judge:
     """Computes how many queries a load needs, and whether a finished run passed."""
 
     def __init__(self, scenario: Scenario, slo: Slo, frame_period_ns: int | None = None) -> None:
-        """frame_period_ns: of the streams of --streams."""
+        """frame_period_ns: frame period of the streams of --streams."""
         self._scenario = scenario
         self._slo = slo
         self._period_ns = frame_period_ns
@@ -106,7 +106,7 @@ class Judge:
         return self._scenario.load(config, self._slo, slowest).query_count
 
     def _least_rate(self, config: RunConfig) -> float:
-        """Returns the queries/s if every query in flight takes the whole bound."""
+        """Returns the queries/s that result if every query in flight takes the whole bound."""
         return (config.concurrency or 1) * NS_PER_S / self._slo.bound_ns
 
     def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
@@ -118,16 +118,19 @@ class Judge:
         return min(max(ceil(probe_ns / NS_PER_S * per_s), least), self.full_queries(config))
 
     def allowed(self, config: RunConfig, queries: int) -> int:
-        """Returns the late queries with which a run of `queries` passes, in proportion to a full-length run.
+        """Returns the number of late queries with which a run of `queries` passes, in proportion to a full-length run.
 
-        LoadGen's estimate for streams discards one query less than its early stopping for Server.
+        LoadGen's estimate for streams discards one query fewer than its early stopping for Server.
         """
         full = self.full_queries(config)
         late = max(0, late_allowed(full, self._slo.percentile) - self._scenario.streams)
         return late * queries // full
 
     def passed(self, finished: Finished, kind: str, late: int | None, allowed: int) -> bool:
-        """Whether the run passed: a full-length run if it is VALID, a shorter probe if few enough queries are late."""
+        """Whether the run passed.
+
+        A full-length run passes if it is VALID, a shorter probe if few enough queries are late.
+        """
         failed = {reason["code"] for reason in finished.result["reasons"]}
         few = kind == "probe" and late is not None and late <= allowed
         return not failed or (few and HOPELESS not in failed)
@@ -135,8 +138,8 @@ class Judge:
     def late(self, finished: Finished, allowed: int | None) -> int | None:
         """Returns the number of queries above the bound, from LoadGen or else from the journal.
 
-        It is more than `allowed` if the run missed another of its SLOs, or was ended early: the unanswered
-        queries are then in no row.
+        The number is more than `allowed` if the run missed another of its SLOs, or was ended early, because unanswered
+        queries have no row.
         """
         late = self._counted(finished)
         others = (finished.result.get("goodput") or {}).get("slos", ())
@@ -160,7 +163,9 @@ class Judge:
         return None if latency_ns is None else int((latency_ns > self._slo.bound_ns).sum())
 
     def fastest_ns(self, finished: Finished) -> int | None:
-        """Returns the shortest latency, from LoadGen or else the journal; None without one, or for an SLO of tokens."""
+        """Returns the shortest latency, from LoadGen or else the journal; None if there is no latency, or for a token
+        SLO.
+        """
         if self._slo.of:
             return None  # the fastest answer does not show token times
         least = (finished.result["latency_ns"] or {}).get("min")
@@ -171,7 +176,7 @@ class Judge:
 
 
 def _journal_latency_ns(finished: Finished) -> Array | None:
-    """Returns the latencies, (queries,), of the performance run; None if it left no rows."""
+    """Returns the latencies of the performance run, shape (queries,); None if the run left no rows."""
     run = records.read(finished.folder / PERFORMANCE, "")
     if run is None or run.done is None:
         return None
@@ -179,10 +184,10 @@ def _journal_latency_ns(finished: Finished) -> Array | None:
 
 
 def busy_share(result: Mapping[str, Any]) -> float | None:
-    """Returns the share of the time in which an instance computed; None for a server.
+    """Returns the share of time during which an instance computed; None for a server.
 
-    The share is the batches per second and instance, times the median time that a batch occupies an instance.
-    A batch of the wide instance occupies all of them. result: the content of result.json.
+    The share is the number of batches per second and instance, times the median time that a batch occupies an instance.
+    A batch on the wide instance occupies all instances. result: the content of result.json.
     """
     stages, queries = result.get("stages_ns"), result["queries"] or {}
     rate, batch = (result["throughput_per_s"] or {}).get("completed"), queries.get("mean_batch")
@@ -208,13 +213,15 @@ def model_per_s(result: Mapping[str, Any]) -> float | None:
 
 
 def model_ns(result: Mapping[str, Any]) -> float | None:
-    """Returns the median ns of the model alone for its fastest batch in the bare loops; None if there are none."""
+    """Returns the median time in ns of the model's fastest batch in the bare loops; None if there are no bare loops."""
     times = (result.get("reference") or {}).get("service_ns")
     return min(map(least_ns, times)) if times else None
 
 
 def least_ns(one: Mapping[str, float]) -> float:
-    """Returns the smaller of a batch size's two medians, because a slowdown before or after the run must not count."""
+    """Returns the smaller of the two medians of a batch size, because a slowdown before or after the run must not
+    count.
+    """
     return float(min(one["before"], one["after"]))
 
 

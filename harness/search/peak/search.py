@@ -1,10 +1,11 @@
-"""Finds the highest load that passes: doubles to a bracket, bisects with probes, confirms with full runs.
+"""Finds the highest load that passes: doubles the load up to a bracket, bisects it with probes, and confirms it with
+full-length runs.
 
-The search is pure: it only calls `ask`. A probe can be wrong in both directions, and passing need not
-be monotone in the load, so the result is always a full-length run that passed. Full-length runs start
-at the probes' result and go up or down in growing steps, at most by a factor of two: a run at a
-thousandth of the rate takes a thousand times as long. A stall of the machine can fail a run but
-never pass one, so the failure that bounds the result is repeated once.
+The search is pure: it only calls `ask`. A probe can err in both directions, and whether a run passes need not be
+monotone in the load. The result is therefore always a full-length run that passed. Full-length runs start at the
+probes' result and go up or down in growing steps, by at most a factor of two, because a run at a thousandth of the rate
+takes a thousand times as long. A stall of the machine can make a run fail but never pass, so the failed run that bounds
+the result is repeated once.
 """
 
 from collections.abc import Callable
@@ -12,23 +13,23 @@ from math import sqrt
 from typing import NamedTuple
 
 Ask = Callable[[float, bool], bool]
-"""(load, full) -> whether a short probe, or a full-length run, passed at that load."""
+"""Returns whether a short probe, or with `True` a full-length run, passed at the given load."""
 
 DOUBLING = 2.0
 TOLERANCE = 0.02
 """The search ends when the lowest failed load is this close to the highest passed load."""
 
 PROBE_TOLERANCE = 0.10
-"""Probes end at this distance, because they cannot resolve less. In simulated queues
-(tests/search/peak/test_peak.py, 36 seeds) all 36 searches came within 5 %; 35 did if probes went
-on to 5 %, which left fewer full-length runs.
+"""Probes end at this distance, because they cannot resolve a smaller one. In simulated queues
+(tests/search/peak/test_peak.py, 36 seeds) all 36 searches came within 5 %. Only 35 did if probes continued to 5 %,
+because that left fewer full-length runs.
 """
 
 KEPT_FOR_FULL = 4
-"""Runs that the probes must leave for full-length runs."""
+"""Number of runs that the probes must leave for full-length runs."""
 
 MOST_FAILURES = 8
-"""Full-length runs allowed beyond `Limits.runs` until one passes."""
+"""Maximum number of full-length runs beyond `Limits.runs` until one passes."""
 
 
 class Limits(NamedTuple):
@@ -37,7 +38,7 @@ class Limits(NamedTuple):
     most: float
     """The highest load to try."""
     runs: int
-    """Probes and full-length runs together."""
+    """Maximum number of probes and full-length runs together."""
     whole: bool = False
     """Whether the load is a whole number."""
 
@@ -46,11 +47,11 @@ class Found(NamedTuple):
     load: float | None
     """The highest load at which a full-length run passed."""
     above: float | None
-    """The lowest load above it at which a full-length run failed, else the lowest at which a probe failed."""
+    """The lowest load above `load` at which a full-length run failed, else the lowest at which a probe failed."""
 
 
 def search(ask: Ask, start: float, limits: Limits) -> Found:
-    """start: the first load to try; the next loads double or halve it."""
+    """Searches for the highest load that passes. start: the first load to try; the next loads double or halve it."""
     looking = _Search(ask, limits)
     low, high = looking.close_in(start, full=False)
     first = low if low is not None else (high or start) / DOUBLING
@@ -69,8 +70,8 @@ class _Search:
     def close_in(self, start: float, *, full: bool) -> tuple[float | None, float | None]:
         """Returns the highest load that passed and the lowest load above it that failed.
 
-        In simulated searches in which 5 % of the full-length runs and 2 % of the probes failed by
-        accident, 3.2 % of the results were off by 5 % or more; without repeating the bound, 6.1 %.
+        In simulated searches, 5 % of the full-length runs and 2 % of the probes failed by accident. Then 3.2 % of the
+        results were off by 5 % or more; without repeating the run that bounds the result, 6.1 % were.
         """
         low = high = None
         failed: set[float] = set()

@@ -1,4 +1,4 @@
-"""Prints a search: a line as each run ends, and a table from peak.json at the end."""
+"""Prints a search: a line when each run ends, and a table from peak.json at the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,16 +15,16 @@ from harness.run.study import machine_text, shared_doubts, shared_lines
 from harness.search.peak.probe import Probe
 
 IDLE_SHARE = 0.25
-"""Instances that compute for less than this share of the time could answer four times the rate. If the model
-limits the peak, they compute for 50 % to 90 % of it: handing out queries takes the rest of two cores.
+"""Instances that compute for less than this share of time could answer four times the rate. If the model limits the
+peak, they compute for 50 % to 90 % of the time, because handing out queries takes the rest of two cores.
 """
 
 FAR_BELOW = 10
-"""Factor of the median latency: if the product is below the bound, queries hardly wait for each other."""
+"""Factor for the median latency. If the product is below the bound, queries hardly wait for each other."""
 
 SHORTFALL = 0.02
-"""If the completed rate is this share below the offered rate, a queue was left at the end. The search
-resolves no smaller difference.
+"""If the completed rate is this share below the offered rate, a queue was left at the end. The search does not resolve
+smaller differences.
 """
 
 CLIENT_BOUND = "client-bound"
@@ -60,15 +60,16 @@ def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _searched(slos: str) -> Slo:
-    """slos: as in peak.json, at least one."""
+    """Returns the SLO that was searched for. slos: as in peak.json, at least one."""
     slo = searched(parse_slos(slos))
     assert slo is not None
     return slo
 
 
 def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bool:
-    """Whether single delays of the machine, not the model, make runs from this load on miss the SLO: the
-    instances had idle time and queries hardly waited.
+    """Whether single delays of the machine, not the model, make runs at this load and above miss the SLO.
+
+    This is so if the instances had idle time and queries hardly waited.
     """
     if busy_share is None or p50_ns is None:
         return False
@@ -101,13 +102,13 @@ def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
 
 
 def _model_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float:
-    """Returns the load that the model alone could answer: by the bare loops, else by the instances' idle time."""
+    """Returns the load that the model alone could answer, from the bare loops or else from the instances' idle time."""
     loops_per_s = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
     return float(loops_per_s or content["peak"] / run["busy_share"])
 
 
 def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a warning if the peak, or the run that bounds it, has a doubt about the machine."""
+    """Yields a warning if there is a doubt about the machine in the peak's run, or in the run that bounds it."""
     probes = content["probes"]
     near = [run, *(probe for probe in probes if probe["load"] == content["failed_above"])]
     if machine_text(near):
@@ -119,7 +120,7 @@ def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]
 
 
 def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the peak as a share of the model's own rate, unless that is unknown, or `_idle_text` has it."""
+    """Yields the peak as a share of the model's own rate, unless the rate is unknown or `_idle_text` reports it."""
     model = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
     if model and not _is_idle(run, content):
         yield (
@@ -175,7 +176,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def probes_table(content: Mapping[str, Any]) -> Table:
-    """A table with a row for each run of the search, in the order of the runs."""
+    """Returns a table with a row for each run of the search, in the order of the runs."""
     unit, probes = content["unit"], content["probes"]
     percentile = reported_percentile(_searched(content["slo"]).percentile)
     has_rate = any(probe["scheduled_per_s"] for probe in probes)
@@ -201,7 +202,7 @@ def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def reported_percentile(percentile: float) -> str:
-    """Returns the name in results of `percentile`, in (0, 1), or of the next percentile above it."""
+    """Returns the name in results of `percentile`, which is in (0, 1), or of the next higher percentile."""
     return next(
         (n for n, fraction in PERCENTILES.items() if fraction >= percentile - 1e-9), "p99.9"
     )
@@ -216,9 +217,10 @@ def _row(
     has_rate: bool,
     is_judged: bool,
 ) -> list[Cell]:
-    """has_rate: whether the table has a column for the rate of LoadGen's schedule, which differs from the
-    requested rate. is_judged: whether it has one for all SLOs. shared: doubts of all runs, which are printed below the
-    table.
+    """Returns a row.
+
+    has_rate: whether the table has a column for the rate of LoadGen's schedule, which differs from the requested rate.
+    is_judged: whether it has a column for all SLOs. shared: doubts of all runs, which are printed below the table.
     """
     doubts = " ".join(code for code in probe["doubts"] if code not in shared)
     latency_ns = probe["latency_ns"] or {}

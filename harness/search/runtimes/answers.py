@@ -28,7 +28,7 @@ SAMPLES = 64
 LEAST_SAMPLES = 8
 MOST_S = 3.0
 MOST_BYTES = 32 << 20
-"""Time and size of the answers after which no more than LEAST_SAMPLES samples are answered."""
+"""Time and size of the answers at which answering ends, if at least LEAST_SAMPLES samples have been answered."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +57,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _chosen(total: int) -> list[int]:
-    """Returns indices that are spread over the dataset, in an order whose every beginning is spread, too."""
+    """Returns indices that are spread over the dataset.
+
+    The first indices of the list are spread too, for any number of them.
+    """
     spread = sorted({i * total // SAMPLES for i in range(SAMPLES)})
     order = np.random.default_rng(0).permutation(len(spread))
     return [spread[i] for i in order]
@@ -95,7 +98,7 @@ class Compared(NamedTuple):
 
     @property
     def differs(self) -> str:
-        """Why the answers do not count as equal; '' if they do."""
+        """Reason why the answers do not count as equal; '' if they do."""
         same, least = self.agreement, self.limits
         if same.alike >= least.share:
             return ""
@@ -119,7 +122,7 @@ def compared(first: Path, other: Path, precisions: Sequence[object]) -> Compared
 
 
 def _limits(reported: object) -> Limits:
-    """reported: a number type, or a list of them, in any spelling."""
+    """Returns the limits for a precision. reported: a number type, or a list of number types, in any spelling."""
     names = reported if isinstance(reported, list) else [reported]
     return min((limits(number_type(str(name))) for name in names), key=lambda one: one.share)
 

@@ -41,9 +41,9 @@ class Contest(NamedTuple):
     model: str
     cells: tuple[Cell, ...]
     left_out: Mapping[str, str]
-    """Backend that is not installed -> how to install it."""
+    """Maps each backend that is not installed to the way to install it."""
     unread: Mapping[str, tuple[str, ...]]
-    """Backend that can read no file of the model -> the formats that it reads."""
+    """Maps each backend that cannot read any file of the model to the formats that it reads."""
 
 
 class Plan(NamedTuple):
@@ -71,9 +71,9 @@ def every_runtime() -> tuple[str, ...]:
 
 
 def readable(models: str) -> tuple[str, ...]:
-    """Returns the installed backends that read a file of each of these models; all if there are none.
+    """Returns the installed backends that can read a file of each of these models; all backends if there are none.
 
-    models: text of --model, a list; '' for its default.
+    models: the value of --model, a list; '' for its default.
     """
     names = models.split(",") if models.strip() else [RunConfig(scenario="offline").model]
     loaded = [load_model(name.strip()) for name in names]
@@ -89,7 +89,8 @@ def why_not(backend: str, model: Model) -> str:
 
 
 def unread(backend: str, model: Model, *, makes: bool = False) -> tuple[str, ...]:
-    """Returns the formats of a backend that can read no file of the model; () if it can, or if that is not known.
+    """Returns the formats that a backend reads if it cannot read any file of the model; () if it can, or if this is not
+    known.
 
     makes: whether a file in a narrower precision may be made from a different format.
     """
@@ -138,7 +139,10 @@ def plan_of(
 def _contest(
     name: str, backends: Sequence[str], axes: Sequence[tuple[int | None, str]], config: RunConfig
 ) -> Contest:
-    """axes: (--threads, precision); None takes all cores, as far as the backend can use them."""
+    """Returns the cells of one model.
+
+    axes: pairs of --threads and precision; None takes all cores, as far as the backend can use them.
+    """
     model = load_model(name)
     makes = any(precision != BASELINE for _, precision in axes)
     unreadable = {b: formats for b in backends if (formats := unread(b, model, makes=makes))}

@@ -46,8 +46,8 @@ SURE_ROUNDS = 2
 """Rounds that are always made, because one run of each cell does not show noise."""
 
 HOPELESS = 4.0
-"""Factor: a cell makes no run if its samples took longer by more than this factor than the fastest cell's, while
-answers were compared, and its first run would take longer than CELL_S.
+"""A cell makes no run if its samples took more than this factor longer than the fastest cell's samples while answers
+were compared, and if its first run would take longer than CELL_S.
 """
 
 
@@ -75,7 +75,7 @@ class _Standing:
         self.label = standing.labels(contest.cells)
         self.entries = [Entry(cell) for cell in contest.cells]
         self.first: Entry | None = None
-        """The cell whose answers the others are compared with."""
+        """The cell with which the answers of the other cells are compared."""
         self.dataset_digest: str | None = None
         self.ended = ""
         """Why no more rounds were made: decided, time or rounds; '' before the end."""
@@ -295,7 +295,7 @@ class _RuntimesJob(Study[Plan]):
         one.dataset_digest = one.dataset_digest or found.config.get("dataset_digest")
 
     def content(self) -> Mapping[str, Any]:
-        """Returns the content of runtimes.json. took_s: of the whole study so far."""
+        """Returns the content of runtimes.json. took_s: duration of the study so far."""
         plan = self._options
         return {
             "schema_version": SCHEMA_VERSION,

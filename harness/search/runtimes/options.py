@@ -11,7 +11,7 @@ ALL = "all"
 """Value of --backend that stands for every backend that computes on this machine."""
 
 OF_BOTH = ("precision", "calibration_dir")
-"""Options of a grid that a comparison of backends has, too."""
+"""Options of a grid that a comparison of backends also has."""
 
 
 def names_all(texts: Mapping[str, Any]) -> bool:

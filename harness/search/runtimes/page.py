@@ -1,4 +1,4 @@
-"""Writes runtimes.html: for each model which cell is ahead, the speeds as bars with intervals, and the table."""
+"""Writes runtimes.html: for each model, the cell that is ahead, the speeds as bars with intervals, and the table."""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -62,7 +62,10 @@ def figures(one: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _axis(decides: str, most: float) -> tuple[str, str, float, str]:
-    """Returns the title, the unit, its factor, and which bar is better. most: the largest value."""
+    """Returns the title, the unit, its factor, and whether a longer or a shorter bar is better.
+
+    most: the largest value.
+    """
     if decides == "throughput":
         return "Samples per second", "samples/s", 1.0, "Longer"
     unit, size = ("ms", NS_PER_MS) if most >= NS_PER_MS else ("us", NS_PER_US)

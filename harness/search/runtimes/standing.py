@@ -1,6 +1,7 @@
-"""Ranks the cells of a model by their runs in turns: which is ahead, which cannot be, and whether that is decided.
+"""Ranks the cells of a model by their runs in turns: which cell is ahead, which cells cannot be, and whether the order
+is final.
 
-The runs are judged as `compare` judges them: one number decides, with the noise between runs.
+Runs are judged as `compare` judges them: one number decides, and the noise between runs is taken into account.
 """
 
 import math
@@ -36,21 +37,21 @@ class Entry:
     answers: Compared | None = None
     """Comparison with the first cell's answers; None for the first cell, and without answers."""
     runs: dict[int, FinishedRun] = field(default_factory=dict)
-    """Round -> VALID run."""
+    """VALID runs by round."""
     doubts: list[list[str]] = field(default_factory=list)
     """Codes of the doubts of each run."""
     took_s: float = 0.0
-    """Time of the last run with its start."""
+    """Time of the last run, including its start."""
     absent: str = ""
-    """Why it could not run at all."""
+    """Reason why the cell could not run at all."""
     failed: str = ""
-    """Why a run of the cell failed; the cell then makes no further run."""
+    """Reason why a run of the cell failed. The cell then makes no further run."""
     dropped: str = ""
-    """Why no further run was made although no run failed."""
+    """Reason why no further run was made although no run failed."""
 
     @property
     def differs(self) -> str:
-        """Why its answers do not count as equal; '' if they do."""
+        """Reason why its answers do not count as equal; '' if they do."""
         return self.answers.differs if self.answers is not None else ""
 
     @property
@@ -63,7 +64,7 @@ class Entry:
 
     @property
     def why_not(self) -> str:
-        """Why it is not ranked; '' if it is."""
+        """Reason why it is not ranked; '' if it is."""
         if self.is_ranked:
             return ""
         return self.absent or self.failed or self.differs or self.dropped or "no run was made"
@@ -80,11 +81,11 @@ class Interval(NamedTuple):
     low: float | None
     high: float | None
     of_rounds: bool
-    """Whether the interval is over rounds; else it is from within the runs."""
+    """Whether the interval is over rounds. Otherwise it comes from within the runs."""
 
 
 def interval_of(numbers: Sequence[Number]) -> Interval | None:
-    """Returns the mean over the runs with its interval; None without numbers, or if one is not above 0."""
+    """Returns the mean over the runs with its interval; None if there are no numbers, or if a number is not above 0."""
     over = over_runs([number.value for number in numbers])
     if over is None:
         return None
@@ -101,7 +102,8 @@ def interval_of(numbers: Sequence[Number]) -> Interval | None:
 
 
 def _within(numbers: Sequence[Number], sign: int) -> float | None:
-    """Returns the distance, in logarithms, from the mean over runs to an end of its interval; sign: 1 for the upper end.
+    """Returns the distance, in logarithms, from the mean over runs to one end of its interval. sign: 1 for the upper
+    end.
 
     The distances of independent runs add up as standard errors do.
     """
@@ -122,7 +124,9 @@ def decides(entries: Sequence[Entry]) -> str | None:
 
 
 def against(one: Entry, other: Entry) -> Deciding | None:
-    """Returns the change of the deciding number from one cell to the other in their common rounds; None without any."""
+    """Returns the change of the deciding number from one cell to the other in their common rounds; None if there are
+    none.
+    """
     common = sorted(one.runs.keys() & other.runs.keys())
     if not common:
         return None
@@ -143,8 +147,9 @@ def best_of(entries: Sequence[Entry]) -> Entry | None:
 
 
 def others_of(entries: Sequence[Entry], best: Entry) -> list[tuple[Entry, Deciding]]:
-    """Returns the other ranked cells with their comparison to the best cell: cells that are not certainly slower
-    come first, each group beginning with the nearest cell.
+    """Returns the other ranked cells with their comparison to the best cell.
+
+    Cells that are not certainly slower come first, and both groups begin with the nearest cell.
     """
     found = [
         (entry, over)
@@ -174,7 +179,10 @@ def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
 
 
 def is_decided(entries: Sequence[Entry]) -> bool:
-    """Whether the order is final: every other cell is certainly slower than the best one, or certainly as fast."""
+    """Whether the order is final.
+
+    It is final if every other cell is certainly slower than the best cell, or certainly as fast.
+    """
     best = best_of(entries)
     if best is None or len(best.runs) < LEAST_ROUNDS:
         return False
@@ -186,7 +194,7 @@ def ahead(entries: Sequence[Entry], label: Mapping[Cell, str]) -> dict[str, Any]
     """Returns the best cell, its lead over the next one, and how certain the lead is; None if no cell is ranked.
 
     next: the nearest cell that is not certainly slower, else the nearest cell; None if it is the only ranked cell.
-    alike: all cells that are not certainly slower than the best one.
+    alike: all cells that are not certainly slower than the best cell.
     """
     best = best_of(entries)
     if best is None:

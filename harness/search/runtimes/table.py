@@ -1,4 +1,4 @@
-"""Prints the cells of each model, the fastest first, and which of them is ahead."""
+"""Prints the cells of each model, the fastest first, and the cell that is ahead."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.standing import Entry, against, best_of, interval_of
 
 SHOWN = ("throughput", "p50", "p90", "p99")
-"""Numbers of a cell; Offline has only the first."""
+"""Names of a cell's numbers; Offline has only the first one."""
 
 MOST_NAMES = 4
 """Maximum number of cells that a sentence names."""
@@ -25,7 +25,7 @@ RANKED, NOT_RANKED, ABSENT = "ranked", "not ranked", "absent"
 
 
 def cells_of(entries: Sequence[Entry], label: Mapping[Cell, str]) -> list[dict[str, Any]]:
-    """Returns the cells for JSON: the ranked ones by their speed, then the others."""
+    """Returns the cells for JSON: first the ranked cells by speed, then the others."""
     best = best_of(entries)
     found = [_cell(entry, best, label[entry.cell]) for entry in entries]
     states = (RANKED, NOT_RANKED, ABSENT)
@@ -72,7 +72,7 @@ def _cell(entry: Entry, best: Entry | None, name: str) -> dict[str, Any]:
 
 
 def _of_best(entry: Entry, best: Entry | None) -> dict[str, Any] | None:
-    """Returns how many times as fast as the best cell this one is, in their common rounds; None if it is not ranked."""
+    """Returns a cell's speed relative to the best cell, in their common rounds; None if the cell is not ranked."""
     if best is None or not entry.is_ranked:
         return None
     if entry is best:
@@ -108,7 +108,7 @@ def _time(content: Mapping[str, Any]) -> str:
 
 
 def _made(content: Mapping[str, Any], one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (precision, how the file was made) for each file that was made of one model."""
+    """Yields the precision of each file that was made from one model, and how the file was made."""
     for key, about in content["precisions"].items():
         model, *_, precision = key.split(" ")
         if Path(model).stem == one["model"].rpartition("/")[2] or model == one["model"]:
@@ -207,7 +207,7 @@ def _rest(one: Mapping[str, Any], cell: Mapping[str, Any], *, scored: bool) -> I
 
 
 def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (label, text): intervals, answers, cells that are not ranked, and the machine."""
+    """Yields labels and texts about intervals, answers, cells that are not ranked, and the machine."""
     cells = one["cells"]
     measured = [cell for cell in cells if cell["rounds"]]
     if measured:
@@ -230,7 +230,7 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _contradictions(one: Mapping[str, Any]) -> str:
-    """Returns which other cell has the best mean of a number that does not decide; '' if none has."""
+    """Returns a text that names other cells with the best mean of a number that does not decide; '' if none."""
     ranked = [cell for cell in one["cells"] if cell["state"] == RANKED]
     found = []
     for name, most in (("throughput", True), ("p50", False)):

@@ -1,8 +1,9 @@
 """States of a server's prompt cache, which a sweep measures at each rate.
 
-A run finds its cache empty (cold), full of the prompts of the run (warm), or empty and with prompts that have a share of their
-tokens in common. Before a cold run the cache is emptied by --before-run, or its prompts are new to the server
-(--backend-option fresh). A warm run is the cold run once more, with the same prompts and without either.
+A run finds the cache empty (cold) or filled with the prompts of the run (warm), or it finds the cache empty and its
+prompts have a share of their tokens in common. Before a cold run the cache is emptied by --before-run, or its prompts
+are new to the server (--backend-option fresh). A warm run repeats the cold run with the same prompts and with neither
+of these two measures.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ _DATASET = "synthetic-prompts"
 
 
 def problems(config: RunConfig, caches: tuple[str, ...]) -> Iterator[str]:
-    """Yields the options that do not fit to these states."""
+    """Yields a problem for each option that does not fit these states."""
     if not caches:
         return
     if config.backend != "openai" or not config.url:
@@ -66,7 +67,10 @@ def cache_in(name: str) -> str:
 
 
 def parts(content: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields each state and the sweep's content as if it had been measured alone; "" without states."""
+    """Yields each state, and the sweep's content as if only this state had been measured.
+
+    Without states, the state is "".
+    """
     by_cache = content.get("by_cache") or {}
     if not by_cache:
         yield "", content

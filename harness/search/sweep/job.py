@@ -125,8 +125,9 @@ class _SweepJob(Study[SweepOptions]):
             was_late = is_late
 
     def _run_all(self, left: Sequence[float], count: int) -> Mapping[str, Any]:
-        """Makes the runs at the first rate of `left`, one for each state of the cache; returns the last result. left: rates
-        not measured so far. count: rates to measure.
+        """Makes the runs at the first rate of `left`, one for each state of the cache.
+
+        Returns the last result. left: rates that have not been measured yet. count: number of rates to measure.
         """
         beginning = secrets.token_hex(8)
         result: Mapping[str, Any] = {}
@@ -200,7 +201,10 @@ class _SweepJob(Study[SweepOptions]):
         count: int,
         left: Sequence[str],
     ) -> Finished:
-        """rates: as `left` of `_run_all`. left: states of the cache that this rate lacks, with `cache`."""
+        """Makes a run.
+
+        rates: as `left` of `_run_all`. left: states of the cache that this rate still lacks, including `cache`.
+        """
         rate = rates[0]
         out = files.free_name(self.folder / _POINTS / caches.folder_name(cache, rate))
         config = replace(config, target_qps=rate, queries=self._queries(rate), out=out)
@@ -220,8 +224,9 @@ class _SweepJob(Study[SweepOptions]):
         return finished
 
     def _points(self) -> list[Point]:
-        """Returns the finished runs whose result depends on their rate, in ascending order. If a rate was measured again
-        with all states of the cache, the last runs count.
+        """Returns the points of the finished runs whose result depends on their rate, in ascending order.
+
+        If a rate was measured again with all states of the cache, the last runs count.
         """
         points = []
         for path in (self.folder / _POINTS).glob(f"*/{run_folder.RESULT}"):
@@ -237,11 +242,10 @@ class _SweepJob(Study[SweepOptions]):
     def content(self) -> dict[str, Any]:
         """Returns the content of sweep.json.
 
-        peak: the queries/s that are 100 %, from --peak or a search, else None.
-        peak_is_measured: whether a search found the peak VALID.
-        highest_valid: the highest requested rate that was VALID; None if no rate was VALID.
-        by_cache: state of the server's cache -> knee and highest_valid of its points.
-        fastest_ns: the fastest answer, if the sweep ended because even this answer missed the SLO.
+        peak: the queries/s that are 100 %, from --peak or a search, else None. peak_is_measured: whether a search found
+        the peak VALID. highest_valid: the highest requested rate that was VALID; None if no rate was VALID. by_cache:
+        knee and highest_valid by state of the server's cache. fastest_ns: the fastest answer, if the sweep ended
+        because even this answer missed the SLO.
         """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
@@ -273,7 +277,7 @@ class _SweepJob(Study[SweepOptions]):
 
 
 def _place(point: Point) -> tuple[int, float]:
-    """Returns the place of the point among the points of its rate."""
+    """Returns a sort key for the point among the points of its rate."""
     if point.cache in ("", COLD, WARM):
         return ("", COLD, WARM).index(point.cache), 0.0
     return 3, cache_share(point.cache) or 0.0

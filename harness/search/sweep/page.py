@@ -27,13 +27,13 @@ _KEY = {
     **line("INVALID", [None], [None], mode="markers"),
     "marker": {"symbol": _CROSSED, "size": 10, "color": "#57606a"},
 }
-"""The legend's entry for crossed markers."""
+"""The legend entry for crossed markers."""
 
 
 class _Panel(NamedTuple):
     name: str
     field: str
-    """Name in `Point`."""
+    """Name of the field in `Point`."""
     scale: float
     unit: str
 
@@ -64,7 +64,9 @@ def _figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields the time to the first token, or the latency, by state of the cache; nothing without states."""
+    """Yields a plot of the time to the first token, or of the latency, by state of the cache; yields nothing without
+    states.
+    """
     by_cache = [(cache, part["points"]) for cache, part in caches.parts(content) if cache]
     if not by_cache:
         return
@@ -90,7 +92,7 @@ def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields latency, achieved rate, then wait, batch size and busy instances, over the offered rate."""
+    """Yields plots over the offered rate: latency, achieved rate, and then wait, batch size and busy instances."""
     points = content["points"]
     if not points:
         return
@@ -162,7 +164,9 @@ def offered_per_s(point: Mapping[str, Any]) -> float:
 
 
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Returns vertical lines and their labels: knee, measured peak, else --peak and the highest VALID rate."""
+    """Returns vertical lines and their labels: the knee, and the measured peak or else --peak and the highest VALID
+    rate.
+    """
     lines: list[Mapping[str, Any]] = []
     names: list[Mapping[str, Any]] = []
     at_rate = {"knee": content["knee"]}
@@ -179,6 +183,6 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
         upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
         lines.append({**upright, "line": {"color": colour, "width": 1}})
         text = {"text": name, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
-        height = 1 - _LABEL_STEP * len(names)  # marks at close rates must not cover each other
+        height = 1 - _LABEL_STEP * len(names)  # labels at close rates must not cover each other
         names.append({**text, "x": at, "y": height, "yref": "paper", "yanchor": "top"})
     return lines, names

@@ -22,7 +22,7 @@ from harness.search.peak.table import is_idle, out_of_reach
 from harness.search.sweep import caches
 
 _WAITING = ("issue_delay", "queue")
-"""Stages of a query before anything takes it."""
+"""Stages of a query before an instance or the client takes it."""
 
 
 class Point(NamedTuple):
@@ -41,14 +41,14 @@ class Point(NamedTuple):
     p99_ns: float | None
     mean_ns: float | None
     mean_batch: float | None
-    """Samples."""
+    """Mean number of samples per batch."""
     busy_share: float | None
-    """Share of the time in which an instance computed."""
+    """Share of time during which an instance computed."""
     model_per_s: float | None
     """queries/s of the model alone, from the bare loops before and after the run."""
     queries: int
     late: int | None
-    """Queries above the SLO's bound."""
+    """Number of queries above the SLO's bound."""
     verdict: str
     reasons: tuple[str, ...]
     doubts: tuple[str, ...]
@@ -61,15 +61,16 @@ class Point(NamedTuple):
     steady: str | None = None
     """steady, not steady or undecided; None with too few queries."""
     cache: str = ""
-    """State of the server's cache before the run: cold, warm, or the share that prompts have in common, e.g. 50%; ""
-    without --cache."""
+    """State of the server's cache before the run: cold, warm, or the share of tokens that prompts have in common, e.g.
+    50%; "" without --cache.
+    """
     cached_share: float | None = None
-    """Share of the prompts' tokens that the server reports from its cache."""
+    """Share of the prompts' tokens that came from the cache, as the server reports."""
     met_share: float | None = None
     """Share of the queries that met every SLO; None without an SLO."""
     met_low: float | None = None
     met_high: float | None = None
-    """95 % interval of the share, if queries do not influence each other."""
+    """Ends of the 95 % interval of the share, if queries do not influence each other."""
     ttft_p50_ns: float | None = None
     ttft_p99_ns: float | None = None
     """Time to the first token of a language model."""
@@ -130,8 +131,9 @@ LEAST_FOR_KNEE = 3
 
 
 def knee(points: Sequence[Point]) -> float | None:
-    """Returns the requested rate beyond which latency grows faster than throughput: the VALID point with the
-    largest completed queries/s divided by mean latency. None with fewer than LEAST_FOR_KNEE points.
+    """Returns the requested rate beyond which latency grows faster than throughput. It is the rate of the VALID point
+    with the largest ratio of completed queries/s to mean latency. Returns None if there are fewer than LEAST_FOR_KNEE
+    points.
 
     Source: Kleinrock, Power and deterministic rules of thumb (1979): this ratio, the power, is
     largest where a line from the origin touches the curve of latency over throughput.

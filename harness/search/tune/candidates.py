@@ -24,21 +24,21 @@ LARGEST_BATCH = 1024
 """Largest batch in samples; larger batches are tried only with --max-batch."""
 
 ALIKE = 0.02
-"""Forecasts that differ by a smaller share count as equal; the smaller batch is then taken."""
+"""Forecasts that differ by less than this share count as equal. The smaller batch is then taken."""
 
 SIMULATED_QUERIES = 10_000
 MOST_UTILISATION = 0.98
-"""The highest share of the bare loops' rate to try: above it, the short simulation cannot detect a growing queue."""
+"""The highest share of the bare loops' rate to try. Above it, the short simulation cannot detect a growing queue."""
 
 LEAST_UTILISATION = 0.001
-"""The lowest share of the bare loops' rate to try: at that rate queries hardly ever overlap."""
+"""The lowest share of the bare loops' rate to try. At this rate queries hardly ever overlap."""
 
 RATE_STEPS = 10
-"""Steps of the geometric bisection between the two shares; they resolve 0.7 % of the rate."""
+"""Number of steps of the geometric bisection between the two shares. They resolve 0.7 % of the rate."""
 
 
 class Layout(NamedTuple):
-    """options: backend options to set in addition to the configured ones."""
+    """A number of instances and threads. options: backend options to set in addition to the configured options."""
 
     instances: int
     threads: int
@@ -51,7 +51,7 @@ class Layout(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """max_batch: samples."""
+    """A layout with a largest batch. max_batch: in samples."""
 
     layout: Layout
     max_batch: int
@@ -61,7 +61,7 @@ class Placement(NamedTuple):
 
     @property
     def effort(self) -> tuple[int, ...]:
-        """A sort key: of two equally good placements, the one with less effort is simpler."""
+        """A sort key. Of two equally good placements, the placement with less effort is simpler."""
         instances, threads, options = self.layout
         return len(options), instances * threads, instances, self.max_batch
 
@@ -175,7 +175,7 @@ class Forecast:
         return _highest_rate(service, instances, max_batch, most_per_s, self.slo)
 
     def alone_ns(self, service: ServiceTimes) -> int:
-        """Returns the SLO's percentile of the latency of queries that never overlap (Server)."""
+        """Returns the latency, at the SLO's percentile, of queries that never overlap (Server)."""
         assert self.slo is not None
         return percentile_ns(np.sort(service.of(1)), self.slo.percentile)
 
@@ -200,7 +200,7 @@ class Forecast:
 def best_batch(
     forecast: Forecast, service: ServiceTimes, instances: int, sizes: Sequence[int]
 ) -> tuple[dict[int, float], int]:
-    """Returns largest batch -> forecast, and the smallest of the best batches."""
+    """Returns the forecast by largest batch, and the smallest of the best batches."""
     values = {size: forecast.of(service, instances, size) for size in sizes}
     aim = forecast.aim
     best = (max if aim.more_is_better else min)(values.values())
@@ -208,7 +208,7 @@ def best_batch(
 
 
 def _bare_rate(service: ServiceTimes, instances: int, size: int) -> float:
-    """Returns the samples/s with every instance busy on batches of `size`."""
+    """Returns the samples/s if every instance is busy with batches of `size`."""
     return instances * size * NS_PER_S / float(service.of(size).mean())
 
 

@@ -1,7 +1,7 @@
 """Chooses one of the judged placements, and states the certainty of the choice.
 
-In every round each placement is run once, with the same seeds. Placements are compared within each
-round, so a machine that becomes faster or slower for all of them changes no difference.
+In every round each placement is run once, with the same seeds. Placements are compared within each round. A machine
+that becomes faster or slower for all placements therefore does not change the differences.
 """
 
 import math
@@ -27,9 +27,9 @@ class Finalist:
     predicted: float
     is_default: bool
     values: dict[int, float] = field(default_factory=dict)
-    """Round -> measured value, in the aim's unit."""
+    """Measured values by round, in the aim's unit."""
     failed: str = ""
-    """Why the placement could not be judged further; '' if it could."""
+    """Reason why the placement could not be judged further; '' if it could."""
     dropped: bool = False
 
     @property
@@ -52,7 +52,7 @@ class Decision(NamedTuple):
     best: Finalist
     """The placement with the best mean."""
     taken: Finalist
-    """The simplest among `best` and the placements that are alike; it meets the SLO if `best` does."""
+    """The simplest placement among `best` and the placements that are alike. It meets the SLO if `best` does."""
     second: Finalist | None
     """The next best placement; None if there is only one placement."""
     gain: Gain | None
@@ -62,7 +62,7 @@ class Decision(NamedTuple):
 
 
 def gain(aim: Aim, a: Finalist, b: Finalist) -> Gain | None:
-    """Returns the gain of a over b in their common rounds; None if these are too few for an interval (LEAST_RUNS)."""
+    """Returns the gain of a over b in their common rounds; None if there are too few for an interval (LEAST_RUNS)."""
     both = sorted(a.values.keys() & b.values.keys())
     gains = over_runs([aim.gain(a.values[n], b.values[n]) for n in both])
     ratio, interval = gains or (0.0, None)
@@ -91,7 +91,7 @@ def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
 
 
 def is_settled(aim: Aim, finalists: Sequence[Finalist]) -> bool:
-    """Whether the decision is final: every other placement is certainly worse, or certainly alike."""
+    """Whether the decision is final. It is final if every other placement is certainly worse or certainly alike."""
     running = [one for one in finalists if not (one.dropped or one.failed)]
     best = best_of(aim, running)
     if best is None or len(best.values) < LEAST_ROUNDS:
@@ -105,10 +105,10 @@ def decide(
 ) -> Decision | None:
     """Returns the decision; None if no placement has two rounds.
 
-    If a placement is neither certainly worse than the best one nor alike, the better mean wins. Alikeness is
-    not transitive: two placements can both be alike to the best one, and one of them certainly worse than the
-    other. So a placement that is certainly worse than any other, or was dropped for being worse, is taken only
-    if all others failed.
+    If a placement is neither certainly worse than the best placement nor alike, the better mean wins. Alikeness is not
+    transitive: two placements can both be alike to the best placement although one of them is certainly worse than the
+    other. So a placement that is certainly worse than any other, or was dropped for being worse, is taken only if all
+    others failed.
 
     bound_ns: the SLO's bound if its percentile is judged. If the best placement meets it, so does the
     chosen placement.

@@ -1,8 +1,8 @@
 """Finds instances, threads, largest batch and backend options for a scenario and SLO (`tune`).
 
-Bare loops screen the whole grid (screening.py) by a forecast for an ideal dispatcher
-(candidates.py). Runs under LoadGen judge the finalists (rounds.py, decision.py). The folder has the
-winner as tuned.yaml, all measurements in tune.json, and a page.
+Bare loops screen the whole grid (screening.py) by a forecast for an ideal dispatcher (candidates.py). Runs under
+LoadGen judge the finalists (rounds.py, decision.py). The folder holds the winner as tuned.yaml, all measurements in
+tune.json, and a page.
 """
 
 from collections.abc import Iterator, Sequence
@@ -133,7 +133,10 @@ class TuneJob(Study[TuneOptions]):
         self._save()
 
     def _without_tuning(self, planned: Layout) -> Measured:
-        """Returns the layout of a run without tuning: the warm-up of a stream may choose fewer threads than planned."""
+        """Returns the layout of a run without tuning.
+
+        It may differ from the planned layout, because the warm-up of a stream may choose fewer threads.
+        """
         measured, default = self._cut.measured, self._default
         if not default.may_drop_threads:
             return measured[planned]
@@ -227,7 +230,7 @@ class TuneJob(Study[TuneOptions]):
 
 
 def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
-    """Raises ConfigError if runs report no percentile as high as the SLO's."""
+    """Raises ConfigError if runs do not report a percentile as high as the SLO's percentile."""
     name, most = max(PERCENTILES.items(), key=lambda item: item[1])
     if slo is not None and not scenario.all_at_once and slo.percentile > most + 1e-9:
         raise ConfigError(

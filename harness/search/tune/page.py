@@ -22,7 +22,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields the forecast as a heat map, and LoadGen's runs by round."""
+    """Yields the forecast as a heat map, and a plot of LoadGen's runs by round."""
     yield _heat_map(content)
     aim = Aim(**content["judged"])
     scale, unit = (NS_PER_MS, "ms") if aim.unit == "ns" else (1, aim.unit)

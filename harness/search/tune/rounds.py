@@ -1,4 +1,4 @@
-"""Judges the finalists of `tune` by ordinary runs under LoadGen that take turns."""
+"""Judges the finalists of `tune` by ordinary LoadGen runs that take turns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,17 +25,19 @@ NOISE_PROBE_S = 0.2
 """Length of the noise probe before each run; a single run probes for one second."""
 
 START_SHARE = 0.9
-"""The first rate as a share of the best forecast: bare loops exclude the cost of issuing queries."""
+"""The first rate, as a share of the best forecast, because bare loops exclude the cost of issuing queries."""
 
 MOST_PER_S = 1e6
-"""Highest rate, in queries/s. Bare loops predict more for a backend that does next to nothing. But one thread
-issues the queries, and an Offline run would need more samples than fit into memory.
+"""Highest rate, in queries/s. Bare loops predict a higher rate for a backend that does next to nothing, but a single
+thread issues the queries, and an Offline run would need more samples than fit into memory.
 """
 
 DOWN = 0.8
 MOST_RATES = 8
 LEAST_BATCHES = 4
-"""Batches of the largest size per instance in an Offline run; with fewer, the end of the run would dominate."""
+"""Number of batches of the largest size per instance in an Offline run. With fewer batches, the end of the run would
+dominate.
+"""
 
 
 @dataclass(kw_only=True)
@@ -44,9 +46,9 @@ class Rounds:
     scenario: Scenario
     slo: Slo | None
     make_run: Callable[..., Finished]
-    """Makes one run and shows the progress (Study.make_run)."""
+    """Makes one run, and shows the progress (Study.make_run)."""
     time_left: Callable[[Sequence[float], str], str]
-    """The end of a line after a run (Study.time_left)."""
+    """Returns the end of the line that is printed after a run (Study.time_left)."""
     folder: Path
     say: Callable[[str], None]
     save: Callable[[], None]
@@ -115,8 +117,10 @@ class Rounds:
                 return
 
     def _check_fastest(self, result: Mapping[str, Any], was_late: bool) -> bool:
-        """Returns whether even the fastest answer missed the SLO. Raises RunInvalid the second time, at a
-        lower rate: a stall, or a queue from the start, can make every answer of a single run late.
+        """Returns whether even the fastest answer missed the SLO.
+
+        Raises RunInvalid only the second time, at a lower rate, because a stall, or a queue from the start, can make
+        every answer of a single run late.
         """
         assert self.slo is not None
         fastest_ns = (result["latency_ns"] or {}).get("min")
@@ -131,7 +135,7 @@ class Rounds:
     ) -> Mapping[str, Any] | None:
         """Makes a run; returns the content of its result.json, or None with the reason in `failed`.
 
-        after: number of runs that follow, as far as known. bound: `at most` if there may be fewer.
+        after: number of runs that follow, as far as known. bound: `at most` if fewer runs may follow.
         """
         name = f"{len(self.runs) + 1:02}-{_plain(str(one.plan))}"
         config = replace(
@@ -179,7 +183,7 @@ class Rounds:
         return float(value) if value else None
 
     def _queries(self, one: Finalist) -> int:
-        """Returns the number of queries that fills --duration, at least the number that the percentile needs."""
+        """Returns the number of queries that fills --duration, but at least the number that the percentile needs."""
         seconds = self.config.duration_ns / NS_PER_S
         if self.scenario.all_at_once:
             full = one.plan.layout.instances * one.plan.max_batch
@@ -190,5 +194,5 @@ class Rounds:
 
 
 def _plain(text: str) -> str:
-    """'2 x 1 spinning=on, batch 8' -> '2x1-spinning-on-batch-8'."""
+    """Converts '2 x 1 spinning=on, batch 8' -> '2x1-spinning-on-batch-8'."""
     return text.replace(" x ", "x").replace(",", "").replace("=", "-").replace(" ", "-")

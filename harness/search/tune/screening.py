@@ -23,7 +23,7 @@ from harness.search.tune.candidates import ALIKE, Forecast, Layout, Placement, b
 class Bare(NamedTuple):
     service: ServiceTimes
     tunable: Mapping[str, Sequence[str]]
-    """Backend option -> values to try besides the configured one."""
+    """Maps a backend option to the values to try besides the configured value."""
     ended: str = ""
     """The error that prevented the measurement of larger sizes; '' without an error."""
     fixed_batch: int | None = None
@@ -39,9 +39,10 @@ def time_layout(
     output: Path,
     progress: Progress,
 ) -> Bare:
-    """Times the batch sizes of a layout in bare loops. Raises HarnessError if not even the first could be timed.
+    """Times the batch sizes of a layout in bare loops.
 
-    config: includes the layout. most_ns: the first size whose batches take longer is the last one timed.
+    Raises HarnessError if not even the first size could be timed. config: includes the layout. most_ns: the first size
+    whose batches take longer than this is the last size that is timed.
     """
     setup = {
         "config": to_plain(config),
@@ -76,7 +77,9 @@ def time_layout(
 
 
 TimeLayout = Callable[[Layout, Sequence[int]], Bare]
-"""(layout, batch sizes) -> service times; raises a HarnessError if the layout cannot be measured."""
+"""Returns the service times of a layout for the given batch sizes. Raises a HarnessError if the layout cannot be
+measured.
+"""
 
 NOT_TRIED = "not tried: "
 """Prefix of the reason if no process was started for a layout."""
@@ -91,15 +94,15 @@ class Measured:
     parts: list[ServiceTimes] = field(default_factory=list)
     """The service times of each pass."""
     values: Mapping[int, float] = field(default_factory=dict)
-    """Largest batch -> forecast."""
+    """Forecasts by largest batch."""
     batch: int = 0
-    """The best largest batch, 0 without a forecast."""
+    """The best value for the largest batch; 0 without a forecast."""
     failed: str = ""
-    """Why the layout was not measured, or cannot meet the SLO."""
+    """Reason why the layout was not measured, or why it cannot meet the SLO."""
     ended: str = ""
-    """Why larger batches were not measured."""
+    """Reason why larger batches were not measured."""
     tunable: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Backend option -> values to try besides the layout's values."""
+    """Maps a backend option to the values to try besides the layout's values."""
 
     @property
     def plan(self) -> Placement:
@@ -136,10 +139,10 @@ class Cut:
     forecast: Forecast
     time_layout: TimeLayout
     largest: Callable[[ServiceTimes, int | None], Sequence[int]]
-    """(service times, fixed batch) -> candidates for the largest batch."""
+    """Returns the candidates for the largest batch from the service times and the fixed batch."""
     progress: Progress
     least_ns: Callable[[Layout], float | None] = lambda _layout: None
-    """The least time of a sample in one instance of a layout; None if it is unknown."""
+    """Returns the least time of a sample in one instance of a layout; None if it is unknown."""
     measured: dict[Layout, Measured] = field(default_factory=dict)
     """The layouts measured so far, the default first."""
     fixed_batch: int | None = None
@@ -157,8 +160,8 @@ class Cut:
     ) -> None:
         """configured: backend options that the user has set; they are not varied.
 
-        Every layout is measured twice, the second time in reverse order, so that a drift of the
-        machine affects all alike. Raises an error if no layout can be measured, or none can meet the SLO.
+        Every layout is measured twice, the second time in reverse order, so that a drift of the machine affects all
+        layouts alike. Raises an error if no layout can be measured, or if no layout can meet the SLO.
         """
         self._pass_twice(layouts, sizes)
         best = self._left()
@@ -188,7 +191,7 @@ class Cut:
         return sorted(known, key=lambda one: aim.gain(one.predicted, 1.0), reverse=True)
 
     def _left(self) -> list[Measured]:
-        """Returns `ranked`; raises the cause if it is empty."""
+        """Returns `ranked`. If it is empty, raises the cause."""
         ranked = self.ranked()
         if ranked:
             return ranked
@@ -276,7 +279,7 @@ class Cut:
                 one.values, one.batch = best_batch(self.forecast, service, layout.instances, sizes)
 
     def _all_that_helped(self, layout: Layout) -> Layout | None:
-        """Returns the layout with every option that helped alone; None for fewer than two options."""
+        """Returns the layout with every option that helped by itself; None if fewer than two options did."""
         helped = [
             one.layout.options[0]
             for one in reversed(self.ranked())  # the order keeps the best value of an option
@@ -289,6 +292,6 @@ class Cut:
 
 
 def _near(sizes: Sequence[int], best: Sequence[Measured]) -> Sequence[int]:
-    """Returns the smallest size, and the sizes from a quarter of to four times the best ones."""
+    """Returns the smallest size, and the sizes between a quarter of the best sizes and four times the best sizes."""
     least, most = min(one.batch for one in best), max(one.batch for one in best)
     return [s for s in sizes if s == sizes[0] or least / 4 <= s <= most * 4]

@@ -186,7 +186,7 @@ def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _means(content: Mapping[str, Any]) -> dict[str, float]:
-    """Returns placement -> mean for the judged placements."""
+    """Returns the means of the judged placements, by placement."""
     known = [one for one in content["finalists"] if one["mean"] is not None]
     return {one["plan"]: one["mean"] for one in known}
 

@@ -1,7 +1,8 @@
-"""Measures how many workers a set of models needs (`sweep --models`), and its cache's cost if every request misses.
+"""Measures how many workers a set of models needs (`sweep --models`), and the cost of the cache if every request
+misses.
 
-It makes a run per number of workers, with the same number of queries in flight, so that no query waits. Then it
-times loads through the cache against plain loads. The folder holds the runs in `workers/`, and workers.json.
+It makes a run per number of workers, with one query in flight per worker, so that no query waits. Then it compares the
+time of loads through the cache with plain loads. The folder holds workers.json, and the runs in `workers/`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -84,7 +85,10 @@ class _WorkersJob(Study[WorkersOptions]):
         return 0 if valid else RunInvalid.exit_status
 
     def content(self) -> Mapping[str, Any]:
-        """misses: the measurement of harness.models.cache.misses; None if the sweep was stopped before it."""
+        """Returns the content of workers.json.
+
+        misses: the measurement of harness.models.cache.misses; None if the sweep was stopped before it.
+        """
         return {
             "schema_version": SCHEMA_VERSION,
             "config": to_plain(replace(self._config, out=None)),

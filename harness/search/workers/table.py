@@ -39,7 +39,7 @@ class Overhead(NamedTuple):
 
     share: float
     half: float
-    """Half of the interval at LEVEL, by Student's t over the pairs."""
+    """Half of the width of the interval at LEVEL, by Student's t over the pairs."""
 
 
 def overhead_of(plain_ns: Sequence[int], cached_ns: Sequence[int]) -> Overhead:

@@ -38,7 +38,7 @@ _FLAG, _NUMBER, _TEXT = 1, 2, 3
 _UINT64 = (1 << 64) - 1
 
 Layout = Mapping[str, "tuple[int, Layout | None]"]
-"""JSON key -> (field of the message, layout of the object, or of each object in a list)."""
+"""Maps a JSON key to the field number in the message, and to the layout of the object, or of each object in a list."""
 
 _READY: Layout = {"ready": (1, None)}
 _TENSOR: Layout = {"name": (1, None), "datatype": (2, None), "shape": (3, None)}
@@ -81,7 +81,7 @@ LAYOUTS: Mapping[str, Layout] = {
         "models": (1, {"name": (1, None), "version": (2, None), "state": (3, None)})
     },
 }
-"""Method -> layout of its reply."""
+"""Maps a method to the layout of its reply."""
 
 
 def message_of(content: Mapping[str, Any], layout: Layout) -> bytes:
@@ -100,13 +100,13 @@ def message_of(content: Mapping[str, Any], layout: Layout) -> bytes:
 
 
 def named(message: memoryview) -> tuple[str, str]:
-    """Returns model and version of a request: its first two texts. Raises ValueError."""
+    """Returns the model and version of a request, which are its first two strings. Raises ValueError."""
     texts = {n: str(v, "utf-8") for n, v in fields(message) if n <= 2 and not isinstance(v, int)}
     return texts.get(1, ""), texts.get(2, "")
 
 
 def infer_request(message: memoryview) -> tuple[Mapping[str, Any], Sequence[memoryview]]:
-    """Returns (the request as plain JSON, its raw contents). Raises ValueError if it is not a ModelInferRequest."""
+    """Returns the request as plain JSON, and its raw contents. Raises ValueError if it is not a ModelInferRequest."""
     raws = [*messages(message, RAW_INPUTS)]
     inputs = [_input(each) for each in messages(message, INPUTS)]
     if raws and (len(raws) != len(inputs) or any("data" in each for each in inputs)):

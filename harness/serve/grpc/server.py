@@ -19,18 +19,18 @@ from harness.serve.loop import Loop
 
 SERVICE = "inference.GRPCInferenceService"
 WAITING = 64
-"""Calls that may wait for the loop, with one thread each; grpcio queues more calls."""
+"""Number of calls that may wait for the loop, with one thread each. grpcio queues further calls."""
 
 _CODES = {
     400: "INVALID_ARGUMENT",
     404: "NOT_FOUND",
     413: "RESOURCE_EXHAUSTED",
 }
-"""HTTP status -> gRPC status; all others are INTERNAL."""
+"""Maps an HTTP status to a gRPC status. All others are INTERNAL."""
 
 _OF_A_MODEL = ("ModelMetadata", "ModelConfig")
 _STATISTICS = "ModelStatistics"
-"""Method for the statistics of one model, or of all models if the request has no name."""
+"""Method that returns the statistics of one model, or of all models if the request has no name."""
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BODY_BYTES),
@@ -49,7 +49,7 @@ class _Call(NamedTuple):
 
 
 class GrpcHandler:
-    """Answers calls with the handler of HTTP. `work` is the `Work` of its loop."""
+    """Answers calls with the HTTP handler. `work` is the `Work` of the handler's loop."""
 
     def __init__(self, inference: OpenInference) -> None:
         self._inference = inference
@@ -59,7 +59,7 @@ class GrpcHandler:
         """Wakes the loop, whose thread calls `work`."""
 
     def call(self, method: str, message: bytes) -> bytes:
-        """Returns the reply. Call it in any thread except the loop's. Raises Refusal."""
+        """Returns the reply. May be called on any thread except the loop's. Raises Refusal."""
         made = _Call(method, memoryview(message), time_ns(), Future())
         self._waiting.append(made)
         if self._has_ended:

@@ -1,4 +1,4 @@
-"""Entry of a node that a different process on this machine starts; the node ends with that process.
+"""Entry point of a node that another process on this machine starts. The node ends with that process.
 
 receives   setup       the run's configuration, the node's processors, its name and its address
 sends      listening   its address     (or `error`)

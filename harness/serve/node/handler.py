@@ -1,4 +1,4 @@
-"""Answers the requests of a driver: batches by indices or tensors, samples to load, clock, facts and journal."""
+"""Answers a driver's requests for batches (by indices or tensors), samples to load, clock, facts and journal."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -36,16 +36,16 @@ from harness.serve.statistics import Stamps, Statistics
 from harness.types import Array, Batch, Dataset, Outputs
 
 _ROW = b"row;desc=%d, "
-"""Part of a reply's `Server-Timing` with the number of its row in the node's journal."""
+"""The part of a reply's `Server-Timing` header that holds the number of the reply's row in the node's journal."""
 
 _BINARY = "application/octet-stream"
 
 SILENT_S = 5.0
-"""A run that sends no request for this time counts as killed."""
+"""A run counts as killed if it sends no request for this time."""
 
 
 class NodeModel:
-    """One of the models that a node reports: one takes indices, one takes tensors."""
+    """One of the two models that a node reports. One takes indices, the other takes tensors."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Inference(OpenInference):
 
 
 class NodeHandler:
-    """The handler of a node for `Loop`; it has the loop's `work`, too."""
+    """The handler of a node for `Loop`. It also provides the loop's `work`."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class NodeHandler:
         dataset: Dataset,
         loaded: Sequence[int],
     ) -> None:
-        """answers: output of the model that takes indices. named: returns the model's outputs by name.
+        """answers: the output of the model that takes indices. named: returns the model's outputs by name.
 
         loaded: dataset indices of the loaded samples.
         """
@@ -129,7 +129,7 @@ class NodeHandler:
         self._rows = Rows()
         self._instances: Instances
         self.host = HostReader()
-        """Reads the machine once per second while the node answers, and before and after a run."""
+        """Reads the machine's state once per second while the node answers, and before and after a run."""
         self.host.pids = [facts.pid]
         self._loaded_ns = 0
         self._run = b""  # number of the run that has loaded the samples
@@ -224,7 +224,7 @@ class NodeHandler:
         return json_answer(found or {}, connection_header(request.head))
 
     def _load(self, request: Request, arrived_ns: int) -> bytes:
-        """Replaces the loaded samples by the samples of these indices (INT32); empties the journal.
+        """Replaces the loaded samples with the samples at these indices (INT32), and empties the journal.
 
         The body begins with the run's number. Any other run is refused until this one leaves or is silent for SILENT_S.
         """
@@ -257,7 +257,7 @@ class NodeHandler:
         return json_answer(loaded, connection_header(request.head))
 
     def _leave(self, request: Request, _arrived_ns: int) -> bytes:
-        """Releases the node, so that a different run may load samples at once. The body is the run's number."""
+        """Releases the node, so that a different run may load samples immediately. The body is the run's number."""
         if bytes(request.body) == self._run:
             self._run = b""
         return json_answer({}, connection_header(request.head))

@@ -48,12 +48,14 @@ def of_indices(each: Answerer, batch: Batch) -> Done:
 
 
 def of_tensors(named: Callable[[Outputs], Mapping[str, Array]]) -> Work:
-    """Returns work that passes the request's tensors to the model and replies with its named outputs."""
+    """Returns a `Work` function that passes the request's tensors to the model and replies with the model's named
+    outputs.
+    """
 
     def work(each: Answerer, batch: Batch) -> Done:
         gathered_ns = time_ns()
         rows = named(each.backend.infer(batch))
-        # copied, because the backend may reuse the memory for its next outputs
+        # Copy them, because the backend may reuse the memory for its next outputs.
         outputs = {name: np.array(values) for name, values in rows.items()}
         inferred_ns = time_ns()
         return Done(outputs, gathered_ns, inferred_ns, inferred_ns)
@@ -62,7 +64,7 @@ def of_tensors(named: Callable[[Outputs], Mapping[str, Array]]) -> Work:
 
 
 class Rows:
-    """The journal of a node: STAMPS times per batch, in the order of the answers. For the loop's thread only."""
+    """The journal of a node: STAMPS times per batch, in the order of the answers. Only the loop's thread uses it."""
 
     def __init__(self) -> None:
         self._stamps = array("q")
@@ -88,18 +90,20 @@ class Waiting(NamedTuple):
     work: Work
     batch: Batch
     reply: Callable[[Done | BaseException, int], bytes]
-    """(result or error, when the request was taken up) -> the bytes of the reply. Called on the loop's thread."""
+    """Returns the bytes of the reply for a result or error and the time when the request was taken up. Called on the
+    loop's thread.
+    """
 
 
 Answered = tuple[Waiting, Done | BaseException, int]
-"""(request, its result or error, when it was taken up)."""
+"""A request, its result or error, and the time when it was taken up."""
 
 
 class Instances:
     """The instances, each on a separate thread.
 
-    A free instance takes a batch of the waiting requests, with the same rule for its size as in a run without nodes.
-    Requests with indices are joined into one batch, but never split. Only one instance takes requests at a time.
+    A free instance takes a batch of waiting requests. The rule for the batch size is the same as in a run without
+    nodes. Requests with indices are joined into one batch, but never split. Only one instance takes requests at a time.
     """
 
     def __init__(
@@ -148,7 +152,10 @@ class Instances:
             self._wake()
 
     def _take(self, number: int) -> list[Waiting]:
-        """Takes the requests of one batch; blocks until there is one. Empty at the end. number: of the instance."""
+        """Takes the requests of one batch; blocks until there are any.
+
+        Returns [] at the end. number: the instance's number.
+        """
         with self._turn:
             if not self._waiting and not self._hold(self._queue.get()):
                 return []

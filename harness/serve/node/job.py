@@ -51,7 +51,7 @@ class OpenNode(NamedTuple):
     answerers: Sequence[Answerer]
     handler: NodeHandler
     rule: BatchRule | None
-    """Decides the batch size; None if batches are so fast that their size does not matter."""
+    """Decides the batch size; None if batches take so little time that their size does not matter."""
 
 
 def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
@@ -133,7 +133,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
 
 
 def _batches(loaded: Sequence[int]) -> Callable[[int], list[int]]:
-    """Returns a function: size -> indices of `size` loaded samples, with different samples in each call."""
+    """Returns a function that returns the indices of `size` loaded samples, with different samples in each call."""
     turn = cycle(range(len(loaded)))
 
     def batch(size: int) -> list[int]:

@@ -1,1 +1,1 @@
-"""Serves a language model with OpenAI's API, and gives the same answers as vLLM."""
+"""Serves a language model with OpenAI's API, with the same answers as vLLM."""

@@ -28,7 +28,7 @@ class Asked(NamedTuple):
     most: int
     """Maximum number of tokens in an answer."""
     least: int
-    """Minimum number of tokens in an answer before a token may end it."""
+    """Number of tokens that an answer must have before a token may end it."""
     is_chat: bool
     ignores_end: bool
     stops: tuple[str, ...]
@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
     @property
     def held_characters(self) -> int:
-        """Length of the longest end of a text that may be the beginning of a stop string."""
+        """Maximum number of characters to hold back at the end of a text, because they may begin a stop string."""
         return 0 if self.keeps_stop else max(map(len, self.stops), default=1) - 1
 
 
@@ -70,8 +70,8 @@ def read(
 ) -> Asked:
     """Reads a request. Raises Refusal with the name of a faulty field.
 
-    body: the JSON of the request. known: returns the model that a request asks for. translate: returns a request of
-    another API as one for a chat completion.
+    body: the JSON of the request. known: returns the name of the requested model. translate: converts a request of
+    another API to a chat completion request.
     """
     try:
         request = json.loads(body, parse_constant=_refuse_constant)
@@ -122,7 +122,7 @@ def read(
 
 
 def _reasons(request: Mapping[str, Any], *, is_chat: bool) -> bool:
-    """Returns whether `chat_template_kwargs` turns reasoning on, as for Qwen3 (`enable_thinking`)."""
+    """Returns whether `chat_template_kwargs` enables reasoning (`enable_thinking`, as for Qwen3)."""
     arguments = request.get("chat_template_kwargs") or {}
     if not isinstance(arguments, dict):
         refuse("chat_template_kwargs", "chat_template_kwargs must be an object")
@@ -141,7 +141,10 @@ def _prompts(request: Mapping[str, Any], prompts: Prompts, *, is_chat: bool) -> 
 
 
 def _most(request: Mapping[str, Any], prompts: Prompts) -> int:
-    """Returns the maximum number of tokens in an answer. If both names are given, the newer name counts, as in vLLM."""
+    """Returns the maximum number of tokens in an answer.
+
+    If both field names are given, the newer one counts, as in vLLM.
+    """
     names = ("max_completion_tokens", "max_tokens")
     name = next((name for name in names if request.get(name) is not None), "max_tokens")
     try:

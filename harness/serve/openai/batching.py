@@ -1,4 +1,4 @@
-"""Generates all answers together: continuous batching, one token per answer and step."""
+"""Generates all answers together with continuous batching: each step generates one token per answer."""
 
 from collections.abc import Iterator, Sequence
 from time import time_ns
@@ -23,7 +23,10 @@ class Batching:
         """The first error of the backend."""
 
     def add(self, answer: Answer) -> None:
-        """Adds an answer; its choices join when there is room. Raises ValueError if the model cannot take a prompt."""
+        """Adds an answer.
+
+        Its choices join the batch when there is room. Raises ValueError if the model cannot take a prompt.
+        """
         for choice in answer.choices:
             self._generator.room(choice.one.prompt)
         for choice in answer.choices:
@@ -31,7 +34,7 @@ class Batching:
             self._working[choice.one] = (answer, choice)
 
     def step(self) -> Sequence[Part] | None:
-        """Generates one step. Returns the parts of replies that it gives; None if no answer is active."""
+        """Generates one step. Returns the parts of the replies, or None if no answer is active."""
         self._drop_unwanted()
         if self._generator.is_idle:
             return None
@@ -48,7 +51,7 @@ class Batching:
         return [*self._parts(answered, begun_ns)]
 
     def _drop_unwanted(self) -> None:
-        """Drops the answers whose clients have gone."""
+        """Drops the answers of clients that have disconnected."""
         left = {one: answer for one, (answer, _) in self._working.items() if not answer.is_awaited}
         for one in left:
             one.is_wanted = False

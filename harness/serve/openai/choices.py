@@ -1,4 +1,4 @@
-"""Follows one answer of a reply while its tokens are generated: its text, and the stop string that ends it."""
+"""Tracks one answer of a reply while its tokens are generated: the text, and the stop string that ends it."""
 
 from harness.models.generation.engine import Answering
 from harness.models.generation.prompts import Prompts
@@ -31,7 +31,7 @@ class Choice:
         """The draft's text so far."""
         self._thought_sent = 0
         self.finish_reason: str | None = None
-        """None until the last token was taken."""
+        """None until `take` has read the last token."""
         self.stop_reason: str | int | None = None
         """The stop string, or the token of `stop_token_ids`, that ended the answer."""
         self.tokens_sent = 0
@@ -55,7 +55,7 @@ class Choice:
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens so far, first the tokens of the draft."""
+        """The tokens so far, beginning with the draft's tokens."""
         return [*self.draft.tokens, *self.one.tokens] if self.draft is not None else self.one.tokens
 
     @property
@@ -66,7 +66,10 @@ class Choice:
         return len(self.one.tokens) if self.is_drafting else 0
 
     def _take_draft(self) -> None:
-        """Reads a token of the draft. Once the draft is complete, `one` is the answer, which has the rest of the tokens."""
+        """Reads a token of the draft.
+
+        Once the draft is complete, `one` becomes the answer, which gets the remaining tokens.
+        """
         one, asked = self.one, self._asked
         self.thought += self._prompts.text(one.tokens[-1:])
         left = asked.most - len(one.tokens)
@@ -112,7 +115,7 @@ class Choice:
         return self._begin + self._text
 
     def next_text(self) -> str:
-        """Returns the unsent text, without an end that may be the beginning of a stop string."""
+        """Returns the unsent text, except an end that may be the beginning of a stop string."""
         held = 0 if self.finish_reason else self._asked.held_characters
         end = len(self._begin) + max(0, len(self._text) - held)
         begin, self._sent = self._sent, max(self._sent, end)

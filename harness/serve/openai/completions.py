@@ -30,7 +30,7 @@ class _Form(NamedTuple):
 
     is_chat: bool = True
     translate: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
-    """Returns the request as one for a chat completion."""
+    """Converts the request to a chat completion request."""
     answer: type[Answer] = Answer
 
 
@@ -40,7 +40,7 @@ _ASKED: Mapping[str, _Form] = {
     other_forms.RESPONSES: _Form(True, other_forms.chat_of_response, other_forms.ResponsesAnswer),
     other_forms.MESSAGES: _Form(True, other_forms.chat_of_message, other_forms.MessagesAnswer),
 }
-"""Path of texts -> its form."""
+"""Maps each path that generates text to its form."""
 
 RESET = "/reset_prefix_cache"
 """Path that empties the prefix cache, as in vLLM."""
@@ -65,7 +65,7 @@ class Completions:
         self._posts: dict[str, Callable[[], Mapping[str, Any] | bytes]] = {}
         if self._prefixes is not None:
             self._posts[RESET] = self._reset_prefixes
-        self._told = 0  # requests for anything except an answer of the model
+        self._told = 0  # requests for anything except an answer from the model
 
     @property
     def answered(self) -> int:
@@ -146,7 +146,7 @@ class Completions:
         return {}
 
     def _vectors(self, request: Request, arrived_ns: int) -> bytes:
-        """Returns the reply to a request for vectors, which needs one step of the model."""
+        """Returns the reply to a request for vectors, which takes one step of the model."""
         head, begun_ns = request.head, time_ns()
         content = vectors.answer(head.path, bytes(request.body), self._served)
         self._statistics.add_vectors(

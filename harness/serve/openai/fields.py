@@ -1,4 +1,4 @@
-"""Checks the fields of a request: refuses unsupported fields that would change the likeliest answer."""
+"""Checks the fields of a request, and refuses unsupported fields that would change the likeliest answer."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from harness.serve.answers import Refusal
 BAD_REQUEST = 400
 
 MOST_CHOICES = 1024
-"""Maximum number of answers per request, so that no request delays the others: OpenAI's API allows 128 per prompt."""
+"""Maximum number of answers per request, so that no request delays the others. OpenAI's API allows 128 per prompt."""
 
 _READ = (
     *("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "min_tokens"),
@@ -40,7 +40,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "vllm_xargs": ({},),
     "mm_processor_kwargs": ({},),
 }
-"""Fields that can change an answer -> the values, besides null, with which they do not."""
+"""Maps each field that can change an answer to the values, besides null, that leave the answer unchanged."""
 
 _NUMBERS = ("temperature", "top_p", "top_k", "min_p", "seed", "best_of", "length_penalty")
 _WITHOUT_EFFECT = (
@@ -51,7 +51,7 @@ _WITHOUT_EFFECT = (
     *("skip_special_tokens", "spaces_between_special_tokens", "add_special_tokens"),
     *("add_generation_prompt", "chat_template_content_format"),
 )
-"""Fields that change nothing if the likeliest token is always taken and no chat template is used."""
+"""Fields that have no effect if the likeliest token is always taken and no chat template is used."""
 
 
 def check_fields(request: Mapping[str, Any]) -> None:
@@ -83,12 +83,12 @@ def _is_neutral(name: str, value: object, request: Mapping[str, Any]) -> bool:
 
 
 def refuse(name: str, text: str) -> NoReturn:
-    """Raises Refusal. name: of the faulty field."""
+    """Raises Refusal. name: the faulty field."""
     raise Refusal(BAD_REQUEST, text, param=name)
 
 
 def is_on(owner: Mapping[str, Any], name: str) -> bool:
-    """Reads a field that is true, false or null; false without it."""
+    """Reads a field that is true, false or null. Returns False if it is null or missing."""
     value = owner.get(name)
     if value is not None and not isinstance(value, bool):
         refuse(name, f"{name} is {value!r:.40}, but must be true or false")
@@ -96,7 +96,7 @@ def is_on(owner: Mapping[str, Any], name: str) -> bool:
 
 
 def whole_number(owner: Mapping[str, Any], name: str, least: int, most: int) -> int:
-    """Reads a field that is a whole number or null; `least` without it."""
+    """Reads a field that is a whole number or null. Returns `least` if it is null or missing."""
     value = owner.get(name)
     if value is None:
         return least

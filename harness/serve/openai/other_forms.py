@@ -1,7 +1,8 @@
-"""Answers requests of OpenAI's Responses API and Anthropic's Messages API with the answers of chats.
+"""Answers requests of OpenAI's Responses API and Anthropic's Messages API with chat completions.
 
-A request is translated to one of a chat completion; a reply has the API's own form. Texts only.
-Sources: OpenAI's API reference, /v1/responses and its streaming events; Anthropic's API reference, /v1/messages.
+A request is translated to a chat completion request; the reply has the form of the original API. Only text is
+supported. Sources: OpenAI's API reference, /v1/responses and its streaming events; Anthropic's API reference,
+/v1/messages.
 """
 
 import json

@@ -18,7 +18,9 @@ _CHUNKED = {**_STREAM, "Transfer-Encoding": "chunked"}
 _TAGS = "<think>", "</think>"
 _DONE = b"data: [DONE]\n\n"
 _TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
-"""In ms: from arrival to the step that computes the prompt, from there to sending, and from arrival to sending."""
+"""Times in ms: from arrival to the step that computes the prompt, from that step to sending, and from arrival to
+sending.
+"""
 
 
 class Answer(Later):
@@ -40,7 +42,7 @@ class Answer(Later):
         *,
         keeps_prefixes: bool = False,
     ) -> None:
-        """number: of the request. arrived_ns: arrival of its last byte, wall clock.
+        """number: the request's number. arrived_ns: arrival of its last byte, wall clock.
 
         keeps_prefixes: whether usage reports the cached tokens.
         """
@@ -160,7 +162,7 @@ class Answer(Later):
         return answer_head(200, _CHUNKED) + connection_header(self._head) + b"\r\n"
 
     def _next_events(self, choice: Choice) -> bytes:
-        """Returns the events of the token that a choice got."""
+        """Returns the events for the new token of a choice."""
         return _event(self._delta(choice))
 
     def _last_events(self) -> bytes:
@@ -202,7 +204,7 @@ class Answer(Later):
         return {**self._about, "choices": [described], **usage}
 
     def _parts(self, choice: Choice, *, is_first: bool) -> Mapping[str, Any]:
-        """Returns the delta of a chat: the unsent parts of the draft, the answer and the call."""
+        """Returns the delta of a chat completion: the unsent parts of the draft, the answer and the function call."""
         asked = self._asked
         delta: dict[str, Any] = {}
         thought, text = choice.next_thought(), choice.next_text()
@@ -223,7 +225,10 @@ class Answer(Later):
         return {**delta, "tool_calls": [{"index": 0, **part}]}
 
     def tokens(self) -> tuple[int, int]:
-        """Returns the tokens of the prompts and of the answers so far. A prompt with several answers counts once."""
+        """Returns the number of tokens in the prompts, and in the answers so far.
+
+        A prompt with several answers counts once.
+        """
         prompts = sum(map(len, self._asked.prompts))
         return prompts, sum(len(choice.tokens) for choice in self.choices)
 
@@ -237,7 +242,7 @@ class Answer(Later):
 
     def _chunk(self, content: bytes) -> bytes:
         """Returns bytes of a stream in the form in which they are sent."""
-        if self.closes or not content:  # an empty chunk is the last one
+        if self.closes or not content:  # an empty chunk would end the stream
             return content
         return b"%x\r\n%b\r\n" % (len(content), content)
 
@@ -248,7 +253,7 @@ class Answer(Later):
 def _usage(
     prompt: int, answer: int, cached: int | None = None, reasoning: int = 0
 ) -> Mapping[str, Any]:
-    """cached: tokens of the prompt that were not computed; None without a cache."""
+    """cached: number of prompt tokens that were in the cache and not computed; None without a cache."""
     details: dict[str, Any] = {}
     if cached is not None:
         details["prompt_tokens_details"] = {"cached_tokens": cached}

@@ -18,7 +18,7 @@ class Answers(Requests):
         self._prompt_tokens = self._tokens = 0
         self._first = Histogram(LIMITS_NS)
         self.left = 0
-        """Requests whose client did not wait for the end of its answer."""
+        """Number of requests whose client disconnected before the end of the answer."""
 
     @property
     def answered(self) -> int:
@@ -34,12 +34,12 @@ class Answers(Requests):
         self._tokens += tokens
 
     def add_vectors(self, tokens: int, arrived_ns: int, begun_ns: int, ended_ns: int) -> None:
-        """Counts a request for vectors. tokens: of its texts."""
+        """Counts a request for vectors. tokens: number of tokens in its texts."""
         self._add(ended_ns - arrived_ns, begun_ns - arrived_ns, ended_ns - begun_ns)
         self._prompt_tokens += tokens
 
     def add_failed(self) -> None:
-        """Counts a request during which the backend raised."""
+        """Counts a request that failed because the backend raised an error."""
         self._failed += 1
         self.refused += 1
 

@@ -1,7 +1,7 @@
 """Reads the tools of a request, and the function that its answer must call.
 
-The model was not trained to call functions. As in vLLM with `tool_choice` required or a function's name, the server
-fixes the form of the call, and the model writes the value: of the only parameter of the function, a string.
+The model was not trained to call functions. If `tool_choice` is `required` or names a function, the server fixes the
+form of the call, as vLLM does. The model writes only the value of the function's single parameter, a string.
 """
 
 import json
@@ -17,7 +17,7 @@ class Call(NamedTuple):
     name: str
     parameter: str
     is_named: bool
-    """Whether `tool_choice` names the function; the finish_reason is then `stop`, as in OpenAI's API."""
+    """Whether `tool_choice` names the function. If it does, the finish_reason is `stop`, as in OpenAI's API."""
 
     @property
     def begin(self) -> str:

@@ -1,7 +1,7 @@
-"""Answers requests for vectors of texts: embeddings as in OpenAI's API, pooling and reranking as in vLLM's.
+"""Answers requests for text vectors: embeddings as in OpenAI's API, pooling and reranking as in vLLM's API.
 
-A text's vector is the model's logits after its last token, with length 1: a model without a head for vectors has no
-better one. The score of a document is the cosine of its vector and the query's.
+A text's vector is the model's logits after the last token, scaled to length 1, because a model without an embedding
+head has no better vector. The score of a document is the cosine of the angle between its vector and the query's vector.
 """
 
 import base64
@@ -59,7 +59,7 @@ def _texts(value: object, name: str) -> list[Any]:
 
 
 def _vectors(texts: Sequence[Any], name: str, served: ServedGeneration) -> tuple[Array, int]:
-    """Returns the vectors of texts, and their tokens together."""
+    """Returns the vectors of the texts, and the total number of their tokens."""
     generator = served.generator
     if not isinstance(generator, Generator):
         raise Refusal(_NOT_IMPLEMENTED, "the engine of this model returns no vectors")

@@ -1,1 +1,1 @@
-"""Describes services of JSON over HTTP by their own pages, as manifests for backend `http-json`."""
+"""Describes JSON services over HTTP from the pages that they serve, as manifests for the backend `http-json`."""

@@ -12,7 +12,7 @@ class Service(NamedTuple):
 
     path: str
     manifest: Mapping[str, Any] | None
-    """A first manifest; None if the server does not describe the requests."""
+    """A manifest to start with; None if the server does not describe its requests."""
     note: str = ""
     """The part that the server does not describe."""
 
@@ -62,13 +62,13 @@ def _input(name: str, values: Values) -> dict[str, Any]:
 
 
 def _with_prompts(tree: Any, name: str) -> Any:
-    """Returns the templates with the texts of dataset `prompts`, whose samples are JSON, in place of the samples."""
+    """Replaces the samples in the templates with the prompt texts of dataset `prompts`, whose samples are JSON."""
     if isinstance(tree, dict):
         return {key: _with_prompts(value, name) for key, value in tree.items()}
     return f"{{{{{name}|json/prompt}}}}" if tree == f"{{{{{name}}}}}" else tree
 
 
 def _name(path: str) -> str:
-    """Returns a model's name for a path such as /v1/models/flowers:predict."""
+    """Returns a model name for a path such as /v1/models/flowers:predict."""
     last = path.rstrip("/").rpartition("/")[2].partition(":")[0]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-._") or "service"

@@ -27,14 +27,14 @@ _DTYPES = {
     },
 }
 _IMAGE = Values("uint8", (None, None, 3), "png")
-"""An input whose name ends in `_bytes`, which takes encoded bytes; usually an image's."""
+"""An input whose name ends in `_bytes`. It takes encoded bytes, usually of an image."""
 
 _MALFORMED = "Malformed request: GET /v1/models"
-"""TensorFlow Serving's answer for its models, which it does not list."""
+"""TensorFlow Serving's answer to a request for its list of models, which it does not support."""
 
 
 def json_of(reply: Reply) -> Any:
-    """Returns the content of a reply; None if it is not JSON, or not OK."""
+    """Returns the content of a reply; None if the content is not JSON or the status is not OK."""
     try:
         return json.loads(bytes(reply.body)) if reply.status == _OK else None
     except (ValueError, RecursionError):
@@ -42,12 +42,12 @@ def json_of(reply: Reply) -> Any:
 
 
 def is_tf_serving(models: Reply) -> bool:
-    """models: the reply to GET /v1/models."""
+    """Whether the server is TensorFlow Serving. models: the reply to GET /v1/models."""
     return _MALFORMED.encode() in bytes(models.body)
 
 
 def tf_serving(exchange: Exchange, model: str) -> Service | None:
-    """Returns the service of a model; None if the server has no metadata of it."""
+    """Returns the service of a model; None if the server has no metadata about it."""
     path = f"/v1/models/{quote(model, safe='')}"
     content = json_of(exchange(Request(f"{path}/metadata", method="GET")))
     try:
@@ -74,7 +74,7 @@ def _values(name: str, about: Mapping[str, Any]) -> Values:
 
 
 def _sample(inputs: Mapping[str, Values]) -> Any:
-    """Returns the template of one sample; None for the default."""
+    """Returns the template of one sample; None if the default is right."""
     if all(not values.form for values in inputs.values()):
         return None
     sample = {
@@ -85,7 +85,7 @@ def _sample(inputs: Mapping[str, Values]) -> Any:
 
 
 def mlflow(exchange: Exchange) -> tuple[str, Service] | None:
-    """Returns the server's version and its service; None if it is not MLflow's."""
+    """Returns the server's version and its service; None if it is not an MLflow server."""
     version, ping = (exchange(Request(path, method="GET")) for path in ("/version", "/ping"))
     text = one_line(bytes(version.body[:40]).decode("utf-8", "replace")).strip('"')
     if version.status != _OK or ping.status != _OK or not text[:1].isdigit():

@@ -1,4 +1,4 @@
-"""Reads the addresses of a service from its OpenAPI page, e.g. FastAPI's, BentoML's and LitServe's."""
+"""Reads the addresses of a service from its OpenAPI page, as FastAPI, BentoML and LitServe serve it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from harness.serve.services.described import Service, service
 from harness.serve.services.schemas import Answer, Page, Undescribed
 
 PAGES = ("/openapi.json", "/docs.json")
-"""The usual address, and BentoML's."""
+"""The usual path of the page, and BentoML's path."""
 
 MOST_SERVICES = 20
 
@@ -16,7 +16,7 @@ _JSON = "application/json"
 
 
 def title(page: Any) -> str | None:
-    """Returns the name of the service and the version of OpenAPI; None if the page is not OpenAPI's."""
+    """Returns the name of the service and the OpenAPI version; None if it is not an OpenAPI page."""
     if not isinstance(page, dict) or not isinstance(page.get("paths"), dict):
         return None
     version = page.get("openapi")
@@ -30,7 +30,7 @@ def title(page: Any) -> str | None:
 
 
 def services(page: Mapping[str, Any]) -> list[Service]:
-    """Returns the addresses that take a POST, the described ones first."""
+    """Returns the addresses that accept POST, with the described addresses first."""
     found = list(_services(page))
     return sorted(found, key=lambda one: one.manifest is None)[:MOST_SERVICES]
 

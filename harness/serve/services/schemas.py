@@ -1,4 +1,4 @@
-"""Turns the JSON Schemas of a service's page into the template of a body, the model's inputs, and the answer's place."""
+"""Derives the body template, the model's inputs and the answer's place from the JSON Schemas of a service's page."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,19 +10,19 @@ _TENSOR_DTYPES = (
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
 )
 _BYTES = ("binary", "byte", "base64")
-"""Formats of texts that are encoded bytes."""
+"""Formats of strings that hold encoded bytes."""
 
 _SAMPLES = ("instances",)
-"""Names of lists that have an item per sample, in the protocol of TensorFlow Serving and its relatives."""
+"""Names of lists that have an item per sample, in TensorFlow Serving's protocol and similar protocols."""
 
 _ANSWERS = (
     *("predictions", "prediction", "outputs", "output", "scores", "probabilities"),
     *("logits", "embedding", "embeddings", "result", "results", "answer", "label"),
 )
-"""Usual names of answers, the best first."""
+"""Usual names of answers, the likeliest first."""
 
 _MOST_DEPTH = 16
-"""Deeper schemas, and schemas that contain themselves, are not described."""
+"""Maximum depth of a schema. Deeper schemas, and schemas that contain themselves, are not described."""
 
 
 class Undescribed(ValueError):
@@ -30,12 +30,12 @@ class Undescribed(ValueError):
 
 
 class Values(NamedTuple):
-    """Numbers, or a text, of one type."""
+    """Numbers of one type, or a string."""
 
     dtype: str
     shape: tuple[int | None, ...]
     form: str = ""
-    """The form of their placeholder; '' for the default."""
+    """The form of the placeholder; '' for the default."""
 
 
 class Body(NamedTuple):
@@ -43,7 +43,7 @@ class Body(NamedTuple):
 
     body: Any
     sample: Any
-    """The template of one sample; None if the body has no list of samples, or the default is right."""
+    """The template of one sample; None if the body has no list of samples or the default is right."""
     inputs: Mapping[str, Values]
 
     @property
@@ -82,7 +82,7 @@ class Page:
     def _template(
         self, schema: Any, name: str, inputs: dict[str, Values], samples: list[Any], depth: int = 0
     ) -> Any:
-        """Returns the template of a value, and adds its inputs. samples: gets the template of one sample."""
+        """Returns the template of a value. Adds its inputs to `inputs`, and the template of one sample to `samples`."""
         plain = self.plain(schema, depth)
         values = self._values(plain, depth)
         is_list = plain.get("type") == "array" and not samples
@@ -113,7 +113,7 @@ class Page:
         raise Undescribed("its reply")
 
     def _leaves(self, schema: Any, at: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-        """Yields pointers to values that are not objects, the likeliest answer first."""
+        """Yields a pointer to each value that is not an object, and its schema; the likeliest answer comes first."""
         plain = self.plain(schema, depth)
         properties = plain.get("properties")
         if not isinstance(properties, dict):
@@ -129,7 +129,7 @@ class Page:
                 continue
 
     def plain(self, schema: Any, depth: int) -> Mapping[str, Any]:
-        """Returns the schema without references, choices and null. Raises Undescribed."""
+        """Resolves references in the schema, and takes the first choice that is not null. Raises Undescribed."""
         for _ in range(_MOST_DEPTH):
             if not isinstance(schema, dict) or depth > _MOST_DEPTH:
                 break
@@ -160,7 +160,7 @@ class Page:
         return {str(key): properties[key] for key in needed if key in properties}
 
     def _values(self, plain: Mapping[str, Any], depth: int) -> Values | None:
-        """Returns the type and shape of numbers or a text; None for objects and lists of objects."""
+        """Returns the type and shape of numbers or a string; None for objects and lists of objects."""
         kind = plain.get("type")
         if kind == "tensor":  # BentoML's
             return _tensor(plain)
@@ -189,7 +189,7 @@ def _tensor(plain: Mapping[str, Any]) -> Values:
 
 
 def _length(plain: Mapping[str, Any]) -> int | None:
-    """Returns the length of a list whose length is fixed, else None."""
+    """Returns the length of a list if it is fixed, else None."""
     least, most = plain.get("minItems"), plain.get("maxItems")
     return most if isinstance(most, int) and least == most and most > 0 else None
 
@@ -203,7 +203,7 @@ def _free(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _texts(tree: Any) -> Sequence[str]:
-    """Returns all texts of a template."""
+    """Returns all strings in a template."""
     if isinstance(tree, dict):
         return [text for value in tree.values() for text in _texts(value)]
     return [tree] if isinstance(tree, str) else []

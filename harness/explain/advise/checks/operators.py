@@ -19,15 +19,15 @@ from harness.models.graph.graph import Graph, Node
 from harness.types import Array
 
 LIMIT = 1e-4
-"""The largest error that passes, relative to the reference's largest value, at least to 1."""
+"""The largest error that passes, relative to the reference's largest value, or to 1 if that is larger."""
 
 _MOST_MACS = 250_000_000
-"""Largest layer to check: the reference is numpy, and a larger layer takes minutes."""
+"""Largest layer to check. The reference uses NumPy, and a larger layer takes minutes."""
 _SEED = 2
 
 
 def check(job: Job, folder: Path) -> list[dict[str, Any]]:
-    """Returns a row per operator of the model, from the smallest layer that uses it."""
+    """Returns a row per operator of the model, measured on the smallest layer that uses it."""
     smallest: dict[str, tuple[Node, Cost]] = {}
     for node in job.graph.layers:
         one = node, job.costs[node.index]
@@ -76,9 +76,10 @@ def _signed(feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def errors(ours: Sequence[Array], theirs: Sequence[Array]) -> dict[str, Any]:
-    """Errors over all outputs.
-    l1: mean absolute error. l2: Euclidean. largest: absolute.
-    relative: largest / max(largest reference value, 1). passed: relative below LIMIT.
+    """Returns the errors over all outputs. l1: mean absolute error. l2: Euclidean norm of the errors.
+
+    largest: largest absolute error. relative: largest / max(largest reference value, 1). passed: whether relative is
+    below LIMIT.
     """
     if [a.shape for a in ours] != [np.shape(b) for b in theirs]:
         shapes = f"{[a.shape for a in ours]} and {[np.shape(b) for b in theirs]}"

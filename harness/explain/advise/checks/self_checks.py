@@ -1,7 +1,6 @@
 """Checks whether a model's numbers are reliable: reruns, harness overhead, micro-batches.
 
-Source: Deep500 (Ben-Nun et al., IPDPS 2019): variance over reruns, overhead of the wrapper,
-micro-batches.
+Source: Deep500 (Ben-Nun et al., IPDPS 2019), for variance over reruns, wrapper overhead and micro-batches.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,8 +43,9 @@ def check(job: Job, _folder: Path) -> dict[str, Any]:
 
 
 def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Any]:
-    """Returns, for each output over RERUNS calls with the same input, the largest variance of a value and
-    the number of values that vary.
+    """Makes RERUNS calls with the same input.
+
+    Returns, for each output, the largest variance of a value and the number of values that vary.
     """
     rows: list[dict[str, Any]] = []
     runs = [session.run(None, feeds) for _ in range(RERUNS)]
@@ -70,8 +70,9 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
 
 
 def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting) -> dict[str, Any]:
-    """Times the backend `ort` as a run calls it against the session's own `run`, in pairs, at the
-    setting's graph level and threads.
+    """Compares the time of the backend `ort`, called as in a run, with the time of the session's own `run`.
+
+    Calls are made in pairs, with the setting's graph level and threads.
     """
     rows = len(next(iter(feeds.values())))
     cls = registry.load("backend", "ort")

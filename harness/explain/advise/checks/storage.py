@@ -1,4 +1,4 @@
-"""Measures the cost of loading each storage format of a model, in fresh processes, in turns.
+"""Measures the cost of loading each storage format of a model, in fresh processes that take turns.
 
 inline: one ONNX file. external: weights in a second file next to it. ort: ONNX Runtime's own format,
 already optimised for this machine's settings. The page cache is warm, because every file was just written.

@@ -1,6 +1,6 @@
-"""Loads and runs a model once in a child process; reports times and peak memory.
+"""Loads and runs a model once in a child process, and reports times and peak memory.
 
-It imports little, because its imports are part of that peak.
+It imports little, because its imports count in the peak memory.
 """
 
 import re
@@ -17,7 +17,7 @@ from harness.explain.advise.layers.timing import open_session
 
 
 def probe(request: Mapping[str, Any]) -> dict[str, int]:
-    """Returns times in ns, without imports, and the peak memory in bytes.
+    """Returns times in ns, excluding imports, and the peak memory in bytes.
     request: `model`, a file; `feeds`, an npz of its inputs; `setting`.
     """
     import onnxruntime as ort

@@ -1,7 +1,7 @@
 """Describes a model's weights: zeros, distribution, channel ranges, quantisation noise.
 
-A weight matrix of mostly zeros can be stored in less space. A matrix whose channels differ by orders of
-magnitude loses most of its digits in eight bits if one scale serves all channels.
+A weight matrix of mostly zeros can be stored in less space. If the channels of a matrix differ by orders of magnitude,
+one 8-bit scale for all channels loses most of the digits.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ NEAR_ZERO = 1e-3
 """Bound of "near zero", as a share of a tensor's largest value."""
 
 _LEAST_ELEMENTS = 256
-"""Smaller tensors are offsets, scales and shapes."""
+"""Minimum number of elements in a weight. Smaller tensors are offsets, scales and shapes."""
 
 _OUTPUT_AXIS = {"ConvTranspose": 1, "MatMul": -1}
-"""Axis of the output channels, by operator; 0 for all other operators."""
+"""Axis of the output channels, by operator. It is 0 for all other operators."""
 
 
 def check(job: Job, _folder: Path) -> list[dict[str, Any]]:
-    """Returns a row per weight with several axes, in the order of the file."""
+    """Returns a row per weight that has several axes, in the order of the file."""
     import onnx
 
     rows = []
@@ -43,7 +43,7 @@ def check(job: Job, _folder: Path) -> list[dict[str, Any]]:
 
 
 def _used_by(graph: Graph) -> Mapping[str, tuple[str, int, str]]:
-    """Returns weight -> operator, axis of its outputs, and name of the first layer that reads it."""
+    """Maps each weight to the operator, the output axis and the name of the first layer that reads it."""
     users: dict[str, tuple[str, int, str]] = {}
     for node in graph.nodes:
         for name in node.inputs:
@@ -91,7 +91,10 @@ def pattern(values: Array, axis: int) -> dict[str, Any]:
 
 
 def _snr_db(rows: Array, ranges: Array) -> float | None:
-    """rows: (channels, n). ranges: (channels,) the value that 127 represents."""
+    """Returns the signal to noise ratio of eight bits.
+
+    rows: (channels, n). ranges: (channels,), the value that 127 represents.
+    """
     steps = np.where(ranges > 0, ranges, 1.0)[:, np.newaxis] / 127
     noise = float(np.square(rows - np.round(rows / steps) * steps).sum(dtype=np.float64))
     signal = float(np.square(rows).sum(dtype=np.float64))

@@ -1,7 +1,7 @@
 """Measures layers alone under each setting: micro-benchmarks from the kernels' own times.
 
-The time of a whole call is not a lower bound: a layer alone has kernels at its ends that convert a
-layout or quantise. A model has none of them between its layers, so their times are stored separately.
+The time of a whole call is not a lower bound, because a layer alone has kernels at its ends that convert a layout or
+quantise. A model has no such kernels between its layers, so their times are stored separately.
 """
 
 import tempfile
@@ -35,13 +35,13 @@ Clock = Literal["cpu", "wall"]
 
 
 class LayerTimes(NamedTuple):
-    """Times of one layer run alone under one setting, one number per run.
-    kernel_ns: kernels that compute the layer.
-    call_ns, cpu_ns: the whole call; its CPU time.
-    border_ns: BORDERS at its ends, absent inside a whole model.
+    """Times of one layer that was run alone under one setting, with one number per run.
+    kernel_ns: time of the kernels that compute the layer.
+    call_ns, cpu_ns: wall time and CPU time of the whole call.
+    border_ns: time of the BORDERS at its ends, which are absent inside a whole model.
     kernels: executed operators.
-    failed: why there are no numbers; "" if there are.
-    passes: number of measurements, far apart.
+    failed: reason why there are no numbers; "" if there are numbers.
+    passes: number of measurements, which are far apart in time.
     """
 
     kernel_ns: tuple[int, ...] = ()
@@ -53,8 +53,10 @@ class LayerTimes(NamedTuple):
     passes: int = 1
 
     def least_ns(self, clock: Clock) -> float | None:
-        """Returns the least of all runs. clock: cpu for the least CPU time, times the median share of
-        kernels in a call, which is meaningful only with one thread.
+        """Returns the least time of all runs.
+
+        clock: `cpu` returns the least CPU time multiplied by the median share of kernels in a call, which is meaningful
+        only with one thread.
         """
         if not self.kernel_ns:
             return None
@@ -84,9 +86,9 @@ class LayerTimes(NamedTuple):
 
 class Counts(NamedTuple):
     """Counts of one call of `measure`.
-    ran: measurements. found: results read from the database.
-    elsewhere: results in the database for another machine or version, not used.
-    was_stopped: Ctrl-C ended the measurements.
+    ran: number of measurements. found: number of results read from the database.
+    elsewhere: number of unused results in the database for another machine or version.
+    was_stopped: whether Ctrl-C ended the measurements.
     """
 
     ran: int
@@ -105,11 +107,12 @@ def measure(
     between: Callable[[], None] = lambda: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> tuple[dict[str, dict[Setting, LayerTimes]], Counts]:
-    """Returns key -> setting -> times. Runs only what the database lacks, and adds it. After
-    Ctrl-C it returns the times so far.
-    settings: of single kernels.
-    decided: from pieces.cut.decisions.
-    passes: measurements of each layer, far apart, so that a disturbance does not affect one alone.
+    """Returns the times by key and setting. Measures only what the database lacks, and adds it. After Ctrl-C it returns
+    the times so far.
+    settings: settings of single kernels.
+    decided: the result of pieces.cut.decisions.
+    passes: measurements of each layer, which are far apart in time, so that a disturbance does not affect all
+    measurements of one layer.
     between: called before, between and after the passes.
     progress: called with (measurements done, total).
     """
@@ -172,7 +175,7 @@ def _file(cut: Cut, precision: str, folder: Path, decided: Mapping[str, Array]) 
 def _profiled(
     path: Path, feeds: Mapping[str, Array], setting: Setting
 ) -> tuple[list[list[Event]], list[tuple[int, int]]]:
-    """Returns (kernels of each run, (wall ns, CPU ns) of each call)."""
+    """Returns the kernels of each run, and (wall ns, CPU ns) of each call."""
     calls: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory(prefix="harness-layer-") as folder:
         session = open_session(path, setting.session, profile_prefix=Path(folder) / "events")
@@ -191,8 +194,10 @@ def _profiled(
 def times_from(
     runs: Sequence[Sequence[Event]], calls: Sequence[tuple[int, int]], op_types: Sequence[str]
 ) -> LayerTimes:
-    """runs: the kernels of each run. calls: (wall ns, CPU ns) of each run.
-    op_types: the unit's own operators; other BORDERS are only at its ends.
+    """Returns the times of a layer.
+
+    runs: the kernels of each run. calls: (wall ns, CPU ns) of each run. op_types: the unit's own operators; any other
+    BORDERS are at its ends.
     """
     borders = BORDERS - set(op_types)
 

@@ -19,7 +19,8 @@ SEQUENTIAL, PARALLEL = "sequential", "parallel"
 class Setting(NamedTuple):
     """One way to run the model.
     graph: one of GRAPH_LEVELS.
-    threads: threads in one kernel; with execution `parallel`, kernels at once, one thread each.
+    threads: number of threads in one kernel; with execution `parallel`, number of kernels at once, with one thread
+    each.
     precision: `file` (as stored) or `int8`.
     """
 
@@ -58,8 +59,10 @@ def parse_setting(text: str) -> Setting:
 
 
 def candidates(now: Setting, axes: Sequence[str], cores: int) -> list[Setting]:
-    """Returns every setting that differs from `now` in one of `axes`. cores: usable cores of this machine.
-    With threads=N, parallel execution runs N kernels at once; such a candidate uses at least all cores.
+    """Returns every setting that differs from `now` in one of `axes`.
+
+    cores: usable cores of this machine. With threads=N, parallel execution runs N kernels at once. A candidate with
+    parallel execution uses at least all cores.
     """
     return list(dict.fromkeys(s for s in _others(now, axes, cores) if s != now))
 

@@ -1,4 +1,4 @@
-"""Times a whole model under a setting, in turns with its present setting."""
+"""Times a whole model under a setting, in turns with the present setting."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,13 +14,13 @@ from harness.types import Array
 
 _WARM_UP = 2
 _LEAST_NS = 30 * NS_PER_MS
-"""Minimum duration of one measurement, which repeats the call and takes the mean."""
+"""Minimum duration of one measurement. A measurement repeats the call and takes the mean."""
 _MOST_CALLS = 200
 
 
 Timing = Mapping[str, Sequence[int]]
-"""wall_ns, cpu_ns: (n,) times of one call, each the mean of one measurement. CPU time is for
-all threads of this process.
+"""wall_ns, cpu_ns: (n,) times of one call; each is the mean of one measurement. CPU time covers all threads of this
+process.
 """
 
 
@@ -35,14 +35,14 @@ def open_session(path: Path, setting: Setting) -> Any:
 def time_in_turns(
     first: Callable[[], object], second: Callable[[], object], pairs: int
 ) -> tuple[Timing, Timing]:
-    """Measures A B, B A, A B, ..., so that drift affects both alike."""
+    """Measures in the order A B, B A, A B, ..., so that drift affects both alike."""
     calls = (first, second)
     a, b = interleaved(calls, pairs, repeats=[_repeats(call) for call in calls])
     return _timing(a), _timing(b)
 
 
 def time_alone(call: Callable[[], object], calls: int) -> Timing:
-    """Measures a call alone, each run by itself."""
+    """Measures a single call; each run is one measurement."""
     for _ in range(_WARM_UP):
         call()
     (times,) = interleaved([call], calls)
@@ -70,6 +70,6 @@ def compare(
 
 
 def _repeats(call: Callable[[], object]) -> int:
-    """Returns the number of runs of the warm call that take _LEAST_NS."""
+    """Returns how many runs of the warm call take _LEAST_NS together."""
     (run_ns,) = time_alone(call, 1)["wall_ns"]
     return max(1, min(_MOST_CALLS, _LEAST_NS // max(run_ns, 1)))

@@ -13,26 +13,27 @@ from harness.models.graph.graph import Graph
 
 
 class Unit(NamedTuple):
-    """needs: positions of the units whose output it reads."""
+    """Nodes that one kernel computes. needs: positions of the units whose output this unit reads."""
 
     cut: Cut
     needs: tuple[int, ...]
 
     @property
     def key(self) -> str:
-        """Units with the same key take the same time, even with different weights."""
+        """The unit's key. Units with the same key take the same time, even with different weights."""
         return self.cut.brick.digest
 
     def to_json(self) -> dict[str, Any]:
-        """nodes: indices in Graph.nodes, ascending."""
+        """Returns the unit as JSON. nodes: indices in Graph.nodes, ascending."""
         nodes = [node.index for node in self.cut.nodes]
         return {"nodes": nodes, "key": self.key, "needs": self.needs}
 
 
 def units(graph: Graph, fused: Iterable[Sequence[int]]) -> list[Unit]:
-    """Returns units in topological order. fused: groups of nodes that one kernel computes. Groups
-    that share a node are joined; a node without a kernel is a separate unit unless it is
-    computed once at load time.
+    """Returns units in topological order.
+
+    fused: groups of nodes that one kernel computes. Groups that share a node are joined. A node without a kernel is a
+    separate unit, unless it is computed once at load time.
     """
     try:
         return _units_in_order(graph, _groups(graph, fused))

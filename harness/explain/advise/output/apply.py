@@ -1,4 +1,4 @@
-"""Writes the configuration that applies the best measured advice, for --config, and the commands to prove it."""
+"""Writes the configuration for --config that applies the best measured advice, and the commands to prove it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -74,8 +74,9 @@ def saved(one: Mapping[str, Any]) -> str:
 
 
 def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
-    """Returns a command that runs both configurations, then repeats them in turns and compares them. [] if the int8
-    file has no accuracy score, because the cost of the change is then unknown.
+    """Returns a command that runs both configurations, then repeats them in turns and compares them.
+
+    Returns [] if the int8 file has no accuracy score, because the cost of the change is then unknown.
     """
     is_int8 = parse_setting(chosen["setting"]).precision == INT8
     if is_int8 and (chosen["accuracy"] or {}).get("score") is None:
@@ -90,8 +91,9 @@ def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
 
 
 def best_measured(advice: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Returns the setting that saved the most time, from settings that need no decision if there are any.
-    Skips int8 that breaks the model.
+    """Returns the setting that saved the most time.
+
+    Prefers settings that need no decision, and skips int8 if it breaks the model.
     """
     able = [one for one in _measured_faster(advice) if _execution(one) == SEQUENTIAL]
     sound = [one for one in able if not (one["accuracy"] or {}).get("broken")]

@@ -17,7 +17,8 @@ _MOST = 40
 
 
 def write(advice: Mapping[str, Any], folder: Path) -> Path:
-    """Returns the page's path. Raises PluginUnavailable, naming the missing extra, without plotly.
+    """Writes the page and returns its path. Raises PluginUnavailable, which names the missing extra, if plotly is not
+    installed.
     advice: the content of advise.json.
     """
     article = Article(list(_head(advice)), list(figures(advice)), list(_tail(advice)))
@@ -68,7 +69,7 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draws each tensor's histogram on a separate scale: -1 to 1 times its largest value."""
+    """Draws each tensor's histogram on its own scale, from -1 to 1 times its largest value."""
     shown = sorted(rows, key=lambda row: -row["elements"])[:_MOST]
     points: list[tuple[float | None, str, float | None]] = []
     for row in shown:

@@ -13,11 +13,11 @@ from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, aligned, columns
 
 _LAYERS = 12
-"""Maximum rows of the printed table of layers; advise.json has all rows."""
+"""Maximum number of rows in the printed table of layers. advise.json has all rows."""
 
 
 def lines(advice: Mapping[str, Any]) -> Iterator[str]:
-    """advice: the content of advise.json."""
+    """Yields the lines of the text. advice: the content of advise.json."""
     yield f"ADVISE  {advice['model']['name']}  {advice['runtime']}  {advice['now']}"
     yield from _notes(advice)
     yield ""
@@ -113,7 +113,10 @@ def outcome(advice: Mapping[str, Any]) -> str:
 
 
 def conclusion(advice: Mapping[str, Any]) -> str:
-    """States the setting that was measured to be fastest; without one, what to do with the top advice."""
+    """States the setting that was measured to be fastest.
+
+    Without such a setting, states what to do with the top advice.
+    """
     best = apply.best_measured(advice)
     if best is None:
         top = f"{advice['top']['change']}: " if advice["top"] else ""
@@ -192,7 +195,7 @@ def _coverage(advice: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _count(number: float) -> str:
-    """Formats four digits and a prefix: 3857973248 -> '3.858 G'."""
+    """Formats a number with four digits and a prefix: 3857973248 -> '3.858 G'."""
     for prefix, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.4g} {prefix}"
@@ -224,12 +227,15 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _filled(heads: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    """Yields the table; nothing without rows."""
+    """Yields the table; yields nothing if there are no rows."""
     return aligned(heads, rows) if rows else iter(())
 
 
 def _no_data(reasons: Iterable[tuple[str, str | None]]) -> Iterator[str]:
-    """reasons: (name, why there are no numbers; None or '' if there are)."""
+    """Yields the reasons why numbers are missing.
+
+    reasons: name, and why there are no numbers (None or '' if there are).
+    """
     yield from (f"{name}: no data: {why}" for name, why in reasons if why)
 
 

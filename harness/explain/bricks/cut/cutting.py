@@ -1,8 +1,7 @@
 """Cuts a graph into pieces of at most G layers.
 
-`by_groups` is the rule of this harness; `by_chains` is the published rule, for comparison. The published rule
-takes stretches of the file's order that are chains, and falls back to a single layer wherever a branch begins
-or ends.
+`by_groups` is the rule of this harness; `by_chains` is the published rule, for comparison. The published rule takes
+stretches of the file's order that are chains, and falls back to a single layer at every beginning and end of a branch.
 """
 
 from collections import Counter
@@ -25,12 +24,10 @@ Piece = tuple[Node, ...]
 """Layers in topological order."""
 
 PIECE_BYTES = 1 << 16
-"""Cost of each piece in the partition, in bytes that cross a cut, so that there are few pieces."""
+"""Cost of each piece in the partition, in bytes that cross a cut. It keeps the number of pieces small."""
 
 BYTES_PER_MAC = 0.2
-"""Weight of a multiplication, in bytes that cross a cut; the larger it is, the more pieces are
-alike.
-"""
+"""Weight of a multiplication, in bytes that cross a cut. The larger the weight, the more pieces are alike."""
 
 _ELEMENTWISE = frozenset([
     "Abs", "Add", "BatchNormalization", "Cast", "Ceil", "Clip", "Div", "Dropout", "Elu", "Erf",
@@ -39,19 +36,19 @@ _ELEMENTWISE = frozenset([
     "Sigmoid", "Softplus", "Softsign", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Unsqueeze",
     "Where", "QuantizeLinear",
 ])  # fmt: skip
-"""Runtimes fuse these into the layer before them, or only reinterpret its output's shape."""
+"""Operators that runtimes fuse into the layer before them, or that only reinterpret the shape of its output."""
 
 _RESIZES = frozenset(("Resize", "Upsample"))
-"""ONNX Runtime has a faster kernel for these if the layer before them outputs its own layout."""
+"""Operators for which ONNX Runtime has a faster kernel if the layer before them outputs ONNX Runtime's own layout."""
 
 _DYNAMIC = "DynamicQuantizeLinear"
 _INTEGER_PRODUCTS = frozenset(("ConvInteger", "MatMulInteger"))
 
 _POOLS = frozenset(("AveragePool", "MaxPool"))
-"""Pools; on integers they are ten times slower outside of ONNX Runtime's own layout (NHWC)."""
+"""Pools. With integers, they are ten times slower outside of ONNX Runtime's own layout (NHWC)."""
 
 _PLAIN_POOL_BYTES = 1 << 40
-"""Cost of a slow pool in the partition: any other cut is better."""
+"""Cost of a slow pool in the partition, so high that any other cut is better."""
 
 
 def groups(graph: Graph) -> list[Piece]:
@@ -82,8 +79,9 @@ def groups(graph: Graph) -> list[Piece]:
 
 
 def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
-    """Joins a quantisation with the integer product that reads it: they and the conversion to floats are
-    one kernel, unless another layer reads the quantisation.
+    """Joins a quantisation with the integer product that reads it, unless another layer also reads the quantisation.
+
+    Both, and the conversion to floats, are one kernel.
     """
     readers = [n for name in node.outputs for n in graph.consumers.get(name, ())]
     products = {head[n.index] for n in readers if n.op_type in _INTEGER_PRODUCTS}
@@ -95,7 +93,7 @@ def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
 
 
 def _fused_with(graph: Graph, node: Node) -> Node | None:
-    """Returns the layer with which `node` is fused; the last one if it joins two."""
+    """Returns the layer with which `node` is fused; the last of these layers if it joins two."""
     if node.op_type not in _ELEMENTWISE | _RESIZES or node.domain:
         return None
     makers = [
@@ -110,7 +108,7 @@ def _fused_with(graph: Graph, node: Node) -> Node | None:
 
 
 def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> list[int]:
-    """Orders groups depth first: each branch is followed to its end before the next one begins."""
+    """Orders groups depth first, so that each branch ends before the next branch begins."""
     needs: dict[int, set[int]] = {h: set() for h in heads}
     for node in graph.layers:
         for name in node.inputs:
@@ -128,7 +126,7 @@ def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> l
 
 
 def _maker(graph: Graph, name: str) -> Node | None:
-    """Returns the layer that must run before `name` is read; every reader has a separate DequantizeLinear."""
+    """Returns the layer that must run before `name` is read. Every reader has a separate DequantizeLinear."""
     maker = graph.producer.get(name)
     if maker is not None and maker.op_type == DEQUANTISE:
         return graph.producer.get(maker.inputs[0])
@@ -141,8 +139,8 @@ def _length(piece: Sequence[Node]) -> int:
 
 
 def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
-    """Joins the reader of a tensor whose shape depends on data with the layer that computes it and
-    everything between, at any length, because such an input cannot be made up.
+    """Joins the reader of a tensor whose shape depends on data with the layer that computes the tensor, and with all
+    layers between them, at any length. Such a tensor cannot be made up as an input.
     """
     joined: list[Piece] = []
     for part in parts:
@@ -154,7 +152,7 @@ def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list
 
 
 def _unknown_makers(graph: Graph, piece: Piece) -> set[int]:
-    """Returns the layers outside the piece that compute tensors with which it cannot begin."""
+    """Returns the layers outside of the piece that compute tensors with which the piece cannot begin."""
     inside = {node.index for node in piece}
     names = (name for name in entering(graph, piece) if not can_be_made_up(graph, name))
     makers = (graph.producer.get(name) for name in names)
@@ -179,7 +177,7 @@ def _single_layers(group: Piece) -> list[Piece]:
 
 
 def by_groups(graph: Graph, most: int) -> list[Piece]:
-    """Returns pieces of at most `most` layers, made of whole groups if these are not longer.
+    """Returns pieces of at most `most` layers, made of whole groups unless a group is longer.
 
     Each piece can run alone: its inputs and outputs are the tensors that cross its ends. The chosen
     partition has the least cost: bytes of activations over the cuts, plus the work of each piece divided
@@ -193,7 +191,7 @@ def by_groups(graph: Graph, most: int) -> list[Piece]:
     begins: dict[int, list[int]] = {}
     for begin, end in costs:
         begins.setdefault(end, []).append(begin)
-    # Minimum cost and the pieces of the first i parts
+    # Minimum cost of the first i parts, and their pieces
     best: list[tuple[float, list[Piece]]] = [(0.0, [])]
     for end in range(1, len(parts) + 1):
         cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in begins[end])
@@ -206,7 +204,7 @@ def _concatenated(parts: Sequence[Piece]) -> Piece:
 
 
 def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int, int], float]:
-    """Returns (first part, exclusive end) -> cost in bytes of each piece that is short enough."""
+    """Returns the cost in bytes of each piece that is short enough, by its first part and exclusive end."""
     pieces: dict[tuple[int, int], Cut] = {}
     for end in range(1, len(parts) + 1):
         for begin in range(end - 1, -1, -1):
@@ -226,9 +224,7 @@ def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int
 
 
 def _pools_in_plain_layout(cut: Cut) -> bool:
-    """Whether a pool of integers reads an input of the piece only through layers of either
-    layout.
-    """
+    """Whether an integer pool reads an input of the piece only through layers that take either layout."""
     graph, inside = cut.graph, {node.index for node in cut.nodes}
     pools = (node for node in cut.nodes if node.op_type in _POOLS)
     todo = [name for node in pools for name in node.inputs if _is_dequantised(graph, name)]
@@ -247,7 +243,7 @@ def _is_dequantised(graph: Graph, name: str) -> bool:
 
 
 def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
-    """Returns digest -> number of occurrences without overlap. pieces: by their ends, ascending."""
+    """Returns the number of non-overlapping occurrences of each digest. pieces: pieces by their ends, ascending."""
     count: Counter[str] = Counter()
     last: dict[str, int] = {}
     for (begin, end), cut in pieces.items():
@@ -258,14 +254,14 @@ def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
 
 
 def _crossing_bytes(cut: Cut) -> int:
-    """Counts the bytes that cross the ends, plus PIECE_BYTES, so that an empty cut has a cost, too."""
+    """Counts the bytes that cross the ends, plus PIECE_BYTES, so that an empty cut also has a cost."""
     tensors = (*cut.brick.inputs, *cut.brick.outputs)
     return PIECE_BYTES + sum(tensor.size_bytes or 0 for tensor in tensors)
 
 
 def by_chains(graph: Graph, most: int) -> list[Piece]:
-    """Applies the published rule: up to `most` layers in the file's order if they are a chain; else the
-    first layer alone, then the same from the second layer.
+    """Applies the published rule: takes up to `most` layers in the file's order if they are a chain, otherwise the
+    first layer alone, and repeats this from the next layer.
     Source: DLBricks (Li et al., ICPE 2020), algorithms 1 and 2.
     """
     layers, pieces, begin = graph.layers, list[Piece](), 0

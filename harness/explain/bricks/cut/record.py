@@ -14,10 +14,10 @@ SCHEMA = {"schema": 1}
 
 
 class Subject(NamedTuple):
-    """Bricks that belong together. by_digest: one cut of each.
-    graph: the model they were cut from; None for published bricks.
-    weight_bytes: of the model, as far as known.
-    about: how the bricks form the model, as bricks.json has it; None if that was not published.
+    """Bricks that belong together. by_digest: one cut per brick.
+    graph: the model from which they were cut; None for published bricks.
+    weight_bytes: size of the model's weights, as far as known.
+    about: how the bricks form the model, as in bricks.json; None if this was not published.
     """
 
     name: str
@@ -35,7 +35,10 @@ def cut(name: str, graph: Graph, most: int) -> Subject:
 
 
 def _about(graph: Graph, cuts: Sequence[Cut], most: int) -> dict[str, Any]:
-    """Layers are named by the digests of their keys; `pieces` refer to them by position."""
+    """Returns how the bricks form the model.
+
+    Layers are named by the digests of their keys; `pieces` refer to layers by position.
+    """
     place = {node.index: i for i, node in enumerate(graph.layers)}
     return {
         "sizes": dict(graph.sizes),
@@ -61,7 +64,10 @@ def _readers(graph: Graph, node: Any, place: Mapping[int, int]) -> set[int]:
 
 
 def content(subjects: Sequence[Subject], options: BrickOptions) -> dict[str, Any]:
-    """Returns the content of bricks.json. most_layers, batch: of models cut here; published bricks may differ."""
+    """Returns the content of bricks.json.
+
+    most_layers, batch: values for models that are cut here; published bricks may have other values.
+    """
     machine = host.fingerprint()["machine"]
     bricks = {d: _brick(one.brick) for sub in subjects for d, one in sub.by_digest.items()}
     is_cut = any(one.graph is not None for one in subjects)

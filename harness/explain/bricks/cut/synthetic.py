@@ -19,8 +19,9 @@ _SEED = 0
 
 
 class SyntheticModel(NamedTuple):
-    """distance: between the two operator histograms, from 0 (alike) to 1. model:
-    onnx.ModelProto.
+    """A synthetic model.
+
+    model: an onnx.ModelProto. distance: distance between the two operator histograms, from 0 (alike) to 1.
     """
 
     model: Any
@@ -29,7 +30,7 @@ class SyntheticModel(NamedTuple):
 
 
 def histogram_distance(one: Iterable[str], other: Iterable[str]) -> float:
-    """Returns the total variation of the shares: 0 if alike, 1 with nothing in common."""
+    """Returns the total variation of the shares: 0 if they are alike, 1 if they have nothing in common."""
     first, second = Counter(one), Counter(other)
     sizes = (first.total() or 1, second.total() or 1)
     kinds = first.keys() | second.keys()
@@ -37,7 +38,7 @@ def histogram_distance(one: Iterable[str], other: Iterable[str]) -> float:
 
 
 class _SyntheticGraph:
-    """A graph under construction. free: tensors that nothing reads yet, the newest last."""
+    """A graph under construction. free: tensors that no node reads yet, the newest last."""
 
     def __init__(self, graph: Graph) -> None:
         self.tensors: dict[str, Tensor] = {name: graph.tensors[name] for name in graph.inputs}
@@ -47,7 +48,9 @@ class _SyntheticGraph:
         self.operators: list[str] = []
 
     def wiring(self, inputs: Sequence[Tensor]) -> list[str] | None:
-        """Returns the newest fitting tensor for each input, preferably an unread one; None if an input has none."""
+        """Returns the newest fitting tensor for each input, preferably an unread tensor; None if no tensor fits an
+        input.
+        """
         chosen: list[str] = []
         for expected in inputs:
             fitting = [n for n, tensor in self.tensors.items() if tensor == expected]
@@ -60,7 +63,7 @@ class _SyntheticGraph:
         return chosen
 
     def add(self, cut: Cut, inputs: Sequence[str]) -> None:
-        """cut: a piece of one layer."""
+        """Adds a layer. cut: a piece of one layer."""
         body, prefix = cut.model().graph, f"n{len(self.nodes)}_"
         names = {"": "", **{i.name: n for i, n in zip(body.input, inputs, strict=True)}}
         for tensor in body.initializer:
@@ -87,8 +90,8 @@ class _SyntheticGraph:
 def synthesize(graph: Graph, layers: int) -> SyntheticModel:
     """Builds a model of `layers` layers that imitates `graph`. Seeded, so the result is always the same.
 
-    Adds layer by layer: of all layers that fit, the layer that brings the operator histogram nearest to the
-    original's, preferably a layer that reads a free tensor.
+    Layers are added one by one. The next layer is chosen from all layers that fit: it brings the operator histogram
+    closest to the original's, and preferably reads a free tensor.
     """
     cuts = [Cut(graph, (node,)) for node in graph.layers]
     candidates = {cut.brick.digest: cut for cut in cuts if cut.brick.why_not is None}.values()
@@ -111,13 +114,13 @@ def synthesize(graph: Graph, layers: int) -> SyntheticModel:
 
 
 def _need(counts: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
-    """Returns operator -> number of layers that the model lacks at its next size."""
+    """Returns the number of layers that the model lacks at its next size, by operator."""
     now, size = Counter(have), len(have) + 1
     return {op: n * size / counts.total() - now[op] for op, n in counts.items()}
 
 
 def _model(graph: Graph, synthetic: _SyntheticGraph) -> Any:
-    """Builds the model. Tensors that nothing reads become outputs, so that no layer is removed as useless."""
+    """Builds the model. Tensors that no node reads become outputs, so that no layer is removed as useless."""
     import onnx
 
     inputs, outputs = (

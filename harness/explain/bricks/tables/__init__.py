@@ -1,1 +1,1 @@
-"""Times computed from bricks, repeated sequences, and their texts."""
+"""Times computed from bricks, repeated sequences, and their printed forms."""

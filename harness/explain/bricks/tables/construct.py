@@ -1,4 +1,4 @@
-"""Computes models' times from their bricks, and the errors against the measured times.
+"""Computes the times of models from their bricks, and the errors relative to the measured times.
 
 The content of a bricks.json is the only input.
 """
@@ -17,16 +17,15 @@ Content = Mapping[str, Any]
 
 
 def result(brick: Content) -> Content:
-    """Returns the brick's result; empty if it was not run."""
+    """Returns the brick's result; empty if the brick was not run."""
     return brick.get("result") or {}
 
 
 class Construction(NamedTuple):
     """A model's time in ns, computed from its bricks.
     sequential_ns: all bricks one after the other.
-    critical_ns: the slowest chain of bricks that wait for each other.
-    reorders_ns, overhead_ns: subtracted, because a brick alone pays them and a layer inside a
-    model does not.
+    critical_ns: the slowest chain of bricks that wait for each other. reorders_ns, overhead_ns: times that were
+    subtracted, because they occur for a brick alone but not for a layer inside a model.
     covered: share of the layers whose brick was measured.
     """
 
@@ -38,7 +37,7 @@ class Construction(NamedTuple):
 
 
 def construct(model: Content, bricks: Content, clock: str) -> Construction:
-    """model, bricks: as in bricks.json. clock: one of CLOCKS."""
+    """Computes a model's time. model, bricks: as in bricks.json. clock: one of CLOCKS."""
     once_ns = trimmed_mean(model["overhead"][clock])
     unpaid_ns = _conversions_ns(model["pieces"], bricks)
     net_ns: list[float] = []
@@ -64,9 +63,10 @@ def construct(model: Content, bricks: Content, clock: str) -> Construction:
 
 
 def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
-    """Returns the time of layout conversions at the ends of each piece that the model does not perform.
-    In the model, a tensor that its maker converts back and all readers convert again is passed on
-    unconverted. A tensor computed in the plain layout is converted once for all its readers.
+    """Returns, for each piece, the time of layout conversions at its ends that the model does not perform.
+
+    If a tensor's maker converts it back and all its readers convert it again, the model passes it on unconverted. A
+    tensor computed in the plain layout is converted once for all its readers.
     """
     unpaid_ns = [0.0] * len(pieces)
     makers: dict[str, tuple[int, float | None]] = {}
@@ -90,7 +90,7 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
         for i, ns in converting if is_blocked else converting[1:]:
             unpaid_ns[i] += ns
     blocked = {name for name, (_, out_ns) in makers.items() if out_ns != 0}
-    for i, piece in enumerate(pieces):  # explained at layouts.Reorders.inside
+    for i, piece in enumerate(pieces):  # see layouts.Reorders.inside
         inside = (result(bricks[piece["brick"]]).get("reorders") or {}).get("inside", ())
         unpaid_ns[i] += sum(
             ns for ends, ns in inside if all(piece["inputs"][end] in blocked for end in ends)
@@ -128,7 +128,7 @@ def measured_ns(model: Content, clock: str) -> float | None:
 
 
 def is_measured(model: Content) -> bool:
-    """Whether enough was run to sum up its bricks; the model itself may be absent."""
+    """Whether enough bricks were run to add up the model's time. The model itself may be absent."""
     return bool((model.get("overhead") or {}).get("cpu_ns"))
 
 
@@ -139,7 +139,7 @@ def of_no_model(content: Content) -> list[str]:
 
 
 def ratios(content: Content, clock: str) -> dict[str, float]:
-    """Returns model -> constructed / measured, for models with all bricks measured."""
+    """Returns the ratio constructed / measured per model, for models of which all bricks were measured."""
     by_model = {}
     for name, model in content["models"].items():
         whole_ns = measured_ns(model, clock)
@@ -152,7 +152,7 @@ def ratios(content: Content, clock: str) -> dict[str, float]:
 
 
 class Saving(NamedTuple):
-    """whole_ns: time of all models, once each. bricks_ns: time of all their bricks, once each."""
+    """Time saved by bricks. whole_ns: time to run each model once. bricks_ns: time to run each distinct brick once."""
 
     whole_ns: float
     bricks_ns: float
@@ -163,7 +163,10 @@ class Saving(NamedTuple):
 
 
 def saving(content: Content, clock: str) -> Saving | None:
-    """Returns None if something was not run. Source: DLBricks (Li et al., ICPE 2020), section 4.3."""
+    """Computes the time saved by running bricks instead of models.
+
+    Returns None if a model or brick was not run. Source: DLBricks (Li et al., ICPE 2020), section 4.3.
+    """
     whole = [measured_ns(model, clock) for model in content["models"].values()]
     samples = [result(brick).get(clock) for brick in content["bricks"].values()]
     if not samples or not all(whole) or not all(samples):
@@ -172,7 +175,9 @@ def saving(content: Content, clock: str) -> Saving | None:
 
 
 def jaccard(content: Content) -> dict[tuple[str, str], float]:
-    """Returns the index of each pair of models' layer sets, in both orders, and of each model with itself."""
+    """Returns the Jaccard index of the layer sets of each pair of models, in both orders, and of each model with
+    itself.
+    """
     sets = {name: set(model["layers"]) for name, model in content["models"].items()}
     shares = {(name, name): 1.0 for name in sets}
     for one, other in combinations(sets, 2):
@@ -182,7 +187,7 @@ def jaccard(content: Content) -> dict[tuple[str, str], float]:
 
 
 def fallback_share(lengths: Sequence[int], most: int) -> float:
-    """Returns the share of the layers in pieces of one layer, although a piece may have `most`."""
+    """Returns the share of layers that are in pieces of one layer, although a piece may have `most` layers."""
     return sum(1 for n in lengths if n == 1) / sum(lengths) if most > 1 else 0.0
 
 
@@ -202,7 +207,7 @@ def failures(content: Content) -> Iterator[str]:
 
 
 def busy(content: Content) -> Iterator[str]:
-    """Yields a doubt for each model if other processes used the cores during its runs."""
+    """Yields a doubt for each model during whose runs other processes used the cores."""
     for name, model in content["models"].items():
         cpu_ns, wall_ns = (measured_ns(model, clock) for clock in ("cpu_ns", "wall_ns"))
         if cpu_ns and wall_ns and wall_ns > 1.2 * cpu_ns * content["threads"]:

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 Content = Mapping[str, Any]
 
 _CHAIN = 3
-"""Operators of a chain."""
+"""Number of operators in a chain."""
 
 
 class Chain(NamedTuple):
-    """operators: each reads the output of the previous one. times: in all models. models: number of
-    models that contain it.
+    """A chain of operators.
+
+    operators: each reads the output of the previous operator. times: number of occurrences in all models. models:
+    number of models that contain the chain.
     """
 
     operators: tuple[str, ...]
@@ -42,7 +44,8 @@ def _paths(op_types: Sequence[str], readers: Sequence[Sequence[int]]) -> Iterato
 
 class Block(NamedTuple):
     """Layers between two tensors through which everything passes (dominators).
-    operators: in order. times: in all models together. models: the models that contain it.
+    operators: the operators in order. times: number of occurrences in all models together. models: the models that
+    contain the block.
     """
 
     operators: tuple[str, ...]
@@ -51,7 +54,7 @@ class Block(NamedTuple):
 
 
 def blocks(content: Content) -> list[Block]:
-    """Returns blocks with branches that occur more than once, sorted by their layers in total."""
+    """Returns blocks with branches that occur more than once, sorted by their total number of layers."""
     count: Counter[Any] = Counter()
     models: dict[Any, dict[str, None]] = {}
     for name, model in content["models"].items():
@@ -68,7 +71,7 @@ def blocks(content: Content) -> list[Block]:
 
 
 def _between_dominators(readers: Sequence[Sequence[int]]) -> Iterator[range]:
-    """Yields ranges of more than one layer. readers: of each layer's output, in topological order."""
+    """Yields ranges of more than one layer. readers: readers of each layer's output, in topological order."""
     last = [max(own, default=i) for i, own in enumerate(readers)]
     begin, open_until = 0, 0
     for i in range(len(readers)):

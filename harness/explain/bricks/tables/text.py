@@ -112,7 +112,9 @@ def _structure(models: Numbers) -> Table:
 
 
 def _bricks(bricks: Sequence[Numbers]) -> Table:
-    """Tabulates the slowest bricks of models that cannot be constructed, because their order is not known."""
+    """Tabulates the slowest bricks of models whose time cannot be computed, because the order of their bricks is not
+    known.
+    """
     rows: list[list[Cell]] = [
         [
             one["brick"][:16],
@@ -169,7 +171,7 @@ def _short(operators: Sequence[str]) -> str:
 
 
 def write_page(content: Content, folder: Path) -> Path:
-    """Raises PluginUnavailable if plotly is not installed."""
+    """Writes the page and returns its path. Raises PluginUnavailable if plotly is not installed."""
     numbers = to_json(content)
     doubts = [f"{'doubt':<12}{doubt}" for doubt in numbers["doubts"]]
     names = escape(", ".join(numbers["models"]) or "no model")
@@ -182,7 +184,7 @@ def write_page(content: Content, folder: Path) -> Path:
 
 
 def _headline(numbers: Numbers) -> str:
-    """States how many layers are unique, and what it saves to measure each brick once."""
+    """States how many layers are unique, and how much time is saved by measuring each brick once."""
     layers, unique = numbers["layers"], numbers["unique_layers"]
     text = f"{unique:,} of {counted(layers, 'layer')} are unique" if layers else "no layers"
     saved = numbers["saving"]["cpu"]

@@ -11,7 +11,10 @@ Content = Mapping[str, Any]
 
 
 def to_json(content: Content) -> dict[str, Any]:
-    """Returns times in ns, shares and ratios of 1; None if something was not run."""
+    """Returns the numbers: times in ns, shares, and ratios.
+
+    A number is None if a model or brick that it needs was not run.
+    """
     models = content["models"]
     layers = [key for model in models.values() for key in model["layers"]]
     ratios = {clock: construct.ratios(content, clock) for clock in CLOCKS}
@@ -68,7 +71,10 @@ def _structure(model: Content, most: int) -> dict[str, Any]:
 def _construction(
     model: Content, bricks: Content, clock: str, ratio: float | None
 ) -> dict[str, Any] | None:
-    """measured_ns: None if the model is absent. ratio: None unless every brick was measured."""
+    """Returns the numbers of a construction.
+
+    measured_ns: None if the model is absent. ratio: None unless every brick was measured.
+    """
     if not construct.is_measured(model):
         return None
     parts = construct.construct(model, bricks, clock)
@@ -77,7 +83,10 @@ def _construction(
 
 
 def _bricks(content: Content) -> Iterator[dict[str, Any]]:
-    """cpu_ns, wall_ns: as measured. beside: time of the empty model right after each."""
+    """Yields the numbers of each brick.
+
+    cpu_ns, wall_ns: measured times. beside: time of the empty model right after each run.
+    """
     for digest, brick in content["bricks"].items():
         result = construct.result(brick)
         times = {c: result[c] for c in CLOCKS if result.get(c)}

@@ -1,4 +1,4 @@
-"""Finds where ONNX Runtime converts layouts at the ends of a brick, and how long that takes."""
+"""Finds the layout conversions of ONNX Runtime at the ends of a brick, and their times."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,25 +11,25 @@ _OWN_LAYOUT = (
     "AveragePool", "BatchNormalization", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool",
     "Resize", "Transpose", "Upsample",
 )  # fmt: skip
-"""Operators that ONNX Runtime has kernels for in its NCHWc layout."""
+"""Operators for which ONNX Runtime has kernels in its NCHWc layout."""
 
 
 _CONVERSIONS = ("ReorderInput", "ReorderOutput")
 _INTEGER_CONVERSION = "Transpose"
-"""Integer convolutions are computed in NHWC, between two of these."""
+"""Operator before and after integer convolutions, which are computed in NHWC."""
 
 
 class Reorders(NamedTuple):
-    """Time in ns of the layout conversion at each input and output of a brick, the least of
-    several runs; 0 without a conversion. None if the neighbour decides: only layers that take
-    either layout (sums, concatenations) lie between that end and the rest.
+    """Time in ns of the layout conversion at each input and output of a brick, the least of several runs; 0 without a
+    conversion. None if the neighbour decides whether there is a conversion, because only layers that take either layout
+    (sums, concatenations) lie between that end and the rest.
     """
 
     inputs_ns: tuple[int | None, ...]
     outputs_ns: tuple[int | None, ...]
     inside: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """(positions of inputs, ns): conversions around layers that take either layout and read these
-    inputs as they come. They vanish if the inputs come in ONNX Runtime's own layout.
+    """Positions of inputs, and ns: conversions around layers that take either layout and read these inputs without
+    converting them. They vanish if the inputs have ONNX Runtime's own layout.
     """
 
 
@@ -46,8 +46,8 @@ def reorders(
     outputs: Sequence[str],
     layers: Sequence[str] = (),
 ) -> Reorders:
-    """Finds the conversions. optimised: the brick as ONNX Runtime executes it. events: of its profiler.
-    inputs, outputs: names in the brick.
+    """Finds the conversions. optimised: the brick as ONNX Runtime executes it. events: events of its profiler.
+    inputs, outputs: tensor names in the brick.
     layers: the brick's operators; a Transpose that is not among them is a conversion.
     """
     is_inserted = _INTEGER_CONVERSION not in layers
@@ -61,8 +61,9 @@ def reorders(
 
 
 class _Layout:
-    """Layout conversions in an optimised model. least_ns: of each node's kernel. kinds: operators
-    that convert.
+    """Layout conversions in an optimised model.
+
+    least_ns: least time of each node's kernel. kinds: operators that convert.
     """
 
     def __init__(self, optimised: Path, least_ns: Mapping[str, int], kinds: Sequence[str]) -> None:
@@ -83,7 +84,7 @@ class _Layout:
         return self._conversions_ns(readers)
 
     def inside(self, inputs: Sequence[str]) -> Iterator[tuple[tuple[int, ...], int]]:
-        """The value of Reorders.inside."""
+        """Yields the entries of Reorders.inside."""
         left = [i for i, name in enumerate(inputs) if self.at_input(name) is None]
         while left:
             region = self._region(inputs[left[0]])
@@ -93,7 +94,7 @@ class _Layout:
             left = [i for i in left if inputs[i] not in names]
 
     def _region(self, name: str) -> list[Any]:
-        """Returns the connected layers of either layout that begin with the readers of `name`."""
+        """Returns the connected layers that take either layout, beginning with the readers of `name`."""
         nodes, todo = list[Any](), self._readers(name)
         while todo:
             node = todo.pop()
@@ -119,7 +120,7 @@ class _Layout:
         return [node for name in names for node in self._nodes if name in node.input]
 
     def at_output(self, name: str) -> int | None:
-        """Returns the time of conversions at an output, or separated from it only by layers of either layout."""
+        """Returns the time of conversions at an output, or separated from it only by layers that take either layout."""
         todo, conversions_ns, is_plain = [name], list[int](), False
         while todo:
             node = self._maker.get(todo.pop())
@@ -135,7 +136,7 @@ class _Layout:
 
 
 def _least_ns(events: Sequence[Event]) -> dict[str, int]:
-    """Returns node -> shortest run of its kernel."""
+    """Returns the shortest run of each node's kernel."""
     least_ns: dict[str, int] = {}
     for event in events:
         node = event["name"].removesuffix(KERNEL)

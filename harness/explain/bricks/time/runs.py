@@ -28,7 +28,7 @@ from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
 CACHE_BYTES = 64 << 20
-"""Bytes to read in order to empty the caches of such machines."""
+"""Number of bytes to read in order to evict the contents of the caches."""
 
 _REORDER_RUNS = 7
 _IN_A_ROW = 2
@@ -44,7 +44,7 @@ _IN_THE_SHARED_ARENA = {
 
 
 Samples = dict[str, list[int]]
-"""cpu_ns, wall_ns: one entry per run."""
+"""Samples by `cpu_ns` and `wall_ns`, with one entry per run."""
 
 
 def onnxruntime() -> Any:
@@ -69,7 +69,7 @@ def _share_arena() -> None:
 
 
 def _brick_session(model: bytes, setup: SessionSetup, folder: Path | None = None) -> Any:
-    """folder: for the profile and the optimised graph; None: neither is written."""
+    """Opens a session for a brick. folder: folder for the profile and the optimised graph; None writes neither."""
     _share_arena()
     return open_session(
         model,
@@ -81,7 +81,7 @@ def _brick_session(model: bytes, setup: SessionSetup, folder: Path | None = None
 
 
 class Pool:
-    """Input memory shared by all bricks, as layers of a model reuse theirs."""
+    """Input memory that all bricks share, because the layers of a model also reuse their memory."""
 
     ALIGNED_BYTES = 4096
 
@@ -89,7 +89,7 @@ class Pool:
         self._memory = np.zeros(0, np.uint8)
 
     def place(self, arrays: Sequence[Array]) -> list[Array]:
-        """Returns a place for each array; the places are shared with all other calls."""
+        """Returns a place in memory for each array. All calls share the places."""
         step = self.ALIGNED_BYTES
         starts = np.cumsum([0, *(-(-array.nbytes // step) * step for array in arrays)])
         if len(self._memory) < starts[-1] + step:
@@ -140,10 +140,10 @@ def _no_samples() -> Samples:
 @dataclass
 class ModelSamples:
     """Samples of one model and its bricks.
-    whole: of the model. overhead: of the empty model alone.
-    bricks: digest -> samples, samples of the empty model right after each (`beside`), and
-    `reorders`; or why the brick did not run (`failed`).
-    why_not: why the whole model did not run.
+    whole: samples of the model. overhead: samples of the empty model alone.
+    bricks: by digest, the samples, the samples of the empty model right after each of them (`beside`), and `reorders`;
+    or the reason why the brick did not run (`failed`).
+    why_not: reason why the whole model did not run.
     setup_s: time to build and load everything.
     """
 
@@ -165,7 +165,7 @@ def measure(
 ) -> ModelSamples:
     """Runs the model and the given bricks (by digest) in turns. After Ctrl-C it returns the
     samples so far, with `was_stopped`.
-    graph: None if the model is absent. weight_bytes: of the model.
+    graph: None if the model is absent. weight_bytes: size of the model's weights.
     rounds: turns of all bricks, each after a turn of the model.
     progress: called with the number of rounds done.
     """
@@ -178,7 +178,7 @@ def measure(
         if graph is not None:
             feeds = _made_inputs(graph)
             decided = decisions(graph, cuts.values(), feeds, setup)
-            # from the model's own file, with the symbolic dimensions of the bricks
+            # The model comes from its own file, with the symbolic dimensions of the bricks.
             session = open_session(graph.path, setup, sizes=graph.sizes)
             whole.append((TimedSession(session, list(feeds.values()), Pool()), measured.whole))
     except Exception as e:  # noqa: BLE001 - bricks of a model that does not run may still run

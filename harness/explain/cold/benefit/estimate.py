@@ -1,7 +1,8 @@
 """Estimates the time that a worker saves by sharing a model's weights: rho = b / q - n (o + s).
 
-b: bytes of the weights. q: rate at which they are read otherwise. n: shared objects, here tensors. o: time to get
-an object from its owner, and to return it. s: time until its first byte is there. Sharing pays if rho > 0.
+b: size of the weights in bytes. q: rate at which they would be read otherwise. n: number of shared objects, here
+tensors. o: time to get an object from its owner and to return it. s: time until the first byte of an object is
+available. Sharing pays if rho > 0.
 Source: Dakkak et al., TrIMS (2019), section V-B, which also measures the constants once per machine.
 """
 
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 
 class Constants(NamedTuple):
-    """Constants of this machine. read_bytes_per_s: from the page cache into new memory."""
+    """Constants of this machine. read_bytes_per_s: rate of reads from the page cache into new memory."""
 
     read_bytes_per_s: float
     given_ns: float
@@ -23,19 +24,22 @@ class Constants(NamedTuple):
 
     @property
     def even_bytes(self) -> float:
-        """Size of a tensor that is read as fast as it is shared; below it, sharing costs more than it saves."""
+        """Size of a tensor that takes as long to read as to share.
+
+        Below this size, sharing costs more than it saves.
+        """
         return self.read_bytes_per_s * self.cost_ns / 1e9
 
 
 def pays(saved_ns: float, weights_bytes: int, owner_bytes: int) -> bool:
     """Whether sharing saves time, and two workers with an owner take less memory than two workers without.
 
-    TrIMS leaves out the owner's memory, because one owner serves a whole node; for a small model it decides.
+    TrIMS ignores the owner's memory, because one owner serves a whole node. For a small model, this memory is decisive.
     """
     return saved_ns > 0 and weights_bytes > owner_bytes
 
 
 def benefit_ns(sizes_bytes: Sequence[int], constants: Constants) -> float:
-    """Returns rho in ns; negative: reading is faster. sizes_bytes: of each object."""
+    """Returns rho in ns; it is negative if reading is faster. sizes_bytes: the size of each object."""
     read_ns = sum(sizes_bytes) / constants.read_bytes_per_s * 1e9
     return read_ns - len(sizes_bytes) * constants.cost_ns

@@ -1,4 +1,4 @@
-"""Measures the constants of the benefit estimate on this machine, and the real savings of sharing a model."""
+"""Measures the constants of the benefit estimate on this machine, and the real savings from sharing a model."""
 
 import mmap
 import os
@@ -23,23 +23,23 @@ from harness.models.manifest.files import files_of
 _OWNER = "harness.explain.cold.benefit.owner"
 _OBJECT_BYTES, _OBJECTS = 1 << 20, 64
 _ROUNDS = 9
-"""The least of these rounds is taken, because other processes only add time."""
+"""Number of rounds. The least time of all rounds is taken, because other processes only add time."""
 
 
 class Pass(NamedTuple):
-    """Times of one pass over all objects, in ns: (n,) each."""
+    """Times of one pass over all objects, in ns; each field is (n,)."""
 
     given_ns: list[int]
-    """To request, receive, map and finally return each object."""
+    """Time to request, receive, map and finally return each object."""
     touched_ns: list[int]
-    """To touch its first byte."""
+    """Time to touch the first byte of each object."""
 
 
 def benefit(path: Path, folder: Path) -> dict[str, Any]:
-    """Returns the estimate for the model file `path`, and measurements. folder: for a file of 64 MiB.
+    """Returns the estimate for the model file `path`, and measurements. folder: place for a file of 64 MiB.
 
     saved_ns: time to read all objects minus time to share them, each the least of its rounds. predicted_ns: rho.
-    owner_bytes: memory of a process that owns the weights, without the weights.
+    owner_bytes: memory of a process that owns the weights, excluding the weights.
     """
     constants = measure_constants(folder)
     sizes_bytes, granularity = objects(path)
@@ -66,7 +66,7 @@ def benefit(path: Path, folder: Path) -> dict[str, Any]:
 
 
 def objects(path: Path) -> tuple[list[int], str]:
-    """Returns sizes in bytes of the shared objects: the weight tensors of an ONNX file, else the files as blocks."""
+    """Returns the sizes in bytes of the shared objects: the weight tensors of an ONNX file, or else whole files."""
     try:
         sizes = [len(tensor.raw) for tensor in initializers(path)]
     except (OSError, ValueError):
@@ -77,7 +77,7 @@ def objects(path: Path) -> tuple[list[int], str]:
 
 
 def measure_constants(folder: Path) -> Constants:
-    """Measures the constants. folder: for a file of 64 MiB, which is read from the page cache."""
+    """Measures the constants. folder: place for a file of 64 MiB, which is read from the page cache."""
     file = folder / "block"
     sizes = [_OBJECT_BYTES] * _OBJECTS
     file.write_bytes(bytes(sum(sizes)))
@@ -99,8 +99,9 @@ def _least(rounds: Iterable[Sequence[int]]) -> list[int]:
 
 @contextmanager
 def _owner(sizes_bytes: Sequence[int]) -> Iterator[tuple[socket.socket, int]]:
-    """Runs a process that owns objects of these sizes. Yields the socket on which it hands them out, and the
-    memory (PSS) of the process without them.
+    """Runs a process that owns objects of these sizes.
+
+    Yields the socket on which the process hands out the objects, and its memory (PSS) without them.
     """
     ours, theirs = socket.socketpair()
     with ours:
@@ -141,7 +142,7 @@ def _share(owner: socket.socket, sizes_bytes: Sequence[int]) -> Pass:
 
 
 def _read_ns(files: Iterable[Path], sizes_bytes: Sequence[int]) -> list[int]:
-    """Returns the times to read pieces of these sizes into new pages, as in a fresh process, and to free each."""
+    """Returns the times to read pieces of these sizes into new pages, as in a fresh process, and to free each piece."""
     longest = max(files, key=lambda file: file.stat().st_size)
     times_ns = []
     with longest.open("rb", buffering=0) as file:

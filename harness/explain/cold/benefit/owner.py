@@ -10,7 +10,7 @@ import socket
 from harness.core.child import Channel, serve
 
 ASK = 4
-"""Bytes of a request: the number of the object, and RETURNED if its user is done with it."""
+"""Number of bytes in a request: the number of the object, and RETURNED if its user is done with it."""
 
 RETURNED = 1 << 31
 
@@ -20,7 +20,7 @@ def main() -> None:
 
 
 def _work(channel: Channel, number: int) -> None:
-    """number: the descriptor of the socket on which objects are requested."""
+    """Handles requests. number: the descriptor of the socket on which objects are requested."""
     message = channel.receive()
     if message is None:
         return

@@ -10,7 +10,7 @@ from harness.explain import stored
 from harness.models.opened.ort_session import SessionSetup
 
 _SOFTMAX_OPSET = 13
-"""The opset since which Softmax has one axis."""
+"""The opset from which Softmax has one axis."""
 
 
 def make(request: Mapping[str, Any]) -> dict[str, str]:
@@ -18,17 +18,20 @@ def make(request: Mapping[str, Any]) -> dict[str, str]:
     name = request["name"]
     try:
         path = MAKERS[name](Path(request["source"]), Path(request["folder"]))
-    except Exception as e:  # the converters' own classes share no base
+    except Exception as e:  # the converters' exceptions share no base class
         raise PluginUnavailable(f"no {name}: {type(e).__name__}: {one_line(e)}") from e
     return {"path": str(path)}
 
 
 def make_mapped(request: Mapping[str, Any]) -> dict[str, str]:
-    """Returns `path`, of an ONNX model whose weights processes share. request: `source`, `folder`, `threads`."""
+    """Returns `path`, an ONNX model whose weights can be shared by processes.
+
+    request: `source`, `folder`, `threads`.
+    """
     source, folder = Path(request["source"]), Path(request["folder"])
     try:
         path = stored.mapped(source, folder, SessionSetup(threads=request["threads"]))
-    except Exception as e:  # ONNX Runtime's own classes share no base
+    except Exception as e:  # ONNX Runtime's exceptions share no base class
         raise PluginUnavailable(f"no file to map: {type(e).__name__}: {one_line(e)}") from e
     return {"path": str(path)}
 
@@ -59,7 +62,7 @@ def _tflite(source: Path, folder: Path) -> Path:
 
 
 def _mnn(source: Path, folder: Path) -> Path:
-    """Uses the converter itself: MNN.tools.mnnconvert installs a package and reports to its maker."""
+    """Uses the converter itself, because MNN.tools.mnnconvert installs a package and reports to its maker."""
     import _tools
 
     if (onnx_opset(source) or 0) < _SOFTMAX_OPSET:

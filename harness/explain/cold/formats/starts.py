@@ -31,7 +31,7 @@ MNN, NNEF = "MNN", "NNEF"
 class Stored(NamedTuple):
     """A storage format. file_format: as in a manifest; "" for a format that a manifest cannot name.
 
-    sources: formats that it can be made from, best first; () for none.
+    sources: formats from which it can be made, the best first; () for none.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Absent(NamedTuple):
 
 
 def find(config: RunConfig, model: Model, folder: Path, log: Path) -> list[Start | Absent]:
-    """Finds or makes each format. folder: for made files. log: what the converters print."""
+    """Finds or makes each format. folder: place for made files. log: file for the converters' output."""
     return [_find(stored, config, model, folder, log) for stored in FORMATS]
 
 

@@ -1,7 +1,7 @@
 """Makes a framework share weights inside this process, by changing the backend's calls to it.
 
-The backend and its options are the same as in a run; only the call that takes or makes the weights is
-replaced. Each function is called once, after the framework was imported and before a model is loaded.
+The backend and its options are the same as in a run. Only the call that takes or makes the weights is replaced. Each
+function is called once, after the framework is imported and before a model is loaded.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from harness.explain.cold.sharing.ways import INITIALISERS, MAPPED
 
 
 def adapt(way: str, backend: str, folder: Path) -> None:
-    """folder: for files that all workers of the pair share."""
+    """Applies a way to share. folder: place for files that all workers of the pair share."""
     change = _CHANGES.get((way, backend))
     if change is not None:
         change(folder)
@@ -57,7 +57,7 @@ def _openvino_compiled_once(_folder: Path) -> None:
 
 
 def _torch_mapped(folder: Path) -> None:
-    """Maps the parameters from a file, which the first process to load writes."""
+    """Maps the parameters from a file. The first process that loads the model writes the file."""
     import torch
 
     plain, file = torch.jit.load, folder / "parameters.pt"
@@ -89,7 +89,7 @@ def _torch_of_first(_folder: Path) -> None:
 
 
 def _assign(module: Any, values: Mapping[str, Any]) -> None:
-    """Replaces the module's tensors by these, without a copy."""
+    """Replaces the module's tensors with `values`, without a copy."""
     for name, parameter in (*module.named_parameters(), *module.named_buffers()):
         parameter.data = values[name].detach()
 

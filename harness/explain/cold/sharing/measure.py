@@ -1,4 +1,4 @@
-"""Measures each way to share: the memory and start time of a second worker, and the answers of both workers."""
+"""Measures each way to share weights: the memory and start time of a second worker, and the answers of both workers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -24,7 +24,7 @@ _LIMIT_S = 900.0
 
 
 class Pair(NamedTuple):
-    """One way to share on one backend. folder: for the files that its workers share; empty at first."""
+    """One way to share on one backend. folder: place for the files that the workers share; empty at first."""
 
     way: Way
     config: RunConfig
@@ -45,12 +45,15 @@ def new_row(way: Way, backend: str, size_bytes: int | None, failed: str | None) 
 
 
 def plan(way: Way, start: Start, ir: Path | None, trials: Trials, folder: Path) -> Pair:
-    """Plans a pair, and makes the file to map. start: of the backend's own file. ir: OpenVINO's file, if any."""
+    """Plans a pair, and makes the file to map.
+
+    start: the start of the backend's own file. ir: OpenVINO's file, if any.
+    """
     folder.mkdir()
     config, path, threads = start.config, start.path, trials.threads
     options = dict(config.backend_option)
     if way.name == FORK:
-        threads = 1  # further threads end in the forked process
+        threads = 1  # other threads do not survive in the forked process
     if way.name == INITIALISERS and config.backend == "ort":
         options["share_weights"] = "on"
     if way.name == MAPPED and config.backend == "ort":
@@ -78,7 +81,7 @@ def one_round(pair: Pair, row: dict[str, Any], trials: Trials) -> None:
 
 def _round(pair: Pair, trials: Trials) -> dict[str, Any]:
     """Makes a round. alone_bytes: PSS with one worker. growth_bytes: PSS that the second worker adds.
-    of_model_bytes: the part of it after the second process has imported its framework.
+    of_model_bytes: the part of growth_bytes that is added after the second process has imported its framework.
     """
     answers = [pair.folder / f"answer-{number}.npz" for number in range(2)]
     with ExitStack() as stack:
@@ -130,7 +133,7 @@ class _Asked(NamedTuple):
 
 @contextmanager
 def _worker(pair: Pair, trials: Trials) -> Iterator[_Asked]:
-    """Starts a worker, which has imported its framework; it is killed at the end."""
+    """Yields a worker that has imported its framework. The worker is killed at the end."""
     with trials.log.open("ab") as log:
         process, channel = connect(_WORKER, log=log)
     with process, closing(channel):
@@ -154,7 +157,9 @@ def _worker(pair: Pair, trials: Trials) -> Iterator[_Asked]:
 
 
 def compare(plain: Path, other: Path) -> float:
-    """Returns the largest difference of two answers, as a share of the largest value of the first; 0: bit-identical."""
+    """Returns the largest difference between two answers, as a share of the first answer's largest value; 0 if they are
+    bit-identical.
+    """
     with np.load(plain, allow_pickle=False) as a, np.load(other, allow_pickle=False) as b:
         pairs = [(a[name], b[name]) for name in a.files]
     if all(x.tobytes() == y.tobytes() for x, y in pairs):
@@ -165,7 +170,9 @@ def compare(plain: Path, other: Path) -> float:
 
 
 def compare_all(pairs: Sequence[Pair], rows: Sequence[dict[str, Any]], plain: str) -> None:
-    """Adds `difference`, from the answer of the way `plain` on the same backend, to every row with rounds."""
+    """Adds `difference` to every row with rounds: the difference from the answer of the way `plain` on the same
+    backend.
+    """
     found = {
         pair.config.backend: pair.folder
         for pair, row in zip(pairs, rows, strict=True)
@@ -184,7 +191,7 @@ def planned(
     trials: Trials,
     made: Path,
 ) -> tuple[list[Pair], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Returns (pairs, their rows, rows of the ways that are not possible)."""
+    """Returns the pairs, their rows, and the rows of the ways that are not possible."""
     pairs, rows, absent = [], [], []
     numbers = count()
     for way, backend, reason in wanted:

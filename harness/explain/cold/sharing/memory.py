@@ -1,6 +1,6 @@
-"""Reads how much memory processes hold, with shared pages counted once: the proportional set size (PSS).
+"""Reads how much memory processes hold, with shared pages counted once (proportional set size, PSS).
 
-Source: proc(5), /proc/PID/smaps_rollup: a page that n processes map counts 1/n in each of them.
+A page that n processes map counts as 1/n in each process. Source: proc(5), /proc/PID/smaps_rollup.
 """
 
 import re

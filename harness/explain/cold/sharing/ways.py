@@ -4,14 +4,17 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 SHARED = 0.5
-"""A second worker that adds at most this share of the weights' size shares them (TrIMS)."""
+"""A second worker shares the weights if it adds at most this share of their size (TrIMS)."""
 
 INSTANCES, PROCESSES = "instances", "processes"
 MAPPED, INITIALISERS, FORK = "mapped", "initialisers", "fork"
 
 
 class Way(NamedTuple):
-    """second: the second worker is a separate `process`, an `instance` in the first worker, or a `fork` of it."""
+    """A way to share.
+
+    second: whether the second worker is a separate `process`, an `instance` in the first worker, or a `fork` of it.
+    """
 
     name: str
     second: str
@@ -44,7 +47,7 @@ HOW: Mapping[tuple[str, str], str] = {
     (INITIALISERS, "openvino"): "another infer request of the same compiled model",
     (INITIALISERS, "torch"): "parameters of the first instance",
 }
-"""Meaning of a way on a framework."""
+"""Meaning of a way, by way and backend."""
 
 _NO_SHARING = "its Python package has no call that accepts external weights"
 
@@ -70,7 +73,7 @@ CANNOT: Mapping[tuple[str, str], str] = {
 
 
 def pairs(backends: Mapping[str, object]) -> Iterator[tuple[Way, str, str | None]]:
-    """Yields (way, backend, reason why not, or None) for every way on every backend."""
+    """Yields every way on every backend, with the reason why it is not possible, or None if it is."""
     for backend in backends:
         for way in WAYS.values():
             yield way, backend, CANNOT.get((way.name, backend))

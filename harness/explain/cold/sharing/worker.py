@@ -1,4 +1,4 @@
-"""Runs a worker that shares: it opens instances, answers one sample and forks, as its parent requests."""
+"""Runs a worker that shares weights. It opens instances, answers one sample and forks when its parent requests it."""
 
 import hashlib
 import os
@@ -26,14 +26,14 @@ from harness.models.opened.loading import open_backends
 from harness.types import Backend, Batch
 
 LEAST_WAIT_S = 10.0
-"""Time limit for the answer of a forked process, in addition to twenty times the time of its parent."""
+"""Time limit for the answer of a forked process, in addition to twenty times the time that its parent took."""
 
 
 class Worker:
     """Opens and runs instances of one model; `stack` closes them."""
 
     def __init__(self, request: Mapping[str, Any], stack: ExitStack) -> None:
-        """request: `config`, `model`, `path`, `dataset`, `threads`, `runs`, `way`, and `folder`."""
+        """request: contains `config`, `model`, `path`, `dataset`, `threads`, `runs`, `way`, and `folder`."""
         self._request, self._stack = request, stack
         self._config = from_plain(request["config"])
         self._model = model_from_json(request["model"])
@@ -43,7 +43,7 @@ class Worker:
         adapt(request["way"], self._config.backend, Path(request["folder"]))
 
     def load(self, answer: Path) -> dict[str, Any]:
-        """Opens one more instance and answers with it. Times in ns. answer: the file for the answer."""
+        """Opens one more instance and answers with it. Returns times in ns. answer: the file for the answer."""
         path, group = Path(self._request["path"]), InstanceGroup(1, self._request["threads"], 1)
         begun_ns = time.monotonic_ns()
         (backend,) = open_backends(self._config, self._model, path, group, self._stack)
@@ -71,8 +71,10 @@ class Worker:
         return {"first_ns": spent_ns[0], "steady_ns": round(median(spent_ns[1:])), "sha256": digest}
 
     def fork(self, answer: Path) -> dict[str, Any]:
-        """Forks; the child answers with the instance that was loaded before. `pid`: the child's, which stays
-        until this process ends. Raises PluginUnavailable if the child dies or hangs.
+        """Forks.
+
+        The child answers with the instance that was loaded before the fork, and lives until this process ends. `pid` in
+        the result is the child's process ID. Raises PluginUnavailable if the child dies or hangs.
         """
         ours, theirs = socket.socketpair()
         begun_ns = time.monotonic_ns()
@@ -98,7 +100,7 @@ class Worker:
         return {**message["result"], "pid": pid}
 
     def _answer_in_child(self, channel: Channel, begun_ns: int, answer: Path) -> None:
-        """Never returns. Ends when the parent closes its end of the socket, or dies."""
+        """Answers, and never returns. The process ends when the parent closes its end of the socket, or dies."""
         try:
             forked_ns = time.monotonic_ns() - begun_ns
             channel.send("result", result={"load_ns": forked_ns, **self.run(answer)})

@@ -1,6 +1,6 @@
 """Drops chosen files from the kernel's page cache, and measures how much of them is in it.
 
-Source: posix_fadvise(2), POSIX_FADV_DONTNEED: pages that are written to and pages that a process maps stay.
+Dirty pages and pages that a process maps stay in the cache. Source: posix_fadvise(2), POSIX_FADV_DONTNEED.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ MOST_RESIDENT = 0.05
 
 
 def drop(paths: Iterable[Path]) -> None:
-    """Writes unsaved pages to the disk, and has the kernel drop the files' pages."""
+    """Writes dirty pages to the disk, and lets the kernel drop the files' pages."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -52,14 +52,14 @@ def _resident(mapped: mmap.mmap) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]"
         ctypes.c_size_t(len(view)),
         ctypes.c_void_p(here.ctypes.data),
     )
-    del view  # a map with a view on it cannot be closed
+    del view  # a map cannot be closed while a view on it exists
     if status:
         raise OSError(ctypes.get_errno(), "mincore failed")
     return here
 
 
 def read(paths: Iterable[Path]) -> int:
-    """Reads the files from beginning to end, as `cat` does; returns their bytes."""
+    """Reads the files from beginning to end, as `cat` does. Returns the number of bytes."""
     total, piece = 0, bytearray(_PIECE_BYTES)
     for path in paths:
         with path.open("rb", buffering=0) as file:

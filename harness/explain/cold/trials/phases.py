@@ -1,7 +1,7 @@
 """Separates the phases of a backend's load by timing the framework's calls inside it.
 
-The backend is opened as a run opens it. Each framework does a phase in one public call, which is wrapped
-by a clock before the backend is opened. Time outside these calls is the rest of the load.
+The backend is opened as a run opens it. Each framework performs a phase in one public call. A clock wraps this call
+before the backend is opened. Time outside these calls is the rest of the load.
 """
 
 import time
@@ -13,7 +13,7 @@ DESERIALISE, PREPARE = "deserialise", "prepare"
 
 
 class Call(NamedTuple):
-    """The function `owner.name` of a module; owner: dotted, "" for the module itself."""
+    """The function `owner.name` of a module. owner: dotted name; "" for the module itself."""
 
     phase: str
     module: str
@@ -65,7 +65,7 @@ CALLS: Mapping[str, Sequence[Call]] = {
         Call(PREPARE, "tract", "Model", "into_runnable"),
     ),
 }
-"""Backend -> its framework's calls."""
+"""Calls of each backend's framework."""
 
 NOTES: Mapping[str, str] = {
     "ort": "ONNX Runtime optimises the graph and prepacks the weights in one call: they are one phase",
@@ -81,7 +81,7 @@ NOTES: Mapping[str, str] = {
     "mnn": "MNN repacks the weights when it creates the session, or in the first run after a new shape",
     "tract": "tract reads the file once for the inputs and once for each batch size for which it prepares a network",
 }
-"""Backend -> the phases that its framework does not separate."""
+"""Notes on the phases that a backend's framework does not separate."""
 
 FOREIGN = "the backend is a plug-in, whose calls are not known: its load is one phase"
 
@@ -91,7 +91,10 @@ def note(backend: str) -> str:
 
 
 class Clock:
-    """spent_ns: phase -> time in its calls; a phase whose calls were not made is left out."""
+    """Adds up the time in wrapped calls.
+
+    spent_ns: the time in the calls of each phase. A phase is left out if its calls were not made.
+    """
 
     def __init__(self) -> None:
         self.spent_ns: dict[str, int] = {}
@@ -109,12 +112,13 @@ class Clock:
 
 
 def watch(backend: str) -> Clock:
-    """Wraps the framework's calls for the rest of this process. The framework must be imported.
+    """Wraps the framework's calls for the rest of this process.
 
-    If this version of the framework lacks a call, the call's time is in the rest of the load.
+    The framework must be imported. If this version of the framework lacks a call, the time of that phase counts in the
+    rest of the load.
     """
     clock = Clock()
-    # Methods first: afterwards the name of a class may refer to a wrapped function.
+    # Methods come first, because afterwards the name of a class may refer to a wrapped function.
     for call in sorted(CALLS.get(backend, ()), key=lambda one: not one.owner):
         try:
             owner: Any = import_module(call.module)

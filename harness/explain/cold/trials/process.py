@@ -1,6 +1,6 @@
-"""Runs the process of one trial: it reads, loads and runs a model for the first time, and times each phase.
+"""Runs the process of one trial, which reads, loads and runs a model for the first time, and times each phase.
 
-It imports little, because its imports are part of the start of the process.
+It imports little, because its imports count in the start time of the process.
 """
 
 import re
@@ -23,11 +23,11 @@ from harness.models.opened.loading import inputs_of, open_backends, open_dataset
 from harness.types import Backend, Batch
 
 _SAMPLE = [0]
-"""The dataset's first sample: every trial answers the same one."""
+"""The dataset's first sample, which every trial answers."""
 
 
 def trial(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns times in ns and the peak of the resident memory in bytes.
+    """Returns times in ns, and the peak resident memory in bytes.
 
     request: `config` and `model`, plain; `path`, the model file; `dataset`; `threads`; `runs`, the number of
     steady runs; `read`, whether the files are read from the disk first; `asked_ns`, the monotonic

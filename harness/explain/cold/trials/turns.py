@@ -17,13 +17,13 @@ COLD, WARM = "cold", "warm"
 
 _TRIAL = "harness.explain.cold.trials.process:trial"
 _LIMIT_S = 900.0
-"""A trial that takes longer is aborted."""
+"""Time limit of a trial. A trial that takes longer is aborted."""
 
 
 class Start(NamedTuple):
-    """One way to start: a file or folder of the model on a backend. about: what is special about it.
+    """One way to start: a file or folder of the model on a backend. about: special features of this start.
 
-    is_required: its first failure ends the verb.
+    is_required: whether its first failure ends the verb.
     """
 
     name: str
@@ -34,7 +34,10 @@ class Start(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Parameters common to all trials. threads: of the framework. runs: steady runs in each trial."""
+    """Parameters common to all trials.
+
+    threads: number of the framework's threads. runs: number of steady runs in each trial.
+    """
 
     model: Model
     dataset: str
@@ -55,7 +58,7 @@ def new_row(start: Start) -> dict[str, Any]:
 
 
 def empty_row(name: str, backend: str, failed: str | None) -> dict[str, Any]:
-    """Returns the row of a start without files and trials. failed: why it is impossible here."""
+    """Returns the row of a start without files and trials. failed: reason why the start is impossible here."""
     return {
         "name": name,
         "backend": backend,
@@ -76,7 +79,7 @@ def one_round(
     trials: Trials,
     ended: Callable[[], None],
 ) -> None:
-    """Makes one cold and one warm trial of each start, into its row. ended: called after each trial.
+    """Makes one cold and one warm trial of each start, and adds them to its row. ended: called after each trial.
 
     A start that fails keeps its reason, and is not tried again. Raises the HarnessError of a required start.
     """

@@ -1,7 +1,7 @@
 """Counts processor and kernel events around calls, through perf_event_open(2).
 
-Virtual machines often have no hardware counters, and kernel.perf_event_paranoid may forbid them.
-A reason then replaces the number.
+Virtual machines often have no hardware counters, and kernel.perf_event_paranoid may forbid them. In these cases a
+reason takes the place of the number.
 """
 
 import ctypes
@@ -34,7 +34,10 @@ _READ = struct.Struct("=QQQ")
 
 
 class Reading(NamedTuple):
-    """value: scaled up if the kernel time-shared the counter; None with the reason."""
+    """A counter's value, or the reason why it is missing.
+
+    value: scaled up if the kernel time-shared the counter; None if there is a reason.
+    """
 
     value: float | None
     reason: str = ""
@@ -72,7 +75,7 @@ class Counters:
             fcntl.ioctl(file, request, 0)
 
     def read(self) -> Mapping[str, Reading]:
-        """Returns the counts between every start and stop so far."""
+        """Returns the counts that were made between each start and stop so far."""
         readings = {name: Reading(None, why) for name, why in self._reasons.items()}
         for name, file in self._files.items():
             value, enabled, running = _READ.unpack(os.read(file, _READ.size))

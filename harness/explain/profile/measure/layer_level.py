@@ -1,4 +1,4 @@
-"""Measures a profile's layer level: kernels from the framework's profiler, costs of the file's nodes."""
+"""Measures a profile's layer level: the kernels from the framework's profiler, and the costs of the file's nodes."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -34,7 +34,7 @@ class Unprofiled(Exception):
 
 
 def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> dict[str, Any]:
-    """Measures the layer level at other batches; a refused batch gets its reason."""
+    """Measures the layer level at other batches. If a batch is refused, the reason takes the place of the level."""
     measured, skipped = {}, {}
     for size in batches:
         try:
@@ -118,8 +118,9 @@ def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, s
 def node_costs(
     wiring: Wiring, graph: Graph | None, tensors: Mapping[str, executed.Tensor]
 ) -> list[NodeCost]:
-    """Returns a cost per node of the file; it is unknown if the graph lacks the node.
-    tensors: types by name, for tensors unknown to the graph.
+    """Returns a cost per node of the file.
+
+    The cost is unknown if the graph lacks the node. tensors: types by name, for tensors that the graph does not know.
     """
     costs = graph_costs(graph) if graph else []
     position = {node.index: i for i, node in enumerate(graph.nodes)} if graph else {}

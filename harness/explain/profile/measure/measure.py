@@ -25,15 +25,15 @@ from harness.types import Array, Backend, Batch, Dataset
 
 LEAST_RUNS = 5
 BUDGET_S = 3.0
-"""Time for each kind of call: slow models get fewer runs, but at least LEAST_RUNS."""
+"""Time for each kind of call. Slow models get fewer runs, but at least LEAST_RUNS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The loaded model under profile.
     path: the model's file; None if the backend reads no file.
-    fixed: the batch fixed by the file; None if it takes any.
-    dataset_name: as it was opened.
+    fixed: the batch that the file fixes; None if the file takes any batch.
+    dataset_name: name with which the dataset was opened.
     """
 
     config: RunConfig
@@ -46,7 +46,7 @@ class Subject:
     fixed: int | None
 
     def batch(self, size: int) -> Batch:
-        """Returns the dataset's first samples, repeated if it has fewer; of sequences, only their first frames."""
+        """Returns the dataset's first samples, repeated if it has fewer. Sequences are cut to their first frames."""
         indices = [i % len(self.dataset) for i in range(size)]
         batch = self.dataset.batch(indices)
         if not self.model.has_states:
@@ -78,7 +78,7 @@ def opened(
 
 
 def affordable(call: Callable[[], object], most_runs: int) -> int:
-    """Calls once; returns at most `most_runs`, fewer if the runs would exceed BUDGET_S."""
+    """Calls once, and returns how many runs to make: `most_runs`, or fewer if the runs would exceed BUDGET_S."""
     begin = time.perf_counter()
     call()
     call_s = max(time.perf_counter() - begin, 1e-9)
@@ -86,7 +86,7 @@ def affordable(call: Callable[[], object], most_runs: int) -> int:
 
 
 def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int) -> dict[str, Any]:
-    """Times bare calls of the backend by batch, without harness, LoadGen or profiler."""
+    """Times bare calls of the backend for each batch size, without harness, LoadGen or profiler."""
     measured, skipped = {}, {}
     for size in sorted({batch, *batches}):
         try:
@@ -100,7 +100,7 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
 
 
 def peaks(threads: int) -> dict[str, Any]:
-    """Returns the rates, or `missing` with the reason: without rates only the roofline is missing."""
+    """Returns the peak rates, or `missing` with the reason. Without rates, only the roofline is missing."""
     try:
         return here.measure(threads)._asdict()
     except HarnessError:
@@ -112,7 +112,7 @@ def peaks(threads: int) -> dict[str, Any]:
 
 
 def highest(*measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the highest of each rate, because noise only slows; `missing` if there are no rates."""
+    """Returns the highest value of each rate, because noise only slows calls; `missing` if there are no rates."""
     found = [one for one in measured if "flops_per_s" in one and "bytes_per_s" in one]
     if not found:
         return dict(next(one for one in reversed(measured) if "missing" in one))
@@ -176,7 +176,7 @@ def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]
 
 
 def _noise(random: np.random.Generator, rows: Array) -> Array:
-    """Makes noise of the same type within the samples' range, because token numbers must be valid."""
+    """Makes noise of the samples' type and within their range, because token IDs must be valid."""
     if rows.dtype.kind in "iub":
         low, high = int(rows.min()), int(rows.max())
         return random.integers(low, high, rows.shape, endpoint=True).astype(rows.dtype)

@@ -1,8 +1,8 @@
 """Computes a model's memory: weights, inputs, activations, and their growth with the input.
 
-The numbers follow from a graph's shapes. An activation counts as alive from the node that makes it to the
-last node that reads it, in the file's order. No runtime needs less, unless it computes a tensor twice or in
-place. The table also shows the measured memory.
+The numbers follow from a graph's shapes. An activation counts as alive from the node that makes it to the last node
+that reads it, in the file's order. A runtime cannot use less memory, unless it computes a tensor twice or in place. The
+table also shows the measured memory.
 """
 
 import tempfile
@@ -20,15 +20,15 @@ _BATCHES = (1, 2, 4, 8)
 _AREA_FACTORS = (0.5, 1.0, 1.5, 2.0, 3.0)
 _LENGTHS = (32, 64, 128, 256, 512)
 _LONG_SIDE = 32
-"""Pixels from which a dimension of four-dimensional input counts as the side of an image."""
+"""Minimum size, in pixels, of a dimension of four-dimensional input to count as the side of an image."""
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Footprint(NamedTuple):
     """Sizes in bytes.
-    activations: most alive at once, including inputs and outputs of the model.
-    unknown: tensors whose size depends on data; excluded from all numbers.
+    activations: largest total size alive at once, including inputs and outputs of the model.
+    unknown: number of tensors whose size depends on data. They are excluded from all numbers.
     """
 
     weights: int
@@ -50,7 +50,7 @@ def footprint(graph: Graph) -> Footprint:
 
 
 def _activations(graph: Graph) -> Mapping[str, int | None]:
-    """Returns tensor -> bytes, for all tensors that depend on the model's input."""
+    """Returns the size in bytes of each tensor that depends on the model's input."""
     outputs = [name for node in graph.layers for name in node.outputs if name]
     tensors = {name: graph.tensors.get(name) for name in (*graph.inputs, *outputs)}
     return {name: tensor.size_bytes if tensor else None for name, tensor in tensors.items()}
@@ -81,7 +81,7 @@ def slope(points: Mapping[float, float]) -> float:
 def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
     """Returns the footprint of the graph, and its growth with the input.
     shapes: shapes of the model's inputs by name.
-    growth: kind -> points (size -> footprint), and why other sizes were refused.
+    growth: for each kind of growth, the footprints by size (points), and why other sizes were refused.
     """
     grown = {}
     for kind, variants in _variants(shapes, graph).items():
@@ -98,8 +98,10 @@ def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
 
 
 def _variants(shapes: _Shapes, graph: Graph) -> dict[str, dict[int, _Shapes]]:
-    """Returns dimension -> size -> shapes of the inputs. Area: images (n, c, h, w) or (n, h, w, c).
-    Length: the second dimension of two-dimensional integer input, e.g. tokens.
+    """Returns the shapes of the inputs by dimension and size.
+
+    Area: images (n, c, h, w) or (n, h, w, c). Length: the second dimension of two-dimensional integer input, e.g.
+    tokens.
     """
     variants: dict[str, dict[int, _Shapes]] = {
         "batch": {b: {n: (b, *s[1:]) for n, s in shapes.items()} for b in _BATCHES}
@@ -129,7 +131,7 @@ def _scaled(shape: tuple[int, ...], area_factor: float) -> tuple[int, ...]:
 
 
 def _resized(graph: Graph, shapes: _Shapes) -> Graph:
-    """Returns the same network for other inputs, even if its file fixes them."""
+    """Returns the same network for inputs of other shapes, even if its file fixes the shapes."""
     import onnx
 
     model = onnx.ModelProto()

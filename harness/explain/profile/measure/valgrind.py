@@ -1,8 +1,8 @@
 """Simulates a call with valgrind to count instructions and cache misses without hardware counters.
 
-The simulation is fifty times slower than the call, or more, but nothing else on the machine changes the
-counts. It is not a measurement: caches do not prefetch, threads run one at a time, and vector instructions
-that valgrind lacks are not used.
+The simulation is at least fifty times slower than the call, but other programs on the machine do not change the counts.
+It is not a measurement: caches do not prefetch, threads run one at a time, and vector instructions that valgrind lacks
+are not used.
 
 Source: Valgrind user manual, Callgrind (cache simulation, options) and "Callgrind Format
 Specification".
@@ -28,11 +28,13 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_lin
 from harness.loadgen.plan import InstanceGroup
 
 CALLS = 2
-"""Counted calls, after a warm-up call. They differ by a few per cent, because each allocates its memory again."""
+"""Number of counted calls, after a warm-up call. They differ by a few per cent, because each call allocates its memory
+again.
+"""
 
 INSTRUCTIONS = "Ir"
 _MARK = "getpgrp"
-"""A C function that no other code calls; valgrind writes its counts when it begins."""
+"""A C function that no other code calls. valgrind writes its counts when this function begins."""
 
 _OPTIONS = (
     "--tool=callgrind",
@@ -46,9 +48,9 @@ _COST = re.compile(r"[+*0-9-]\S* (\d+)")
 
 class Dump(NamedTuple):
     """The code that ran between two marks.
-    counts: by callgrind's event names.
-    libraries: file name -> instructions in it; "" for code outside files.
-    caches: as valgrind describes them.
+    counts: counts by callgrind event name.
+    libraries: number of instructions by file name; "" for code outside of files.
+    caches: valgrind's descriptions of the caches.
     """
 
     counts: Mapping[str, int]
@@ -57,9 +59,10 @@ class Dump(NamedTuple):
 
 
 def simulate(config: RunConfig, dataset: str, spec: InstanceGroup, folder: Path) -> dict[str, Any]:
-    """Returns an entry per counted call. folder: for the logs of valgrind and of the simulated
-    process.
-    Raises PluginUnavailable without valgrind, or if valgrind cannot run this model's framework.
+    """Returns an entry per counted call.
+
+    folder: place for the logs of valgrind and of the simulated process. Raises PluginUnavailable if valgrind is not
+    installed, or if it cannot run this model's framework.
     """
     valgrind = shutil.which("valgrind")
     if valgrind is None:
@@ -89,7 +92,7 @@ def _of_calls(out: Path) -> list[Dump]:
 
 
 def calls(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes the calls under valgrind, with a mark before each and after the last."""
+    """Makes the calls under valgrind, with a mark before each call and after the last one."""
     from harness.explain.profile.measure.measure import opened
     from harness.models.manifest.lookup import load_model
 
@@ -137,7 +140,7 @@ def read_dump(path: Path) -> Dump:
 
 
 def _own_costs(lines: list[str]) -> Iterator[tuple[str, int]]:
-    """Yields (library, instructions) of each cost line; calls count for the called function."""
+    """Yields the library and number of instructions of each cost line. Calls count for the called function."""
     library, is_of_a_call = "", False
     for line in lines:
         if line.startswith("ob="):

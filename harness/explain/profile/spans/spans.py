@@ -13,10 +13,10 @@ from harness.explain.profile.options import LEVELS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """start_ns, end_ns: on a clock shared by all spans.
-    group, lane: where it is drawn; spans of a lane are disjoint or nested.
+    """A span of time at one level. start_ns, end_ns: on a clock that all spans share.
+    group, lane: place in the drawing. Spans of a lane are disjoint or nested.
     parent: id of the span that contains it.
-    ambiguous: whether several spans could be the parent; then none is.
+    ambiguous: whether several spans could be the parent. If so, parent is None.
     """
 
     id: int
@@ -39,9 +39,11 @@ class Span:
 
 
 def with_parents(spans: Sequence[Span]) -> list[Span]:
-    """Returns the spans in order, with the one span of the level above that contains them as parent.
-    The level above is the next level that has spans. If several contain a span, as in parallel
-    work, the span is marked ambiguous: a run with one thread would decide.
+    """Returns the spans in order.
+
+    The parent of a span is the only span of the level above that contains it. The level above is the next level that
+    has spans. If several spans contain a span, as in parallel work, the span is marked ambiguous. A run with one thread
+    would resolve this.
     """
     present = [level for level in LEVELS if any(span.level == level for span in spans)]
     above = dict(zip(present[1:], present, strict=False))
@@ -81,8 +83,9 @@ class _Sorted:
 
 
 def chrome_trace(spans: Sequence[Span], trace_id: str, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes a trace for chrome://tracing and ui.perfetto.dev: complete events, in us from the first span.
-    Each group is drawn as a process, each lane as a thread.
+    """Makes a trace for chrome://tracing and ui.perfetto.dev, with complete events in us from the first span.
+
+    Each group is drawn as a process, and each lane as a thread.
     """
     start_ns = min((span.start_ns for span in spans), default=0)
     groups = {name: i for i, name in enumerate(dict.fromkeys(s.group for s in spans), 1)}
@@ -115,7 +118,10 @@ def _meta(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 
 def lanes(intervals: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """Yields a lane for each (start, end), ascending by start; intervals of a lane do not overlap."""
+    """Yields a lane for each interval, so that intervals of a lane do not overlap.
+
+    intervals: (start, end), ascending by start.
+    """
     free_at: list[int] = []
     for start, end in intervals:
         lane = next((i for i, free in enumerate(free_at) if free <= start), len(free_at))

@@ -1,4 +1,4 @@
-"""Tabulates the whole model by batch: work, traffic and roofline position by batch size. Pure.
+"""Tabulates the whole model by batch size: work, traffic and roofline position. Pure.
 
 The input is the layer level at the profile's batch and at each of --batches, all measured.
 """
@@ -58,7 +58,7 @@ def _whole(batches: Mapping[int, LayerLevel], peaks: Peaks | None, skipped: Sequ
 
 
 def _kernels(batches: Mapping[int, LayerLevel], peaks: Peaks | None) -> Table:
-    """Tabulates a row per kernel, the slowest at the largest batch first."""
+    """Tabulates a row per kernel. The slowest kernel at the largest batch comes first."""
     sizes = list(batches)
     largest = sizes[-1]
     rows: list[list[Cell]] = []

@@ -32,7 +32,7 @@ LOG = "frameworks.log"
 """Output of the framework below the harness; the run keeps its own logs."""
 
 SHOWN_ROWS = 12
-"""Rows of a table printed on a screen."""
+"""Maximum number of rows of a table that are printed on a screen."""
 
 
 def read(folder: Path) -> Profiled:
@@ -64,7 +64,10 @@ def _profiled(content: Mapping[str, Any], run: Evidence | None) -> Profiled:
 
 
 def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
-    """loadgen_mean_ns: None in multi-stream, where LoadGen counts whole queries."""
+    """Returns the facts about the harness run.
+
+    loadgen_mean_ns: None in multi-stream, because LoadGen counts whole queries there.
+    """
     latency = result["latency_ns"]
     by_query = scenario_named(result["scenario"]).by_query
     return {
@@ -77,7 +80,7 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(profiled: Profiled) -> Iterator[str]:
-    """Yields the run's headline, measured without a profiler, the slowest kernels, doubts and missing levels."""
+    """Yields the run's headline (measured without a profiler), the slowest kernels, doubts and missing levels."""
     content = profiled.content
     run = content.get("run")
     if run:
@@ -119,7 +122,7 @@ def spans(profiled: Profiled, folder: Path) -> list[Span]:
 
 
 def write(profiled: Profiled, shown: Sequence[Table], folder: Path) -> None:
-    """Writes everything but the page. Raises OSError if the folder cannot be written."""
+    """Writes all files except the page. Raises OSError if the folder cannot be written."""
     (folder / TEXT).write_text(visible(hide(text(shown, None))) + "\n", encoding="utf-8")
     write_json(folder / JSON, hidden(to_json(shown)))
     (folder / CSV).mkdir(exist_ok=True)

@@ -56,7 +56,7 @@ class LayerLevel:
 
     @property
     def intensity(self) -> float | None:
-        """FLOP/byte."""
+        """Arithmetic intensity in FLOP/byte."""
         return self.flops / self.moved_bytes if self.flops and self.moved_bytes else None
 
     @property
@@ -110,7 +110,9 @@ FEW = 3
 
 
 def most_time(level: LayerLevel) -> str:
-    """States the smallest set of kernels that takes MOST_TIME, or of types if there are more than FEW such kernels."""
+    """States the smallest set of kernels that takes MOST_TIME, or the smallest set of types if there are more than FEW
+    such kernels.
+    """
     kernels = [(f"{one.name} ({one.op_type})", one.latency_ns) for one in level.layers]
     share, names = _fewest(kernels)
     of = counted(len(kernels), "kernel")
@@ -122,7 +124,7 @@ def most_time(level: LayerLevel) -> str:
 
 
 def _fewest(times_ns: Sequence[tuple[str, float]]) -> tuple[float, list[str]]:
-    """Returns the share and names of the longest ones that together take MOST_TIME of the time."""
+    """Returns the names of the longest entries that together take MOST_TIME of the time, and their share."""
     total_ns, sum_ns, names = sum(ns for _, ns in times_ns) or 1.0, 0.0, []
     for name, ns in sorted(times_ns, key=lambda one: -one[1]):
         if sum_ns >= MOST_TIME * total_ns:
@@ -238,7 +240,7 @@ def _kernels(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
 
 
 def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
-    """Returns the kernel's rate over the highest rate that the roofline allows at its intensity."""
+    """Returns the kernel's rate, divided by the highest rate that the roofline allows at its intensity."""
     rate, intensity, own = layer.flops_per_s, layer.intensity, peaks.of(layer)
     if not rate or not intensity or own is None:
         return None
@@ -252,7 +254,7 @@ def _integer_roof(peaks: Peaks | None) -> str:
 
 
 def _groups(key: str, title: str, about: str, kind: str, groups: Sequence[Group]) -> Table:
-    """kind: head of the first column."""
+    """Returns a table of groups. kind: head of the first column."""
     latency = sum(g.latency_ns for g in groups) or 1.0
     count = sum(g.count for g in groups) or 1
     allocated = sum(g.allocated_bytes or 0 for g in groups) or 1
@@ -278,7 +280,7 @@ def _groups(key: str, title: str, about: str, kind: str, groups: Sequence[Group]
 
 
 def _accounted(level: LayerLevel) -> Table:
-    """Tabulates a call; every part outside kernels has a name."""
+    """Tabulates a call. Every part outside of the kernels has a name."""
     parts = level.parts
     times_ns = [
         *((f"kernels {group.name}", group.latency_ns) for group in level.by_type),
@@ -321,7 +323,7 @@ def _thirds(layers: Sequence[Layer]) -> Table:
 
 
 def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
-    """Tabulates the file's work; operators without a rule are listed, not counted as 0."""
+    """Tabulates the file's work. Operators without a rule are listed, and not counted as 0."""
     layers, nodes = level.layers, level.nodes
     flops = sum(layer.flops or 0 for layer in layers)
     is_known = any(la.flops is not None for la in layers if not la.inserted)

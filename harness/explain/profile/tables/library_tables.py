@@ -16,7 +16,7 @@ SIMULATED = {
     "first-level data misses": ("D1mr", "D1mw"),
     "last-level misses": ("ILmr", "DLmr", "DLmw"),
 }
-"""Row -> callgrind's events."""
+"""Callgrind's events for each row."""
 
 
 def library_tables(content: Content) -> Iterator[Table]:

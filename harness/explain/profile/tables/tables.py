@@ -29,7 +29,7 @@ _LOCAL_PHASES = {
     "postprocess": ("postprocess",),
     "complete": ("complete",),
 }
-"""Phase -> the harness's stages. Decoding and preprocessing happen before the first query."""
+"""The harness's stages by phase. Decoding and preprocessing happen before the first query."""
 
 _REMOTE_PHASES = {
     "wait": ("issue_delay", "queue"),
@@ -38,14 +38,16 @@ _REMOTE_PHASES = {
     "receive": ("notice", "decode"),
     "complete": ("complete",),
 }
-"""Phase -> the harness's stages, if a server answers."""
+"""The harness's stages by phase if a server answers."""
 
 CONTENDED = 1.2
-"""Wall time / CPU time of one thread above which other processes have probably used its core."""
+"""Maximum ratio of wall time to CPU time of one thread. Above it, other processes have probably used its core."""
 
 
 UNSTEADY = 1.5
-"""Mean / least wall time of a call of several threads above which other processes have probably used its cores."""
+"""Maximum ratio of mean to least wall time of a call with several threads. Above it, other processes have probably used
+its cores.
+"""
 
 
 def tables(profiled: Profiled) -> list[Table]:
@@ -66,7 +68,7 @@ def tables(profiled: Profiled) -> list[Table]:
 
 
 def _levels(profiled: Profiled) -> Table:
-    """Tabulates XSP's leveled experimentation: each number is from the run whose deepest level it is."""
+    """Tabulates XSP's leveled experimentation: each number comes from the run whose deepest level it is."""
     content, done, level = profiled.content, profiled.done, profiled.level
     rows: list[list[Cell]] = []
     if done is not None:
@@ -159,7 +161,7 @@ def _stages(done: Completions) -> Table:
 
 
 def phases_of(done: Completions) -> Mapping[str, Sequence[str]]:
-    """Returns phase -> stages that the run has."""
+    """Returns the stages that the run has, by phase."""
     phases = _REMOTE_PHASES if done.is_remote else _LOCAL_PHASES
     return {phase: [s for s in stages if s in done.edges] for phase, stages in phases.items()}
 
@@ -262,7 +264,7 @@ def _memory(profiled: Profiled) -> Iterator[Table]:
 
 
 def _data(content: Content) -> Iterator[Table]:
-    """Tabulates the median difference over pairs of calls, shown if its 95 % interval excludes 0."""
+    """Tabulates the median difference over pairs of calls, if its 95 % interval excludes 0."""
     data = content.get("data") or {}
     if "real" not in data:
         return

@@ -1,7 +1,7 @@
 """Puts a profile's spans on one time line: queries, batches, stages, calls, kernels.
 
-The harness run, the bare calls and the profiled calls happened one after the other, on clocks that
-cannot be compared, so each group begins where the previous one ends.
+The harness run, the bare calls and the profiled calls were made one after the other, on clocks that cannot be compared.
+Each group therefore begins where the previous group ends.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
 from harness.results.evidence.stages import Completions
 
 MOST_BATCHES = 2_000
-"""The number of the harness run's first batches in the trace; completions.npz has all batches."""
+"""Number of batches in the trace, from the beginning of the harness run. completions.npz has all batches."""
 
 _GAP_NS = 1_000_000
 
@@ -46,8 +46,10 @@ def _in_a_row(groups: Sequence[Sequence[Span]]) -> Iterator[Span]:
 
 
 def _run_spans(done: Completions, ids: Iterator[int]) -> Iterator[Span]:
-    """Yields the spans of the run. A batch's parent is the query of its first sample, which waits from
-    before LoadGen's thread launches the batch until after a worker has executed it.
+    """Yields the spans of the run.
+
+    A batch's parent is the query of its first sample. That query waits from before LoadGen's thread launches the batch
+    until after a worker has executed it.
     """
     columns = {name: column.tolist() for name, column in done.columns.items()}
 
@@ -112,8 +114,10 @@ def _calls(
 
 
 def _kernel_spans(level: LayerLevel, ids: Iterator[int]) -> Iterator[Span]:
-    """Shifts the profiler's clock to Python's so that every run lies within its call. If
-    kernels have no start times, yields one mean call with its kernels in a row from its start.
+    """Yields the spans of kernels.
+
+    Shifts the profiler's clock to Python's clock so that every run lies within its call. If kernels have no start
+    times, yields one mean call, in which the kernels follow each other from the start.
     """
     profile = level.profile
     calls, session = profile.profiled, profile.session

@@ -1,4 +1,4 @@
-"""Checks a profile's work against itself: kernels against nodes, and rates against the measured peak.
+"""Checks a profile's work for consistency: kernels against nodes, and rates against the measured peak.
 
 Pure. Work counted twice or lost, or a wrong peak, fails one of these checks.
 """
@@ -17,10 +17,14 @@ from harness.explain.kernels.layers import (
 )
 
 MOST_OF_PEAK = 1.05
-"""No kernel computes faster than the peak; 5 % allow for noise in both measurements."""
+"""Maximum ratio of a kernel's rate to the peak. No kernel is faster than the peak; 5 % allow for noise in both
+measurements.
+"""
 
 LEAST_NS = 20_000
-"""A profiler that counts whole microseconds is up to 5 % off for a kernel this short."""
+"""Minimum time of a kernel to be checked. A profiler that counts whole microseconds is up to 5 % off for a kernel this
+short.
+"""
 
 _MOST_APART = 0.001
 _MOST_SHARED = 0.25

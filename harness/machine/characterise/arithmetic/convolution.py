@@ -17,7 +17,7 @@ FILTERS = (Filter(1, 256, 28), Filter(8, 64, 56))
 
 
 class Convolution:
-    """Work: 2 FLOP for each multiplication and addition of the direct convolution."""
+    """Measures convolutions. The work of a point is 2 FLOP per multiply-add of the direct convolution."""
 
     about = "a 3x3 convolution, by library and precision"
 

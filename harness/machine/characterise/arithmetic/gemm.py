@@ -16,7 +16,7 @@ SIDES = (256, 512, 1024)
 
 
 class Gemm:
-    """Work: 2 side^3, for side^3 multiplications and additions."""
+    """Measures products of square matrices. The work of a point is 2 side^3 FLOP, for side^3 multiply-adds."""
 
     about = "products of square matrices, by library and precision"
 

@@ -14,7 +14,10 @@ from harness.types import Benchmark, Point, Ready
 
 
 class Reduction:
-    """Sums on one thread; the product multiplies the segments by ones. Work: one addition per element."""
+    """Sums on one thread.
+
+    The product multiplies the segments by ones. The work of a point is one addition per element.
+    """
 
     about = "sums of segments: as a matrix product, and native"
 

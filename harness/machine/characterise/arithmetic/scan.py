@@ -1,7 +1,8 @@
 """The benchmark `scan`: prefix sums of segments by matrix products and by NumPy's cumsum, by segment size.
 
-Source: Dakkak et al., Accelerating Reduction and Scan Using Tensor Core Units, ICS 2019 (TOPS). With U
-upper triangular, A U has the prefix sums of each block; the sum of all earlier blocks is added to a block.
+Source: Dakkak et al., Accelerating Reduction and Scan Using Tensor Core Units, ICS 2019 (TOPS). If U is upper
+triangular and all ones, A U holds the prefix sums of each block. The sum of all earlier blocks is then added to each
+block.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +15,9 @@ from harness.machine.characterise.arithmetic import segments as sg
 from harness.types import Array, Benchmark, Point, Ready
 
 MOST_BLOCK = 64
-"""Elements of a block. The product of a block of n elements does n times the additions of the native scan."""
+"""Maximum number of elements in a block. The product of a block of n elements makes n times as many additions as the
+native scan.
+"""
 
 
 class Scan:

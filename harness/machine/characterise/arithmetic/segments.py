@@ -14,7 +14,10 @@ PRODUCT, NATIVE = WAYS = ("matrix product", "native")
 
 
 def points(ready: Callable[[str, int], AbstractContextManager[Ready]]) -> Iterator[Point]:
-    """Yields each way with each segment size. ready: opens a way with a segment size. Work: elements."""
+    """Yields a point for each way and segment size.
+
+    The work of a point is the number of elements. ready: opens a way with a segment size.
+    """
     for segment in SEGMENTS:
         for way in WAYS:
             yield Point(
@@ -26,7 +29,7 @@ def points(ready: Callable[[str, int], AbstractContextManager[Ready]]) -> Iterat
 
 
 def data(segment: int) -> Array:
-    """Returns (ELEMENTS / segment, segment) float32 in [0, 1), seeded."""
+    """Returns seeded float32 in [0, 1), of shape (ELEMENTS / segment, segment)."""
     flat = np.random.default_rng(0).random(ELEMENTS, dtype=np.float32)
     return flat.reshape(-1, segment)
 

@@ -14,7 +14,7 @@ LIBRARY = "torch"
 
 
 def is_here() -> bool:
-    """Returns whether this machine has the driver of a GPU, without importing a framework."""
+    """Returns whether this machine has a GPU driver, without importing a framework."""
     return _NODE.exists() or _WSL.exists()
 
 
@@ -30,7 +30,10 @@ def torch_on_gpu() -> Any:
 
 
 def ended(torch: Any, launch: Callable[[], object]) -> Callable[[], None]:
-    """Wraps `launch` to return when the GPU has finished. The thread polls, because an interrupt comes 0.1 ms later."""
+    """Wraps `launch` so that it returns when the GPU has finished.
+
+    The thread polls, because an interrupt would come 0.1 ms later.
+    """
     stream, done = torch.cuda.current_stream(), torch.cuda.Event()
 
     def call() -> None:

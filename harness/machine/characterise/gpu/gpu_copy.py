@@ -20,11 +20,14 @@ WAYS = (
     (FROM_GPU, PAGEABLE),
     (WITHIN, OF_GPU),
 )
-"""Way and the host's memory. The largest copy within the GPU is far larger than the GPU's cache."""
+"""Directions of copies, with the kind of host memory. The largest copy within the GPU far exceeds the GPU's cache."""
 
 
 class GpuCopy:
-    """Work: the copied bytes. Within the GPU, each byte is read once and written once."""
+    """Measures copies.
+
+    The work of a point is the number of copied bytes. Within the GPU, each byte is read once and written once.
+    """
 
     about = "copies between host and GPU, pinned and pageable, and within it, by size"
 

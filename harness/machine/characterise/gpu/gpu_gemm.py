@@ -11,11 +11,11 @@ from harness.types import Benchmark, Point, Ready
 SIDES = (1024, 4096, 8192)
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 _CHECKED = 64
-"""Rows of the product that are compared with float64."""
+"""Number of rows of the product that are compared with a product in float64."""
 
 
 class GpuGemm:
-    """Work: 2 side^3, for side^3 multiplications and additions."""
+    """Measures products of square matrices. The work of a point is 2 side^3 FLOP, for side^3 multiply-adds."""
 
     about = "products of square matrices on a GPU, by precision"
 

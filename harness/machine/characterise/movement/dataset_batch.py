@@ -16,7 +16,11 @@ LOADED = 128
 
 
 class DatasetBatch:
-    """Work: the bytes of the batch. Samples in order are a view of the loaded samples; scattered ones are gathered."""
+    """Gathers batches.
+
+    The work of a point is the number of bytes in the batch. Consecutive samples are a view of the loaded samples;
+    scattered samples are gathered.
+    """
 
     about = "a batch gathered from a dataset's samples"
 

@@ -20,7 +20,7 @@ WAYS = ("array", "OrtValue", "IOBinding")
 
 
 class InputHandling:
-    """Work: the bytes of the input."""
+    """Passes inputs to ONNX Runtime. The work of a point is the number of bytes in the input."""
 
     about = "a model's input, copied and bound"
 
@@ -59,7 +59,7 @@ def _model(shape: tuple[int, ...], scale: Array) -> bytes:
 
 
 Called = tuple[Callable[[], Any], Callable[[], Array]]
-"""(the timed call, the function that returns its answer)."""
+"""The timed call, and a function that returns its answer."""
 
 
 def _array(session: Any, images: Array) -> Called:

@@ -16,7 +16,7 @@ WARM, EVICTED = "warm", "evicted"
 
 
 class MemoryCopy:
-    """Work: the copied bytes. Each is read once and written once."""
+    """Measures copies. The work of a point is the number of copied bytes. Each byte is read once and written once."""
 
     about = "a copy in memory, by size, warm and evicted"
 
@@ -43,7 +43,7 @@ def _ready(size: int, state: str, threads: int) -> Iterator[Ready]:
     source, target = touched(size), touched(size)
     if threads == 1:
         between = evictor() if state == EVICTED else None
-        # `target[...] = source` has the least overhead: 60 ns less than `target[:]` or copyto
+        # `target[...] = source` has the least overhead: 60 ns less than `target[:]` or `copyto`
         yield Ready(partial(setitem, target, ..., source), between)
         return
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))

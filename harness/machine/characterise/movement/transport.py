@@ -1,6 +1,6 @@
 """The benchmark `transport`: the round trip of one payload over each way of transport.
 
-Every way except the first two goes to another process, which sends the payload back.
+All ways except the first two send the payload to another process, which sends it back.
 """
 
 import http.client
@@ -30,7 +30,7 @@ _WITHOUT_A_COPY = ("in process", "queue")
 
 
 class Transport:
-    """Work: the payload's bytes, there and back."""
+    """Measures round trips. The work of a point is the number of payload bytes in both directions."""
 
     about = "the round trip of a payload, by transport"
 
@@ -57,7 +57,7 @@ def _ready(way: str, size: int) -> Iterator[Ready]:
 
 
 def _in_process(payload: bytes, stack: ExitStack) -> Call:
-    """Makes a call of a function, without a copy."""
+    """Makes a call that calls a function, without a copy."""
     del stack
 
     def echoed(one: bytes) -> bytes:
@@ -67,7 +67,9 @@ def _in_process(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _queue(payload: bytes, stack: ExitStack) -> Call:
-    """Makes a call to another thread of this process and back, without a copy, with two wake-ups."""
+    """Makes a call that passes the payload to another thread of this process and back, without a copy and with two
+    wake-ups.
+    """
     requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
@@ -115,7 +117,7 @@ def _pipe(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _pipes(stack: ExitStack, count: int) -> list[tuple[int, int]]:
-    """Returns (end to read, end to write) of each new pipe."""
+    """Returns the read end and the write end of each new pipe."""
     pipes = [os.pipe() for _ in range(count)]
     for end in (end for pipe in pipes for end in pipe):
         stack.callback(os.close, end)

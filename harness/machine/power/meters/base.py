@@ -2,7 +2,7 @@
 
 
 class HoldsNothing:
-    """A meter without open files or processes, so that leaving it does nothing."""
+    """Base of a meter without open files or processes. Leaving such a meter does nothing."""
 
     def __exit__(self, *exc: object) -> None:
         pass
@@ -18,7 +18,7 @@ def micro(path: str) -> float:
 
 
 def tried(path: str) -> float | Exception:
-    """Returns the value of `micro`, or its exception: a missing sensor must not stop the other sensors."""
+    """Returns the value of `micro`, or its exception, because a missing sensor must not stop the other sensors."""
     try:
         return micro(path)
     except (OSError, ValueError) as e:

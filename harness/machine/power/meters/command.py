@@ -24,11 +24,11 @@ FIRST_LIMIT_S = 10.0
 READ_LIMIT_S = 1.0
 _BYTES = 65_536
 _SHOWN_CHARACTERS = 60
-"""Characters of a line without a reading that a message shows."""
+"""Number of characters that a message shows of a line without a reading."""
 
 
 class CommandMeter:
-    """argument: the program and its arguments, quoted as in a shell, but no shell runs.
+    """argument: the program and its arguments, quoted as in a shell, but not run by a shell.
 
     A line that consists of a number and W, mW, kW, J, mJ or kJ is a reading; all other lines are
     ignored. Joules are a counter. A program that keeps printing is read while it prints. A program that
@@ -78,7 +78,10 @@ class CommandMeter:
         return [value]
 
     def _next(self, limit_s: float) -> tuple[float, Literal["J", "W"]]:
-        """Returns the newest reading already printed, else the next one. Raises OSError if none comes."""
+        """Returns the newest reading that the program has printed, or waits for the next one.
+
+        Raises OSError if none comes.
+        """
         deadline = time.monotonic() + limit_s
         while True:
             try:
@@ -96,7 +99,7 @@ class CommandMeter:
             self._unread = next((line for line in reversed(lines) if line.strip()), self._unread)
 
     def _printed(self) -> str:
-        """Returns what the program printed instead of a reading, for messages; "" if it printed nothing."""
+        """Returns the program's output in place of a reading, for messages; "" if it printed nothing."""
         text = self._unread or self._left.decode(errors="replace")
         return f"; it printed {text[:_SHOWN_CHARACTERS]!r}" if text.strip() else ""
 
@@ -118,7 +121,7 @@ class CommandMeter:
         whole, newline, self._left = (self._left + chunk).rpartition(b"\n")
         if not chunk:
             whole, newline, self._left = self._left, b"", b""
-            last = whole.decode(errors="replace")  # without the end of a line
+            last = whole.decode(errors="replace")  # the line has no end yet
             self._has_read |= _LINE.fullmatch(last) is not None
             self._unread = last or self._unread
             self._ended()

@@ -17,8 +17,8 @@ WATTS_A_THREAD = 4.0
 class EstimateMeter(HoldsNothing):
     """argument: watts of the whole processor with every hardware thread busy; '': 4 W per thread.
 
-    Energy is watts per thread times the seconds that threads were busy. It does not include idle power,
-    memory, the rest of the machine, and changes of frequency.
+    Energy is watts per thread times the seconds that threads were busy. It does not include idle power, memory, the
+    rest of the machine, or changes of frequency.
     """
 
     def __init__(self, argument: str) -> None:

@@ -77,7 +77,7 @@ class HwmonMeter(HoldsNothing):
 
 
 def _source(path: Path) -> PowerSource:
-    """Names the source by chip and label, which survive a reboot; hwmon's numbers do not."""
+    """Names the source by chip and label, because they survive a reboot and hwmon's numbers do not."""
     chip = text(path.parent / "name") or path.parent.name
     sensor = path.name.partition("_")[0]
     label = text(path.with_name(f"{sensor}_label"))

@@ -1,4 +1,4 @@
-"""Reads NVIDIA GPUs by NVML: the board's energy counter, or its power if it has no counter."""
+"""Reads NVIDIA GPUs through NVML: the board's energy counter, or its power if it has no counter."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,7 +13,7 @@ class _Gpu(NamedTuple):
 
     source: PowerSource
     read_milli: Callable[[Any], int]
-    """Millijoules since the driver was loaded (Volta and newer), or milliwatts."""
+    """Reads millijoules since the driver was loaded (Volta and newer), or milliwatts."""
     handle: Any
 
 
@@ -54,7 +54,7 @@ class NvmlMeter:
         return [self._tried(gpu) for gpu in self._gpus]
 
     def _tried(self, gpu: _Gpu) -> float | Exception:
-        """Returns the reading, or its exception: a GPU that has fallen off the bus must not stop the others."""
+        """Returns the reading, or its exception, because a GPU that has fallen off the bus must not stop the others."""
         try:
             return gpu.read_milli(gpu.handle) / 1e3
         except self._nvml.NVMLError as e:
@@ -91,7 +91,7 @@ class NvmlMeter:
 
 
 def _advice(error: Exception) -> str:
-    """Returns the remedy, chosen by NVML's text for NVML_ERROR_NO_PERMISSION."""
+    """Returns the remedy. NVML's text for NVML_ERROR_NO_PERMISSION identifies a lack of permission."""
     if "Insufficient Permissions" in str(error):
         return (
             "this allows it until the next boot: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"

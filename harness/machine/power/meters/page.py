@@ -16,7 +16,7 @@ LIMIT_S = 1.0
 """Time limit of one reading."""
 
 EVERY_S = 0.1
-"""Least time between two readings: the page may be served by the machine that is measured."""
+"""Minimum time between two readings, because the measured machine may itself serve the page."""
 
 _Unit = Literal["J", "W"]
 _UNITS: dict[str, tuple[_Unit, float]] = {
@@ -37,8 +37,9 @@ _KNOWN = (
     (("scaph_host_energy_microjoules", "uJ"), ("scaph_host_power_microwatts", "uW")),
     (("nvidia_smi_power_draw_watts", "W"),),
 )
-"""Exporter -> its series with their units; the first series that a page has counts. Sources: dcgm-exporter's
-default-counters.csv, node_exporter's collectors rapl and hwmon, Kepler's, Scaphandre's and nvidia_gpu_exporter's metrics.
+"""Series of each exporter with their units. The first series that a page has is used. Sources: dcgm-exporter's
+default-counters.csv, node_exporter's collectors rapl and hwmon, Kepler's, Scaphandre's and nvidia_gpu_exporter's
+metrics.
 """
 
 _SHOWN_LABELS = ("gpu", "index", "zone", "path", "chip", "sensor", "name", "modelName", "device")
@@ -49,13 +50,13 @@ class _Read(NamedTuple):
     """One sample of the page."""
 
     series: Series
-    """With all labels of the sample."""
+    """The series with all labels of the sample."""
     unit: _Unit
     factor: float
 
 
 class PageMeter:
-    """argument: the page's address, and for other series than the known ones a series and its unit:
+    """argument: the page's address; for a series that is not known here, also the series and its unit:
     `http://10.0.0.2:9400/metrics` or `http://10.0.0.2:9100/metrics my_power{gpu="0"} mW`.
 
     A unit of energy is a counter. Each sample of a series is a source.

@@ -49,7 +49,7 @@ class PtdaemonMeter:
 
     @property
     def argument(self) -> str:
-        """The argument with an absolute path, so that it works in any folder."""
+        """The argument with an absolute path, so that it is valid in any folder."""
         return f"{self.power_dev},director={self.host}:{self.port},ntp={self.ntp}"
 
     @property
@@ -61,7 +61,7 @@ class PtdaemonMeter:
         return self.power_dev / "compliance" / "check.py"
 
     def problems(self) -> Iterator[str]:
-        """Yields problems of the checkout; its checker refuses results of changed sources."""
+        """Yields problems with the checkout, whose checker refuses results of changed sources."""
         for needed in (self.client, self.checker):
             if not needed.is_file():
                 yield (
@@ -84,7 +84,7 @@ class PtdaemonMeter:
 
 
 def _changed(folder: Path, allowed: list[dict[str, str]]) -> list[str]:
-    """Returns sources that differ from the most similar of `allowed`; [] if `folder` equals one of them."""
+    """Returns the sources that differ from the most similar entry of `allowed`; [] if `folder` equals an entry."""
     digests = {
         path.relative_to(folder).as_posix(): hashlib.sha1(
             path.read_bytes(), usedforsecurity=False

@@ -31,14 +31,16 @@ CELLS = "cells"
 PROBES = "probes"
 
 BLOCKS = 20
-"""Blocks of consecutive batches whose means give the uncertainty, because neighbouring batches are alike."""
+"""Number of blocks of consecutive batches. The uncertainty is computed from the means of blocks, because neighbouring
+batches are alike.
+"""
 
 JITTER = 1.4826
 """Factor from the median absolute deviation to the standard deviation of a normal distribution."""
 
 
 class Cell(NamedTuple):
-    """batch: samples. threads: per instance. shape: as --input-shape. data: real or synthetic."""
+    """batch: in samples. threads: per instance. shape: as in --input-shape. data: real or synthetic."""
 
     model: str
     backend: str
@@ -57,7 +59,7 @@ class Cell(NamedTuple):
 
     @property
     def variant(self) -> "Cell":
-        """The cell of the same model, framework, precision and input at batch 1 with one thread."""
+        """The cell with the same model, framework, precision and input, but with batch 1 and one thread."""
         return self._replace(batch=1, threads=1)
 
     def __str__(self) -> str:
@@ -76,7 +78,7 @@ def folder_of(grid: Path, cell: Cell) -> Path | None:
 
 
 def labels(models: Sequence[str]) -> dict[str, str]:
-    """Returns model -> name in tables: the file's name, with enough parent folders to make it unique."""
+    """Returns the name of each model in tables: the file's name, with enough parent folders to make it unique."""
     names = {}
     parts = {m: Path(m).with_suffix("" if is_path(m) else Path(m).suffix).parts for m in models}
     for model, own in parts.items():
@@ -88,7 +90,10 @@ def labels(models: Sequence[str]) -> dict[str, str]:
 
 
 def _short(name: str) -> str:
-    """Returns a name for a file; a plug-in or model given by path gets a digest of the path."""
+    """Returns a name for use in file names.
+
+    If a plug-in or model is given by path, its name gets a digest of the path.
+    """
     plain = re.sub(r"[^A-Za-z0-9._]+", "_", Path(name).name if "/" in name else name).strip("_")
     if not is_path(name) and ":" not in name:
         return plain
@@ -96,9 +101,10 @@ def _short(name: str) -> str:
 
 
 def cells(axes: Axes) -> Iterator[Cell]:
-    """Yields all cells. Cells that are compared with each other, above all precisions, run shortly after each other.
+    """Yields all cells. Cells that are compared with each other run shortly after each other, above all different
+    precisions.
 
-    A backend that computes on one thread has only cells with one.
+    A backend that computes on one thread has only cells with one thread.
     """
     known: set[Cell] = set()
     order = product(
@@ -113,7 +119,7 @@ def cells(axes: Axes) -> Iterator[Cell]:
 
 
 def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> RunConfig:
-    """Returns the configuration of a run, by default of one instance. file: the model in the cell's precision."""
+    """Returns the configuration of a run, by default with one instance. file: the model in the cell's precision."""
     options = dict(common.backend_option) | dict(way.options)
     synthetic = cell.data == "synthetic"
     scenario = scenario_named(common.scenario)
@@ -155,7 +161,7 @@ class Row(NamedTuple):
     """Time from taking a batch to completing its answers."""
     batch_p99_ns: float | None = None
     forward_p50_ns: float | None = None
-    """Time in the framework only."""
+    """Time inside the framework."""
     forward_least_ns: float | None = None
     accuracy: float | None = None
     """In the metric's unit."""
@@ -167,7 +173,7 @@ class Row(NamedTuple):
     energy_source: str = ""
     no_energy: str = ""
     rss_bytes: int | None = None
-    """The largest resident size of the measured process."""
+    """The largest resident memory of the measured process."""
     cpu_over_wall: float | None = None
     """Cores that the process kept busy on average."""
     fixed_batch: int | None = None
@@ -175,7 +181,7 @@ class Row(NamedTuple):
     folder: str = ""
     """Relative to the grid's folder."""
     absent: str = ""
-    """Why the cell was not run."""
+    """Reason why the cell was not run."""
 
     @property
     def cell(self) -> Cell:
@@ -207,7 +213,9 @@ def row_of(cell: Cell, folder: Path, below: Path) -> Row:
 
 
 def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
-    """Returns the times of batches. fixed_batch: the run's batch, if the model's file fixes a different one."""
+    """Returns the times of batches, and `fixed_batch`: the batch size that the model's file fixes, if it differs from
+    the cell's.
+    """
     run = files.performance
     planned = (files.result["plan"] or {}).get("max_batch")
     fixed = {"fixed_batch": planned if planned not in (None, cell.batch) else None}
@@ -241,9 +249,9 @@ def times_ns(done: Completions, size: int) -> tuple[Array, Array, Array]:
 def spread(took_ns: Array) -> tuple[float | None, float | None]:
     """Returns uncertainty and jitter of the throughput, as shares; None for fewer than two batches.
 
-    took_ns: (n,) durations of batches in order of time. Uncertainty: the standard error of the mean
-    over blocks of neighbours, including stalls. Jitter: 1.4826 times the median absolute deviation of
-    single batches over their median.
+    took_ns: (n,) durations of batches in order of time. Uncertainty: the standard error of the mean over blocks of
+    neighbouring batches, including stalls. Jitter: 1.4826 times the median absolute deviation of single batches over
+    their median.
 
     Source: tf_cnn_benchmarks' columns of these names, which are both over single steps.
     """
@@ -271,7 +279,7 @@ def _accuracy(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _costs(files: RunFiles) -> dict[str, Any]:
-    """Returns energy (from the source that runs.sqlite has), memory and CPU time."""
+    """Returns energy (from the source that is in runs.sqlite), memory and CPU time."""
     energy = energy_of(files.result.get("power") or {})
     used = (files.performance.ended or {}).get("used", {}) if files.performance else {}
     process = files.result.get("measured_process") or {}

@@ -28,7 +28,7 @@ _batch_size = positive(MAX_BATCH)
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
-    """Parses '1,2,4..64' -> (1, 2, 4, 8, 16, 32, 64): between dots, each size doubles the previous one."""
+    """Parses '1,2,4..64' -> (1, 2, 4, 8, 16, 32, 64). In a range with dots, each size doubles the previous size."""
     sizes: set[int] = set()
     for part in text.split(","):
         begin, dots, end = part.partition("..")
@@ -94,7 +94,7 @@ class GridOptions:
         metavar="SCORE",
     )
     price: float | None = resolved(parse=parse_price)
-    """The run option --price; --from takes another one."""
+    """The run option --price. --from takes another price."""
     resume: Path | None = option(
         "continue the grid in this folder with its original options",
         parse=parse_path,
@@ -123,7 +123,9 @@ class Axes(NamedTuple):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Axes":
-        """Raises KeyError, TypeError or ValueError for other types, because folders are named after the values."""
+        """Raises KeyError, TypeError or ValueError if a value has another type, because folders are named after the
+        values.
+        """
         plain = {name: tuple(value) for name, value in values.items()}
         axes = cls(**{**plain, "shape": tuple(map(tuple, values["shape"]))})
         if not all(isinstance(text, str) for text in chain(axes.model, axes.backend, *axes.shape)):
@@ -135,7 +137,7 @@ class Axes(NamedTuple):
         return axes
 
     def joined(self, other: "Axes") -> "Axes":
-        """Joins the measured values and the requested values."""
+        """Joins the measured and the requested values."""
         values: dict[str, Any] = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in self._fields
@@ -178,7 +180,7 @@ def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[An
 
 
 def _shapes(texts: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """('a=1x8/1x16', 'b=1x8/1x16') -> (('a=1x8', 'b=1x8'), ('a=1x16', 'b=1x16'))."""
+    """Parses ('a=1x8/1x16', 'b=1x8/1x16') -> (('a=1x8', 'b=1x8'), ('a=1x16', 'b=1x16'))."""
     choices = []
     for text in texts:
         name, _, shapes = text.partition("=")

@@ -13,13 +13,13 @@ class Divergence(NamedTuple):
 
     samples: int
     relative_l2: float
-    """Euclidean distance of all outputs over the length of the first set."""
+    """Euclidean distance of all outputs, divided by the length of the first set."""
     largest: float
     """The largest absolute difference of one value."""
     js_bits: float | None
     """Mean Jensen-Shannon divergence of the rows' softmax, in [0, 1]; None unless rows are scores."""
     top1: float | None
-    """Share of rows with the same largest value; None unless rows are scores."""
+    """Share of rows whose largest value has the same position; None unless rows are scores."""
 
 
 def divergence(ours: Array, theirs: Array) -> Divergence | None:

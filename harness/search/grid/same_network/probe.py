@@ -25,7 +25,7 @@ from harness.models.opened.loading import open_model
 from harness.types import Array, Batch, Dataset, HasNetwork, Outputs
 
 SAMPLES = 64
-"""The largest number of samples, evenly spread over the dataset."""
+"""Maximum number of samples, which are spread evenly over the dataset."""
 
 _BATCH = 8
 

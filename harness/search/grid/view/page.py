@@ -28,7 +28,7 @@ def write(view: View, folder: Path) -> Path:
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
-    """Yields the heat maps. All maps of a number share a scale, and brighter is always better."""
+    """Yields the heat maps. All maps of the same number share a scale, and brighter is always better."""
     maps = view.heat_maps()
     values: dict[str, list[float]] = {}
     for content in maps:
@@ -54,7 +54,7 @@ def _heat_maps(view: View) -> Iterator[Figure]:
 
 
 def _lines(view: View) -> Iterator[Figure]:
-    """Yields throughput over batch, with a line per way to run the model."""
+    """Yields plots of throughput over batch, with a line per way to run the model."""
     groups: dict[str, list[Row]] = {}
     for row in view.ranked:
         groups.setdefault(_label(view, row), []).append(row)

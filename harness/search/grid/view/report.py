@@ -1,4 +1,4 @@
-"""Prints the tables of a grid; their numbers are in grid.csv and heatmaps.json, too."""
+"""Prints the tables of a grid. Their numbers are also in grid.csv and heatmaps.json."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ _NUMBERS = columns(
     "| score [of the metric] | same [share] | energy [J] | memory [bytes]"
 )
 _WORST_WALL = 1.2
-"""Ratio of wall time to CPU time of one thread above which other programs used the core."""
+"""Maximum ratio of wall time to CPU time of one thread. Above it, other programs used the core."""
 
 
 def lines(view: View, folder: Path) -> Iterator[str]:
@@ -62,7 +62,7 @@ def headline(view: View) -> str:
 def _titled(
     title: str, heads: Sequence[Column], rows: Sequence[Sequence[TableCell]]
 ) -> Iterator[str]:
-    """Yields a table below its title; nothing without rows."""
+    """Yields a title and a table below it; yields nothing without rows."""
     if rows:
         yield ""
         yield title
@@ -93,7 +93,7 @@ def _value(view: View, axis: str, value: Any) -> str:
 
 
 def _word(view: View, axis: str, value: Any) -> str:
-    """Formats a value outside of a column, with its axis if the number alone says too little."""
+    """Formats a value outside of a column, with the name of its axis if the number alone would be unclear."""
     plain = _value(view, axis, value)
     return f"{axis} {plain}" if axis in ("threads", "batch") else plain
 
@@ -168,7 +168,7 @@ def _networks(view: View) -> Iterator[str]:
 
 
 def _left_out(view: View) -> Iterator[str]:
-    """Yields every reason with the ways to run the model, or the cells, to which it applies."""
+    """Yields each reason why cells are left out, with the ways to run the model, or the cells, to which it applies."""
     cells: dict[tuple[str, str], list[str]] = {}
     for row in view.rows:
         if row.absent:
@@ -247,7 +247,10 @@ def _divergences(view: View) -> Iterator[str]:
 
 
 def _fastest(view: View) -> Iterator[str]:
-    """Source of the idea: DAWNBench, latency of one sample subject to an accuracy floor, with cost."""
+    """Yields the fastest cells that reach the accuracy floor, with cost.
+
+    Source: DAWNBench, latency of one sample subject to an accuracy floor.
+    """
     floor, price = view.options.accuracy_floor, view.options.price
     fastest = tables.fast_enough(view.ranked, floor)
     if not fastest:

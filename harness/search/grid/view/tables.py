@@ -16,13 +16,13 @@ from harness.results.pages.pareto import beats
 from harness.search.grid.cells.cells import Row
 
 Context = tuple[tuple[str, Any], ...]
-"""(axis, value) pairs that the cells of one line share."""
+"""Pairs of axis and value that the cells of one line share."""
 
 AXES = ("model", "backend", "precision", "threads", "shape", "data", "batch")
 
 
 class Line(NamedTuple):
-    """One line of a table: a ratio per batch. unsure: batches whose ratio may be 1 within the noise."""
+    """One line of a table, with a ratio per batch. unsure: batches whose ratio may be 1 within the noise."""
 
     context: Context
     of: str
@@ -31,11 +31,11 @@ class Line(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The optimal batch, whose doubling gains too little."""
+    """The optimal batch: doubling it gains too little."""
 
     context: Context
     optimal: int | None
-    """The batch whose double gives at most 5 % more; None if every larger batch gave more."""
+    """The batch whose doubling gains at most 5 %; None if every doubling gained more."""
     largest: int
     throughput_per_s: float
     unsure: bool = False
@@ -43,8 +43,10 @@ class Best(NamedTuple):
 
 
 def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) -> dict[Any, str]:
-    """Returns cell -> why it is not ranked. strangers: variant -> why it is a different network. scored: the
-    real data have labels, so a precision without its accuracy is not a result.
+    """Returns the reason why a cell is not ranked, by cell.
+
+    strangers: the reason why a variant is a different network, by variant. scored: whether the real data have labels,
+    so that a precision without accuracy is not a result.
     """
     reasons_by_cell = {}
     for row in rows:
@@ -82,7 +84,7 @@ def _ratios(
     base: Callable[[Sequence[Row]], Any],
     speed: Callable[[Row], float | None] = lambda row: row.throughput_per_s,
 ) -> Iterator[Line]:
-    """Yields the speed at each value of `axis` over the speed at its base value, by batch."""
+    """Yields the ratio of the speed at each value of `axis` to the speed at the base value, by batch."""
     for context, members in _grouped(rows, axis, "batch").items():
         values: dict[Any, dict[int, Row]] = defaultdict(dict)
         for row in members:
@@ -105,7 +107,7 @@ def _is_noise(ratio: float, ours: Row, theirs: Row) -> bool:
 
 
 def gains(rows: Sequence[Row]) -> Iterator[tuple[str, list[Line]]]:
-    """Yields (title, lines) of each table of ratios."""
+    """Yields the title and the lines of each table of ratios."""
     yield f"throughput by precision, times {BASELINE}", precision_gain(rows)
     yield f"median batch by precision, times the speed of {BASELINE}", median_gain(rows)
     fewest = _ratios(rows, "threads", lambda members: min(row.threads for row in members))
@@ -166,7 +168,7 @@ def numbers(row: Row) -> dict[str, Number]:
 
 
 def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
-    """Returns cell -> the first cell of the same model, shape and data that beats it in every number, else None."""
+    """Maps each cell to the first cell of the same model, shape and data that beats it in every number, or to None."""
     beaten: dict[Any, Row | None] = {}
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:

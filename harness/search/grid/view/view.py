@@ -53,11 +53,11 @@ class View:
     rows: Sequence[Row]
     """Every cell that was run or cannot run."""
     structures: Mapping[Cell, Structure | str]
-    """Variant -> its network, or why it is not known."""
+    """Maps a variant to its network, or to the reason why the network is not known."""
     same_answers: Mapping[Cell, float]
-    """Cell -> share of its answers that equal the fp32 answers."""
+    """Maps a cell to the share of its answers that equal the fp32 answers."""
     divergences: Mapping[Cell, Divergence]
-    """Variant -> distance of its outputs from the baseline's outputs."""
+    """Maps a variant to the distance of its outputs from the baseline's outputs."""
 
     @cached_property
     def strangers(self) -> Mapping[Cell, str]:
@@ -65,7 +65,7 @@ class View:
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        """Model -> its name in the tables."""
+        """Maps a model to its name in the tables."""
         return labels(self.content["axes"]["model"])
 
     @cached_property
@@ -149,7 +149,9 @@ def stored_view(folder: Path, options: GridOptions) -> View:
 
 
 def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell, str]]:
-    """Yields (variant, reason) per network that differs from the first variant's, or cannot be identified."""
+    """Yields each variant whose network differs from the first variant's network, or cannot be identified, and the
+    reason.
+    """
     for model in dict.fromkeys(variant.model for variant in structures):
         own = {v: s for v, s in structures.items() if v.model == model}
         first = next(iter(own))
@@ -167,7 +169,10 @@ def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell
 def _namesakes(
     structures: Mapping[Cell, Structure | str], labels: Mapping[str, str]
 ) -> Iterator[str]:
-    """labels: model -> name. Each model is represented by its first variant with a known network."""
+    """Yields a line per pair of different networks with the same name.
+
+    The first variant with a known network represents its model.
+    """
     first: dict[str, tuple[Cell, Structure]] = {}
     for variant, network in structures.items():
         if isinstance(network, Structure):

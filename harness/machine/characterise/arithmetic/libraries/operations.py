@@ -11,7 +11,7 @@ from harness.types import Array, Ready
 FP32, BF16, INT8 = PRECISIONS = ("fp32", "bf16", "int8")
 
 LIBRARIES = ("numpy", "ort", "openvino", "tensorflow", "torch", "litert")
-"""Modules of this folder."""
+"""The modules of this folder that compute operations."""
 
 
 class Filter(NamedTuple):
@@ -27,12 +27,12 @@ class Filter(NamedTuple):
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
-        """NCHW."""
+        """The shape as NCHW."""
         return self.batch, self.channels, self.side, self.side
 
     @property
     def weight_shape(self) -> tuple[int, int, int, int]:
-        """Channels out, channels in, height, width."""
+        """The shape as output channels, input channels, height, width."""
         return self.channels, self.channels, 3, 3
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Filter(NamedTuple):
 
 
 class Library(Protocol):
-    """A module of this folder. Both functions raise whatever the library raises.
+    """A module of this folder. Its functions raise any error that the library raises.
 
     threads: the number of threads that compute. If the library has constants, the second operand is a constant, like
     a model's weights.
@@ -58,7 +58,7 @@ def library(name: str) -> Library:
 
 
 def lacks(library_name: str, what: str) -> PluginUnavailable:
-    """Returns the reason why a library does not have a point."""
+    """Returns the error that states why a library does not have a point."""
     return PluginUnavailable(f"{library_name} has no {what}")
 
 
@@ -75,18 +75,19 @@ def small_integers(shape: tuple[int, ...], dtype: str) -> Array:
 
 
 CHECKED_ROWS = 16
-"""Rows of a product that are computed again in a wider, slow type that is exact or nearly exact."""
+"""Number of rows of a product to check. They are computed again in a wider, slower type that is exact or nearly exact.
+"""
 
 
 def right_rows(a: Array, b: Array) -> Array:
-    """Returns the first rows of the product, in int64 for integers, else in float64."""
+    """Returns the first rows of the product: in int64 for integers, otherwise in float64."""
     wide = np.int64 if a.dtype.kind in "iu" else np.float64
     rows: Array = a[:CHECKED_ROWS].astype(wide) @ b.astype(wide)
     return rows
 
 
 def relative_error(answer: Array, right: Array) -> float:
-    """Returns the largest difference over the largest right value. right: the first rows."""
+    """Returns the largest difference, divided by the largest right value. right: the first rows of the right answer."""
     rows = answer[: len(right)].astype(np.float64)
     difference = np.abs(rows - right.astype(np.float64)).max()
     return float(difference / np.abs(right).max())

@@ -20,7 +20,7 @@ def main() -> None:
 
 
 def _echo(channel: Channel, *fds: int) -> None:
-    """Receives one message with the way and the payload's size. fds: for the way's function."""
+    """Receives one message with the way and the payload's size. fds: descriptors for the way's function."""
     task = channel.receive()
     if task is not None:
         ECHOES[task["way"]](channel, task["size"], *fds)
@@ -53,7 +53,7 @@ def _pipe(channel: Channel, size: int, requests: int, replies: int) -> None:
 def _shared_memory(channel: Channel, size: int, requests: int, replies: int, memory: int) -> None:
     """Copies the request to the second half of the memory. One byte in each pipe announces a payload."""
     shared = memoryview(mmap.mmap(memory, 2 * size))
-    shared[size:] = bytes(size)  # all pages are touched
+    shared[size:] = bytes(size)  # touches all pages
     channel.send("ready")
     turn = memoryview(bytearray(1))
     while read_all(requests, turn):
@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, *_: object) -> None:
-        """Prints nothing, because a line per request would be measured, too."""
+        """Prints nothing, because the time to print a line would count in every request."""
 
 
 def _http(channel: Channel, size: int) -> None:
