@@ -19,7 +19,7 @@ from harness.types import Array
 
 
 def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
-    """Returns the (n,) elements of a logged answer, or its single bytes if it is not a whole number of elements."""
+    """Returns the (n,) elements of a logged answer, or its bytes if its size is not a multiple of the element size."""
     kind = np.dtype(dtype)
     return np.frombuffer(payload, kind if len(payload) % kind.itemsize == 0 else np.uint8)
 
@@ -43,11 +43,11 @@ class Distance(NamedTuple):
     mean: float
     """Mean Euclidean distance between two answers."""
     relative: float | None
-    """`mean` divided by the mean length of the first side's answers; None if all are zero."""
+    """`mean` divided by the mean Euclidean norm of the first side's answers; None if all these answers are zero."""
 
 
 def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
-    """Returns None without pairs, or if a pair is not floats of the same shape."""
+    """Returns None if there are no pairs, or if the answers of a pair are not floats of the same shape."""
     distances, lengths = [], []
     for ours, theirs in pairs:
         if not ours.dtype.kind == theirs.dtype.kind == "f" or ours.shape != theirs.shape:
@@ -62,27 +62,27 @@ def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
 
 
 class Limits(NamedTuple):
-    """Limits of the difference between two backends that compute the same model."""
+    """Limits for the differences between two backends that compute the same model."""
 
     share: float
-    """Smallest share of samples with alike answers."""
+    """Minimum share of samples whose answers are alike."""
     far: float
-    """Largest relative distance between two alike answers of floats."""
+    """Largest relative distance at which two float answers count as alike."""
 
 
 _EXACT = Limits(share=0.99, far=0.01)
-"""A different order of summation changes the sixth digit of a float32, and sometimes the label if
-two scores are nearly equal. Measured on the digits' logits, ONNX Runtime and OpenVINO: 1.5e-7 apart.
+"""A different order of summation changes the sixth digit of a float32, and sometimes the label if two scores are nearly
+equal. On the logits of the digits model, ONNX Runtime and OpenVINO differ by 1.5e-7.
 """
 
 _ROUNDED = Limits(share=0.95, far=0.1)
-"""bfloat16 has three digits, int8 has two, and frameworks round at different places. Measured on the
-digits' logits, PyTorch in bfloat16 and ONNX Runtime in float32: 0.002 apart.
+"""bfloat16 has three significant digits, int8 has two, and frameworks round at different points. On the logits of the
+digits model, PyTorch in bfloat16 and ONNX Runtime in float32 differ by 0.002.
 """
 
 
 def limits(precision: str) -> Limits:
-    """Returns the limits for a precision. Names that harness/core/number_types.py does not list count as exact."""
+    """Returns the limits for a precision. A name that harness/core/number_types.py does not list counts as exact."""
     return _ROUNDED if BITS.get(precision, 64) < BITS["float32"] else _EXACT
 
 
@@ -118,7 +118,7 @@ def agreement(before: Path, after: Path, far: float = _EXACT.far) -> Agreement |
 
 
 def of_pairs(pairs: Sequence[tuple[Array, Array]], far: float = _EXACT.far) -> Agreement:
-    """Compares the answers to at least one sample. pairs: by sample, the answers of both sides."""
+    """Compares the answers of two sides. pairs: both answers to each sample, for at least one sample."""
     overall = distance(pairs)
     return Agreement(
         samples=len(pairs),
@@ -138,7 +138,7 @@ def _is_alike(ours: Array, theirs: Array, far: float) -> bool:
 
 
 def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:
-    """Returns the payload by sample, and the element type; None without an accuracy run."""
+    """Returns one payload per sample, and the element type; None without an accuracy run."""
     if not (outdir / ACCURACY).is_file():
         return None
     try:

@@ -18,8 +18,9 @@ def section(
     tokens: Tokens | None,
     phases: Phases | None = None,
 ) -> Cost | None:
-    """Returns None without a price or a whole run. window_ns: LoadGen's. samples: number of answered samples. phases:
-    shares of the window; None if they are unknown.
+    """Returns the section; None without a price or a whole run.
+
+    window_ns: LoadGen's. samples: number of answered samples. phases: shares of the window; None if they are unknown.
     """
     if price is None or window_ns is None or not samples:
         return None

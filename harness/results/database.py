@@ -92,7 +92,7 @@ def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | Non
 
 
 def columns_of(folder: str, result: Mapping[str, Any], peak: float | None = None) -> dict[str, Any]:
-    """Returns column -> value for a run. result: the content of result.json. peak: as in `add`."""
+    """Returns a mapping from column to value for a run. result: the content of result.json. peak: as in `add`."""
     energy = energy_of(result.get("power") or {})
     values = {name: _value(result, keys) for name, (_, *keys) in _COLUMNS.items() if keys}
     values |= {
@@ -163,8 +163,8 @@ def newest_first(
 ) -> list[dict[str, Any]]:
     """Returns the rows that meet the conditions; [] without a database. Does not change the file.
 
-    conditions: model, backend and host (patterns), scenario, verdict, since (ISO 8601, UTC).
-    A row's `removed` is whether its folder is gone. Raises sqlite3.Error.
+    conditions: model, backend and host (patterns), scenario, verdict, since (ISO 8601, UTC). A row's `removed` shows
+    whether its folder is gone. Raises sqlite3.Error.
     """
     if not path_in(results).is_file():
         return []
@@ -188,7 +188,7 @@ def newest_first(
 
 
 def export(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
-    """kind: `csv`, with a header and '' for missing values, or `json`, with null."""
+    """Formats the rows. kind: `csv`, with a header and '' for missing values, or `json`, with null."""
     if kind == "json":
         return json.dumps(rows, indent=2)
     columns = (*COLUMNS, "removed")

@@ -34,12 +34,12 @@ class Number(NamedTuple):
     low: float | None = None
     """Lower end of the interval within the run; None if only the number is known."""
     high: float | None = None
-    """Upper end, as `low`."""
+    """Upper end; None under the same condition."""
     higher_is_better: bool = False
 
 
 def numbers(result: Mapping[str, Any]) -> dict[str, Number]:
-    """Returns name -> number for the numbers that the run has. result: the content of result.json.
+    """Returns a mapping from name to number, for the numbers that the run has. result: the content of result.json.
 
     Offline has no latencies: they would only reflect the number of samples issued at once.
     """

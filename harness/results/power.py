@@ -52,9 +52,11 @@ def report(
     under_rules: bool = False,
     scheduler: str = "LoadGen",
 ) -> PowerSection:
-    """loadgen: values of the performance run's log, {} if they cannot be used. queries, samples: numbers that
-    the run answered. elsewhere: servers and nodes on other machines. under_rules: whether the run is official.
-    scheduler: the writer of the log.
+    """Returns the section without energy per token.
+
+    loadgen: values of the performance run's log, {} if they cannot be used. queries, samples: numbers that the run
+    answered. elsewhere: servers and nodes on other machines. under_rules: whether the run is official. scheduler: the
+    writer of the log.
     """
     if log is None and ptdaemon is None:
         return {"power": None, "power_reason": NO_METER}
@@ -89,7 +91,7 @@ def report(
 def per_token(
     section: PowerSection, tokens: Tokens | None, phases: Phases | None = None
 ) -> PowerSection:
-    """Returns the section with the energy per token of each reading, as far as the tokens are known, and its parts.
+    """Returns the section with each reading's energy per token, for known numbers of tokens, and its parts.
 
     phases: shares of the window; None if they are unknown.
     """
@@ -129,7 +131,7 @@ def _parts(joules: float, tokens: Tokens, phases: Phases) -> EnergyParts:
 
 
 def doubts(section: PowerSection) -> Iterator[Reason]:
-    """Yields mean powers that no computer draws. A unit or factor is wrong, or a different device is read."""
+    """Yields a doubt for each mean power that no computer draws: the unit, a factor or the device is wrong."""
     power = section["power"]
     for reading in power["readings"] if power is not None else ():
         watts = reading["mean_watts"]

@@ -1,9 +1,9 @@
 """Derives the verdict of a finished run again from its files: `python -m harness check RUN`.
 
-Recomputes the results from LoadGen's logs, the journal and the accuracy log, and compares them with
-result.json and config.yaml. That reveals a number edited by hand. Also compares all files with each other
-(harness/results/check) and with their digests (harness/results/seal). Takes readings that cannot be repeated
-(noise, other processes, why the run was stopped) from findings.json unchanged.
+Recomputes the results from LoadGen's logs, the journal and the accuracy log, and compares them with result.json and
+config.yaml. This reveals numbers that were edited by hand. Also compares all files with each other
+(harness/results/check) and with their digests (harness/results/seal). Takes readings that cannot be repeated (noise,
+other processes, why the run was stopped) from findings.json unchanged.
 """
 
 import json
@@ -51,7 +51,7 @@ _UNSCORED = ("accuracy-failed", "accuracy-incomplete", "answers-unusable")
 """Codes of the reasons why an accuracy run has no score."""
 
 _UNSEALED = ("did-not-finish", "not-saved")
-"""Codes of the reasons of runs that may have ended without a seal."""
+"""Codes of the reasons with which a run may have ended without a seal."""
 
 
 class CheckedFolder(NamedTuple):
@@ -127,9 +127,8 @@ def check(folder: Path, trusted: Collection[str] = (), *, scores: bool = True) -
 
 
 def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, list[str]]]:
-    """Yields (folder, differences) of a run, or of a study and each of its runs.
-
-    A run of a study that cannot be read differs. A run that ended before its first query is skipped.
+    """Yields the (folder, differences) pair of a run, or of a study and of each of its runs. A run of a study that
+    cannot be read counts as different. A run that ended before its first query is skipped.
     """
     is_study = run_folder.is_study(folder)
     if is_study and not (folder / run_folder.RESULT).is_file():
@@ -145,7 +144,7 @@ def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, 
 
 
 def agreed(folder: Path) -> str:
-    """Returns the line for a folder without differences. It has the verdict, as agreement does not imply VALID."""
+    """Returns the line for a folder without differences. It shows the verdict: agreement does not imply VALID."""
     if not (folder / run_folder.RESULT).is_file():
         return f"{folder}: its files match {digests.SEAL}"
     stored = files.read_json(folder / run_folder.RESULT)
@@ -159,7 +158,7 @@ def configuration(folder: Path) -> RunConfig:
 
 
 def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
-    """Returns the datasets and metrics whose code, or program, `check` does not run to compute the score again."""
+    """Returns the datasets and metrics with code or programs that `check` does not run to compute the score again."""
     config = configuration(folder)
     values, _ = records.read_findings(folder)
     metric = config.metric or default_metric(_model(folder, config))

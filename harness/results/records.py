@@ -95,7 +95,9 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
 
 
 def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
-    """Returns None if the folder has no run. Raises a ConfigError with the name of a file that no run wrote."""
+    """Reads the files of one LoadGen run. Returns None if the folder has no run. Raises a ConfigError with the name of
+    a file that no run wrote.
+    """
     path = outdir / run_folder.RUN
     if not path.is_file():
         return None
@@ -169,12 +171,12 @@ def read_ramp(outdir: Path) -> dict[str, Array] | None:
 
 
 def read_facts(outdir: Path) -> dict[str, Array] | None:
-    """Returns what the plug-in knows of each sample; None if it knows nothing."""
+    """Returns the facts that the plug-in knows about each sample; None if it knows none."""
     return _read_columns(outdir / SAMPLE_FACTS)
 
 
 def _read_columns(path: Path) -> dict[str, Array] | None:
-    """Returns None without the file."""
+    """Returns all columns of a file; None if the file does not exist."""
     if not path.is_file():
         return None
     with (
@@ -249,7 +251,7 @@ def write_findings(folder: Path, findings: Findings) -> None:
 
 
 def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
-    """Returns values by the names of their fields in Findings, `dataset` and `spec`, and whether the run was scored."""
+    """Returns a mapping from field name to value for Findings, `dataset` and `spec`, and whether the run was scored."""
     path = folder / FINDINGS
     if not path.is_file():
         raise ConfigError(missing(folder, FINDINGS, "another version of the harness wrote the run"))
@@ -317,7 +319,7 @@ def _read_log(path: Path) -> HostLog | None:
 
 
 def _read_power(content: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
-    """content: a part of findings.json; the caller reports its faults."""
+    """Parses the readings of the meters. content: a part of findings.json; the caller reports its faults."""
     if not content:
         return None
     log, path = PowerLog.from_json(content), folder / POWER_CSV

@@ -45,7 +45,7 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
 
 
 def _queries(plan: LoadPlan) -> int:
-    """Returns --queries of a repetition. With --until and without arrivals, it is the fewest queries."""
+    """Returns the value of --queries that repeats the run; with --until and without arrivals, the minimum number."""
     least = plan.least_queries if plan.schedule is None else None
     return least or plan.query_count
 
@@ -54,14 +54,16 @@ _FILES = ("models", "data_dir", "user_conf", "hook", "model_file", "arrivals", "
 
 
 def absolute(requested: RunConfig) -> dict[str, Any]:
-    """Returns absolute paths by field name, for a configuration that runs from any folder, and plug-in file digests."""
+    """Returns a mapping from field name to absolute paths, for a configuration that runs from any folder, and the
+    digests of plug-in files.
+    """
     values = _absolute_paths(requested)
     values["meter"] = tuple((_absolute(m[0]), absolute_argument(*m)) for m in requested.meter)
     return {**values, "plugin_sha256": code.digests(values)}
 
 
 def without_folder(config: RunOptions) -> list[str]:
-    """Returns the fields of a stored configuration with file names without a folder, as `publish` writes them."""
+    """Returns the fields of a stored configuration whose file names have no folder, as `publish` writes them."""
     fields = [
         name for name, value in _absolute_paths(config).items() if value != getattr(config, name)
     ]

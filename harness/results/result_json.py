@@ -78,7 +78,7 @@ _OF_SERVED_RUNS: Mapping[str, Callable[[Evidence], Any]] = {
     "probes": probes.section,
     "cancellations": cancellations.section,
 }
-"""Key of result.json -> makes its content, None for runs without it."""
+"""Key of result.json -> function that returns its content, or None for runs without it."""
 
 
 def result(findings: Findings) -> Result:
@@ -160,7 +160,7 @@ def _headline(findings: Findings, run: Evidence) -> Headline | None:
 
 
 def _unfinished(findings: Findings) -> list[Reason]:
-    """Returns the reason for a run of --mode that has not ended, for use without other reasons."""
+    """Returns the reason for a job that lacks one of the runs of --mode; used only if there are no other reasons."""
     config = findings.config
     performance = findings.performance is not None or not config.runs_performance
     if performance and (any(findings.scoring) or not config.runs_accuracy):

@@ -41,7 +41,7 @@ class ResultFolder:
     """A folder that is called `path` while it is written and `final` once it is complete."""
 
     def __init__(self, final: Path, option: str = "--out") -> None:
-        """option: the option that sets `final`, for errors."""
+        """Creates the folder. option: the option that sets `final`, for errors."""
         try:
             taken = final.exists() or final.is_symlink()
         except OSError as e:  # the name is too long

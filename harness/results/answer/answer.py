@@ -12,7 +12,7 @@ from harness.types import Quantity
 
 _NOTHING = "nothing was measured"
 _OF_RATE = frozenset(("slo-missed", "early-stopping"))
-"""Reasons that a lower rate removes."""
+"""Codes of the reasons that a lower rate would remove."""
 
 _KEPT_UP = 0.9
 """Share of the scheduled rate below which the model did not keep up."""
@@ -194,7 +194,7 @@ def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
 
 
 def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
-    """Replaces a percentile that LoadGen's log lacks: the late queries, else the estimate of a stream."""
+    """Returns the late queries in place of a percentile that LoadGen's log lacks, else a stream's estimate."""
     queries, headline = result.get("queries") or {}, result.get("headline") or {}
     late, samples = queries.get("late"), queries.get("samples_answered")
     if slo is not None and late is not None and samples:
@@ -209,7 +209,7 @@ def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
 
 
 def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
-    """Returns the load of the latency, as the end of a sentence: ` at 20,000 queries/s`."""
+    """Returns the load at which the latency was measured, as the end of a sentence: ` at 20,000 queries/s`."""
     rates, arrivals = result.get("throughput_per_s") or {}, result.get("arrivals") or {}
     if not scenario.scheduled:
         samples = (result.get("queries") or {}).get("samples_per_query", 1)
@@ -236,7 +236,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
 
 
 def _of_rate(result: Mapping[str, Any]) -> str:
-    """Returns the interval of a closed loop's rate in brackets if --until asked for its width; else ''."""
+    """Returns the interval of a closed loop's rate in brackets if --until sets its width; otherwise ''."""
     until = result["arrivals"].get("until", STEADY)
     if until == STEADY:
         return ""

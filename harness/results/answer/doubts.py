@@ -53,7 +53,7 @@ def advice(reasons: Entries, doubts: Entries) -> str | None:
 
 
 def _about(entry: Mapping[str, str]) -> About | None:
-    """Returns None for a code that this version does not have."""
+    """Returns the part of the run that the code is about; None if this version does not have the code."""
     known = CODES.get(entry["code"])
     return known.about if known else None
 

@@ -37,7 +37,7 @@ _WHERE = {
     "decode": "until its reply is decoded",
     "complete": "until its answer is reported",
 }
-"""Stage -> place or end of a query's wait, as the end of a sentence."""
+"""Stage -> where, or until when, a query waits, as the end of a sentence."""
 
 
 def limited_by(result: Mapping[str, Any]) -> str | None:

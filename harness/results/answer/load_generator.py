@@ -89,7 +89,7 @@ def _sentence(section: Mapping[str, Any], was_disturbed: bool) -> str:
 
 
 def _is_drift(section: Mapping[str, Any]) -> bool:
-    """Returns whether the slower of the bare loops before and after the run explain the ratio."""
+    """Returns whether the slower bare loops, before or after the run, explain the ratio."""
     slower = section.get("at_slower_loops")
     return slower is not None and _times_worse(slower["ratio"], section["unit"]) <= TIGHT
 

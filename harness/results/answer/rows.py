@@ -14,7 +14,7 @@ from harness.results.tokens import shown as tokens
 
 
 def answer_rows(result: Mapping[str, Any]) -> dict[str, str]:
-    """Returns label -> text, only for labels with a text. result: the content of result.json."""
+    """Returns a mapping from label to text, only for labels with a text. result: the content of result.json."""
     answer = answer_of(result)
     rows = {
         "accuracy": answer.accuracy if answer.accuracy != answer.headline else None,

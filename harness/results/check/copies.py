@@ -48,7 +48,7 @@ def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> I
 
 
 def _stated(path: Path, score: Score) -> Iterator[str]:
-    """Yields numbers in the line of a score that cannot be computed again and that result.json does not have."""
+    """Checks the line of a score that cannot be computed again: yields its numbers that result.json does not have."""
     known = {"value": score.value, "samples": score.samples, **score.details}
     stated = _NUMBER.findall(_BY.split(score.line)[0])
     for text in stated:
@@ -121,7 +121,7 @@ def _without_digest(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _counts(done: Completions) -> dict[str, int]:
-    """Returns the counts of metrics.prom, which has the steps of a ramp, too."""
+    """Returns the counts as in metrics.prom, which includes the steps of a ramp."""
     parts = [done.columns, *([done.before] if done.before is not None else [])]
     return {
         "issued": done.issued,

@@ -56,7 +56,7 @@ def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> 
 
 
 def _request(path: Path) -> RunConfig:
-    """Reads the request of the run. Raises a ConfigError with one line: no run stores a request with a problem."""
+    """Reads the request of the run. Raises a ConfigError with one line: a run never stores an invalid request."""
     asked = files.read_json(path).get("asked")
     if not isinstance(asked, dict):
         raise ConfigError(f"{path} has no request of a run as `asked`: {CHANGED}")
@@ -81,7 +81,7 @@ def _room(plan: LoadPlan, loaded: Loaded) -> int:
 
 
 def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tuple[str, Any, Any]]:
-    """Yields (name, value in run.json, value in the other files) of each field that other files repeat."""
+    """Yields a (name, value in run.json, value in the other files) tuple for each field that other files repeat."""
     plan, loaded, config = run.plan, facts.loaded, facts.config
     assert loaded is not None
     content = files.read_json(path)

@@ -85,7 +85,8 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
 
 
 def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
-    """Yields logged answers to repeated samples, or to samples that were not issued. Missing answers are a reason.
+    """Yields a line for logged answers to repeated samples, or to samples that were not issued. Missing answers are a
+    separate reason.
 
     own_order: the journal has the samples of the dataset, and LoadGen's log has other samples.
     """
@@ -111,7 +112,7 @@ def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
 
 
 def _order(folder: Path, derived: Findings) -> Iterator[str]:
-    """Yields times in the wrong order: the job must start first, then its runs, one after the other."""
+    """Yields a line for each time out of order: the job must start first, then its runs, one after another."""
     if any(abs(clock_step_ns(run)) > JUMP_NS for run in derived.runs.values()):
         return
     pairs: dict[tuple[str, str], int] = {}
@@ -128,7 +129,7 @@ def _order(folder: Path, derived: Findings) -> Iterator[str]:
 
 
 def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
-    """Yields (name, wall clock in ns) in the order in which they happened.
+    """Yields (name, wall clock in ns) pairs in the order in which the moments happened.
 
     of_looks: whether the supervisor's first observation of an answer replaces the last completion. Either may come
     first: a stopped process may have completed an answer without recording it.
@@ -149,7 +150,7 @@ def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
 
 
 def _first_due_ns(done: Completions) -> int:
-    """Returns when the first sample was due, before the last hold of a ramp if there is one."""
+    """Returns the time at which the first sample was due, including samples before the last hold of a ramp."""
     columns = done.columns if done.before is None or not len(done.before["order"]) else done.before
     return int(min(columns["scheduled_ns"].min(), done.columns["scheduled_ns"].min()))
 
@@ -165,7 +166,7 @@ def _ns(text: str) -> int:
 
 
 def _machine(path: Path, log: HostLog) -> Iterator[str]:
-    """Yields times that do not increase, and counters that decrease."""
+    """Yields a line for times that do not increase, and for counters that decrease."""
     for before, after in pairwise(log.rows):
         if after["wall_ns"] <= before["wall_ns"]:
             yield f"{path}: its rows are not in the order of time"

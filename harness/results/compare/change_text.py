@@ -26,7 +26,7 @@ def _quantity(value: float, unit: str) -> str:
         return f"{show_rate(value)}/s"
     if unit == "J":
         return show_si(value, "J")
-    if unit.startswith("samples"):  # per core or per watt, like the number's name
+    if unit.startswith("samples"):  # per core or per watt, as the number's name shows
         return show_rate(value)
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 
@@ -42,7 +42,7 @@ def size(change: Change) -> str:
 
 
 def _share(share: float, change: Change) -> str:
-    """Formats a share as a factor if any share of the row is one."""
+    """Formats a share; uses a factor if another share in the row is shown as a factor."""
     most = max(change.change, change.high or 0.0)
     return _percent(share, as_factor=most >= 1)
 
@@ -63,7 +63,7 @@ def times(change: Change) -> str:
 
 
 def factors(change: Change) -> tuple[float, float | None, float | None]:
-    """Returns how many times as good the second side is, with its interval; None for an end that is not known."""
+    """Returns how many times as good the second side is, with its interval; None for an unknown end."""
     shares = [change.change, change.low, change.high]
     ends = [None if share is None else 1 + share for share in shares]
     if not change.higher_is_better:

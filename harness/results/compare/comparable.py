@@ -46,7 +46,7 @@ def refusals(
             yield f"{run.name} is INVALID ({', '.join(_codes(run))})"
     yield from _workload_refusals(before, after, _OPTIMISED if optimised else frozenset())
     yield from (_unscored(before, after) if optimised else _model_refusals(before, after, answers))
-    # Each run of --repeats has its own schedule seed; both sides must have the same ones.
+    # Each run of --repeats has its own schedule seed; both sides must have the same seeds.
     ours, theirs = (
         sorted({str(_seeds(run).get("schedule", "-")) for run in side}) for side in (before, after)
     )
@@ -151,8 +151,8 @@ _ONE_MANIFEST = (
 
 
 def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
-    """Returns whether both files are from one manifest, in formats that two backends prefer. False for a changed
-    file of one format, and for a file of --model-file.
+    """Returns whether both files are from one manifest, in the formats of different backends or format options. Returns
+    False for a changed file of one format, and for a file of --model-file.
     """
     manifests = [run.environment.get("manifest_sha256") for run in (ours, theirs)]
     replaced = any(run.config.get("model_file") for run in (ours, theirs))
@@ -167,7 +167,7 @@ def _reader(run: FinishedRun) -> tuple[str, str]:
 
 
 def precision_of(run: FinishedRun) -> str:
-    """Returns the precision that the backend reports, under its name in number_types.py if it has one there."""
+    """Returns the precision that the backend reports, with its name from number_types.py if that file has one."""
     reported = (run.result.get("backend_description") or {}).get("precision")
     names = reported if isinstance(reported, list) else [reported]
     return " ".join(sorted({number_type(str(name)) for name in names if name is not None})) or "-"
@@ -188,11 +188,11 @@ _HINTS = {
     "load hosts": "run both with the same --load-hosts",
     "audit": "an audit changes which samples LoadGen issues, and how many",
 }
-"""Advice by name of the setting."""
+"""Name of a setting -> advice."""
 
 
 def _workload(run: FinishedRun) -> Mapping[str, Any]:
-    """Returns the settings that must be equal if both runs have them, so that the runs can be ranked."""
+    """Returns the settings that must be equal for the runs to be ranked, if both runs have them."""
     config, result = run.config, run.result
     performance, scored = {}, {}
     if result["throughput_per_s"] is not None:

@@ -35,7 +35,7 @@ _APART = frozenset((*STAGES, "throughput_per_core", "throughput_per_watt", "samp
 
 
 class Change(NamedTuple):
-    """One number on both sides. Shares are of `before`: 0.05 is 5 % more."""
+    """One number on both sides. Shares are relative to `before`: 0.05 means 5 % more."""
 
     name: str
     unit: str
@@ -50,7 +50,7 @@ class Change(NamedTuple):
     high: float | None
     """Upper end."""
     noise: float
-    """Share beyond which a change is judged: by the change itself if the runs were made in turns, else by its
+    """Share that must be exceeded for a verdict: by the change itself if the runs were made in turns, otherwise by its
     whole interval.
     """
     higher_is_better: bool
@@ -86,7 +86,7 @@ class Comparison(NamedTuple):
     headline: Change | None
     """The scenario's own number; None if a side did not measure it."""
     with_own_level: Sequence[str]
-    """Numbers whose interval has a confidence of 95 % by itself: the headline and the chosen numbers."""
+    """Numbers that each have an interval of 95 % confidence: the headline and the numbers chosen in advance."""
     runs_needed: int | None
     """Runs per side, in turns, that would decide the headline with the same noise; None if it is decided, or if no
     reasonable number would decide it.
@@ -177,7 +177,7 @@ class Deciding(NamedTuple):
 
 
 def deciding(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Deciding | None:
-    """Judges the scenario's own number as `compare` does, and does not examine whether the sides may be ranked.
+    """Judges the scenario's own number as `compare` does, but does not check whether the sides may be ranked.
 
     Returns None if a run has no such number.
     """
@@ -298,7 +298,7 @@ def _runs_needed(
 
 
 def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) -> str:
-    """Returns a difference if the whole interval lies beyond the margin."""
+    """Returns BETTER or WORSE if the whole interval lies beyond the margin, otherwise SAME."""
     if low > margin:
         return BETTER if higher_is_better else WORSE
     if high < -margin:
@@ -309,8 +309,8 @@ def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) 
 def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, float] | None:
     """Returns the ends of the interval around the change, in logarithms, from the intervals within the runs.
 
-    Source: Zou and Donner, Construction of confidence limits about effect measures, Statistics in
-    Medicine 27 (2008): the distances of the ends add up as standard errors do.
+    Source: Zou and Donner, Construction of confidence limits about effect measures, Statistics in Medicine 27 (2008):
+    the distances of the ends combine like standard errors.
     """
     ends_before, ends_after = _distances(before), _distances(after)
     if ends_before is None or ends_after is None:

@@ -98,8 +98,8 @@ def _judged(limit: Limit, change: Change) -> Judged:
 
 
 def exit_status(comparisons: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
-    """Returns exit status 4 if sides must not be ranked, as no limit can be judged; 6 for a broken limit, or if only
-    the first side meets its SLO; else 0.
+    """Returns exit status 4 if sides must not be ranked, because no limit can then be judged; 6 if a limit is broken,
+    or if only the first side meets its SLO; otherwise 0.
     """
     if any(comparison.refusals for comparison, _ in comparisons):
         return RunInvalid.exit_status

@@ -30,14 +30,14 @@ LEAST_EQUAL_RUNS = 10
 """Minimum number of earlier equal runs whose largest difference counts as their noise."""
 
 _MOST_UNLIKE = 0.5
-"""Difference between the sides' shares of disturbed runs from which one side was disturbed more."""
+"""Minimum difference between the sides' shares of disturbed runs at which one side counts as more disturbed."""
 
 _MOST_READ = 100
 """Largest number of earlier runs that are read, newest first."""
 
 EXTREME: Mapping[str, float] = {"rate": 1.0, "body": 3.0, "tail": 9.0}
-"""Changes by kind of number that no pair of equal runs has shown on any machine, as shares: a factor of 2, 4
-and 10. With one run per side, only larger changes are judged. Source: benchmarks/equal_runs.py.
+"""Kind of number -> change, as a share, that no pair of equal runs has shown on any machine: factors of 2, 4 and 10.
+With one run per side, only larger changes are judged. Source: benchmarks/equal_runs.py.
 """
 
 
@@ -47,7 +47,7 @@ class Noise(NamedTuple):
     source: str
     """Source of the noise, as words for a sentence."""
     smallest: Mapping[str, float]
-    """Smallest share by kind of number that is judged."""
+    """Kind of number -> smallest change that is judged, as a share."""
     counts_within: bool = False
     """Whether the noise within the runs counts in addition to the noise between them."""
     between: bool = False
@@ -149,7 +149,8 @@ def _plain_numbers(run: FinishedRun) -> Mapping[str, float]:
 def _largest_differences(
     groups: Sequence[Sequence[Mapping[str, float]]],
 ) -> Mapping[str, float]:
-    """Returns name of a number -> largest difference of its logarithms between two runs of one group.
+    """Returns a mapping from the name of a number to the largest difference of its logarithms between two runs of one
+    group.
 
     groups: the numbers of equal runs, per group. Skips numbers that are not above 0.
     """

@@ -24,7 +24,7 @@ _KINDS: Mapping[str, str] = {
 """Kinds of numbers in the line on noise."""
 
 _RUNS = 5
-"""Runs per side in the next command if the number needed is unknown."""
+"""Runs per side in the suggested command if the required number is unknown."""
 
 _OF_BACKEND = "backend."
 _RATIOS = ("change", "low", "high")
@@ -51,7 +51,7 @@ def letter(side: int) -> str:
 
 
 def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") -> Iterator[str]:
-    """Yields the lines of the comparison. other: letter of the second side, as A may be compared with several."""
+    """Yields the lines of the comparison. other: letter of the second side: A may be compared with several sides."""
     for name, runs in (("A", comparison.before), (other, comparison.after)):
         yield f"{name:<4}{_side(runs)}"
     yield ""
@@ -65,7 +65,7 @@ def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") ->
 def notes(
     comparison: Comparison, judged: Sequence[Judged], other: str = "B"
 ) -> Iterator[tuple[str, str]]:
-    """Yields (label, text): answers, differing settings, noise, limits, and why nothing may be ranked."""
+    """Yields (label, text) pairs about answers, differing settings, noise and limits, and why nothing may be ranked."""
     if comparison.answers is not None:
         yield "answers", _answers(comparison)
     elif comparison.before[0].result["backend"] != comparison.after[0].result["backend"]:
@@ -153,8 +153,8 @@ def _shortened(text: str) -> str:
 def verdict(comparison: Comparison, other: str = "B") -> str:
     """Returns one sentence: how many times as fast the second side is by the scenario's own number, with the certainty.
 
-    Adds the numbers that contradict it, or that decide more if this number decides nothing, and the accuracy
-    that an optimised side lost.
+    Adds the numbers that contradict it, the numbers that decide if it does not, and the accuracy that an optimised side
+    lost.
     """
     headline = comparison.headline
     if comparison.refusals:
@@ -225,7 +225,7 @@ def _named(comparison: Comparison, other: str) -> str:
 
 
 def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
-    """Returns the comparison for JSON. Changes, intervals and noise are shares: 0.05 is 5 % more than on the first
+    """Returns the comparison for JSON. Changes, intervals and noise are shares: 0.05 means 5 % more than on the first
     side. A noise of null means that no change of this number is judged.
     """
     headline = comparison.headline
@@ -283,7 +283,7 @@ def _answers(comparison: Comparison) -> str:
 
 
 def _margins(comparison: Comparison) -> str:
-    """Returns the smallest change that is judged, by kind of number."""
+    """Returns the smallest change that is judged, for each kind of number."""
     noise = comparison.noise
     if math.isinf(noise.smallest["rate"]):
         return "nothing is judged"

@@ -25,12 +25,12 @@ less than expected.
 """
 
 _LEAST_PARTS = 60
-"""Fewest independent parts on either side of a number for an interval. With fewer parts, many intervals would
-come from runs whose parts look independent only by chance.
+"""Minimum number of independent parts below and above a number that has an interval. With fewer parts, many intervals
+would come from runs whose parts look independent only by chance.
 """
 
 _LEAST_EVENTS = 10
-"""Fewest events for an interval. With fewer slow phases, a run does not show how often they occur."""
+"""Minimum number of events for an interval. With fewer slow phases, a run does not show how often they occur."""
 
 
 class PercentileInterval(NamedTuple):
@@ -47,7 +47,7 @@ class PercentileInterval(NamedTuple):
 
 
 def blocks(completed_ns: Array) -> Array:
-    """Returns (n,) the block of each sample, 0 to BLOCKS - 1, in the order of completion."""
+    """Returns the (n,) block numbers of the samples, 0 to BLOCKS - 1, in the order of completion."""
     n = len(completed_ns)
     rank = np.empty(n, np.int64)
     rank[np.argsort(completed_ns, kind="stable")] = np.arange(n)
@@ -58,7 +58,7 @@ def blocks(completed_ns: Array) -> Array:
 def percentile_intervals(
     values: Array, block: Array, fractions: Mapping[str, float]
 ) -> Mapping[str, PercentileInterval]:
-    """Returns name -> interval of the percentile.
+    """Returns a mapping from percentile name to interval.
 
     values: (n,) integers, n >= 1. block: (n,) from `blocks`.
 
@@ -98,7 +98,7 @@ def mean_interval(values: Array, block: Array) -> tuple[float, float] | None:
 
 
 def rate_interval(completed_ns: Array, begun_ns: int) -> tuple[float, float] | None:
-    """Returns the interval of completions per second, from the gaps between them; None like `mean_interval`.
+    """Returns the interval of completions per second, from the gaps between them; None if `mean_interval` returns None.
 
     completed_ns: (n,). begun_ns: start of the first gap.
     """
@@ -111,7 +111,10 @@ def rate_interval(completed_ns: Array, begun_ns: int) -> tuple[float, float] | N
 
 
 def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> PercentileInterval:
-    """ordered: (n,) values, ascending. block: (n,) block of each value. sizes: samples in each block."""
+    """Computes one interval.
+
+    ordered: (n,) ascending values. block: (n,) block of each value. sizes: samples in each block.
+    """
     n = len(ordered)
     rank = int(n * fraction)  # the same rank as in percentile_ns
     above = int(np.searchsorted(ordered, ordered[rank], side="right"))
@@ -134,7 +137,7 @@ def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> 
 
 
 def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
-    """Returns the number of independent samples that show the `share` of samples above a percentile as precisely."""
+    """Returns the number of independent samples that would estimate the `share` above a percentile as precisely."""
     independent = n * share * (1 - share)
     if spread is None or independent == 0:
         return n

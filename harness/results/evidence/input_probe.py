@@ -16,7 +16,7 @@ LEVEL = 0.99
 
 
 def section(probed: Mapping[str, Any] | None) -> InputProbe | NotProbed | None:
-    """probed: `probed` of the last message of the measured process."""
+    """Summarises the probe of the inputs. probed: `probed` of the last message of the measured process."""
     if probed is None or "reason" in probed:
         return cast("NotProbed | None", probed)
     changed_ns, again_ns, seen_ns = (
@@ -35,7 +35,7 @@ def section(probed: Mapping[str, Any] | None) -> InputProbe | NotProbed | None:
 
 
 def prompts(probed: Mapping[str, Any] | None) -> PromptProbe | NotProbed | None:
-    """probed: `prompts` of the last message of the measured process."""
+    """Summarises the probe of the prompts. probed: `prompts` of the last message of the measured process."""
     if probed is None or "reason" in probed:
         return cast("NotProbed | None", probed)
     changed_ns, seen_ns, again_ns = (

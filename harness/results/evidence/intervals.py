@@ -72,7 +72,10 @@ class _LoadGensClock:
     """
 
     def __init__(self, ordered_ns: Array, logged: Mapping[str, Any]) -> None:
-        """ordered_ns: (n,) latencies of the journal, ascending, n >= 1. logged: see latency_intervals."""
+        """Compares the clocks.
+
+        ordered_ns: (n,) ascending latencies of the journal, n >= 1. logged: see latency_intervals.
+        """
         n = len(ordered_ns)
         ranks = {"min": 0, "max": n - 1} | {name: int(n * p) for name, p in PERCENTILES.items()}
         known = {

@@ -105,7 +105,7 @@ def _judged(plan: LoadPlan, done: Completions, ordered_ns: Array) -> dict[str, A
 
 
 def early_stopping_text(late: int, queries: int, percentile: float) -> str:
-    """Returns LoadGen's text for a Server run in its detail log (results.cc, EarlyStopping)."""
+    """Returns the text that LoadGen writes into the detail log of a Server run (results.cc, EarlyStopping)."""
     needed = queries_needed(late, percentile)
     if queries >= needed:
         return " * Run successful."

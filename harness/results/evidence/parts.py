@@ -18,7 +18,7 @@ BLOCKS = 1024
 """Number of blocks of neighbouring values; their sums are the input. With fewer values, each is a block."""
 
 LEAST_BLOCKS = 32
-"""Fewest blocks for a spectrum."""
+"""Minimum number of blocks for a spectrum."""
 
 _FREQUENCIES = 256
 """Number of the lowest frequencies that are fitted, in multiples of half a period per run."""

@@ -117,7 +117,9 @@ class Performance:
         return cast("schema.Latency", {**self.journal_latency_ns, "source": self._journal_source})
 
     def throughput_per_s(self) -> schema.Throughput:
-        """asked: --target-qps. scheduled: rate of the schedule drawn from the seed. Both are for Server only."""
+        """Returns the rates. `scheduled` is the rate of the schedule drawn from the seed. Only Server has it and
+        `asked`, the value of --target-qps.
+        """
         log, plan = self.run.log, self.run.plan
         if not self.run.logged:
             return {

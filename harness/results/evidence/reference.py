@@ -21,11 +21,11 @@ from harness.results.schema.performance import NoReference, Reference
 from harness.types import Array
 
 LIMIT_QUERIES = 50_000
-"""Largest number of queries simulated, from the start of the run. They take 0.1 to 0.2 s of Python."""
+"""Largest number of queries simulated, from the start of the run. Their simulation takes 0.1 to 0.2 s."""
 
 DRIFT = 0.10
-"""Largest difference of the bare loops before and after the run on an unchanged machine. With a larger one, the run
-is also compared with the slower loops.
+"""Largest difference between the bare loops before and after the run at which the machine counts as unchanged. If the
+difference is larger, the run is also compared with the slower loops.
 """
 
 IDLE = 2
@@ -41,14 +41,15 @@ def report(
     spec: InstanceGroup,
     wait_ns: int = 0,
 ) -> Reference | NoReference:
-    """bare: bare loops of the measured process, `before` and `after`, or the `reason` why they are missing.
+    """Compares the run with the reference. bare: bare loops of the measured process, `before` and `after`, or the
+    `reason` why they are missing.
 
     wait_ns: longest time that a sample of Server may wait for others.
     """
     if "reason" in bare:
         return {"reason": bare["reason"]}
     before, after = (ServiceTimes.from_json(bare[name]) for name in ("before", "after"))
-    both = set(before.sizes) & set(after.sizes)  # slow models have no time for some sizes
+    both = set(before.sizes) & set(after.sizes)  # slow models leave no time to measure some sizes
     before, after = before.only(both), after.only(both)
     service = together(before, after)
     run = BatchesInRun.of(done, service, spec.instances, _wide_of(bare))
@@ -65,7 +66,7 @@ def report(
         "batches": sum(service.counts),
         "drift": drift,
         "model_ratio": run.ratio,
-        "null_backend_per_s": None,  # the caller searches for such a run
+        "null_backend_per_s": None,  # the caller looks for a run of the null backend
     }
 
     def compared(service: ServiceTimes, *sides: str, spec: InstanceGroup = spec) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def _server(
 def _compared(
     what: str, unit: str, ours: float, reference: float, at_run_speed: float
 ) -> dict[str, Any]:
-    """at_run_speed: the reference with the model's speed in the run."""
+    """Returns the compared numbers and their ratios. at_run_speed: the reference with the model's speed in the run."""
     as_slow = max(at_run_speed, 1e-9)  # a forged journal may give 0
     return {
         "what": what,
@@ -139,7 +140,7 @@ def _compared(
 def _lost_ns(
     done: Completions, ours_ns: Array, ideal: Simulated, ideal_ns: Array, percentile: float
 ) -> dict[str, float]:
-    """Returns stage -> mean extra ns of the run's stage, over the slowest queries of each side.
+    """Returns the mean extra time in ns of each stage of the run, over the slowest queries of each side.
 
     The stages of one query sum to its latency, so the values sum to the difference of the tails' means.
     """
@@ -164,7 +165,7 @@ def _offline(
 
 
 def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
-    """Returns the time of bare batches, divided like the run's: the largest first, then one for the remainder."""
+    """Returns the time of bare batches, split like the run's batches: the largest first, then one for the remainder."""
     largest, rest = divmod(samples, spec.max_batch)
     rounds, more = divmod(largest, spec.instances)
     largest_ns = float(service.of(spec.max_batch).mean())
@@ -175,7 +176,7 @@ def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
 def _streams(
     plan: LoadPlan, done: Completions, service: ServiceTimes, max_batch: int, run: BatchesInRun
 ) -> dict[str, Any]:
-    """Compares with the bare loop over the batches of one query, by medians, which single stalls do not affect."""
+    """Compares with the bare loop over the batches of one query. Uses medians, which single stalls do not affect."""
     samples = plan.samples_per_query
     sizes = [min(max_batch, samples - start) for start in range(0, samples, max_batch)]
     bare_ns = sum(service.median_ns(size) for size in sizes)

@@ -25,7 +25,11 @@ class BatchesInRun(NamedTuple):
     def of(
         cls, done: Completions, service: ServiceTimes, instances: int, wide: ServiceTimes | None
     ) -> Self:
-        """instances: without the wide instance, which is the next worker. wide: its service times; None without one."""
+        """Reads the batches from the journal.
+
+        instances: number without the wide instance, which is the next worker. wide: service times of the wide instance;
+        None without one.
+        """
         batch = done.columns["batch"]
         first = np.flatnonzero(np.diff(batch, prepend=batch[:1] - 1))
         first = first[np.argsort(done.columns["gathered_ns"][first], kind="stable")]

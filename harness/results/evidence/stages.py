@@ -120,7 +120,7 @@ class Completions:
 
     @property
     def all_completed_ns(self) -> Array:
-        """Completion times of all samples, with those that `columns` lacks."""
+        """Completion times of all samples, including the samples that `columns` lacks."""
         parts = (self.columns, self.cancelled, self.before)
         return np.concatenate([part["completed_ns"] for part in parts if part is not None])
 
@@ -169,7 +169,7 @@ class Completions:
 
 
 def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
-    """Returns (queries,) the latency of the last sample in each whole query."""
+    """Returns the (queries,) latencies of the last sample in each whole query."""
     latency = done.latency_ns
     if samples_per_query == 1:
         return latency
@@ -180,7 +180,7 @@ def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
 
 
 def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
-    """Returns (queries,) the time at which the last sample of each query of `query_latency_ns` was answered."""
+    """Returns the (queries,) times at which the last sample of each query of `query_latency_ns` was answered."""
     completed_ns: Array = done.columns["completed_ns"]
     whole = len(completed_ns) // samples_per_query * samples_per_query
     last: Array = completed_ns[:whole].reshape(-1, samples_per_query).max(axis=1)
@@ -188,7 +188,7 @@ def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
 
 
 def summarise(done: Completions) -> Mapping[str, Stage]:
-    """Returns stage -> p50 and p99 in ns, and its share of the time of all samples."""
+    """Returns a mapping from stage to p50 and p99 in ns, and its share of the time of all samples."""
     total = float(done.latency_ns.sum()) or 1.0
     summary: dict[str, Stage] = {}
     for stage in done.edges:

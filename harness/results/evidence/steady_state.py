@@ -15,10 +15,10 @@ from harness.results.steady.series import Stream
 from harness.types import Array
 
 LOAD_CHANGE = 0.10
-"""Replayed arrivals whose rate changes more from the first third to the last change the latency."""
+"""Largest change in the rate of replayed arrivals, first third to last, that does not affect the latency."""
 
 _MOST_PASSES = 200
-"""The official rule compares every pass with every other one, in every window."""
+"""Largest number of passes for the official rule, which compares all pairs of passes in every window."""
 
 
 class SteadyState(NamedTuple):
@@ -30,7 +30,7 @@ class SteadyState(NamedTuple):
 
 
 def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
-    """Returns None with too few samples, or if replayed arrivals changed their rate."""
+    """Returns the verdicts; None if there are too few samples, or if replayed arrivals changed their rate."""
     if plan.schedule is not None and _load_changed(done):
         return None
     found = referee(stream_of(done, plan))
@@ -38,7 +38,7 @@ def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
 
 
 def stream_of(done: Completions, plan: LoadPlan) -> Stream:
-    """Returns the run's samples; its queries if they have several samples; its batches if all are issued at once."""
+    """Returns the run's batches if all samples are issued at once; otherwise its queries, of one or several samples."""
     columns, scenario = done.columns, scenario_named(plan.scenario)
     if scenario.all_at_once:
         return _batches(done)
@@ -82,7 +82,7 @@ def _batches(done: Completions) -> Stream:
 
 
 def _token_times(done: Completions) -> tuple[Array | None, Array | None]:
-    """Returns (n,) TTFT and TPOT in ns, NaN for samples without them; None without any."""
+    """Returns the (n,) TTFT and the (n,) TPOT in ns, NaN for samples without them; None if no sample has them."""
     columns = done.columns
     if "first_token_ns" not in columns:
         return None, None
@@ -94,7 +94,7 @@ def _token_times(done: Completions) -> tuple[Array | None, Array | None]:
 
 
 def _official(done: Completions, plan: LoadPlan) -> Official | None:
-    """Returns the official verdict; a pass has as many samples as the run draws from."""
+    """Returns the official verdict. A pass is one pass over the samples that the run draws from."""
     ttft_ns, tpot_ns = _token_times(done)
     if ttft_ns is None or tpot_ns is None or len(done) > _MOST_PASSES * plan.performance_count:
         return None

@@ -47,7 +47,7 @@ class Difference(NamedTuple):
 
 
 def read_summary(text: str) -> Mapping[str, str]:
-    """Returns words before the colon -> words after it, from the first line with these words."""
+    """Returns a mapping from the words before the colon to the words after it, from the first line with these words."""
     lines: dict[str, str] = {}
     for line in text.splitlines():
         if match := _LINE.match(line):
@@ -71,7 +71,7 @@ def differences(summary: Mapping[str, str], log: DetailLog) -> Iterator[Differen
 
 
 def _keys(log: DetailLog) -> Mapping[str, str]:
-    """Returns line of the summary -> key of the detail log with the same value."""
+    """Returns a mapping from line of the summary to the key of the detail log with the same value."""
     by_query = log.get("effective_scenario") == "MultiStream"
     latency = "per_query_latency" if by_query else "latency"
     keys = dict(_RESULTS)

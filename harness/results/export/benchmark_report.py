@@ -1,8 +1,8 @@
 """Exports a run with a language model as a Benchmark Report v0.2.1 of llm-d, in YAML.
 
 Source: llm-d-benchmark, llmdbenchmark/analysis/benchmark_report (schema_v0_2_1.py and its JSON Schema). Times are in
-seconds. The report has no percentile that its format defines otherwise: TTFT and latency count from the time at
-which a query was due, and `inter_token_latency` is left out, because the run keeps only its percentiles.
+seconds. The report omits percentiles that the format defines differently. TTFT and latency count from the time at which
+a query was due. `inter_token_latency` is left out, because the run keeps only percentiles of it.
 """
 
 import uuid
@@ -32,7 +32,7 @@ _RANDOM = ("synthetic-prompts", "synthetic-chats", "trace")
 
 
 def write(run: RunFiles, out: TextIO) -> None:
-    """Raises a ConfigError for a run without tokens or without a performance run."""
+    """Writes the report. Raises a ConfigError if the run has no tokens or no performance run."""
     done = run.performance.done if run.performance else None
     tokens = run.result.get("tokens")
     if not done or not tokens:
@@ -160,7 +160,7 @@ def _mean(value: float | None, units: str) -> dict[str, Any] | None:
 
 
 def _statistics(values: Array, units: str, scale: float = 1 / NS_PER_S) -> dict[str, Any] | None:
-    """Returns None without values. Quantiles are values that occurred, as in LoadGen."""
+    """Returns the statistics of the values; None without values. Quantiles are values that occurred, as in LoadGen."""
     if not len(values):
         return None
     found = np.sort(values.astype(np.float64)) * scale

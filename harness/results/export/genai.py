@@ -147,7 +147,7 @@ def _encoded(one: Point, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_run(run: RunFiles) -> Message:
-    """Returns the metrics of a finished run. Raises a ConfigError for a run without tokens or performance run."""
+    """Returns the metrics of a finished run. Raises a ConfigError if it has no tokens or no performance run."""
     done = run.performance.done if run.performance else None
     tokens = run.result.get("tokens")
     if not done or not tokens or run.performance is None:

@@ -43,7 +43,7 @@ _SETTINGS = {
 
 _LONGEST_VALUE = 6_000
 _NOT_IN_A_NAME = re.compile(r"[^\w.\- ]", re.ASCII)
-"""Limits of MLflow. It allows `/`, but would make folders of it."""
+"""MLflow's limits for values and names. MLflow allows `/` in a name, but would create folders from it."""
 
 
 def write(run: RunFiles, out: Path) -> None:
@@ -62,7 +62,7 @@ def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
 
     store: address of the store. target: the option with the address.
     """
-    tags, metrics, params = _tags(run), _metrics(run), _params(run)  # first, because they may fail
+    tags, metrics, params = _tags(run), _metrics(run), _params(run)  # first: any of them may fail
     started_ms, ended_ms = (ns // NS_PER_MS for ns in span_ns(run))
     with _client(store, target) as client:
         from mlflow import entities
@@ -116,7 +116,7 @@ def _client(store: str, target: str) -> Iterator[Any]:
 
 
 def _fault(error: Exception, store: str) -> str:
-    """Returns the end of a message. Hides the text of an error about a header, which has a secret."""
+    """Returns the end of a message. Hides the text of an error about a header, which contains a secret."""
     from mlflow.exceptions import MlflowException, RestException
     from requests.exceptions import InvalidHeader
 
@@ -137,7 +137,7 @@ def _fault(error: Exception, store: str) -> str:
 
 
 def _keep(file: Path, place: str, store: str) -> None:
-    """Adds an artifact, unless the store keeps artifacts elsewhere: that needs a different server with credentials."""
+    """Adds an artifact, unless the store keeps artifacts on a different server, which requires credentials."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     parts = urlsplit(place)

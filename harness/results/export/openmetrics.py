@@ -132,7 +132,7 @@ def verdict_families(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[
 def family(
     run: Iterable[str], name: str, text: str, labels: Iterable[str], samples: Samples
 ) -> Metric:
-    """run: values of RUN_LABELS. labels: names of the other labels."""
+    """Makes one metric with its samples. run: values of RUN_LABELS. labels: names of the other labels."""
     made = GaugeMetricFamily(f"harness_{name}", text, labels=[*RUN_LABELS, *labels])
     for values, sample in samples:
         made.add_metric([*run, *values], sample)

@@ -21,8 +21,8 @@ _AT_ONCE = 10_000
 
 
 def sample_columns(run: RunFiles) -> Mapping[str, Array]:
-    """Returns name -> (n,) integers, one per completed sample of the performance run, or of the accuracy run
-    if there is no performance run. Raises a ConfigError if no sample was completed.
+    """Returns the columns by name, each (n,) integers: one per completed sample of the performance run, or of the
+    accuracy run if there is no performance run. Raises a ConfigError if no sample was completed.
     """
     measured = run.performance or records.read(run.folder / FOLDERS["accuracy"], "")
     if measured is None or not measured.done:

@@ -17,7 +17,7 @@ HOST = "host"
 
 
 def runs_of(run: Evidence) -> Iterator[tuple[str, Evidence]]:
-    """Yields (name, the host's part of the run); nothing without --load-hosts."""
+    """Yields one (name, part of the run) pair per host; nothing without --load-hosts."""
     for place, told in enumerate(run.load_hosts):
         done = part_of(run.done, place) if run.done is not None else None
         ended = {"client": told["client"]} if told["client"] is not None else None
@@ -43,7 +43,7 @@ def section(run: Evidence) -> Sequence[LoadHost] | None:
 
 
 def _section(told: Mapping[str, Any], run: Evidence, start_ns: int) -> LoadHost:
-    """start_ns: start of the whole run."""
+    """Returns the entry of one host. start_ns: start of the whole run."""
     client = told["client"] or {}
     shares = client.get("busy_shares")
     host: LoadHost = {

@@ -24,8 +24,8 @@ COORDINATOR = "coordinator"
 
 WITNESS_FACTOR = 1.25
 PEER_FACTOR = 2.0
-"""Largest factors between a host's percentile and a higher one of the coordinator, or of a different host: no two paths to a
-server are equal. The round trips of the pings between the machines are allowed in addition.
+"""Largest ratios of a percentile of the coordinator, or of a different host, to the host's percentile: no two paths to
+a server are equal. The round trips of the pings between the machines are allowed in addition.
 """
 
 FRACTIONS = (0.5, 0.75, 0.9, 0.95, 0.99)
@@ -68,7 +68,7 @@ def section(run: Evidence) -> Witness | None:
 
 
 def doubts(run: Evidence) -> Iterator[Reason]:
-    """Yields hosts with shorter times than the coordinator or every other host, and a lost coordinator."""
+    """Yields doubts about hosts with shorter times than the coordinator or all other hosts, or a lost coordinator."""
     done, hosts = run.done, run.load_hosts
     if done is None or run.witness is None:
         return
@@ -124,7 +124,7 @@ def _is_unlikely(count: int, of: int, share: float) -> bool:
 
 
 def _server_times(done: Completions) -> _Times:
-    """Returns times without the client's share: replies count by the kernel's stamp. Excludes failed samples."""
+    """Returns times without the client's share: a reply counts from the kernel's stamp. Excludes failed samples."""
     columns, (begin, end) = done.columns, done.answer_edge
     good = columns["failed"] == 0
     first_ns = np.zeros(0, np.int64)

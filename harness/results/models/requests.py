@@ -29,7 +29,7 @@ class Requests(NamedTuple):
 
 
 def requests_of(done: Completions, loaded: Loaded | None) -> Requests | None:
-    """Returns None if the run is not of a set of models, or its rows do not fit the set."""
+    """Returns the requests; None if the run does not use a set of models, or if its rows do not fit the set."""
     about: Mapping[str, Any] = loaded.dataset if loaded is not None else {}
     columns = done.columns
     if "origin" not in columns or "models" not in about:

@@ -69,7 +69,7 @@ def section(run: Evidence, loaded: Loaded | None) -> Models | None:
 
 
 def candidates(about: Mapping[str, Any]) -> list[Candidate]:
-    """about: description of the dataset of a set of models."""
+    """Returns the models of a set. about: description of the set's dataset."""
     return [
         Candidate(each["share"], each["load_ns"], each["bytes"], each["always"])
         for each in about["models"]

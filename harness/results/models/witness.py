@@ -21,7 +21,10 @@ _HOW = {
 
 
 def reasons(run: Evidence, loaded: Loaded | None) -> Iterator[Reason]:
-    """Yields differences. Skips runs with failed samples, which are INVALID, and runs that did not end by themselves."""
+    """Yields reasons if the counts differ.
+
+    Skips runs with failed samples, which are INVALID, and runs that did not end by themselves.
+    """
     told = (run.ended or {}).get("models")
     if told is None or not run.done or run.done.failed:
         return
@@ -52,7 +55,7 @@ def _counts(requests: Requests, told: Mapping[str, Any], about: Mapping[str, Any
 
 
 def _summed(row: Array) -> dict[str, int]:
-    """row: (origins,) samples of one model."""
+    """Counts the samples of one model by how they were served. row: (origins,) samples of the model."""
     by_origin = dict(zip(ORIGINS, row.tolist(), strict=True))
     return {
         "hits": by_origin["hit"],

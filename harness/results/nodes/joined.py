@@ -62,7 +62,7 @@ def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[s
 
 
 def _place_in_batch(batch: Array) -> Array:
-    """Returns (samples,) the number of earlier samples in the same batch. batch: equal numbers are adjacent."""
+    """Returns the (samples,) numbers of earlier samples in the same batch. batch: equal numbers are adjacent."""
     if not len(batch):
         return batch
     begins = np.flatnonzero(np.r_[True, batch[1:] != batch[:-1]])

@@ -18,7 +18,7 @@ SLOWER = 1.2
 """Largest time of a node in the model, as a multiple of the median of the nodes."""
 
 DRIFT_PPM = 100.0
-"""Largest drift, the same as for the driver's clock."""
+"""Largest drift of a node's clock; equal to the limit for the driver's clock."""
 
 
 def told(run: Evidence) -> Sequence[Mapping[str, Any]]:
@@ -83,7 +83,7 @@ def _of_node(run: Evidence, number: int) -> Mapping[str, Array]:
 
 
 def _spent_ns(columns: Mapping[str, Array], begin: str, end: str) -> Array:
-    """Returns (batches,) times in ns of batches that did not fail, ascending."""
+    """Returns the (batches,) ascending times in ns of the batches that did not fail."""
     if NODE_STAMPS[0] not in columns:
         return np.zeros(0, np.int64)
     _, first = np.unique(columns["batch"], return_index=True)
@@ -102,7 +102,7 @@ def _completed_per_s(run: Evidence, columns: Mapping[str, Array], answered: int)
 
 
 def no_score(performance: Evidence | None) -> str:
-    """Returns why no accuracy run follows: it would wait for a lost node; empty if no node was lost."""
+    """Returns why no accuracy run follows (it would wait for a lost node); empty if no node was lost."""
     lost = [about["node"] for about in told(performance) if about["lost"]] if performance else ()
     return f"the performance run lost {', '.join(lost)}" if lost else ""
 

@@ -73,7 +73,7 @@ def _has_queries(run: Evidence) -> bool:
 
 
 def _cdf(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure:
-    """runs: name -> (queries,) latencies in ms, ascending."""
+    """Plots the distribution. runs: name -> (queries,) latencies in ms, ascending."""
     lines = []
     for name, ordered_ms in runs.items():
         n = len(ordered_ms)

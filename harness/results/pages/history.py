@@ -18,12 +18,12 @@ MOST = 12
 """Largest number of workloads on one page. Each has several plots."""
 
 LEAST_POINTS = 2
-"""Fewest points of a plot."""
+"""Minimum number of points in a plot."""
 
 _LISTED = 50
 _MOST_MARKS = 8
 _VERSION_LENGTH = 24
-"""Largest number of a version's characters in the label of a mark."""
+"""Largest number of characters of a version in a mark's label."""
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ _ID = "workload-"
 
 
 def _contents(titles: Sequence[str]) -> Iterator[str]:
-    """titles: HTML of the headings."""
+    """Yields links to the articles. titles: HTML of the headings."""
     yield '<nav aria-label="contents"><ul>'
     for i, title in enumerate(titles):
         words = title.removeprefix("<h1>").removesuffix("</h1>")

@@ -148,7 +148,8 @@ def _refuse_other_file(out: Path) -> None:
 
 
 def plotly_script() -> tuple[Path, str]:
-    """Returns the script and the name of its copies. The name has the version, so a page keeps its version.
+    """Returns the script and the name of its copies. The name contains plotly's version, so that a page keeps its
+    version.
 
     Does not import plotly, because that takes longer than writing the page.
     """

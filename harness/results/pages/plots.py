@@ -57,7 +57,7 @@ def bars_in_rows(
 ) -> Figure:
     """Draws horizontal bars, with room for long names.
 
-    axis: axis of the values. names: from the top. colours: by name in the legend, if not the page's colours.
+    axis: axis of the values. names: from the top. colours: name in the legend -> colour; default: the page's colours.
     more: keys of each trace.
     """
     data = []

@@ -90,7 +90,7 @@ def _bottom(run: RunFiles) -> Iterator[str]:
             yield table(("setting", "value"), flat(content))
             yield "</details>"
     yield "<h2>Run it again</h2>"
-    # Without the parent folders, which may be private, except for the default one: a page is shown to others.
+    # A page is shown to others, and parent folders may be private: only the default folder of results is kept.
     folder = run.folder.absolute()
     parent = f"{folder.parent.name}/" if folder.parent.name == run_folder.RESULTS else ""
     path = shlex.quote(f"{parent}{folder.name}/{run_folder.CONFIG}")
@@ -196,7 +196,7 @@ _POWER = {
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Returns (setting, value) as texts. Settings of an inner mapping begin with its key."""
+    """Returns (setting, value) pairs as texts. Settings of an inner mapping begin with its key."""
     rows = []
     for key, value in content.items():
         if isinstance(value, Mapping):

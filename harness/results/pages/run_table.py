@@ -141,7 +141,7 @@ def _run_cells(row: Mapping[str, Any]) -> Sequence[Cell]:
 
 
 def _has_latency(row: Mapping[str, Any]) -> bool:
-    """row: of the database, whose scenario may be a text of another version."""
+    """Returns whether the run has latencies. row: from the database; its scenario may be unknown to this version."""
     scenario = row["scenario"]
     return scenario not in SCENARIOS or not scenario_named(scenario).all_at_once
 
@@ -167,7 +167,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (label, text) of MLPerf's metric, the rates, and the cost of the load generator."""
+    """Yields (label, text) pairs for MLPerf's metric, the rates, and the cost of the load generator."""
     headline, rates = result["headline"], result["throughput_per_s"]
     if headline:
         yield "MLPerf", f"{headline['name']}: {show_quantity(headline)}"

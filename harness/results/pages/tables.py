@@ -19,7 +19,7 @@ class Column(NamedTuple):
     def title(self) -> str:
         """The name with its unit, as in a CSV or JSON file."""
         plain = self.unit.replace("/", "_per_")
-        known = not plain or self.name == plain  # a column "bytes" in bytes
+        known = not plain or self.name == plain  # e.g. the column "bytes", whose unit is bytes
         return (self.name if known else f"{self.name}_{plain}").replace(" ", "_")
 
 

@@ -77,7 +77,7 @@ def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
 
 
 def _completed_s(run: Evidence, queries: int) -> Array:
-    """Returns (queries,) the time at which each whole query was answered, in s after the first was due."""
+    """Returns the (queries,) times at which whole queries were answered, in s after the first query was due."""
     assert run.done is not None
     samples = run.plan.samples_per_query
     completed_ns = run.done.columns["completed_ns"][: queries * samples]
@@ -99,7 +99,7 @@ def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array
 def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
     """Yields panels of the percentiles and the rate of the queries completed in each interval."""
     x, rows, per_s = _binned(at_s, latency_ns)
-    dotted = {"dash": "dot", "width": 1}  # below p99, which is the same if queries are few
+    dotted = {"dash": "dot", "width": 1}  # drawn below p99: both may be equal
     lines = [
         {"x": x, "y": _each(rows, fraction), "name": name, "connectgaps": False, "line": look}
         for name, fraction, look in (
@@ -180,7 +180,7 @@ def _power(log: PowerLog, begun_ns: int) -> Iterator[_Panel]:
 def _watts(
     source: PowerSource, readings: Sequence[tuple[int, float]]
 ) -> tuple[Array, Array] | None:
-    """Returns (wall clock in ns, watts); None if the counter went back and cannot be followed."""
+    """Returns the times (wall clock in ns) and the watts; None if the counter went back and cannot be followed."""
     at = np.array([t for t, _ in readings], np.float64)
     value = np.array([v for _, v in readings])
     if source.unit == "W":

@@ -64,7 +64,7 @@ class Replacements:
     """The private texts of result folders: paths of files, arguments of meters, home, user and host."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        """folders: result folders; their settings show which texts are private."""
+        """Collects the private texts. folders: result folders, whose settings show which texts are private."""
         self._texts: dict[str, Replaced] = {}
         names = dict.fromkeys(private.users(), Replaced("user name", private.USER))
         names |= dict.fromkeys(private.hosts(), Replaced("host name", str(private.host_id())))
@@ -147,7 +147,7 @@ class Replacements:
                 self._add(text, replaced)
 
     def _add_settings(self, settings: Mapping[str, Any], folder: Path) -> None:
-        """settings: settings of a run, or the plan of a LoadGen run."""
+        """Adds the private texts in settings. settings: settings of a run, or the plan of a LoadGen run."""
         for key, value in settings.items():
             for text in value if isinstance(value, list) else [value]:
                 if not isinstance(text, str):
@@ -228,7 +228,7 @@ _ADDRESSES = ("path", "answers", "answer")
 
 
 def _file(key: str, text: str) -> tuple[str, Replaced]:
-    """Returns (path in an option's value, its replacement), without the class after a plug-in's file."""
+    """Returns the path in an option's value, without the class after a plug-in's file, and its replacement."""
     name, _, value = text.partition("=")
     if key == "backend_option" and name in _ADDRESSES:
         return "", Replaced("", "")

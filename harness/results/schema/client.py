@@ -12,7 +12,7 @@ class Peer(TypedDict):
     """A server that received queries."""
 
     url: str
-    """--url."""
+    """URL from --url."""
     address: str
     """Its IP address; empty for a Unix socket."""
     local: bool
@@ -76,7 +76,7 @@ class Client(TypedDict):
     reopened: int
     """Connections replaced because they had been idle for too long."""
     replies_per_connection: int | None
-    """Replies after which the server closes each connection unannounced; null if it does not do that."""
+    """Number of replies after which the server closes a connection without announcing it; null if it does not do so."""
     outage_s: float
     """Longest time in s in which a server accepted no connection before it accepted one again; 0 without an outage."""
     failures: Mapping[str, int]
@@ -142,7 +142,7 @@ class Servers(TypedDict):
     """Tokens per step with a draft: 1 + `accepted_tokens` / `drafts`; else the server's largest
     `sglang:spec_accept_length`."""
     acceptance_by_position: list[float] | None
-    """Share of the drafts whose token at this position, the first one first, was accepted."""
+    """Share of the drafts with an accepted token at this position, in the order of the positions."""
     inferences: float | None
     """Samples computed (`nv_inference_count`)."""
     executions: float | None
@@ -180,7 +180,7 @@ class LoadHost(TypedDict):
     busy_max: float | None
     """The host's `busy_max`, defined as in `client`."""
     ceiling_per_s: float | None
-    """The host's `ceiling_per_s`, defined as in `client`, measured while the other hosts measured theirs."""
+    """The host's `ceiling_per_s`, defined as in `client`. All hosts measure it at the same time."""
     lost: str
     """Why the host was lost, which ended the run; empty if it was not lost."""
 
@@ -208,7 +208,7 @@ class JudgedSlo(TypedDict):
     late: int
     """Number of the `of` items that took longer than the bound, or failed."""
     of: int
-    """Number of items: queries; for `ttft` answers; for `tpot` answers of two or more tokens; for `itl` further tokens."""
+    """Number of items: queries; answers for `ttft`; answers of several tokens for `tpot`; further tokens for `itl`."""
     met: bool
     """Whether the percentile is within the bound. The verdict may require more queries to be certain."""
 
@@ -277,7 +277,7 @@ class ItlAtPosition(TypedDict):
     first: int
     """Place of the first of these tokens, from 1."""
     last: int
-    """Place of the last one. A chunk counts at its last token."""
+    """Place of the last of these tokens. A chunk counts at its last token."""
     tokens: int
     """Tokens at these places."""
     p50_ns: int
@@ -319,9 +319,9 @@ class Tokens(TypedDict):
     """Different samples among the answers. LoadGen draws with replacement, so a prompt may be sent several times, and a
     server that keeps prompts then answers it faster."""
     reusable: int | None
-    """Prompt tokens that a cache without a limit could have had from earlier prompts of the run, in whole blocks of
-    `cache_block_tokens`: `cached` should be as large. Null if prompts are texts, whose tokens are unknown, or if
-    their history is live."""
+    """Prompt tokens that an unlimited cache could have kept from earlier prompts of the run, in whole blocks of
+    `cache_block_tokens`: `cached` should be as large. Null if prompts are texts, whose tokens are unknown, or if their
+    history is live."""
     cache_block_tokens: int | None
     """--backend-option cache_block; null if `reusable` is null."""
     bodies_sha256: str | None
@@ -352,7 +352,8 @@ class Tokens(TypedDict):
     alike_prompts: int
     """Different prompts whose long answers are equal."""
     prompt_probe: PromptProbe | NotProbed | None
-    """Whether the server answered repeated prompts faster, by requests after the run; null without a server."""
+    """Whether the server answered repeated prompts faster, as measured with requests after the run; null without a
+    server."""
     several_token_answers: int | None
     """Streams of two or more tokens; null without streams."""
     at_once_answers: int | None
@@ -372,7 +373,7 @@ class Tokens(TypedDict):
     """Time between tokens: the gap between two arrivals / the tokens of the later arrival, once per token; null if
     those tokens are unknown and `tokens_per_chunk` is above 1.25 or below 0.8."""
     second_gap_ns: TokenTimes | None
-    """Time from the first to the second arrival of streams with four or more; null without one."""
+    """Time from the first to the second arrival, for streams with four or more arrivals; null without such streams."""
     chunk_gap_ns: TokenTimes | None
     """Time between arrivals. Chunks that arrived at once count as one. Null without streams."""
     chunk_gaps: NotRequired[ChunkGaps]
@@ -380,7 +381,7 @@ class Tokens(TypedDict):
     itl_by_position: NotRequired[list[ItlAtPosition]]
     """`itl_ns` by the position of the later token in its answer; missing if `itl_ns` is null."""
     loadgen: LoadGenTokens | None
-    """LoadGen's measurements of these times; null in Offline, and if no SLO and no rule is about them."""
+    """LoadGen's measurements of these times; null in Offline, and if neither an SLO nor a rule bounds them."""
     tokens_per_chunk: float | None
     """Mean tokens per chunk from the server, without empty chunks; null without streams, or if `output` is null."""
     one_token_answers: int
@@ -396,9 +397,9 @@ class TurnTimes(TypedDict):
     answers: int
     """Turns that were answered and did not fail."""
     latency_ns: TokenTimes | None
-    """From the due time to the answer; null without answers."""
+    """Time from the due time to the answer; null without answers."""
     ttft_ns: TokenTimes | None
-    """From the due time to the first token; null without streams."""
+    """Time from the due time to the first token; null without streams."""
     tpot_ns: TokenTimes | None
     """Time per further token, defined as in `tokens`; null without streams or without answers of several tokens."""
 
@@ -430,19 +431,19 @@ class Sessions(TypedDict):
     turns_mean: float
     """Mean number of answered turns per session."""
     length_ns: TokenTimes | None
-    """From the first turn's due time to the last answer, of complete sessions; null without one."""
+    """Time from the first turn's due time to the last answer of complete sessions; null without a complete session."""
     busy_ns: TokenTimes | None
-    """`length_ns` without `idle_ns`: the time in which a session waited for answers; null without a complete session."""
+    """Time in which a session waited for answers: `length_ns` without `idle_ns`; null without a complete session."""
     idle_ns: TokenTimes | None
     """Time of a session in which no turn was due or in flight: delays of persons and tools; null without a
     complete session."""
     idle_share: float | None
     """Mean share of `length_ns` in which no turn was due or in flight."""
     tokens_per_s: TokenRates | None
-    """Tokens/s of one user: the tokens of a session's answers / its `busy_ns`, over complete sessions; null without
-    one, or without streams."""
+    """Tokens/s of one user: the tokens of a session's answers / its `busy_ns`, over complete sessions; null without a
+    complete session, or without streams."""
     send_lag_ns: TokenTimes
-    """From a turn's due time until it was sent: the cost of the harness and of waiting for a connection."""
+    """Time from a turn's due time until the turn was sent: the cost of the harness and of waiting for a connection."""
     broken_at: Mapping[str, int]
     """Place of the failed turn in its session, from 0 -> sessions."""
     turns: list[TurnTimes]
@@ -450,12 +451,12 @@ class Sessions(TypedDict):
 
 
 class Probes(TypedDict):
-    """Small requests during the load, on separate connections, at random times. They show how long other clients wait.
-    A probe of a language model asks for one token.
+    """Small requests at random times during the load, on separate connections. They show how long other clients wait. A
+    probe of a language model asks for one token.
     """
 
     rate_per_s: float
-    """--probe-rate."""
+    """Rate from --probe-rate."""
     sent: int
     """Probes that were due before the load's last answer."""
     answered: int
@@ -465,11 +466,11 @@ class Probes(TypedDict):
     unanswered: int
     """Probes without an answer within 10 s after the load."""
     latency_ns: TokenTimes | None
-    """From the due time to the whole answer; null without answers."""
+    """Time from the due time to the whole answer; null without answers."""
     first_token_ns: TokenTimes | None
-    """From the due time to the first token; null without answers."""
+    """Time from the due time to the first token; null without answers."""
     send_lag_ns: TokenTimes | None
-    """From the due time until a probe was sent: the cost of the harness and of waiting for a connection."""
+    """Time from the due time until a probe was sent: the cost of the harness and of waiting for a connection."""
     alone_ns: TokenTimes | None
     """Time of at most 20 probes before the load, one after another."""
 
@@ -492,12 +493,12 @@ class Cancellations(TypedDict):
     tokens: int
     """Tokens (chunks, if the server does not count) that cancelled requests had received."""
     closed_after_ns: TokenTimes | None
-    """From sending a cancelled request until its connection was closed; null without one."""
+    """Time from sending a cancelled request until its connection was closed; null without a cancelled request."""
     next_first_token_ns: TokenTimes | None
-    """From sending to the first token (without streams: to the reply) of the requests that were sent next after a
+    """Time from sending to the first token (without streams: to the reply) of the requests that were sent next after a
     cancellation. Longer times than `other_first_token_ns` show that the server still worked on cancelled requests."""
     other_first_token_ns: TokenTimes | None
-    """This time for all other requests; null without such requests."""
+    """The time of `next_first_token_ns` for all other requests; null without such requests."""
 
 
 class OfModel(TypedDict):
@@ -518,9 +519,9 @@ class OfModel(TypedDict):
     user_tokens_per_s: float | None
     """Mean over the answers of tokens / latency: the speed that one user sees; null if `tokens` is null."""
     latency_ns: TokenTimes | None
-    """From the due time to the answer; null without answers."""
+    """Time from the due time to the answer; null without answers."""
     ttft_ns: TokenTimes | None
-    """From the due time to the first token; null without streams."""
+    """Time from the due time to the first token; null without streams."""
     tpot_ns: TokenTimes | None
     """Time per further token; null without streams of several tokens."""
 
@@ -531,18 +532,18 @@ class ByModel(TypedDict):
     models: list[OfModel]
     """The models, by name."""
     slowest: str
-    """The model with the longest time `compared`; empty if one model has no answers."""
+    """The model with the longest time of the kind in `compared`; empty if a model has no answers."""
     slowest_ratio: float | None
-    """This time divided by the time of the fastest model; null if `slowest` is empty."""
+    """Time of the slowest model divided by the time of the fastest model; null if `slowest` is empty."""
     compared: str
     """The compared time: `ttft_ns p90`, or `latency_ns p90` without streams."""
     fairness: float | None
     """Jain's index of `user_tokens_per_s`, or of 1 / mean latency if tokens are unknown: 1 if all models are equally
-    fast, 1 / models if one is much faster than all others; null if one model has no answers."""
+    fast, 1 / (number of models) if one model is much faster than all others; null if a model has no answers."""
 
 
 class Media(TypedDict):
-    """Sound that was transcribed or spoken, compared with the time that this took. Failed requests do not count."""
+    """Sound that was transcribed or spoken, compared with the server's time for it. Failed requests do not count."""
 
     of: str
     """`requests` (transcription) or `answers` (speech)."""
@@ -574,7 +575,7 @@ class RampStep(TypedDict):
     p99_ns: int | None
     """99th percentile of the latency in ns."""
     broken: bool
-    """Whether it was shown to miss an SLO: with 95 % confidence, the share of answers in time is too small."""
+    """Whether the step was shown to miss an SLO: with 95 % confidence, the share of answers in time is too small."""
 
 
 class Ramp(TypedDict):
@@ -585,7 +586,7 @@ class Ramp(TypedDict):
     held_per_s: float
     """Rate of the last hold in queries/s."""
     held: bool
-    """Whether the last hold was not shown to miss an SLO."""
+    """True unless the last hold was shown to miss an SLO."""
     broke_per_s: float | None
     """Lowest rate that was shown to miss an SLO; null if none was."""
     holds: int

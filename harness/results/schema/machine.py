@@ -10,11 +10,11 @@ class EnergyParts(TypedDict):
     """The energy of the window, divided among its requests: at each moment equally among the requests in flight."""
 
     input_joules: float
-    """J while requests waited for their first token."""
+    """Energy in J while requests waited for their first token."""
     output_joules: float
-    """J while further tokens were generated."""
+    """Energy in J while further tokens were generated."""
     idle_joules: float
-    """J without a request in flight. The three parts add up to `joules`."""
+    """Energy in J without a request in flight. The three parts add up to `joules`."""
     joules_per_computed_input_token: float | None
     """`input_joules` per token of prompts that was not in the server's cache; null if they are unknown."""
     joules_per_output_token: float | None
@@ -31,25 +31,25 @@ class PowerReading(TypedDict):
     provenance: Literal["measured", "estimated"]
     """`measured` or `estimated`."""
     joules: float
-    """J in the window."""
+    """Energy in the window, in J."""
     mean_watts: float
-    """W."""
+    """Mean power in W."""
     peak_watts: float
-    """W; highest mean over one second."""
+    """Highest mean power over one second, in W."""
     readings: int
     """Number of readings used for the window."""
     idle_watts: float | None
-    """W before the run; null if no idle baseline was read."""
+    """Mean power before the run, in W; null if no idle baseline was read."""
     joules_per_query: float
-    """J divided by the queries of the run."""
+    """Energy in J divided by the number of queries."""
     joules_per_sample: float
-    """J divided by the samples of the run."""
+    """Energy in J divided by the number of samples."""
     joules_per_input_token: NotRequired[float]
-    """J divided by the tokens of all prompts; missing if they are unknown."""
+    """Energy in J divided by the tokens of all prompts; missing if they are unknown."""
     joules_per_output_token: NotRequired[float]
-    """J divided by the tokens of all answers; missing if they are unknown."""
+    """Energy in J divided by the tokens of all answers; missing if they are unknown."""
     joules_per_token: NotRequired[float]
-    """J divided by the tokens of prompts and answers together; missing if one is unknown."""
+    """Energy in J divided by the tokens of prompts and answers together; missing if one count is unknown."""
     parts: NotRequired[EnergyParts]
     """The energy by phase of the requests; missing without streams."""
 

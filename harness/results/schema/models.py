@@ -6,7 +6,7 @@ from typing_extensions import TypedDict  # pydantic requires it before Python 3.
 
 
 class Loads(TypedDict):
-    """Loads by the place of the model's file."""
+    """Number of loads by the location of the model's file."""
 
     local: int
     """Loads from a local file."""
@@ -54,7 +54,7 @@ class OneModel(TypedDict):
     joined: int
     """Queries that waited for a load started by a different query."""
     loads: Loads
-    """Loads that were kept."""
+    """Loads after which the model stayed in the cache."""
     alone: Loads
     """Loads for one query alone, because the cache had no room for the model."""
     failed: int
@@ -72,7 +72,7 @@ class OneModel(TypedDict):
     saved_ns: float
     """Mean load time that a query of the run saves if the model stays resident: share x load_ns."""
     keep: bool
-    """Whether the model is among those that save most time per byte and fit into the capacity."""
+    """Whether the model is among the models that save most time per byte and together fit into the capacity."""
 
 
 class HitRate(TypedDict):
@@ -85,7 +85,7 @@ class HitRate(TypedDict):
 
 
 class Curve(TypedDict):
-    """Hit rate by capacity, simulated on the run's sequence of requests. Each request ends before the next begins."""
+    """Hit rate by capacity, simulated with the run's sequence of requests. The simulated requests do not overlap."""
 
     policy: str
     """The simulated policy."""
@@ -117,7 +117,7 @@ class Models(TypedDict):
     joined: int
     """Queries that waited for a load started by a different query."""
     loads: Loads
-    """Loads that were kept."""
+    """Loads after which the model stayed in the cache."""
     alone: Loads
     """Loads for one query alone."""
     failed: int

@@ -38,7 +38,8 @@ class Node(TypedDict):
     infer_p99_ns: int | None
     """99th percentile of the time of the node's batches in the model, in ns; null without the node's journal."""
     queue_p50_ns: int | None
-    """Median time of batches from their arrival at the node to an instance, in ns; null without the node's journal."""
+    """Median time in ns from a batch's arrival at the node to its start in an instance; null without the node's
+    journal."""
     network_p50_ns: int | None
     """Median time of batches on the network, both ways together, in ns; null without the node's journal."""
     clock_offset_ns: int | None
@@ -47,7 +48,8 @@ class Node(TypedDict):
     clock_error_ns: int | None
     """Largest error of the offset, plus or minus, in ns: half of the shortest round trip."""
     drift_ppm: float | None
-    """How much faster the node's clock runs, in parts per million, measured with pings before and after the run."""
+    """Drift of the node's clock in parts per million, measured with pings before and after the run; positive if it runs
+    faster."""
     clock_step_ns: int | None
     """Size of a step of the node's clock in the run, in ns. Each batch counts as a ping: the step is the largest
     change that neither errors (`clock_error_ns`) nor slewing explain. 0 without a step, null if not checked."""
@@ -61,7 +63,7 @@ class Node(TypedDict):
     no_journal: str
     """Why the node's journal and the stages of the nodes are missing; empty if they are not."""
     host: Host | None
-    """The node's machine from the loading of the samples to the end of the run, like `host` for the driver's machine.
-    The measured process is the node's. Null with a reason in `no_host`."""
+    """The node's machine from the loading of the samples to the end of the run, with the keys of the driver's `host`.
+    The measured process is the node's process. Null with a reason in `no_host`."""
     no_host: str
     """Why `host` is null; otherwise empty."""

@@ -41,7 +41,7 @@ class PercentileInterval(TypedDict):
     estimate: int
     """ns; the percentile of `latency_ns`. It lies in both intervals."""
     journal: int
-    """ns; the same percentile from the journal, whose clock readings lie between LoadGen's."""
+    """ns; the same percentile from the journal, with clock readings between LoadGen's readings."""
     order_statistic: Sequence[int | None]
     """[low, high] in ns, for independent samples; an end is null if the run is too short for it."""
     block_interval: Sequence[int | None]
@@ -136,7 +136,7 @@ class ComparedAnswers(TypedDict):
     first: str
     """The first differing pair; empty if none differs."""
     misplaced: int
-    """Logged answers that belong to a different sample than the journal has in their place."""
+    """Logged answers that belong to a different sample than the journal has at their position."""
 
 
 class Scored(TypedDict):
@@ -259,7 +259,7 @@ class NoReference(TypedDict):
     """Replaces a missing reference."""
 
     reason: str
-    """Why the bare loops could not be run."""
+    """Why the bare loops could not run."""
 
 
 @final
@@ -277,7 +277,7 @@ class InputProbe(TypedDict):
     """[low, median, high]: time with changed values divided by the time of the same batch repeated, with a
     99 % interval of the median; null with too few rounds."""
     over_seen: Sequence[float] | None
-    """Ratio like `over_again`, divided by the time of a batch that the run may have seen."""
+    """Ratio like `over_again`; its divisor is the time of a batch that the run may have seen."""
     rows: int
     """Samples whose answer was the same when repeated, and different for the inputs of a different sample."""
     by_index: int
@@ -300,7 +300,7 @@ class PromptProbe(TypedDict):
     """[low, median, high]: time with a new beginning divided by the time of the prompt as in the run, with a 99 %
     interval of the median; null with too few rounds."""
     over_again: Sequence[float] | None
-    """Ratio like `over_seen`, but divided by the time of the changed prompt when it is repeated."""
+    """Ratio like `over_seen`; its divisor is the time of the changed prompt when it is repeated."""
     refused: str
     """The server's answer if it refused changed prompts only; empty otherwise."""
 
@@ -323,7 +323,7 @@ class SteadySeries(TypedDict):
     shape: str
     """Form of that change: step, ramp, wave or phase."""
     end_change: float
-    """How far the level of the last quarter lies above the mean, as a share."""
+    """Distance of the last quarter's level above the mean, as a share."""
     half_width: float
     """Half width of the 95 % interval of the mean level, as a share. It allows for correlation longer than a batch."""
     correlation_s: float
@@ -373,7 +373,7 @@ class SteadyOfficial(TypedDict):
     """First pass of the window and first pass after it, from 0; the longest candidate if all are too short; null
     without a candidate."""
     difference: str | None
-    """How this verdict contradicts the harness's; null if it does not."""
+    """How this verdict contradicts the harness's verdict; null if it does not."""
 
 
 class Steady(TypedDict):
@@ -386,14 +386,14 @@ class Steady(TypedDict):
     warm_up_s: float
     """Time at the start in s that was left out, because the run had not reached its level."""
     warm_up_change: float
-    """By how much this time changes the mean latency of the whole run, as a share; 0 if nothing was left out."""
+    """Change that this time causes in the whole run's mean latency, as a share; 0 if nothing was left out."""
     judged_s: float
-    """Length of the judged rest in s."""
+    """Length in s of the rest of the run, which was judged."""
     series: Mapping[str, SteadySeries]
     """latency, rate, TTFT, TPOT, tail or failures -> its verdict. A series is missing if it has too few samples, or if
     a schedule sets the rate."""
     change: SteadyChange | None
-    """The change; null unless the run was not steady."""
+    """The change that made the run not steady; otherwise null."""
     official: NotRequired[SteadyOfficial]
     """The official rule's verdict; missing for a run without times of tokens, or of more than 200 passes."""
 
@@ -436,8 +436,7 @@ class RealTime(TypedDict):
     """Frames that were answered after the next frame of their stream was due; null without `streams`."""
     real_time_factor: float | None
     """Time of all batches in the backend, divided by the real time of all frames: below 1, one instance computes faster
-    than one stream plays. null if `frames` is null.
-    """
+    than one stream plays. Null if `frames` is null."""
 
 
 class Arrivals(TypedDict):
@@ -452,4 +451,4 @@ class Arrivals(TypedDict):
     streams: NotRequired[int]
     """Streams in real time of --streams; missing without it."""
     until: NotRequired[str]
-    """When the run ends, from --until: `steady`, or a width such as `2%`; missing without it."""
+    """Condition that ends the run, from --until: `steady`, or a width such as `2%`; missing without --until."""

@@ -201,7 +201,6 @@ class Result(TypedDict):
     """The dataset's report: count, source, digest; null if the model was not loaded.
 
     For synthetic data also `ranges`: each input with numbers from a range has `low`, `high` (excluded) and
-    `source` (--input-range, the indexed table in the model's file, or the default).
-    """
+    `source` (--input-range, the indexed table in the model's file, or the default)."""
     environment: Mapping[str, Any]
     """The content of environment.json; empty if the run ended before it was written."""

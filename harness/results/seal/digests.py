@@ -93,7 +93,9 @@ def _is_made_again(path: Path) -> bool:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Returns path in the folder -> SHA-256, sorted. The digest of a link, which may lead elsewhere, is of its text."""
+    """Returns a sorted mapping from path in the folder to SHA-256. The digest of a link is the digest of its text,
+    because a link may lead elsewhere.
+    """
     digests = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

@@ -17,7 +17,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.results.seal.digests import SEAL, SIGNATURE
 
 NAMESPACE = "mlperf-harness"
-"""Purpose of the signature. ssh-keygen signs it, too, and so refuses the signature of a commit or a mail."""
+"""Purpose of the signature. ssh-keygen signs it, too, and so refuses a signature made for a commit or an email."""
 
 PROGRAM = "ssh-keygen"
 LIMIT_S = 20.0
@@ -95,9 +95,9 @@ def sign(folder: Path, key: Path) -> str:
 
 
 def vouched(folder: Path, allowed: Path | None) -> tuple[list[str], str]:
-    """Returns (differences, line with the signer of the seal); the line is empty without a signature.
+    """Returns the differences, and a line with the signer of the seal; the line is empty if there is no signature.
 
-    allowed: OpenSSH's file of allowed signers; with it, one of them must have signed.
+    allowed: OpenSSH's file of allowed signers; if given, one of these signers must have signed.
     """
     path = folder / SIGNATURE
     if not path.is_file() or not (folder / SEAL).is_file():

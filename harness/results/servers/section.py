@@ -10,7 +10,7 @@ from harness.wire.server_series import column_of, columns
 
 
 def section(log: HostLog | None, window_ns: tuple[int, int] | None, absent: str) -> Servers | None:
-    """Returns None for a run without rows and without a reason for that. window_ns: LoadGen's window."""
+    """Returns the section; None without rows and without a reason for their absence. window_ns: LoadGen's window."""
     if log is None and not absent:
         return None
     rows = log.within(window_ns) if log is not None and window_ns is not None else []

@@ -17,7 +17,7 @@ class Judged(NamedTuple):
     late: int
     """Number out of `of` that took longer than the bound or failed."""
     of: int
-    """Queries; for ttft answers, for tpot answers of two or more tokens, for itl tokens after the first."""
+    """Number of items: queries; answers for ttft; answers of several tokens for tpot; further tokens for itl."""
     value_ns: int | None
     """The percentile without failures; None for itl: only late tokens are counted."""
 
@@ -54,7 +54,7 @@ def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...
 
 
 def _met(done: Completions, slo: Slo) -> Array:
-    """Returns (samples,) whether each met the SLO. An answer of one token cannot miss a time per token."""
+    """Returns a (samples,) mask of the samples that met the SLO. A single token cannot miss a time per token."""
     tokens, first_ns = _column(done, "tokens"), _column(done, "first_token_ns")
     met: Array
     if not slo.of:
@@ -72,7 +72,7 @@ def _met(done: Completions, slo: Slo) -> Array:
 
 
 def _values(done: Completions, samples_per_query: int, slo: Slo) -> tuple[Array, Array]:
-    """Returns (n,) times in ns, and whether each failed."""
+    """Returns (n,) times in ns, and an (n,) mask of failures."""
     failed: Array = done.columns["failed"] > 0
     if not slo.of:
         values_ns = query_latency_ns(done, samples_per_query)

@@ -45,7 +45,7 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
 
 
 def _by_log(scenario: Scenario, run: Evidence, slo: Slo, slos: tuple[Slo, ...]) -> bool:
-    """Returns whether LoadGen or its numbers decide on the SLO."""
+    """Returns whether LoadGen's verdict or numbers decide whether the run met the SLO."""
     if slo.of or slo.percentile < max(s.percentile for s in slos if not s.of):
         return False
     if not run.plan.token_latencies:
@@ -65,7 +65,7 @@ def lateness(one: Judged) -> str:
 
 
 def _lighter(plan: LoadPlan) -> str:
-    """Returns what makes the load smaller, with the present load, which the harness may have chosen."""
+    """Returns the advice that makes the load smaller. It names the current load, which the harness may have chosen."""
     if plan.schedule is not None:
         return "thin out the schedule"
     for option, count in (("--streams", plan.streams), ("--concurrency", plan.concurrency)):

@@ -10,7 +10,7 @@ from harness.loadgen.scenario import scenario_named
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns None without an SLO, or if the answer's latency SLO is the only one."""
+    """Returns the line; None if there is no SLO, or only an SLO for the answer's latency."""
     goodput = result.get("goodput")
     if not goodput or not has_several(result.get("slo")):
         return None

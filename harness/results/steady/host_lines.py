@@ -11,13 +11,13 @@ _AROUND = 5
 """Rows on each side whose means are compared."""
 
 _FEWEST = 2
-"""Fewest rows on each side."""
+"""Minimum number of rows on each side."""
 
 _CHANGED = 0.10
 """Smallest change of a column as a share of the larger mean."""
 
 _MOST = 4
-"""Most columns that are listed."""
+"""Largest number of columns that are listed."""
 
 _GROWING = ("cpu_", "measured_cpu_s", "cgroup_throttled_s", "thermal_throttles")
 _GROWING_ENDS = ("_switches", "_faults")
@@ -52,7 +52,7 @@ class HostLines(NamedTuple):
 
 
 def host_lines(rows: Sequence[Row], at_ns: int) -> HostLines | None:
-    """Returns None if there are too few rows before or after. rows: all rows of the log."""
+    """Returns the lines around a time; None if there are too few rows before or after it. rows: all rows of the log."""
     first = next((i for i, row in enumerate(rows) if row["wall_ns"] > at_ns), len(rows))
     before, after = rows[max(0, first - _AROUND) : first], rows[first : first + _AROUND]
     if min(len(before), len(after)) < _FEWEST:

@@ -16,7 +16,7 @@ import numpy as np
 from harness.types import Array
 
 FEWEST = 16
-"""Fewest batches."""
+"""Minimum number of batches."""
 
 _WIDTHS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Half widths of the peak, in half periods per run. The correlation lasts about 0.3 runs / width."""
@@ -31,15 +31,15 @@ _WHITE = 0.5
 """Prior probability that batches are independent."""
 
 _WHITE_OF_MEAN = 0.8
-"""Prior probability of the same for the interval of the mean, chosen by its coverage (benchmarks/steady.py): independent
-batches cannot rule out a narrow peak, which hardly shows in them.
+"""Prior probability that batches are independent, for the interval of the mean. It was chosen by the interval's
+coverage (benchmarks/steady.py), because independent batches hardly show a narrow peak and cannot rule it out.
 """
 
 _EDGE = 0.1
 """Steps are sought from this share of the run to the same share before its end."""
 
 _LEAST_NOISE = 1e-4
-"""Smallest standard deviation of a batch mean, because no clock and no load is more even."""
+"""Smallest standard deviation that is assumed for a batch mean: no clock and no load is steadier."""
 
 
 class Levels(NamedTuple):
@@ -93,7 +93,7 @@ class Shape(NamedTuple):
 
 
 def levels_of(values: Array) -> Levels:
-    """values: (n,) batch means in the order of time, n >= FEWEST."""
+    """Estimates the level. values: (n,) batch means in the order of time, n >= FEWEST."""
     n = len(values)
     basis, shapes, forms, noises, of_mean = _model(n)
     z = basis @ np.asarray(values, np.float64)
@@ -204,7 +204,7 @@ def _phases(n: int) -> _Pairs:
 
 
 def _noises(n: int, widths: Sequence[float], white: float) -> _Noises:
-    """white: prior probability that batches are independent."""
+    """Returns the noises with these half widths. white: prior probability that batches are independent."""
     frequency = np.arange(1, n)
     peaks = [(h, w) for w in widths if w <= n / 2 for h in _HEIGHTS]
     powers = np.array([np.ones(n - 1), *(1 + h / (1 + (frequency / w) ** 2) for h, w in peaks)])
@@ -218,7 +218,7 @@ def _noises(n: int, widths: Sequence[float], white: float) -> _Noises:
 
 
 def upper_tail(t: Array, freedom: float) -> Array:
-    """Returns the probability above t, of Student's t, to about 1 %.
+    """Returns the probability that Student's t exceeds `t`, with an error of about 1 %.
 
     Sources: Wallace, Annals of Mathematical Statistics 30 (1959); Abramowitz and Stegun, 26.2.17.
     """

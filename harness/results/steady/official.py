@@ -29,7 +29,7 @@ from harness.results.steady.rank_tests import (
 from harness.types import Array
 
 GATED = (("tpot_p50", 0.5), ("tpot_p90", 0.9))
-"""Series that decide. TTFT and latency decide nothing."""
+"""Series that determine the window. TTFT and latency have no effect on it."""
 
 WATCHED = (("tpot_p50", 0.5), ("tpot_p90", 0.9), ("ttft_p50", 0.5), ("ttft_p90", 0.9))
 """Series whose trend from the window to the end of the run is reported."""
@@ -41,19 +41,19 @@ LARGEST_VARIATION = 0.08
 """Largest coefficient of variation of a series within a window."""
 
 WARM_UP_BAND = 0.05
-"""Leading passes whose tpot_p50 differs by more from the level of the second half of the run are dropped."""
+"""Leading passes are dropped while their tpot_p50 differs by more than this from the level of the second half."""
 
 MOST_WARM_UP = 0.5
 """Largest share of the passes that the warm-up may take; at least one pass is dropped."""
 
 SHIFT = 0.05
-"""A later window whose mean TPOT differs by more is an anomaly, if Pettitt's test is significant."""
+"""A later window is an anomaly if its mean TPOT differs by more than this share and Pettitt's test is significant."""
 
 PRECISION = 0.05
-"""Half width of the 95 % interval that decides how many passes a window needs."""
+"""Half width of the 95 % interval that determines how many passes a window needs."""
 
 RELAXATIONS = 5.0
-"""Fewest p90 latencies in a window."""
+"""Minimum duration of a window as a multiple of the p90 latency."""
 
 FLOOR_S = 600.0
 """Minimum duration of a window."""
@@ -69,11 +69,11 @@ class Samples(NamedTuple):
 
     issued_ns: Array
     ttft_ns: Array
-    """From issue to the first chunk."""
+    """Time from issue to the first chunk."""
     tpot_ns: Array
     """Time after the first chunk, divided by the tokens after it; NaN for a sample without such tokens."""
     latency_ns: Array
-    """From issue to completion."""
+    """Time from issue to completion."""
     tokens: Array
     """Output tokens after the first chunk."""
 
@@ -82,7 +82,7 @@ class Duration(NamedTuple):
     """Length that a window needs: the largest of three terms."""
 
     window_s: float
-    """From the first to the last issue of the window."""
+    """Time from the first to the last issue of the window."""
     precision_s: float
     """0 if the fewest passes are precise enough."""
     relaxation_s: float
@@ -115,7 +115,7 @@ class Window(NamedTuple):
     skipped_short: int
     """Earlier windows that were too short."""
     plateaus: int
-    """Windows in all, of any duration."""
+    """Number of all windows, of any duration."""
     per_user_tps: float
     """1 / mean TPOT."""
     per_user_interval: tuple[float, float]
@@ -130,7 +130,7 @@ class Shift(NamedTuple):
     at_pass: int
     """The first pass after the change, from 0 at the start of the run."""
     change: float
-    """Change of the mean TPOT as a share of the reported window's."""
+    """Change of the mean TPOT, as a share of the reported window's mean TPOT."""
 
 
 class Official(NamedTuple):
@@ -196,7 +196,7 @@ class _Passes:
     """Passes of a run and their series."""
 
     def __init__(self, samples: Samples, size: int, first: int = 0) -> None:
-        """first: the first pass that is used."""
+        """Divides the samples into passes of `size` samples. first: the first pass that is used."""
         self._all, self._size = samples, size
         self._samples = Samples(*(one[first * size :] for one in samples))
         self._begins = range(0, len(self._samples.issued_ns), size)
@@ -208,7 +208,7 @@ class _Passes:
         return _Passes(self._all, self._size, first)
 
     def pooled(self, name: str, low: int, high: int) -> Array:
-        """Returns the present values of passes low to high."""
+        """Returns the values of passes low to high, without missing values."""
         values = getattr(self._samples, name)[low * self._size : high * self._size]
         present: Array = values[np.isfinite(values)]
         return present
@@ -251,7 +251,7 @@ class _Passes:
         }
 
     def duration(self, low: int, high: int) -> Duration:
-        """Returns how long the window must be."""
+        """Returns the length that the window needs."""
         tpot = self.series["tpot_p50"][low:high]
         spans_s = [span for i in range(low, high) if (span := self.issue_s(i, i + 1)) > 0]
         passes = max(math.ceil((_Z_95 * variation(tpot) / PRECISION) ** 2), FEWEST)

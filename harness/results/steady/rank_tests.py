@@ -15,7 +15,7 @@ from harness.types import Array
 Trend = Literal["up", "down", "steady", "insufficient"]
 
 FEWEST = 4
-"""Values below which a test has no answer."""
+"""Minimum number of values for a test."""
 
 SIGNIFICANT = 0.05
 """Level of both tests."""

@@ -26,18 +26,20 @@ CHANGED = 0.10
 """A steady run has no change of this share or more."""
 
 WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.002
-"""Probabilities at which a change is improbable."""
+"""Probabilities below which a change counts as improbable."""
 
 EVENTS_CHANGED = 1.5
 """Minimum factor between shares of slow or failed samples that counts as a change."""
 
 MOST_WARM_UP = 3 / 16
-"""Largest share of the run that a slow start may take; a fast start MOST_FAST_START."""
+"""Largest share of the run that a slow start may take. The limit for a fast start is MOST_FAST_START."""
 
 MOST_FAST_START = 1 / 16
 
 _START_BATCHES, _START_DEVIATIONS, _START_CHANGE = 2, 3.5, 0.02
-"""A start is dropped while _START_BATCHES batches differ from the line through the rest by so much."""
+"""The start is dropped while the mean of _START_BATCHES batches differs from the line through the rest by more than
+_START_DEVIATIONS deviations and more than _START_CHANGE.
+"""
 
 _MOST_TIMES = 100.0
 """Largest estimate of the length that a run needs, as a multiple of its length."""
@@ -56,9 +58,9 @@ class Judged(NamedTuple):
     shape: str
     """step, ramp, wave or phase: the form of the most probable change."""
     at_ns: int
-    """When this change begins."""
+    """Time at which this change begins."""
     end_change: float
-    """How far the level of the last quarter lies above the mean, as a share."""
+    """Distance of the last quarter's level above the mean, as a share."""
     half_width: float
     """Half width of the interval of the mean level, as a share, at LEVEL."""
     correlation_s: float
@@ -76,9 +78,9 @@ class Refereed(NamedTuple):
     warm_up_s: float
     """Time at the start that was left out, because the run had not reached its level."""
     warm_up_change: float
-    """By how much this time changes the mean latency of the whole run, as a share."""
+    """Change that this time causes in the whole run's mean latency, as a share."""
     judged_s: float
-    """Length of the rest."""
+    """Length of the rest of the run, which was judged."""
     needed_s: float | None
     """Estimated length of a run that would be decided; None for a decided run."""
 
@@ -89,7 +91,7 @@ class Refereed(NamedTuple):
 
 
 def referee(stream: Stream) -> Refereed | None:
-    """Returns None if the run has too few samples for any verdict."""
+    """Returns the verdict; None if the run has too few samples for any verdict."""
     found = series_of(stream)
     if "latency" not in found:
         return None
@@ -152,7 +154,7 @@ def _off_the_line(values: Array) -> float:
 
 
 def _judged(series: Series, from_ns: int, end_ns: int, scale: float) -> Judged | None:
-    """scale: length of the run divided by the length of the judged rest: a ramp also grew before."""
+    """Judges one series. scale: the run's length divided by the judged length, because a ramp also grew before."""
     kept = series.begins_ns >= from_ns
     values, begins_ns = series.values[kept], series.begins_ns[kept]
     if len(values) < FEWEST:

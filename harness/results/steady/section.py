@@ -60,7 +60,7 @@ def _host(near: HostLines) -> schema.SteadyHost:
 
 
 def _official(official: Official, run: Refereed) -> schema.SteadyOfficial:
-    """Returns the official verdict, and in what it differs."""
+    """Returns the official verdict, with its difference from the harness's verdict."""
     window = official.window
     return {
         "is_found": official.is_found,

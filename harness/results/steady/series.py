@@ -12,19 +12,19 @@ import numpy as np
 from harness.types import Array
 
 BATCHES = 64
-"""Most batches."""
+"""Maximum number of batches."""
 
 LEAST_BATCHES = 16
-"""Fewest batches: `levels_of` needs as many."""
+"""Minimum number of batches, which `levels_of` requires."""
 
 BATCH_SAMPLES = 6
-"""Fewest samples in a batch."""
+"""Minimum number of samples in a batch."""
 
 FEWEST = LEAST_BATCHES * BATCH_SAMPLES
-"""Fewest samples of a series."""
+"""Minimum number of samples in a series."""
 
 _EVENTS = 60
-"""Fewest late samples for a series of the tail."""
+"""Minimum number of late samples for a series of the tail."""
 
 _TAILS = (0.99, 0.95, 0.90)
 """Percentiles whose exceedances may be counted. The highest one with enough events is used."""
@@ -32,10 +32,10 @@ _TAILS = (0.99, 0.95, 0.90)
 _FEWEST_FAILURES = 10
 
 _SPARSE = 10
-"""Largest number of a sample, in samples of the run, for a table of all numbers."""
+"""Largest index of a sample, as a multiple of the run's samples, at which a table of all indices is used."""
 
 _ROUNDS, _EXACT = 12, 1e-5
-"""Most rounds of the paired estimate, and the change of a batch below which they end."""
+"""Maximum number of rounds of the paired estimate, and the change of a batch below which the rounds end."""
 
 _NEIGHBOURS, _SPIKE = 5, 4.0
 """A batch further from the median of its neighbours than _SPIKE deviations is moved to that distance: one stall is
@@ -56,7 +56,7 @@ class Stream(NamedTuple):
     tpot_ns: Array | None = None
     """NaN for a sample without a second token."""
     done_ns: Array | None = None
-    """When each sample was answered; None if that is `latency_ns` after its issue."""
+    """Time at which each sample was answered; None if that is `latency_ns` after its issue."""
     work: Array | None = None
     """Work of each entry, e.g. its samples; None if each entry is one sample of the dataset."""
     is_paced: bool = False
@@ -93,7 +93,7 @@ def series_of(stream: Stream) -> Mapping[str, Series]:
 
 
 def _dense(index: Array) -> Array:
-    """Returns (n,) numbers of the samples from 0 without gaps."""
+    """Returns the (n,) indices of the samples, renumbered from 0 without gaps."""
     if len(index) and int(index.max()) > _SPARSE * len(index):
         return np.unique(index, return_inverse=True)[1]
     number = np.cumsum(np.bincount(index) > 0) - 1
@@ -106,7 +106,7 @@ def _batches(n: int) -> int:
 
 
 def _blocks(n: int) -> tuple[Array, Array]:
-    """Returns (n,) the batch of each value, and (batches,) the first value of each batch."""
+    """Returns the (n,) batch numbers of the values, and the (batches,) position of the first value in each batch."""
     count = _batches(n)
     first = -(-np.arange(count) * n // count)
     return np.arange(n) * count // n, first
@@ -130,7 +130,7 @@ def _timed(
 
 
 def _paired(logs: Array, sample: Array, block: Array, batches: int) -> tuple[Array, Array]:
-    """Returns (batches,) levels, and (n,) the effect of each value's sample.
+    """Returns the (batches,) levels, and the (n,) effects of the values' samples.
 
     Both are fitted in turns. The effect of a sample is its mean deviation from the levels, drawn towards 0 by as
     much as its repeats leave it uncertain (a random effect), so that few repeats do not hide a change.
@@ -152,7 +152,7 @@ def _paired(logs: Array, sample: Array, block: Array, batches: int) -> tuple[Arr
 
 
 def _trust(rest: Array, sample: Array, repeats: Array) -> Array | None:
-    """Returns (samples,) the factor from the sum of a sample's deviations to its effect; None if nothing repeats."""
+    """Returns (samples,) factors from the sum of a sample's deviations to its effect; None if no sample repeats."""
     n, seen = len(rest), repeats > 0
     samples = int(seen.sum())
     if n - samples < FEWEST or samples == 1:

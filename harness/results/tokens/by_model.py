@@ -13,7 +13,7 @@ from harness.results.tokens.section import percentiles_ns
 from harness.types import Array
 
 _LISTED = 4
-"""Models that the screen lists; of more, it shows the slowest one only."""
+"""Largest number of models that the screen lists. If there are more, it shows only the slowest model."""
 
 
 def section(run: Evidence) -> ByModel | None:

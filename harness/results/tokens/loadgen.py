@@ -18,14 +18,16 @@ from harness.types import Array
 APART_SHARE = 0.01
 APART_NS = 20 * NS_PER_US
 """The journal stamps first tokens before LoadGen does. So LoadGen's TTFT must not be smaller than the journal's, and
-its TPOT not larger, except by the larger of these and for PREEMPTED_SHARE.
+its TPOT not larger, except by the larger of the two limits and for the answers of PREEMPTED_SHARE.
 """
 PREEMPTED_SHARE = 0.02
-"""The journal stamps a completion just before LoadGen does. Share of answers for which a different thread or program
-may have run between the two stamps. The percentile then moves by as many ranks.
+"""Share of answers for which a different thread or program may have run between the journal's stamp of a completion and
+LoadGen's stamp just after it. The percentile then moves by this share of the ranks.
 """
 LEAST_SLOWER = 5
-"""Fewest answers above a percentile for a check. With fewer, it may come from preempted answers alone."""
+"""Minimum number of answers above a percentile that is checked. With fewer answers, preempted answers alone may
+determine the percentile.
+"""
 RATE_SHARE = 0.01
 RATE_NS = 20 * NS_PER_MS
 """Largest difference between the journal's and LoadGen's rate: RATE_SHARE plus RATE_NS / the run's length. On a busy
@@ -127,7 +129,7 @@ def _order(log: DetailLog, keys: dict[str, str]) -> Iterator[str]:
 
 
 def _rate(log: DetailLog, done: Completions, tokens: int) -> Iterator[str]:
-    """Compares LoadGen's rate, which is over the time until the last issued query is answered."""
+    """Compares LoadGen's rate, which covers the time until the last issued query is answered."""
     theirs = log.get(_RATE)
     took_ns = int(done.columns["completed_ns"][-1] - done.columns["scheduled_ns"].min())
     if theirs is not None and took_ns > 0:

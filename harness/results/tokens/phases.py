@@ -23,7 +23,7 @@ class Phases(NamedTuple):
 
 
 def phases(done: Completions | None, window_ns: tuple[int, int] | None) -> Phases | None:
-    """Returns None without streams, and if the rows do not show all requests of the window."""
+    """Returns the shares; None without streams, or if the rows do not show all requests of the window."""
     if not done or window_ns is None or done.before is not None or done.cancelled is not None:
         return None
     columns, (begin_ns, end_ns) = done.columns, window_ns

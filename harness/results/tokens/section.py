@@ -123,7 +123,7 @@ def _answer_ttft_ns(run: Evidence) -> TokenTimes | None:
 
 
 def percentiles_ns(values_ns: Array) -> TokenTimes | None:
-    """Returns None without values."""
+    """Returns the percentiles of the values; None if there are no values."""
     if not len(values_ns):
         return None
     ordered = np.sort(values_ns)

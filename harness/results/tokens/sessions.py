@@ -15,7 +15,7 @@ from harness.results.tokens.section import percentiles_ns
 from harness.types import Array
 
 MOST_TURNS = 100
-"""Turns that the result lists apart."""
+"""Number of turns that the result lists separately."""
 
 MOST_LAG_NS = 10 * NS_PER_MS
 MOST_LAG_SHARE = 0.1
@@ -94,7 +94,7 @@ def _mean_share(part_ns: Array, whole_ns: Array) -> float | None:
 def _rates(
     columns: Mapping[str, Array], begins: Array, whole: Array, busy_ns: Array
 ) -> TokenRates | None:
-    """Returns what a user gets: the tokens of a session's answers / the time in which it waited for answers."""
+    """Returns the rate that a user sees: the tokens of a session's answers / the time spent waiting for them."""
     if "tokens" not in columns or not whole.any():
         return None
     tokens = np.add.reduceat(columns["tokens"].astype(np.int64), begins)[whole]
@@ -104,7 +104,7 @@ def _rates(
 
 
 def reasons(run: Evidence) -> Iterator[Reason]:
-    """Yields a client that sent the turns too late to be a replay of the sessions."""
+    """Yields a reason if the client sent the turns too late to replay the sessions."""
     columns = run.done.columns if run.done is not None else {}
     if "session" not in columns or not len(columns["session"]):
         return

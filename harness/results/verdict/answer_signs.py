@@ -13,7 +13,7 @@ from harness.results.evidence.input_probe import prompts
 from harness.results.schema.performance import NotProbed, PromptProbe
 
 FEWEST = 20
-"""Answers or repetitions below which a share means nothing."""
+"""Minimum number of answers or repetitions for a meaningful share."""
 
 VARIED_SHARE = 0.10
 """Largest share of repeated prompts whose answer may begin differently. Batches of different sizes change a few."""
@@ -27,27 +27,29 @@ NAMED_AGAIN_SHARE = 0.10
 IGNORED_SHARE = 0.10
 SECOND_OVER_FIRST, SECOND_OVER_OTHERS = 2.0, 4.0
 LEAST_SECOND_NS = NS_PER_MS
-"""Smallest time to the second token, as a multiple of the first's and of the others' and in ns, that is a doubt."""
+"""A time to the second token is a doubt if it is longer than all three limits: SECOND_OVER_FIRST times the time to the
+first token, SECOND_OVER_OTHERS times the time between further tokens, and LEAST_SECOND_NS.
+"""
 
 CACHED_RATIO = 1.5
 
 COUNT_SHARES = {Sign.FEWER: 0.05, Sign.UNSEEN: 0.25, Sign.LATE_COUNT: 0.25, Sign.REPEATED: 0.25}
 NO_ANSWER_SHARE = 0.05
-"""Largest shares of answers that may have these signs: chance, and odd prompts, produce some."""
+"""Largest shares of answers that may have these signs. Chance and odd prompts produce some of them."""
 
 COUNTED_SHARE = 0.5
 """Smallest ratio of the tokens on the server's metrics page to the tokens in its replies."""
 
 TAIL_SHARE = 0.25
-"""Largest share of streams whose tokens without text, demanded by ignore_eos, may come at once."""
+"""Largest share of streams in which tokens without text, which ignore_eos demands, may come at once."""
 
 FEWEST_ROWS = 5
 HIT_SHARE = 0.05
-"""Readings of this page, and its cache's share of the prompts' tokens, that suffice for a doubt."""
+"""Minimum number of readings of this page for a doubt, and the largest share of prompt tokens from the cache."""
 
 
 def counts(counted: Mapping[str, Any]) -> Iterator[str]:
-    """Yields signs against the token counts. counted: `tokens` of the last message."""
+    """Yields signs that the token counts are wrong. counted: `tokens` of the last message."""
     for sign, most in COUNT_SHARES.items():
         found = counted.get("signs", {}).get(sign, 0)
         if found and found > most * counted["answers"]:
@@ -58,7 +60,7 @@ def counts(counted: Mapping[str, Any]) -> Iterator[str]:
 
 
 def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Reason]:
-    """counted: `tokens` of the last message. about: the plug-in's description of the server."""
+    """Yields the doubts. counted: `tokens` of the last message. about: the plug-in's description of the server."""
     if not counted.get("cached_answers"):
         yield from _measured_cache(prompts((run.ended or {}).get("prompts")))
     yield from _copies(counted, ignores_end=about.get("ignore_eos") == "on")
@@ -75,7 +77,7 @@ def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) 
 
 
 def varied(counted: Mapping[str, Any]) -> Iterator[Reason]:
-    """Judges a run whose requests do not make the server draw tokens."""
+    """Judges the answers of a run whose requests do not make the server draw tokens at random."""
     repeated, differing = counted.get("repeated_answers", 0), counted.get("varied_answers", 0)
     if repeated >= FEWEST and differing > VARIED_SHARE * repeated:
         yield Reason(

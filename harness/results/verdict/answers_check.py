@@ -43,10 +43,10 @@ def compare(
     tolerance: float,
     identity_bytes: int = 0,
 ) -> Compared:
-    """performance, accuracy: the accuracy logs of the two runs. samples: issue order -> dataset index, by the
-    performance run's journal. dtype: type of an answer's elements. tolerance: see `is_close`. identity_bytes: the bytes
-    that identify a sample at the beginning of its answer; the accuracy run's answer may then be longer, with labels
-    (HasOwnOrder). Raises AccuracyLogError if a log cannot be read.
+    """Compares the logged answers. performance, accuracy: the accuracy logs of the two runs. samples: issue order ->
+    dataset index, by the performance run's journal. dtype: type of an answer's elements. tolerance: see `is_close`.
+    identity_bytes: the bytes that identify a sample at the beginning of its answer; the accuracy run's answer may then
+    be longer, with labels (HasOwnOrder). Raises AccuracyLogError if a log cannot be read.
     """
     if identity_bytes:
         return _compare_identified(performance, accuracy, dtype, tolerance, identity_bytes)

@@ -24,7 +24,7 @@ _FAILED = re.compile(r"unsuccessful|Only processed|Need to process|Would need to
 
 
 class _Ranked(NamedTuple):
-    """One of the sorted latencies of a run."""
+    """A latency of a run with its rank."""
 
     rank: int
     """Rank from 0, the lowest latency."""
@@ -42,7 +42,7 @@ def contradictions(log: DetailLog) -> Iterator[str]:
 
 
 def settings_stated_twice(log: DetailLog) -> Iterator[str]:
-    """Yields settings whose effective value is not the requested one, if LoadGen should use it unchanged."""
+    """Yields settings whose effective value differs from the requested value that LoadGen should use unchanged."""
     for key, requested in log.values.items():
         name = key.removeprefix("requested_")
         if name in (key, "min_query_count", "sample_concatenate_permutation"):
@@ -88,7 +88,7 @@ def _ranked(log: DetailLog, unit: str, per: str, count: int) -> list[_Ranked]:
 
 
 def _order(log: DetailLog) -> Iterator[str]:
-    """Yields latencies below one of a lower rank, and means that do not fit the latencies at known ranks."""
+    """Yields latencies below a latency of lower rank, and means that do not fit the latencies at known ranks."""
     for unit, per, count in (
         ("latency", "latency", log_numbers.samples(log)),
         ("query_latency", "per_query_latency", log_numbers.queries(log)),

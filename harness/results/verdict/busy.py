@@ -18,7 +18,7 @@ def waited(
     stages_ns: Mapping[str, Any] | None,
     queries: Mapping[str, Any] | None,
 ) -> Iterator[str]:
-    """Yields why this run's backend did not compute. The arguments are parts of result.json."""
+    """Yields the reason why this run's backend did not compute. The arguments are parts of result.json."""
     busy = busy_over_infer(process, stages_ns, queries)
     if busy is not None and busy < LEAST_BUSY:
         yield (
@@ -32,8 +32,8 @@ def busy_over_infer(
     stages_ns: Mapping[str, Any] | None,
     queries: Mapping[str, Any] | None,
 ) -> float | None:
-    """Returns the time of all batches on a core or waiting for one, over their time in the backend: 1 per busy
-    thread. If the kernel does not report the waiting, an estimate without it; None without an estimate.
+    """Returns the time in which the batches had a core or waited for one, divided by their time in the backend: 1 per
+    busy thread. If the kernel does not report the waiting time, returns an estimate without it, or None.
     """
     if process and process.get("busy_over_infer") is not None:
         return float(process["busy_over_infer"])

@@ -17,7 +17,7 @@ from harness.results.verdict.token_counts import client_told
 
 NOTICE_DOUBT = 0.10
 NOTICE_REASON = 0.50
-"""Largest p99 of the stage `notice` as shares of the latency's p99, for the doubt also of the SLO's bound."""
+"""Largest p99 of the stage `notice`, as a share of the latency's p99; for the doubt, also of the SLO's bound."""
 
 STOOD_NS = 250 * NS_PER_MS
 STOOD_DOUBT_NS = NS_PER_S
@@ -29,24 +29,27 @@ doubt. It is a reason if the delay of the issue is more than STOOD_REASON of the
 BUSY_DOUBT = 0.70
 BUSY_SECOND = 0.95
 BUSY_SECONDS_REASON = 0.10
-"""Busy shares of the receiving thread's busiest second and of a full second, and the share of full seconds."""
+"""Limits for the receiving thread: the busy share of its busiest second, the busy share at which a second counts as
+full, and the share of full seconds.
+"""
 
 ASKED_DOUBT = 0.50
 REACHED_REASON = 0.80
-"""Largest shares of the ceiling: for Server's rate, and for the rate that Offline or a closed loop reached."""
+"""Largest shares of the ceiling: for Server's requested rate, and for the rate reached in Offline or a closed loop."""
 
 WAITED_DOUBT = 0.001
 RESENT_REASON = 0.001
 OUTAGE_S = 0.25
-"""Longest time without an accepted connection before a server counts as away. A full queue clears sooner."""
+"""Longest time without an accepted connection before a server counts as unreachable. A full queue clears sooner."""
 
 LEAST_TOTAL_NS = 1_000
 TIMES_TOLERANCE = 1.25
-"""Shortest time in which a server can read and answer a request, and the largest ratio of its parts to the whole.
+"""Shortest time in which a server can read and answer a request, and the largest ratio of a reported time's parts to
+the whole.
 """
 
 RESENT_FEW = 3
-"""Requests that may be sent twice in a run so short that one request exceeds the share."""
+"""Number of requests that may be sent twice in a run so short that a single request exceeds the share."""
 
 
 def section(run: Evidence) -> Client | None:
@@ -86,7 +89,7 @@ def elsewhere(run: Evidence) -> Sequence[str]:
 
 
 def _no_notice(run: Evidence, url: str) -> str:
-    """Returns why the stage `notice` is absent; empty if it is not, or without completed samples."""
+    """Returns why the stage `notice` is absent; empty if it is present, or if no sample was completed."""
     if not run.done or "notice" in run.done.edges:
         return ""
     if url.startswith(("grpc:", "grpcs:")):
@@ -102,7 +105,7 @@ def _notice_p99_ns(run: Evidence) -> int | None:
 
 
 def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
-    """completed_per_s: samples/s of the performance run."""
+    """Yields reasons if the client limited the run. completed_per_s: samples/s of the performance run."""
     client = section(run)
     if client is None or not run.done:
         return
@@ -121,7 +124,7 @@ def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
 
 
 def _by_host(run: Evidence) -> Sequence[tuple[str, Evidence]]:
-    """The run of each load host with its name; without load hosts the run, with no name."""
+    """Returns the run of each load host with its name; without load hosts, the whole run with an empty name."""
     return [*runs_of(run)] or [("", run)]
 
 
@@ -158,7 +161,7 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
 
 
 def standstill_ns(run: Evidence) -> int:
-    """Returns the longest time in which a scheduled client issued nothing although a query was due, else 0."""
+    """Returns the longest time in which a scheduled client issued nothing although a query was due; otherwise 0."""
     done, scenario = run.done, scenario_named(run.plan.scenario)
     if not done or not done.is_remote or not scenario.scheduled:
         return 0
@@ -186,7 +189,7 @@ def _stood_still(run: Evidence) -> Iterator[str]:
 
 
 def standstill_doubts(run: Evidence) -> Iterator[Reason]:
-    """Yields clients that stood still for long, even if no percentile shows it."""
+    """Yields a doubt if a client stood still for long, even if no percentile shows it."""
     for name, of_host in _by_host(run):
         stood_ns = standstill_ns(of_host)
         if stood_ns > STOOD_DOUBT_NS:
@@ -200,7 +203,10 @@ def standstill_doubts(run: Evidence) -> Iterator[Reason]:
 def doubts(
     run: Evidence, bound_ns: int | None, about: Mapping[str, Any] | None = None
 ) -> Iterator[Reason]:
-    """bound_ns: the SLO's bound. about: the plug-in's description of the server."""
+    """Yields doubts about client and server.
+
+    bound_ns: the SLO's bound. about: the plug-in's description of the server.
+    """
     client = section(run)
     done = run.done
     if client is None or not done:
@@ -239,7 +245,7 @@ def doubts(
 
 
 def _server_doubts(client: Client, p50_ns: int) -> Iterator[Reason]:
-    """p50_ns: median latency."""
+    """Yields doubts about the server. p50_ns: median latency."""
     if client["resent"]:
         yield Reason(
             "resent",

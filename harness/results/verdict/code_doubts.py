@@ -8,7 +8,7 @@ from harness.core.units import counted
 
 
 def code(code: Mapping[str, Any] | None) -> Iterator[Reason]:
-    """code: the report of harness.machine.running_code; None without a report."""
+    """Yields doubts about the code. code: the report of harness.machine.running_code; None without a report."""
     if code is None:
         return
     yield from _harness(code["harness"])

@@ -22,14 +22,14 @@ from harness.results.steady.referee import CHANGED
 from harness.results.steady.shown import NOT_STEADY, change_text
 
 NOISE_SHARE = 0.10
-"""Share of the SLO's bound above which the noise floor decides the tail."""
+"""Share of the SLO's bound above which the noise floor determines the tail."""
 
 OTHERS_SHARE = 0.10
 """Largest share of all cores that other processes may use during the run."""
 
 STEAL_SHARE = 0.02
 _HARMLESS_WARNING = "Logging allocation detected"
-"""Text of the warning that LoadGen's log buffer grew. That does not affect the run."""
+"""Text of the warning that LoadGen's log buffer grew. The growth does not affect the run."""
 
 AGREE_SHARE = 0.01
 AGREE_NS = 20 * NS_PER_US
@@ -37,7 +37,9 @@ AGREE_NS = 20 * NS_PER_US
 
 STALL_NS = NS_PER_S
 STALL_BATCHES = 20
-"""Neither a slow batch nor the scheduler explains a longer gap without completions."""
+"""A gap without completions is too long for a slow batch or the scheduler if it exceeds both limits: a time, and a
+multiple of the slowest batch.
+"""
 
 SHORT_NS = NS_PER_S
 
@@ -61,7 +63,7 @@ LARGE_BYTES = 64 << 20
 def performance(
     run: Evidence, ours: Mapping[str, int] | None, bound_ns: int | None
 ) -> Iterator[Reason]:
-    """ours: percentiles from the journal. bound_ns: the SLO's bound."""
+    """Yields doubts about the performance run. ours: percentiles from the journal. bound_ns: the SLO's bound."""
     if abs(run.clock.slew_ppm) > SLEW_PPM:
         yield Reason(
             "clock-slewed",
@@ -113,7 +115,7 @@ def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
 def machine(
     noise_p99_ns: int, load: Mapping[str, float | None], bound_ns: int | None
 ) -> Iterator[Reason]:
-    """load: steal and others, as shares, over the performance run."""
+    """Yields doubts about the machine. load: steal and others, as shares, over the performance run."""
     if bound_ns is not None and noise_p99_ns > NOISE_SHARE * bound_ns:
         yield Reason(
             "noisy-machine",
@@ -188,7 +190,7 @@ def longest_gap_ns(done: Completions, scenario: str) -> int:
 
 
 def steadiness(steady: Steady | None) -> Iterator[Reason]:
-    """Yields a doubt if the run certainly changed, and if its slow start counts in its numbers."""
+    """Yields a doubt if the run certainly changed, and a doubt if its slow start affects its numbers."""
     if steady is None:
         return
     change = steady["change"]
@@ -214,7 +216,7 @@ def _is_large(change: SteadyChange, steady: Steady) -> bool:
 
 
 def _is_lasting(steady: Steady) -> bool:
-    """Returns whether the end of the run differs from its means; a change in the middle that is over does no harm."""
+    """Returns whether the end of the run differs from its means; a change that does not last is harmless."""
     return any(
         one["verdict"] == NOT_STEADY and abs(one["end_change"]) >= LASTING_SHARE
         for one in steady["series"].values()

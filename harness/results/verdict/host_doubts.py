@@ -13,7 +13,7 @@ FREQUENCY_SHARE = 0.10
 """Largest loss of the fastest core's frequency from the first third of the run to the last."""
 
 PAGED_SHARE = 0.01
-"""Page faults with disk access per sample from which they decide the 99th percentile."""
+"""Number of page faults with disk access per sample from which they determine the 99th percentile."""
 
 PREEMPTED_PER_CPU_S = 200
 """Involuntary context switches per second of CPU time. Measured on two cores, Offline: at most 60 on an
@@ -43,7 +43,8 @@ def host_doubts(
     *,
     remote: bool = False,
 ) -> Iterator[Reason]:
-    """host: summary of host.csv. samples: answered samples. others: share of all cores used by other processes.
+    """Yields doubts about the machine. host: summary of host.csv. samples: answered samples. others: share of all cores
+    used by other processes.
 
     remote: whether a server answers; the measured process is then the client.
     """
@@ -172,7 +173,7 @@ def _interference_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def _gpu_doubts(gpu: Mapping[str, Any]) -> Iterator[Reason]:
-    """gpu: an entry of the summary's `gpus`."""
+    """Yields doubts about one GPU. gpu: an entry of the summary's `gpus`."""
     name = f"GPU {gpu['number']}"
     slowdowns = gpu["slowdowns"] or {}
     slowed = {why: share for why, share in slowdowns.items() if why in gpus.PROTECTIVE}

@@ -4,7 +4,7 @@ from harness.core import numbers
 from harness.loadgen.logs import DetailLog
 
 _MOST = 10**10
-"""Most samples of a run. A larger number means that the log is damaged."""
+"""Largest number of samples in a run. A larger number means that the log is damaged."""
 
 
 def number(log: DetailLog, key: str) -> float | None:

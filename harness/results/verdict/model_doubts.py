@@ -21,7 +21,9 @@ PADDING_SHARE = 0.10
 """Largest share of padding in the rows that a model with a fixed batch computed."""
 
 BUSY_CORES = 0.5
-"""Fewest busy cores. Instances of a very fast model wait for Python's lock while one of them computes: half a core."""
+"""Minimum number of busy cores. Instances of a very fast model wait for Python's lock while one of them computes, so
+that half a core may be busy.
+"""
 
 FEWEST_INFER_S = 0.1
 """Time of all batches in the backend below which a run is too short to be judged."""
@@ -38,7 +40,10 @@ PERFECT_ERRORS = 3
 
 
 def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
-    """Judges a backend that computes on this machine's cores. infer_s: time of all batches in the backend."""
+    """Yields a doubt if a backend on this machine's cores hardly computed.
+
+    infer_s: time of all batches in the backend.
+    """
     used = run.ended["used"] if run.ended is not None else {}
     if "run_queue_s" not in used or infer_s < FEWEST_INFER_S:
         return
@@ -73,7 +78,7 @@ def too_good(score: Score, target: Accuracy) -> Iterator[Reason]:
 
 
 def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reason]:
-    """pinned: the manifest names the file's SHA-256."""
+    """Yields a doubt if the model's file is not pinned: the manifest does not name its SHA-256."""
     if not pinned:
         yield Reason(
             "model-not-pinned",
@@ -108,7 +113,10 @@ _WHOLE = {"%": 100.0, "of 1": 1.0}
 
 
 def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> Iterator[Reason]:
-    """compared: compared answers of the performance run; None without a comparison."""
+    """Yields a doubt if the target or a tolerance hides errors.
+
+    compared: number of compared answers of the performance run; None without a comparison.
+    """
     weak = []
     if score is not None and target.metric == score.metric:
         whole = _WHOLE.get(score.unit)
@@ -130,7 +138,10 @@ def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> I
 
 
 def unscored(target: Accuracy, metric: str | None, why: str, other_data: str) -> Iterator[Reason]:
-    """other_data: the dataset, if it is not the target's dataset; else empty."""
+    """Yields a doubt if the target was not checked.
+
+    other_data: the dataset if it is not the target's; otherwise empty.
+    """
     goal = f"the manifest's target is {target.metric} {target.target:g}"
     if why:
         yield Reason("target-not-checked", f"{goal}, but nothing was scored: {why}")
@@ -141,7 +152,10 @@ def unscored(target: Accuracy, metric: str | None, why: str, other_data: str) ->
 
 
 def few_compared(answers: int, logged: int) -> Iterator[Reason]:
-    """answers: compared answers. logged: answers that LoadGen should log; few if large answers fill its memory."""
+    """Yields a doubt if too few answers were compared.
+
+    answers: their number. logged: number of answers that LoadGen should log; small if large answers fill its memory.
+    """
     advice = "raise --duration or --queries"
     if logged < LOGGED:
         advice = f"LoadGen has memory for {logged} of these answers: add a postprocess step that shrinks them"

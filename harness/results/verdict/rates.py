@@ -77,7 +77,7 @@ def _server(log: DetailLog, queries: int, longest_ns: float, span_ns: int | None
 
 
 def _stream(log: DetailLog, queries: int, longest_ns: float, span_ns: int) -> Iterator[str]:
-    """Yields contradictions of a stream, which has one query at a time: their latencies cannot exceed the run."""
+    """Yields contradictions in a stream's log. Its queries do not overlap, so their latencies cannot exceed the run."""
     unit = "query_latency" if log_numbers.by_query(log) else "latency"
     mean_ns = log_numbers.number(log, f"result_mean_{unit}_ns")
     if mean_ns is not None and queries * mean_ns > span_ns + _SPAN_NS:

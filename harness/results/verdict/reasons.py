@@ -23,7 +23,7 @@ from harness.types import Score
 
 FEWEST_BY_INDEX = 4
 BY_INDEX_SHARE = 0.9
-"""Fewest answers by index that are a reason, and their smallest share of the answers that could show it. Chance yields
+"""Minimum number of answers by index that is a reason, and their minimum share of the probe's `rows`. Chance yields
 fewer.
 """
 
@@ -230,7 +230,10 @@ def score(score: Score, target: Accuracy | None) -> Iterator[Reason]:
 
 
 def answers(compared: Compared, allowed: int, *, drawn: bool) -> Iterator[Reason]:
-    """allowed: number of answers that may differ, from the manifest. drawn: whether tokens are drawn at random."""
+    """Yields reasons if answers are misplaced or too many differ.
+
+    allowed: number of answers that may differ, from the manifest. drawn: whether tokens are drawn at random.
+    """
     if compared.misplaced:
         yield Reason(
             "numbers-disagree",

@@ -122,7 +122,7 @@ def write(path: Path, score: Score) -> None:
 
 
 def lacking_program(metric: str | None) -> Iterator[str]:
-    """Yields why the program of the user that this metric needs cannot run; nothing for other metrics."""
+    """Yields why the user's program for this metric cannot run; nothing for metrics without a program."""
     if metric in registry.BY_PROGRAM and not [*registry.missing_extras([("metric", metric)])]:
         missing = getattr(registry.load("metric", metric), "missing", None)
         yield from missing() if missing is not None else ()

@@ -12,7 +12,7 @@ AT_ONCE_SHARE = 0.5
 """Largest share of streams of several tokens that may come in one chunk before the tokens' times are doubted."""
 
 HELD_SHARE = 0.9
-"""Largest share of streams of several chunks that may come in one moment."""
+"""Largest share of streams of several chunks that may arrive at the same moment."""
 
 
 def client_told(run: Evidence) -> Mapping[str, Any]:
@@ -21,7 +21,7 @@ def client_told(run: Evidence) -> Mapping[str, Any]:
 
 
 def reasons(run: Evidence) -> Iterator[Reason]:
-    """Yields counts that cannot be right and, in an official run, a cache of prompts."""
+    """Yields reasons for counts that cannot be right and, in an official run, for a cache of prompts."""
     told = client_told(run).get("tokens") or {}
     if told.get("cached_answers") and run.plan.model_key is not None:
         yield Reason("prompts-cached", f"{_cached(told)}: the rules allow no cache of queries")
@@ -33,7 +33,7 @@ def reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def doubts(run: Evidence, about: Mapping[str, Any] | None = None) -> Iterator[Reason]:
-    """about: the plug-in's description of the server."""
+    """Yields doubts about token counts. about: the plug-in's description of the server."""
     told = client_told(run).get("tokens") or {}
     if told:
         yield from answer_signs.doubts(run, told, about or {})

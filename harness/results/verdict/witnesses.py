@@ -1,4 +1,4 @@
-"""Checks LoadGen's detail log for contradictions to the load plan, to the journal and within the log.
+"""Checks LoadGen's detail log for contradictions with the load plan, with the journal and within the log.
 
 LoadGen runs in the process of the plug-ins, which can change its settings, its clock and its files. So every
 number needs a second witness, and a contradiction is a reason. docs/verdict.md lists what this does not detect.
@@ -56,7 +56,7 @@ def settings_reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def _expected(run: Evidence) -> Mapping[str, object]:
-    """Returns key in LoadGen's detail log -> value by the plan.
+    """Returns a mapping from key in LoadGen's detail log to value by the plan.
 
     The files of an official run set more than the plan contains. An audit's files change how samples are drawn
     and logged.
@@ -105,7 +105,7 @@ def _equal(logged: object, expected: object) -> bool:
 
 
 def log_reasons(run: Evidence) -> Iterator[Reason]:
-    """Yields results in LoadGen's log that contradict each other or the journal."""
+    """Yields a reason if results in LoadGen's log contradict each other or the journal."""
     if not run.logged or run.plan.accuracy or run.plan.harness_scheduled:
         return
     contradictions = [*arithmetic.contradictions(run.log)]
@@ -118,7 +118,7 @@ def log_reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def _rate(run: Evidence, done: Completions) -> Iterator[str]:
-    """Yields a rate that is not the number of samples divided by their time in the journal."""
+    """Yields a contradiction if a rate is not the number of samples divided by their time in the journal."""
     scenario = scenario_named(run.plan.scenario)
     key = scenario.rate_key
     logged = run.log.get(key) if key else None
@@ -134,7 +134,7 @@ def _rate(run: Evidence, done: Completions) -> Iterator[str]:
 
 
 def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
-    """Yields latencies and late queries by LoadGen that are below the journal's."""
+    """Yields LoadGen's latencies and numbers of late queries that are below the journal's."""
     scenario, log, plan = scenario_named(run.plan.scenario), run.log, run.plan
     latency_ns = query_latency_ns(done, plan.samples_per_query)
     if not len(latency_ns):
@@ -161,7 +161,10 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
 
 
 def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
-    """Yields rows that no honest run can have. max_batch: largest batch of the instance group, in samples."""
+    """Yields a reason if the journal has rows that no honest run can have.
+
+    max_batch: largest batch of the instance group, in samples.
+    """
     done = run.done
     if run.failure is not None or not done:
         return

@@ -33,7 +33,7 @@ class Curve(NamedTuple):
 def curve(request: Request, c_max: int, samples: int) -> Curve:
     """Returns the points of a submission. Raises a ConfigError if the rules allow none.
 
-    samples: of the performance data set, which a dedicated Offline point sends at once.
+    samples: size of the performance data set, which a dedicated Offline point sends at once.
     """
     chosen = request.points or default_points(request, c_max)
     found = regions_of(request, c_max, chosen)
@@ -73,7 +73,7 @@ def _check_count(request: Request, points: Sequence[Point]) -> None:
 
 
 def default_points(request: Request, c_max: int) -> tuple[int, ...]:
-    """Returns seven points: C_min, and two in each of the other regions, on even steps of the logarithm."""
+    """Returns seven points: C_min, and two in each of the other regions, evenly spaced on a logarithmic scale."""
     c_min = request.c_min or 1
     bands = regions_of(request, c_max, (c_min,)).bands
     chosen = {c_min, c_max}
@@ -103,7 +103,7 @@ def _points(
 def accuracy_points(
     request: Request, found: Regions, chosen: Sequence[int], c_max: int
 ) -> Mapping[int, str]:
-    """Returns concurrency -> the region that its accuracy run covers: the fastest point of each region.
+    """Returns a mapping from concurrency to the region that its accuracy run covers: the fastest point of each region.
 
     Fast points keep the accuracy runs short. Ultra-low takes the lowest possible point, because every other point up to
     32 may be needed by the regions above.

@@ -55,7 +55,7 @@ class Regions(NamedTuple):
         return [name for name in REQUIRED if self.bands[name].is_empty]
 
     def least_s(self, concurrency: int, *, agentic: bool = False) -> float:
-        """Returns the least length of the steady window, in seconds of issue time."""
+        """Returns the minimum length of the steady window, in seconds of issue time."""
         least_s: Mapping[str, float] = limits()["least_s"]
         if concurrency <= limits()["ultra_low_most"]:
             return least_s["ultra_low"]
@@ -86,7 +86,7 @@ def regions(c_max: int, c_min: int, *, overridden: bool = False) -> Regions:
 
 
 def matched(options: Mapping[int, Sequence[str]], last: Iterable[int] = ()) -> Mapping[str, int]:
-    """Returns region -> the concurrency whose result covers it, with as many regions as possible.
+    """Returns a mapping from region to the concurrency whose result covers it, with as many regions as possible.
 
     options: concurrency -> the regions that its result may cover; a result covers one region only. last: elected
     points, which cover a region only if no other result can.

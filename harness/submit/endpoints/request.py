@@ -23,7 +23,7 @@ MIN_REHEARSAL_S = 1.0
 
 @dataclass(frozen=True)
 class Request:
-    """The options of a submission. Empty values are not given."""
+    """The options of a submission. An empty value means that the option was not given."""
 
     submitter: str = ""
     system: str = ""
@@ -217,7 +217,7 @@ _KINDS: Mapping[type, str] = {
 
 
 def _mistyped(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the values that have another type than their field."""
+    """Yields a line for each value that does not have the type of its field."""
     for key, value in content.items():
         kind = _LISTS.get(key, type(getattr(Request, key)))
         rows = value if key in _LISTS else [value]

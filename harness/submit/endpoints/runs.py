@@ -20,7 +20,7 @@ SERVER_TIMES = {
         "harness_serve_request_seconds",
     ),
 }
-"""Time -> the servers' histograms of it, whose sum and count `run` reads."""
+"""Time -> the servers' histograms of this time. `run` reads their sums and counts."""
 
 DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
 _VARYING = ("report_dir",)
@@ -66,7 +66,7 @@ def next_attempt(work: Path, name: str) -> Attempt:
 
 
 def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the state of a point, and why. asked: the configuration that a run would have now."""
+    """Returns the state of a point, and the reason for it. asked: the configuration that a run would have now."""
     attempt = newest(work, name)
     if attempt is None:
         return MISSING, ""
@@ -77,7 +77,7 @@ def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def state_of(attempt: Attempt) -> tuple[str, str]:
-    """Returns whether an attempt is done or failed, and why; its settings are not judged."""
+    """Returns whether an attempt is done or failed, and the reason; does not judge its settings."""
     try:
         run = attempt.run()
         summary = read_json(attempt.summary)
@@ -98,7 +98,9 @@ def state_of(attempt: Attempt) -> tuple[str, str]:
 
 
 def all_failed(attempt: Attempt) -> str:
-    """Returns how many requests failed, with an error, if none succeeded; else ''. The client calls such a run complete."""
+    """Returns the number of failed requests and an error if no request succeeded; otherwise ''. The client calls a run
+    complete even if every request failed.
+    """
     summary = read_json(attempt.summary) if attempt.summary.is_file() else {}
     failed, issued = summary.get("n_samples_failed"), summary.get("n_samples_issued")
     if not isinstance(failed, int) or not 0 < failed == issued:
@@ -117,7 +119,7 @@ def _first_error(events: Path) -> str:
 
 
 def _differing(made: object, asked: Mapping[str, Any], where: str = "") -> str:
-    """Returns the first key in which two configurations differ, '' if they are equal."""
+    """Returns the first key in which two configurations differ; '' if they are equal."""
     if not isinstance(made, Mapping):
         return where or "configuration"
     for key in (*asked, *(k for k in made if k not in asked)):

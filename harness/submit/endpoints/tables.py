@@ -25,11 +25,11 @@ class Model(NamedTuple):
     """Data sets that all must be scored; empty if one of `sets` is enough."""
     accuracy_samples: int
     least: Mapping[str, float] = MappingProxyType({})
-    """Metric -> least score."""
+    """Metric -> minimum score."""
     ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
-    """Metric -> least and largest value."""
+    """Metric -> minimum and maximum value."""
     gates: Mapping[str, float] = MappingProxyType({})
-    """Agentic benchmarks: `inline` and `swe_bench` -> least score, a fraction."""
+    """Agentic benchmarks: `inline` and `swe_bench` -> minimum score, a fraction."""
     tokens_per_turn: tuple[float, float] | None = None
 
     @property

@@ -168,7 +168,7 @@ def template() -> str:
 def read_answers_file(path: Path, rules: Round) -> dict[str, Any]:
     """Reads a --describe file of the user or of MLCommons (system_desc.py), without empty values.
 
-    Raises a ConfigError for unknown keys in a user's file.
+    Raises a ConfigError if a user's file has unknown keys.
     """
     content = load_yaml(path)
     if not isinstance(content, dict):

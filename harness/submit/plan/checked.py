@@ -25,7 +25,7 @@ from harness.submit.rules.tree.verify import PASS, TEST01, compare, compare_answ
 
 
 def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -> str:
-    """Returns why a VALID run does not count, '' if it counts. made: the other runs of its scenario, by kind.
+    """Returns why a VALID run does not count; '' if it counts. made: the other runs of its scenario, by kind.
 
     Does not run code that the folder names as a file or a module.
     """

@@ -127,7 +127,7 @@ def _has_rate(
 
 
 def _is_due(rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
-    """Returns True for a run that is not done, except a run without a valid performance run."""
+    """Returns True for a run that is not done, unless it needs a performance run that is not done."""
     main, *others = (r for r in rows if r.scenario == row.scenario)
     left = [r for r in others if r.state != DONE]
     if row not in left or main.state == DONE:

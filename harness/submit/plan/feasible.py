@@ -72,7 +72,7 @@ def _float32_flops() -> float:
 
 
 def feasible(rules: Round, division: str, category: str, machine: Machine) -> list[Feasibility]:
-    """Returns the benchmarks of the category. Raises a ConfigError for a category or division that the round lacks."""
+    """Returns the benchmarks of the category. Raises a ConfigError if the round lacks the category or the division."""
     for flag, value, known in (
         ("--division", division, rules.divisions),
         ("--category", category, rules.categories),
@@ -128,7 +128,7 @@ def _missing(
     audits: tuple[str, ...],
     machine: Machine,
 ) -> Iterator[str]:
-    """Yields why the benchmark cannot run on this machine at all."""
+    """Yields the reasons why the benchmark cannot run on this machine at all."""
     work = benchmark.work
     for audit in audits:
         if rules.audits[audit].needs:

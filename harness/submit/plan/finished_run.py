@@ -127,7 +127,10 @@ class FinishedRun:
         return recheck.check(self.folder, trusted, scores=scores)
 
     def forbidden(self, request: Request, *, accelerated: bool) -> Iterator[str]:
-        """Yields why this VALID run cannot be submitted. accelerated: ignores CPU time, which proves nothing there."""
+        """Yields the reasons why this VALID run cannot be submitted.
+
+        accelerated: ignores CPU time, which proves nothing with an accelerator.
+        """
         benchmark = request.of_round
         notes = self.result.get("not_for_submission") or ()
         yield from (note for note in notes if not note.startswith(WAITED))
@@ -144,7 +147,7 @@ class FinishedRun:
                 yield from self._out_of_bounds(request.rules, benchmark)
 
     def wrong_size(self, benchmark: Benchmark) -> str:
-        """Returns how the size of its data set differs from the round's, '' if it does not."""
+        """Returns how the size of its data set differs from the round's; '' if it does not."""
         count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
         if self.kind != "accuracy" and benchmark.has_accuracy_data:
             expected = benchmark.performance_samples
@@ -163,7 +166,7 @@ class FinishedRun:
             yield "its answers were not compared with the answers of a performance run"
 
     def _out_of_bounds(self, rules: Round, benchmark: Benchmark) -> Iterator[str]:
-        """Yields faults that the manifest's target does not cover, in other metrics and in the tokens of answers."""
+        """Yields faults in other metrics and in the tokens of answers, which the manifest's target does not cover."""
         targets, limits = benchmark.targets_in(self.scenario), benchmark.limits
         scores = rules.scores(self.score_text, {**targets, **limits})
         for actual, expected in out_of_bounds(scores, targets, limits):
@@ -186,7 +189,7 @@ class FinishedRun:
         )
 
     def unscorable(self) -> Iterator[str]:
-        """Yields why `pack` cannot score the samples of this audit, which it compares with the accuracy run's."""
+        """Yields the reasons why `pack` cannot score this audit's samples to compare them with the accuracy run's."""
         if self.kind == TEST01:
             lacking = lacking_program(self.config.metric or default_metric(self.model))
             yield from (f"its samples need a score: {why}" for why in lacking)

@@ -188,7 +188,9 @@ def _state(
 def _unfinished(
     request: Request, run: FinishedRun, made: Mapping[str, FinishedRun], *, is_stale: bool
 ) -> tuple[str, str]:
-    """Returns the state of an attempt without a valid result. The answers of an unchanged run may lack only a score."""
+    """Returns the state of an attempt without a valid result. If the run is unchanged, its answers may lack only a
+    score.
+    """
     why = _first_reason(run.result)
     if is_stale or not is_pending(run.folder):
         return FAILED, why
@@ -197,7 +199,7 @@ def _unfinished(
 
 
 def _refused(request: Request, run: FinishedRun) -> str:
-    """Returns why `pack` refuses a finished run, '' if it accepts the run. --describe may name an accelerator."""
+    """Returns why `pack` refuses a finished run; '' if it accepts the run. --describe may name an accelerator."""
     for accelerated, does in ((True, "refuses it"), (False, "accepts it only with an accelerator")):
         if why := next(run.forbidden(request, accelerated=accelerated), ""):
             return f"`submit pack` {does}: {why}"
@@ -238,7 +240,7 @@ def _first_reason(result: Mapping[str, Any]) -> str:
 
 
 def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
-    """Returns why a run has no power result to submit, '' if it has one. rehearsal: accepts any reading."""
+    """Returns why a run has no power result to submit; '' if it has one. rehearsal: accepts any reading."""
     if not config.meter:
         return ""
     power = result.get("power")
@@ -251,7 +253,7 @@ def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool)
 def _stale(
     row: PlannedRun, request: Request, run: FinishedRun, performance: FinishedRun | None
 ) -> str:
-    """Returns why a valid run is stale, '' if it is not stale."""
+    """Returns why a valid run is stale; '' if it is not stale."""
     settings = run.settings
     if not _is_as_requested(row, request, run):
         return "the run was made with other options"
@@ -386,7 +388,7 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
 
 
 def _unscorable(config: RunConfig) -> Iterator[str]:
-    """Yields what the accuracy runs lack: a package, or the program that scores the answers."""
+    """Yields the missing requirements of the accuracy runs: a package, or the program that scores the answers."""
     try:
         metric = config.metric or default_metric(load_model(config.model))
     except ConfigError:
@@ -414,7 +416,7 @@ def _rateless(request: Request, scenarios: Collection[str]) -> Iterator[str]:
 
 
 def notes(request: Request) -> Iterator[str]:
-    """Yields what a rehearsal may do and a submission may not, for options that appear in no row."""
+    """Yields a note for each option that appears in no row, and that a rehearsal accepts but a submission refuses."""
     yield from network.notes(request.division, request.options, rehearsal=request.rehearsal)
 
 
@@ -457,7 +459,7 @@ def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
 
 
 def _may_be_longer(row: PlannedRun) -> bool:
-    """Whether only the rules' duration is known of an official run, or nothing at all."""
+    """Whether only the rules' duration of an official run is known, or no duration at all."""
     return row.expected_s is None or (row.config.mlperf and row.queries is None)
 
 

@@ -72,14 +72,14 @@ def option_problems(division: str, options: Mapping[str, Any], *, rehearsal: boo
 
 
 def notes(division: str, options: Mapping[str, Any], *, rehearsal: bool) -> Iterator[str]:
-    """Yields what a rehearsal may do and a submission may not."""
+    """Yields a note for each URL that a rehearsal may use and a submission may not."""
     if division == NETWORK and rehearsal:
         for url in urls_here(options):
             yield f"--url {url} is this machine: a rehearsal may use it, a submission may not"
 
 
 def forbidden(config: RunConfig, client: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yields why a run on servers cannot be submitted. client: the key of result.json."""
+    """Yields the reasons why a run on servers cannot be submitted. client: the key of result.json."""
     if not config.url or client is None:
         return
     for peer in client["peers"]:

@@ -284,7 +284,7 @@ class Request:
 
     @property
     def meters(self) -> tuple[tuple[str, str], ...]:
-        """Returns (name, argument) of each meter. Raises ValueError for text that is not a meter."""
+        """Returns the (name, argument) pair of each meter. Raises a ValueError if a text is not a meter."""
         values = self.options.get("meter") or ()
         texts = values if isinstance(values, list | tuple) else [values]
         return tuple(parse_meter(str(text)) for text in texts)
@@ -336,7 +336,7 @@ class Request:
 
     @property
     def is_closed(self) -> bool:
-        """Whether only the round's model and data count: in neither the open division nor a rehearsal."""
+        """Whether only the round's model and data are allowed: false in the open division and in a rehearsal."""
         return self.division != "open" and not self.rehearsal
 
     @property
@@ -417,7 +417,7 @@ def _of_audit(plain: Mapping[str, Any], audit: Path | None) -> dict[str, Any]:
 
 
 def _lacks_of_rouge() -> Sequence[str]:
-    """Returns what keeps the metric `rouge` from MLPerf's rougeLsum; a run reports missing packages."""
+    """Returns the missing requirements of MLPerf's rougeLsum in the metric `rouge`; a run reports missing packages."""
     try:
         metric: Any = registry.load("metric", "rouge")
     except PluginUnavailable:

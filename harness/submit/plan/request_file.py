@@ -92,7 +92,7 @@ def _text(value: object) -> str:
 
 
 def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
-    """Raises a ConfigError for conflicts in any run, before anything is written. slo: the SLO of the search."""
+    """Raises a ConfigError if options of any run conflict, before anything is written. slo: the SLO of the search."""
     problems: list[str] = []
     if slo is not None and not request.is_short:
         problems += request.looser(slo, "--peak was searched under", request.rules)

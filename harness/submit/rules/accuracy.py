@@ -100,7 +100,8 @@ def out_of_bounds(
     targets: Mapping[str, Bound],
     limits: Mapping[str, Bound],
 ) -> Iterator[tuple[str, str]]:
-    """Yields (actual, expected) for each score below its target or above its limit, also if it is missing or not a number.
+    """Yields an (actual, expected) pair for each score that is below its target, above its limit, missing or not a
+    number.
 
     scores: all values per metric.
     """

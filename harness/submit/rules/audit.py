@@ -226,7 +226,7 @@ def _consistency(result: Result, folder: str) -> Iterator[Finding]:
 
 
 def _lengths(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks the answers if the log exists, as MLCommons' script does, which treats every four bytes as a token."""
+    """Checks the answers if the log exists, like MLCommons' script, which treats every four bytes as a token."""
     path = join(folder, "accuracy", ACCURACY_LOG)
     content = result.tree.content(path, LOG_LIMIT_BYTES)
     if content is None or result.name is None:
@@ -310,7 +310,7 @@ def _delta(result: Result, inside: str) -> Iterator[Finding]:
 def changed_scores(
     rules: Round, benchmark: Benchmark, scenario: str, accuracy: str, audit: str
 ) -> Iterator[tuple[str, str]]:
-    """Yields (actual, expected) for each metric that differs by more than the round allows.
+    """Yields an (actual, expected) pair for each metric that differs by more than the round allows.
 
     accuracy, audit: texts with the scores of the same samples in both runs.
     """

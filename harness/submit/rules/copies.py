@@ -8,11 +8,11 @@ from harness.submit.rules.tree.submission import RANGING, Result, RunLog, read_r
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES
 
 _FEWEST_LATENCIES = 5
-"""Fewest different latencies that identify a run: two runs never share minimum, mean and percentiles in ns."""
+"""Minimum number of different latencies that identify a run: no two runs share minimum, mean and percentiles in ns."""
 
 
 def copied_logs(every: Sequence[Result]) -> Iterator[Finding]:
-    """Compares the logs of all results of all submitters.
+    """Compares the logs of all results from all submitters.
 
     Inferred results of a submitter, two targets of one benchmark, and a result in two divisions may share logs.
     """
@@ -52,7 +52,7 @@ def _marks(result: Result, run: RunLog) -> Iterator[Hashable]:
 
 
 def _runs(result: Result) -> Iterator[tuple[str, RunLog]]:
-    """Yields (role, log). The role of an inferred result's log contains the scenario that was measured."""
+    """Yields (role, log) pairs. The role of an inferred result's log contains the scenario that was measured."""
     ranging = read_run(result.tree, result.inside(RANGING))
     named = {"performance": result.performance, "accuracy": result.accuracy, "ranging": ranging}
     for name, run in {**named, **result.audits}.items():

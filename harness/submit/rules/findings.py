@@ -124,10 +124,10 @@ RULES: Mapping[str, str] = {
 """Rule -> the action that removes its findings. docs/submit.md explains each rule; a test compares the two."""
 
 SHORTENED = ("too-short", "too-few-queries", "latency-limit", "performance-samples", "audit-score")
-"""Rules that a result with runs shorter than the round's cannot keep."""
+"""Rules that a result with runs shorter than the round's cannot satisfy."""
 
 OF_A_REHEARSAL = ("rehearsal", "same-machine")
 """Rules that every rehearsal may break: it is marked, and its servers may be on LoadGen's machine."""
 
 OF_OTHER_DATA = ("performance-samples", "dataset-size", "accuracy-text", "accuracy-target")
-"""Rules that a result with a dataset other than the round's cannot keep."""
+"""Rules that a result with a dataset other than the round's cannot satisfy."""

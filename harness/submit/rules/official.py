@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
     summary: str
     """The summary that the checker printed."""
     crash: str
-    """Last line of a checker that crashed, else ''."""
+    """Last line of a checker that crashed; '' if it did not."""
     errors: tuple[str, ...]
     """Error messages of the checker."""
 
@@ -185,7 +185,9 @@ def _verified(
 
 
 class Agreement(NamedTuple):
-    """Comparison of two checks of a result. word: agree, stricter (only ours fails it) or weaker (only theirs does)."""
+    """Comparison of two checks of a result. word: agree, stricter (only our check fails it) or weaker (only the
+    official check fails it).
+    """
 
     word: str
     result: str
@@ -213,7 +215,7 @@ def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
 
 
 def refuses(ours: Checked, theirs: Outcome) -> bool:
-    """Returns whether the checker's answer counts and is a refusal. It counts if the checker knows every benchmark of the tree."""
+    """Returns whether the checker refuses the tree, and its answer counts: it knows all benchmarks of the tree."""
     return not theirs.passed and theirs.checker not in ours.unknown_to
 
 

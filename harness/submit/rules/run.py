@@ -24,7 +24,7 @@ _MOST_QUERIES = 10**10
 
 _LONGEST_LOADING = timedelta(days=2)
 _LONGEST_ROUND = timedelta(days=366)
-"""Largest time between two runs of a result: nobody submits runs of two rounds as one result."""
+"""Largest time between two runs of a result: runs of two rounds do not belong to one result."""
 
 _SEEDS = ("qsl", "sample_index", "schedule")
 

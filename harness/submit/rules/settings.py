@@ -33,7 +33,7 @@ _OF_SCENARIO = {
 """Key of user.conf -> key of the log, and the factor between both."""
 
 LEAST_ROUND_TRIP_NS = 1_000
-"""Minimum round trip of any fabric; LoadGen takes a third of it for a name that needs no request."""
+"""Minimum round trip of any fabric. LoadGen needs only a third of this time for a name that needs no request."""
 
 _NAME_DURATION = "get_sut_name_duration_ns"
 

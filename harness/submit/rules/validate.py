@@ -23,7 +23,7 @@ class Checked(NamedTuple):
     results: list[str]
     """Paths of all results in the tree."""
     short: Mapping[str, Collection[str]] = MappingProxyType({})
-    """Path of a result -> rules that it cannot keep, because its logs show a short run or other data."""
+    """Path of a result -> rules that it cannot satisfy, because its logs show a short run or other data."""
     unknown_to: Collection[str] = ()
     """MLCommons' checkers that do not know a benchmark of the tree, so their answer does not count."""
 
@@ -86,9 +86,8 @@ _TOTAL = "qsl_reported_total_count"
 
 
 def _unavoidable(result: Result) -> Iterator[str]:
-    """Yields rules that this result of a rehearsal cannot keep, as its logs show.
-
-    A result of full length with the round's data must keep every rule.
+    """Yields rules that this result of a rehearsal cannot satisfy, as its logs show. A result of full length with the
+    round's data must satisfy every rule.
     """
     run = result.performance
     if run is None or result.benchmark is None:

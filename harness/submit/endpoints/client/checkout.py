@@ -43,8 +43,8 @@ class Proof(NamedTuple):
 def prove(checkout: Path) -> Proof:
     """Reads commit and state of a checkout, and digests its files. Raises a ConfigError if it is not a checkout.
 
-    Git's own cache of file times is not used, so a change that kept the file's size and time is found by the digest of
-    the blobs.
+    Does not rely on git's cache of file times: the digests of the blobs reveal a change that kept a file's size and
+    time.
     """
     commit = _git(checkout, "rev-parse", "HEAD").strip()
     if not (checkout / _SOURCES).is_dir():
@@ -111,7 +111,7 @@ def program_of(work: Path) -> Path:
 
 
 def ensure_client(work: Path, source: Path | None) -> Proof:
-    """Returns the proof of WORK's own checkout of the client, after making it and its environment.
+    """Makes WORK's checkout of the client and its environment, and returns the proof of the checkout.
 
     source: the user's checkout, which is copied with git and stays unchanged; None: the copy exists already.
     """

@@ -104,7 +104,7 @@ class Template:
         return found
 
     def problems(self, request: Request) -> Iterator[str]:
-        """Yields what the rules forbid in the template, and data that do not exist."""
+        """Yields parts of the template that are missing or against the rules, and data files that do not exist."""
         for row in self.datasets:
             path = self.file(row)
             if path is not None and not path.exists():

@@ -27,7 +27,7 @@ BYTECODE = "bytecode"
 
 HOST_EVERY_S = 1.0
 _SERVICES_END_S, _POLL_S = 10.0, 0.1
-"""Time that the client's services have to end after the client."""
+"""Time limit for the client's services to end after the client, and the interval between looks, in s."""
 
 
 Look = Callable[[float], None]

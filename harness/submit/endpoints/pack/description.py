@@ -77,7 +77,7 @@ class Description:
     """Facts that no run contains."""
 
     def __init__(self, values: Mapping[str, Any], system: Mapping[str, Any]) -> None:
-        """system: content of mlperf-sysinfo's system_desc.json, {} without one."""
+        """Keeps the described values. system: content of mlperf-sysinfo's system_desc.json; {} without this file."""
         self.values = values
         self._system = system
 

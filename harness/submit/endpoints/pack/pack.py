@@ -25,7 +25,7 @@ from harness.submit.endpoints.witness.doubts import REFUSED
 from harness.submit.endpoints.witness.report import kept_witness
 
 SUBMISSION = "pending-submission-id"
-"""Folder of the submission until MLCommons gives it a name; their builder uses the same."""
+"""Folder of the submission until MLCommons gives it a name; MLCommons' builder uses the same name."""
 
 _WITNESS_AGAIN = "run `endpoints witness` again"
 _INDENT = 2

@@ -20,7 +20,10 @@ def point_file(
     asked: Mapping[str, Any],
     witnessed: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """asked: the client's configuration of the run. witnessed: content of witness.json."""
+    """Returns point.yaml's content.
+
+    asked: the client's configuration of the run. witnessed: content of witness.json.
+    """
     content: dict[str, Any] = {
         "concurrency": point.concurrency,
         **({"region": point.region} if point.region else {}),

@@ -19,7 +19,7 @@ CLIENT = "client.md"
 
 
 def readme(request: Request, proof: Mapping[str, Any]) -> str:
-    """Returns src/<implementation>/README.md of a rehearsal, whose user wrote none."""
+    """Returns src/<implementation>/README.md of a rehearsal, for which the user wrote no README."""
     return (
         f"# {request.tree_names[1]}\n\n"
         f"{REHEARSAL.partition(chr(10))[2].strip()}\n\n"

@@ -1,4 +1,4 @@
-"""Lets one call at a time measure for a work folder."""
+"""Allows only one call at a time to measure for a work folder."""
 
 import fcntl
 from collections.abc import Iterator

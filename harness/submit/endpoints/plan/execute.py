@@ -22,7 +22,9 @@ from harness.wire.server_metrics import ServerMetrics
 from harness.wire.server_series import Series
 
 _STARTS = 3
-"""Attempts of a point whose client ends before its first request, because its processes did not start within 25 s."""
+"""Maximum number of attempts at a point if the client ends before its first request, because its processes did not
+start within 25 s.
+"""
 
 _WRONG_CONFIG = 2
 """The client's exit status for a configuration or data set that it cannot use; other points would fail, too."""
@@ -123,7 +125,7 @@ def _run(
 
 
 def _times() -> list[Series]:
-    """Returns the series of the server's own times, as far as `witness` compares them."""
+    """Returns the series of the server's own times that `witness` compares."""
     names = [name for many in runs.SERVER_TIMES.values() for name in many]
     return [Series(f"{name}_{part}") for name in names for part in ("sum", "count")]
 

@@ -103,7 +103,7 @@ def _prompts(request: Request, template: Template, metric: str) -> Iterator[Mapp
 
 
 def _source(request: Request, template: Template) -> tuple[Path, str, str]:
-    """Returns the file of the prompts, and the columns of prompts and right answers."""
+    """Returns the file of the prompts, and the names of its columns for prompts and right answers."""
     if request.prompts:
         return Path(request.prompts), "prompt", "reference"
     row = template.of_type(PERFORMANCE)[0]

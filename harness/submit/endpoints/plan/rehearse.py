@@ -100,7 +100,7 @@ def _cells(one: Rehearsed) -> Sequence[Cell]:
 
 
 def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
-    """Yields the points that will fail in the official runs, or will count for less than they could."""
+    """Yields a warning for each point that will fail in the official runs, or will count for less than it could."""
     for one in found:
         name, rates = one.point.name, one.rates
         if rates is None:

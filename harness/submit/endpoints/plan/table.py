@@ -1,4 +1,4 @@
-"""Lists the points of a plan: passes, queries, hours and state of each, and what cannot be met."""
+"""Lists the points of a plan with passes, queries, hours and state, and the requirements that cannot be met."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -143,7 +143,7 @@ def _cells(row: Row) -> Sequence[Cell]:
 def notes(
     request: Request, template: Template, curve: Curve, found: Sequence[Row]
 ) -> Iterator[str]:
-    """Yields what cannot be met, or what only a person can decide."""
+    """Yields requirements that cannot be met, and decisions that only a person can make."""
     yield from _of_curve(request, curve)
     for row in found:
         if row.expected_s is not None and row.expected_s > _LONG_S:

@@ -11,8 +11,8 @@ FILE = "system_power.json"
 def descriptor(facts: Mapping[str, Any], system: str) -> tuple[dict[str, Any], SystemPower]:
     """Returns the file's content and the power that it gives.
 
-    facts: the section `power` of the description, a descriptor, which may omit the facts that are the same for every
-    single node without a network.
+    facts: the description's section `power`, a descriptor. It may omit the facts that are the same for every single
+    node without a network.
     """
     content: dict[str, Any] = {"system_desc_id": system, **facts}
     content.setdefault("scale_out", {"present": False})

@@ -13,7 +13,7 @@ ROUNDED_DIGITS = 2
 _COMPUTED_TOLERANCE_W = 0.5
 _KW_TOLERANCE = 0.005
 _LEAST_SHARE = 0.5
-"""Minimum share of the rules' default for a stated power without a declared limit."""
+"""Minimum of a stated power as a share of the rules' default, unless the power is declared as limited."""
 
 
 class NodeSetPower(NamedTuple):
@@ -209,7 +209,7 @@ def _as_a_default(part: Json, watts: float, default: Watts | None, where: str) -
 
 
 def _limited(part: Json, default: Watts | None, where: str) -> Iterator[str]:
-    """Reports an accelerator whose stated power is far below the rules' power of its model."""
+    """Reports an accelerator with a stated power far below the power that the rules give for its model."""
     value = _map(part.get("tdp_per_unit"))
     if default is None or part.get("below_rated_tdp") is not None or values.value_problem(value):
         return
@@ -246,7 +246,7 @@ def _estimated_w(network: Json, where: str, total: _Sum) -> float:
     if problem or _map(energy).get("value_pj") is None:
         total.problems.append(f"{where}.energy_per_bit_pj {problem or 'needs value_pj'}")
         return 0.0
-    # The checker reads the bandwidth as terabytes per second, in spite of its name.
+    # The checker reads the bandwidth as terabytes per second, despite the name of the key.
     return bandwidth * 8 * float(_map(energy)["value_pj"])
 
 

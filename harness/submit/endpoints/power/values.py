@@ -14,11 +14,11 @@ _UNITS = {"value_w": 1.0, "value_kw": 1000.0}
 class Watts(NamedTuple):
     watts: float
     default: str = ""
-    """Section of the rules whose default it is, e.g. D.3; '' for a sourced value."""
+    """Section of the rules that has this default, e.g. D.3; '' for a sourced value."""
 
 
 def value_problem(value: object) -> str:
-    """Returns what is wrong with a sourced value, '' if nothing is."""
+    """Returns the fault of a sourced value; '' if it has none."""
     if not isinstance(value, Mapping):
         return "is not a mapping with value_w, source_type and source"
     given = [key for key in (*_UNITS, "value_pj") if value.get(key) is not None]

@@ -32,7 +32,7 @@ def _of(point: Point, rule: str, actual: str, expected: str) -> Finding:
 
 
 def _scores(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Returns metric -> value; a single number has the name `score`."""
+    """Returns a mapping from metric to value; a single number has the name `score`."""
     raw = entry.get("score")
     rows = raw.items() if isinstance(raw, dict) else [("score", raw)]
     found: dict[str, float] = {}

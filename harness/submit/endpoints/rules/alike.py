@@ -16,7 +16,7 @@ same prompts; answers differ if the server's numerics depend on the batch.
 
 _TIMES = (("duration_ns",), ("ttft", "total"), ("latency", "total"))
 _SAME = 2
-"""Number of equal sums of ns that two runs do not have by chance."""
+"""Number of sums in ns that two runs cannot have in common by chance."""
 
 
 def same_lengths(curve: Curve) -> Iterator[Finding]:
@@ -28,7 +28,7 @@ def same_lengths(curve: Curve) -> Iterator[Finding]:
         ("output_sequence_lengths", _MOST_OUTPUT),
     ):
         means = {p: mean for p in curve.points if (mean := _mean(p, name))}
-        if len(means) < 3:  # of two different points, none is the odd one
+        if len(means) < 3:  # with two different points, neither is the odd one out
             continue
         middle = sorted(means.values())[len(means) // 2]
         for point, mean in means.items():

@@ -25,7 +25,7 @@ _DEFAULT_SEED = 42
 
 
 def pattern_differences(point: Point, value: object) -> Iterator[tuple[str, str]]:
-    """Yields (actual, expected) for each difference between a client's load pattern and the point."""
+    """Yields an (actual, expected) pair for each difference between the client's load pattern and the point."""
     if not isinstance(value, dict):
         return
     kind, in_flight = value.get("type"), value.get("target_concurrency")

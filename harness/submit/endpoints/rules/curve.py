@@ -62,7 +62,7 @@ def _shared(of: Curve) -> Iterator[Finding]:
 
 
 def _odd(points: Sequence[Point], key: str, values: Sequence[Any]) -> Iterator[Finding]:
-    """Yields a finding at each point whose value is not the most common one."""
+    """Yields a finding for each point whose value is not the most common value."""
     texts = [_plain(value) for value in values]
     if len(set(texts)) <= 1:
         return
@@ -168,7 +168,7 @@ def _coverage(of: Curve, regions: Regions) -> Iterator[Finding]:
 
 
 def accuracy_points(of: Curve) -> Sequence[Point]:
-    """Returns the points with the result of an accuracy run; an inline score is not one."""
+    """Returns the points with the result of an accuracy run; inline scores do not count."""
     return [p for p in of.points if p.scores]
 
 
@@ -191,10 +191,8 @@ def _accuracy_coverage(of: Curve, regions: Regions) -> Iterator[Finding]:
 
 
 def _extra(regions: Regions, scored: Sequence[Point], owners: Iterable[int]) -> Iterator[Finding]:
-    """Yields a finding at each accuracy result beyond one for each region.
-
-    An elected point is the Offline result and its region's result at once, so a second result in its region is one
-    too many.
+    """Yields a finding for each accuracy result beyond one per region. An elected point is both the Offline result and
+    its region's result, so a second result in its region is also a finding.
     """
     filled = set(owners)
     elected = next((p for p in scored if p.offline == ELECTED), None)
@@ -221,7 +219,7 @@ def _utilisation(of: Curve) -> Iterator[Finding]:
 
 
 def nodes_used(point: Point) -> dict[int, int]:
-    """Returns ensemble -> nodes of a point; {} if the point uses the whole system."""
+    """Returns a mapping from ensemble to nodes of a point; {} if the point uses the whole system."""
     rows = point.yaml.get("nodes_used")
     found: dict[int, int] = {}
     for row in rows if isinstance(rows, list) else []:

@@ -1,4 +1,4 @@
-"""Checks that the numbers of each series in result_summary.json belong together: sums, means, percentiles, histogram."""
+"""Checks that the numbers of each series in result_summary.json are consistent: sums, means, percentiles, histogram."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -50,7 +50,7 @@ def _of(point: Point, rule: str, actual: str, expected: str) -> Finding:
 
 
 def _count(block: dict[str, Any]) -> float | None:
-    """Returns the number of samples that total and mean give."""
+    """Returns the number of samples that follows from the total and the mean."""
     total, mean = number(block.get("total")), number(block.get("avg"))
     return total / mean if total is not None and mean else None
 

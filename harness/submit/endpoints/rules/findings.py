@@ -110,4 +110,4 @@ OF_A_REHEARSAL = frozenset(
         "accuracy-target",
     }
 )
-"""Rules that a rehearsal cannot keep: it may be short, and may use another model and other data."""
+"""Rules that a rehearsal cannot satisfy: it may be short, and may use another model and other data."""

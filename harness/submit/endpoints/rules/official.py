@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     """(rule, path, message) of each error."""
     warnings: Sequence[tuple[str, str, str]]
     crash: str = ""
-    """Why the tool gave no answer, else ''."""
+    """Why the tool gave no answer; otherwise ''."""
     version: str = ""
     """'' if it is unknown."""
 
@@ -91,7 +91,7 @@ def _checker(environment: Path, tree: Path) -> Outcome:
 
 
 def _rows(content: Any, tree: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Yields (severity, rule, path, message) of each fault in the checker's answer."""
+    """Yields a (severity, rule, path, message) tuple for each fault in the checker's answer."""
     rows = content.get("results", content.get("findings")) if isinstance(content, dict) else content
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, dict) and row.get("severity") in ("error", "warning"):

@@ -63,7 +63,7 @@ def _dataset_type(point: Point) -> Iterator[Finding]:
 
 
 def _dataset(point: Point, name: str) -> Iterator[Finding]:
-    """Checks the key that decides how many requests are enough."""
+    """Checks the key that determines how many requests are enough."""
     model, value = models().get(name), point.yaml.get("dataset")
     if model is None or value in (None, model.dataset):
         return

@@ -11,7 +11,7 @@ from harness.submit.endpoints.rules.submission import ACCURACY, REQUIRED, Point
 
 
 class _Twice(ValueError):
-    """Its text is a key that a mapping has twice."""
+    """Raised with the key that a mapping has twice."""
 
 
 def repeated_keys(point: Point) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ Json = Mapping[str, Any]
 
 
 def yaml_mapping(text: str) -> dict[str, Any] | None:
-    """Returns the mapping in a YAML text of unknown origin; None if it is something else."""
+    """Returns the mapping in an untrusted YAML text; None if the text is not a mapping."""
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):

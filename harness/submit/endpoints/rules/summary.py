@@ -15,7 +15,7 @@ _SERIES = ("ttft", "tpot", "latency")
 _ORDER = ("1", "5", "10", "25", "50", "75", "80", "90", "95", "97", "99", "99.9")
 _COUNTS = ("n_samples_completed", "n_samples_issued", "n_samples_failed")
 _MOST_IN_FLIGHT, _LEAST_IN_FLIGHT = 1.02, 0.75
-"""Bounds of the mean number of queries in flight over the concurrency. Only the end of a short run can go below."""
+"""Bounds of the mean number of queries in flight, divided by the concurrency. The end of a short run lowers it."""
 
 _MOST_TIMES = 2.0
 """Largest factor between the latency and the sum of its parts; the parts are means of different samples."""
@@ -192,7 +192,7 @@ def _stored(point: Point) -> Iterator[Finding]:
 
 
 def _run_config(point: Point) -> Iterator[Finding]:
-    """Compares what the client recorded about its run with point.yaml."""
+    """Compares the client's record of its run with point.yaml."""
     found = _block(point, "run_config")
     declared = mapping(mapping(point.yaml.get("runtime_settings")).get("runtime"))
     for theirs, ours in CLIENT_SEEDS.items():

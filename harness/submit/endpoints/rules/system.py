@@ -96,7 +96,7 @@ def _nodes(point: Point) -> Iterator[Finding]:
 
 
 def same_system(curve: Curve) -> Iterator[Finding]:
-    """Checks that the points describe one system, apart from the settings of a point."""
+    """Checks that all points describe the same system, except for the settings of a point."""
     varying = limits()["keys"]["system"]["per_point"]
     plain = {p: _identity(p.system, varying) for p in curve.points if p.system}
     texts = list(plain.values())
@@ -196,7 +196,7 @@ def _point(point: Point, actual: str, expected: str) -> Finding:
 
 
 def _engagement(point: Point, found: SystemPower, *, is_standardized: bool) -> Iterator[Finding]:
-    """Checks that as many replicas run as the provisioned accelerators hold."""
+    """Checks that the number of running replicas is the number that the provisioned accelerators can hold."""
     sizes = [whole(point.system.get(key)) for key in _PARALLEL]
     replicas = whole(point.system.get("data_parallel"))
     if replicas is None:

@@ -24,7 +24,10 @@ class Answer(NamedTuple):
 
 
 def read_answer(data: object) -> Answer:
-    """data: of an event sample.complete: [kind, content, reasoning, tool calls], each a value or a list of its chunks."""
+    """Reads an answer.
+
+    data: `[kind, content, reasoning, tool calls]` of a sample.complete event, each a value or a list of its chunks.
+    """
     if not isinstance(data, list) or not data or data[0] != _KIND:
         return Answer("", "", "")
     content, reasoning, calls = (*data[1:4], None, None, None)[:3]
@@ -33,7 +36,7 @@ def read_answer(data: object) -> Answer:
         return Answer(text, text, _after_first(content))
     whole = (text, _joined(reasoning), _merged(calls))
     scored = whole[1] + text + (_as_json(whole[2]) if whole[2] else "")
-    # The first chunk is one of the reasoning, else of the content, else of the tool calls.
+    # The first chunk belongs to the reasoning, else to the content, else to the tool calls.
     if reasoning:
         is_sent_whole = isinstance(content, str) and isinstance(reasoning, str)
         rest = ("" if is_sent_whole else text, _after_first(reasoning), whole[2])

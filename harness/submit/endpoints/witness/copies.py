@@ -26,7 +26,7 @@ def sketch(events: Events) -> Sequence[int]:
 
 
 def copies(work: Path, attempt: Attempt, own: Sequence[int]) -> Iterator[Doubt]:
-    """Compares with the witnessed attempts of all points."""
+    """Compares the sketch with the witnessed attempts of all points."""
     for path in sorted((work / RUNS).glob(f"*/attempt-*/{WITNESS}")):
         if path.parent.resolve() == attempt.folder.resolve():
             continue

@@ -1,4 +1,4 @@
-"""Looks for signs in the events that numbers are wrong: order, queue, clocks, tokens, lag."""
+"""Looks in the events for signs of wrong numbers: order, queue, clocks, tokens, lag."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from harness.submit.endpoints.witness.events import Events
 from harness.submit.endpoints.witness.numbers import duration_ns
 
 LEAST_IN_FLIGHT = 0.95
-"""Minimum mean number of queries in flight as a share of the concurrency, apart from the end of the run."""
+"""Minimum mean number of queries in flight, as a share of the concurrency, without the end of the run."""
 
 MOST_LAG = 0.01
 """Largest p50 of the time between an answer and the next request, as a share of the mean latency."""
@@ -101,9 +101,9 @@ def events_and_map(events: Events, path: Path, *, is_agentic: bool) -> Iterator[
 
 
 def in_flight(events: Events, concurrency: int) -> Iterator[Doubt]:
-    """Checks Little's law, and that never more queries were in flight than the concurrency.
+    """Checks Little's law, and that the number of queries in flight never exceeded the concurrency.
 
-    The end of a run, after the last request, is left out: there the queue only empties.
+    Leaves out the end of a run after the last request, when the queue only empties.
     """
     done = events.completed
     if not done or events.start_ns is None:
@@ -127,7 +127,7 @@ def in_flight(events: Events, concurrency: int) -> Iterator[Doubt]:
 
 
 def most_in_flight(events: Events) -> int:
-    """Returns the largest number of requests that were open at once; an answer at the same time closes first."""
+    """Returns the largest number of requests that were open at once. At equal times, answers count before requests."""
     changes = sorted(
         [(s.issued_ns, 1) for s in events.samples]
         + [(s.complete_ns, -1) for s in events.completed if s.complete_ns is not None]
@@ -140,7 +140,7 @@ def most_in_flight(events: Events) -> int:
 
 
 def refill_lag_ns(events: Events, concurrency: int) -> np.ndarray[Any, Any]:
-    """Returns for each request after the first ones the time since the answer that made room for it."""
+    """Returns the times from an answer to the request that replaced it, without the first `concurrency` requests."""
     issued = np.array([s.issued_ns for s in events.samples], dtype=np.int64)
     completed = np.sort([s.complete_ns for s in events.completed if s.complete_ns is not None])
     later = issued[concurrency:]

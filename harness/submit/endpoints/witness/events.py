@@ -27,9 +27,9 @@ class Sample:
     uuid: str
     issued_ns: int
     first_ns: int | None = None
-    """When its first chunk with text arrived."""
+    """Time at which its first chunk with text arrived."""
     last_ns: int | None = None
-    """When its last chunk arrived; None if the client did not record further chunks."""
+    """Time at which its last chunk arrived; None if the client did not record further chunks."""
     complete_ns: int | None = None
     tokens: int | None = None
     """Tokens of the whole answer; None if they were not counted, or if the answer is empty."""
@@ -87,7 +87,7 @@ class Events:
     errors: list[str] = field(default_factory=list)
     """Texts of the client's error events."""
     uncounted: str = ""
-    """Why tokens were not counted, else ''."""
+    """Why tokens were not counted; '' if they were."""
 
     @property
     def completed(self) -> list[Sample]:
@@ -200,7 +200,7 @@ class _Reader:
 
 
 def digest(text: str) -> int:
-    """Returns 64 bits that differ for different texts."""
+    """Returns a 64-bit digest of a text."""
     return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest())
 
 
@@ -214,7 +214,7 @@ def sent_text(data: object) -> str:
 def read_events(path: Path, count: Count | None = None) -> Events:
     """Reads the file. count: counts the tokens of texts; None: leaves tokens unknown.
 
-    Raises a ConfigError for a file that is not the client's, with the line's number.
+    Raises a ConfigError with the line's number if the client did not write the file.
     """
     reader = _Reader(count)
     for number, line in _lines(path):

@@ -1,4 +1,4 @@
-"""Reads what a run must agree with: the cohort's seeds, the prompts, and the right answers."""
+"""Reads the facts that a run must agree with: the cohort's seeds, the prompts, and the right answers."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence

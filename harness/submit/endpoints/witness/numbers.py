@@ -8,7 +8,7 @@ import numpy as np
 from harness.submit.endpoints.witness.events import Events
 
 _TOLERANCE = 1e-9
-"""Relative; the client computes with the same 64-bit numbers."""
+"""Largest relative difference: the client computes with the same 64-bit numbers."""
 
 
 class Row(NamedTuple):
@@ -16,11 +16,11 @@ class Row(NamedTuple):
     published: float | None
     recomputed: float | None
     why: str = ""
-    """Why the number was not recomputed, else ''."""
+    """Why the number was not recomputed; '' if it was."""
 
     @property
     def agrees(self) -> bool:
-        """Whether both are equal; a number that was not recomputed is not equal."""
+        """Whether both numbers are equal; a number that was not recomputed counts as different."""
         if self.published is None or self.recomputed is None:
             return self.published is None and self.recomputed is None
         return abs(self.published - self.recomputed) <= _TOLERANCE * max(1.0, abs(self.recomputed))

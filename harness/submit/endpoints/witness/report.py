@@ -41,7 +41,7 @@ class Witnessed:
     warm_up: Mapping[str, float]
     metrics: Mapping[str, float | None]
     tokens_absent: str
-    """Why tokens were not counted, else ''."""
+    """Why tokens were not counted; '' if they were."""
     summary_sha256: str
     events_sha256: str
     accuracy_sha256: str | None
@@ -171,7 +171,7 @@ def _doubts(attempt: Attempt, events: Events, concurrency: int, size: int) -> It
 
 
 def _of_session(attempt: Attempt, events: Events, known: Known) -> Iterator[Doubt]:
-    """Compares the events with themselves, with the other files of the run, and with what is known beforehand."""
+    """Compares the events with each other, with the other files of the run, and with the facts known beforehand."""
     run = attempt.run()
     asked = run.get("asked")
     asked = asked if isinstance(asked, Mapping) else {}
@@ -255,7 +255,7 @@ def steady_block(events: Events, size: int) -> dict[str, Any]:
 
 
 def own_verdict(events: Events, index: Path) -> Mapping[str, Any]:
-    """Judges the whole run by the harness's referee, which also sees a late slow-down that the window leaves out."""
+    """Judges the whole run by the harness's referee, which also detects a late slow-down that the window leaves out."""
     try:
         named = json.loads(index.read_text(encoding="utf-8"))["performance"]
         samples = [int(named[s.uuid]) for s in events.completed]

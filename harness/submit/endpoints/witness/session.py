@@ -12,11 +12,11 @@ from harness.submit.endpoints.witness.events import Events, Sample, digest
 
 _MARKS = ("started", "start_performance_tracking", "stop_performance_tracking", "ended")
 _MOST_ACTIVE, _MOST_ACTIVE_S = 1.25, 10.0
-"""Bound of the time in which the server's tokens may grow: a factor of the events' time, plus some readings."""
+"""Longest time in which the server may generate tokens: a multiple of the events' time, plus some readings."""
 
 _SLACK_NS = 1_000_000_000
 _LEAST_OF_SERVER = 0.95
-"""Least ratio of the client's mean to the server's, whose requests may include a few of other clients."""
+"""Minimum ratio of the client's mean to the server's mean, which may include a few requests of other clients."""
 
 _MOST_REPEATED = 0.01
 """Largest share of requests whose TTFT and latency in ns equal another request's."""
@@ -42,7 +42,7 @@ def structure(events: Events) -> Iterator[Doubt]:
 
 def clock(events: Events, run: Mapping[str, Any], *, is_closed_loop: bool) -> Iterator[Doubt]:
     """Checks that no time is impossible, that the events lie in the client's run and cover the server's work, and that
-    they have no hole.
+    they leave no gap.
     """
     early = sum(map(_is_early, [*events.samples, *events.others]))
     if early:
@@ -55,7 +55,7 @@ def clock(events: Events, run: Mapping[str, Any], *, is_closed_loop: bool) -> It
 
 
 def _against_run(events: Events, run: Mapping[str, Any]) -> Iterator[Doubt]:
-    """Compares with the monotonic clock around the client, which is the clock of its events."""
+    """Compares the events with the monotonic clock, which is also their clock, before and after the client."""
     around = run.get("monotonic_ns")
     began_ns, ended_ns = events.began_ns, events.ended_ns
     if not isinstance(around, list) or len(around) != 2 or began_ns is None or ended_ns is None:
@@ -99,7 +99,7 @@ def longest_hole_ns(events: Events) -> int:
 
 
 def repeated_times(events: Events) -> Iterator[Doubt]:
-    """Looks for requests with the same times in ns, which a copy of other requests has."""
+    """Looks for requests with equal times in ns, which show that requests were copied."""
     pairs = Counter(
         (s.first_ns - s.issued_ns, s.complete_ns - s.issued_ns)
         for s in events.samples
@@ -114,12 +114,12 @@ def repeated_times(events: Events) -> Iterator[Doubt]:
 
 
 def prompts(events: Events, order: Sequence[int], rows: Sequence[str]) -> Iterator[Doubt]:
-    """Checks that every request of a sample had the same prompt, and the data set's if it is known.
+    """Checks that all requests of a sample had the same prompt, and that it is the data set's prompt if that is known.
 
     order: the sample of each request. rows: prompts of the data set; () if they are unknown.
     """
     if len(order) != len(events.samples):
-        return  # the map is of other requests, which has a doubt
+        return  # the map is of other requests, for which there is a separate doubt
     first: dict[int, int] = dict(enumerate(map(digest, rows)))
     wrong = [
         sample

@@ -24,7 +24,8 @@ class TokenCounter:
     def __init__(
         self, folder: Path, environment: Path | None = None, *, trust: bool = False
     ) -> None:
-        """environment: an environment with `tokenizers` and `transformers`, e.g. the client's; None: the harness's own.
+        """Starts the program. environment: an environment with `tokenizers` and `transformers`, e.g. the client's;
+        None: the harness's environment.
 
         trust: code in the folder may run.
         """

@@ -128,7 +128,7 @@ def _no_constant(name: str) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """Like Path.is_dir, but returns False if the path is too long or not accessible."""
+    """Returns Path.is_dir, but False if the path is too long or not accessible."""
     try:
         return path.is_dir()
     except OSError:

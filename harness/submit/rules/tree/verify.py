@@ -78,7 +78,7 @@ def _score(log: DetailLog) -> float | None:
 
 
 def compare(audit: str, reference: DetailLog, test: DetailLog, scores: Scores | None = None) -> str:
-    """Returns why the audit's performance fails, '' if it passes. scores: the scores of the logs by default.
+    """Returns why the audit's performance fails; '' if it passes. scores: the scores of the logs by default.
 
     TEST01 must be neither slower nor faster than the margin allows. TEST04 must not be faster, because that
     would show a cache.
