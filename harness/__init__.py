@@ -27,7 +27,7 @@ _MODULES = {
     "measure": "harness.api.measuring",
     "read_run": "harness.api.result",
 }
-"""Name -> the module that defines it."""
+"""Maps each name to the module that defines it."""
 
 
 def __getattr__(name: str) -> object:

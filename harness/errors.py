@@ -4,7 +4,7 @@ HarnessError                 shown as one line per problem, exit status = .exit_
 +-- ConfigError          2   the command line or a file is wrong; nothing was measured
 +-- PluginUnavailable    3   a plug-in cannot be imported here, or raises in load or warm-up
 +-- RunInvalid           4   the run finished and its numbers must not be quoted
-|   +-- RunHopeless          a search ended it: too many queries were late already
+|   +-- RunHopeless          a search ended it because too many queries were already late
 +-- RunDied              5   the measured process died or hung
 |   +-- LoadHostLost         a process that shares the load was lost
 +-- Regression           6   a comparison found a change that --fail-on forbids, or only the other side misses its SLO
@@ -35,7 +35,7 @@ class RunInvalid(HarnessError):
 
 
 class RunHopeless(RunInvalid):
-    """The rest of the run could not have met the SLO any more, so the measured process was killed."""
+    """The rest of the run could no longer meet the SLO, so the measured process was killed."""
 
 
 class RunDied(HarnessError):
@@ -43,7 +43,7 @@ class RunDied(HarnessError):
 
 
 class RunHung(RunDied):
-    """The measured process answered no sample although some were due, and was killed."""
+    """The measured process was killed because it answered no sample although some were due."""
 
 
 class LoadHostLost(RunDied):
@@ -65,7 +65,7 @@ def refuse(problems: Iterable[str]) -> None:
 
 
 MOST_PROBLEMS = 20
-"""Problems shown per file; a file with a wrong column has as many problems as rows."""
+"""Maximum number of problems shown per file. A file with a wrong column has one problem per row."""
 
 
 def some_of(problems: Sequence[str]) -> str:
@@ -77,7 +77,7 @@ def some_of(problems: Sequence[str]) -> str:
 
 
 def say_once(problems: Sequence[str]) -> list[str]:
-    """Joins problems `FILE: text` that differ only in the file into one line, which counts the other files."""
+    """Merges problems `FILE: text` that differ only in the file into one line, which counts the other files."""
     by_text: dict[str, list[str]] = {}
     for problem in problems:
         file, colon, text = problem.partition(": ")
@@ -98,7 +98,7 @@ _PLACES = re.compile(
     r"|Exception from \S+:\d+:\s*|Check '[^']*' failed at \S+:\d+:\s*"
     rf"|(?:/[\w./-]+/)?\w+\.(?:cc|cpp|h|hpp|cu):\d+:? {_SIGNATURE}"
 )
-"""Positions in a framework's C++ source that an error begins with; they would hide the cause."""
+"""Matches C++ source positions at the start of a framework's error, which would hide the cause."""
 
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _LOOKED_AT = 4000
@@ -119,8 +119,8 @@ def one_line(error: BaseException | str) -> str:
 def type_and_text(error: BaseException) -> str:
     """Returns `ValueError: its text`, or the type alone if the exception has no text, e.g. KeyboardInterrupt.
 
-    Returns the text alone for errors of the harness and of connections, because their text already contains what
-    the type says.
+    Returns only the text for connection errors and errors of the harness, because that text already states what
+    the type means.
     """
     text = one_line(error)
     is_own = type(error).__module__.startswith("harness.") or isinstance(error, ConnectionError)

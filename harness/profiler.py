@@ -35,12 +35,12 @@ class WiredNode(NamedTuple):
 
 @dataclass(frozen=True)
 class Wiring:
-    """The nodes of a graph and the tensors between them, without weights and shapes."""
+    """The nodes of a graph and the tensors that connect them, without weights and shapes."""
 
     nodes: Sequence[WiredNode]
     """Nodes in topological order: the file's order if it is topological."""
     inputs: tuple[str, ...]
-    """Inputs of the model, without weights."""
+    """Model inputs, without weights."""
     outputs: tuple[str, ...]
     initializers: frozenset[str]
     """Tensors that are weights."""
@@ -97,19 +97,19 @@ class ExecutedKernel:
     """One node of the graph that a framework executes."""
 
     node: WiredNode
-    """A node of the executed graph. A tensor that is also in the model's file keeps its name from there."""
+    """A node of the executed graph. A tensor that is also in the model file keeps its name from that file."""
     implementation: str = ""
     """The code that the framework chose for the node; '' if the framework does not report it."""
     inserted: bool = False
-    """Whether the framework added the node to change a layout; the model's file does not have it."""
+    """Whether the framework added the node to change a layout. Such a node is not in the model file."""
     start_ns: tuple[int, ...] = ()
-    """One entry per call, on the clock of `Executed.run_start_ns`; () if it is not reported."""
+    """Start time of each call, on the clock of `Executed.run_start_ns`; () if it is not reported."""
     duration_ns: tuple[int, ...] = ()
-    """One entry per call; a single entry if the framework reports only the mean of all calls; () if it
+    """Duration of each call; a single entry if the framework reports only the mean of all calls; () if it
     measured no time.
     """
     allocated_bytes: int | None = None
-    """Memory allocated and not freed again; None if it is not reported."""
+    """Memory that was allocated and not freed; None if it is not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,17 +127,17 @@ class Executed:
     constants: frozenset[str]
     """Tensors whose values are known once the model is loaded."""
     tensors: Mapping[str, Tensor]
-    """Type and shape of the tensors for which they are known."""
+    """Type and shape of each tensor, if known."""
     file: Wiring | None
-    """The graph in the model's own file; None if that is an ONNX file."""
+    """The graph in the model file; None if it is an ONNX file."""
     run_start_ns: tuple[int, ...]
-    """When each call entered the framework."""
+    """Time at which each call entered the framework."""
     run_ns: tuple[int, ...]
-    """How long each call was inside the framework."""
+    """Duration of each call inside the framework."""
     without_time: str
-    """Why some kernels have no time; '' if all have one."""
+    """Reason why some kernels have no time; '' if all of them have a time."""
     absent: Mapping[str, str] = field(default_factory=dict)
-    """`spread`, `start` or `allocated` -> why the framework does not report it."""
+    """Maps `spread`, `start` or `allocated` to the reason why the framework does not report it."""
 
 
 class Profiler(Protocol):
@@ -159,7 +159,7 @@ class Profiler(Protocol):
         """Returns a context for each call; entering and leaving it does not count as part of the call."""
 
     def executed(self, calls: int, /) -> Executed:
-        """Returns the kernels of the last `calls` recorded calls; the calls before were the warm-up."""
+        """Returns the kernels of the last `calls` recorded calls; earlier calls were the warm-up."""
 
 
 @runtime_checkable

@@ -1,7 +1,8 @@
 """Defines the protocol of remote plug-ins: they encode requests for a server and decode its replies.
 
 A remote plug-in does not open sockets. The harness sends the request that `request` returns, stamps it, and passes
-the reply to `answer`. So each remote plug-in works with both engines of harness/wire, and is tested without a server.
+the reply to `answer`. Each remote plug-in therefore works with both engines of harness/wire and can be tested
+without a server.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +37,14 @@ class Reply(NamedTuple):
     """The whole reply to one request."""
 
     status: int
-    """HTTP status, or the status code of gRPC: 0 is OK, and with any other code the body is the error's text."""
+    """HTTP status, or gRPC status code: 0 is OK; with any other code, the body is the error message."""
     head: bytes
     """Status line and headers, as they came; empty over gRPC."""
     body: memoryview
-    """Valid until the call that got it returns."""
+    """Valid until the call that received it returns."""
 
     def header(self, name: str) -> str | None:
-        """Returns the value of the first header with that name, in any case; None if the reply has none."""
+        """Returns the value of the first header with that name, ignoring case; None if the reply has no such header."""
         for line in self.head.split(b"\r\n")[1:]:
             key, _, value = line.partition(b":")
             if key.strip().lower() == name.lower().encode():
@@ -55,7 +56,7 @@ class Refused(Exception):
     """The server answered without a result: an HTTP error, or an error inside a reply."""
 
     def __init__(self, status: int, text: str) -> None:
-        """text: the server's text; its first 300 characters are kept."""
+        """text: the server's error message; the first 300 characters are kept."""
         super().__init__(f"the server answered {status}: {text[:300]}")
         self.status = status
 
@@ -65,11 +66,11 @@ class BadAnswer(ValueError):
 
 
 class CutOff(BadAnswer):
-    """The server ended the answer before it was complete, or does not report why it ended."""
+    """The server ended the answer before it was complete, or did not report why the answer ended."""
 
 
 class Sign(StrEnum):
-    """Sign of a suspicious answer. One answer proves nothing, so the verdict counts the answers with a sign."""
+    """Sign of a suspicious answer. A single answer proves nothing, so the verdict counts all answers with a sign."""
 
     FEWER = "fewer tokens than chunks with text"
     UNSEEN = "most tokens came in chunks without text"
@@ -79,7 +80,7 @@ class Sign(StrEnum):
 
 
 class Usage(NamedTuple):
-    """Token facts that a reply reports with the answer. None: the server does not report the fact."""
+    """Token facts that a reply reports with the answer. A field is None if the server does not report the fact."""
 
     input: int | None = None
     """Tokens of the prompt."""
@@ -88,13 +89,13 @@ class Usage(NamedTuple):
     source: str = ""
     """Source of `output`: `usage` of the reply, or the number of its `token ids`; '' if `output` is None."""
     finish_reason: str = ""
-    """In the server's words, e.g. `length` or `stop`."""
+    """Finish reason as the server reports it, e.g. `length` or `stop`."""
     cached: int | None = None
-    """Tokens of the prompt that the server had computed before."""
+    """Prompt tokens that the server took from its cache."""
     contradiction: str = ""
-    """Why the counts cannot be right, one of a few texts; it makes a run INVALID."""
+    """Reason why the counts cannot be right, from a small set of texts; it makes a run INVALID."""
     doubt: str = ""
-    """Why the counts may be wrong, one of a few texts."""
+    """Reason why the counts may be wrong, from a small set of texts."""
     reasoning: int | None = None
     """Tokens of `output` that precede the answer itself."""
     signs: Sequence[Sign] = ()
@@ -103,7 +104,7 @@ class Usage(NamedTuple):
     has_call: bool = False
     """Whether the answer calls a tool."""
     media_ns: int | None = None
-    """Duration of the sound in the answer."""
+    """Duration of the audio in the answer."""
     silent: int = 0
     """Tokens without text after the first text of a stream whose request demands more tokens than the model needs."""
     texts_at: Sequence[int] = ()
@@ -121,18 +122,18 @@ class Reader(Protocol):
 
     @property
     def usage(self) -> Usage:
-        """Token facts of the reply, once `answer` has returned."""
+        """Returns the token facts of the reply. Called after `answer` has returned."""
 
     @property
     def first_token(self) -> int | None:
-        """Id of the answer's first token, once it has come; None if the server sends no ids."""
+        """ID of the first token of the answer, once it has arrived; None if the server sends no token IDs."""
 
 
 class StreamReader(Reader, Protocol):
-    """A Reader of a reply that arrives in pieces, each with a stamp.
+    """A Reader of a reply that arrives in timestamped pieces.
 
-    Optional attribute: answer_starts, an int: how many times the answer after the reasoning has begun so far; 0 while
-    the reasoning goes on.
+    Optional attribute: answer_starts, an int. It counts how often an answer has begun after the reasoning so far; it
+    is 0 while the reasoning goes on.
     """
 
     def feed(self, piece: bytes, /) -> int:
@@ -159,7 +160,7 @@ class HasReader(Protocol):
 
 @runtime_checkable
 class HasProbe(Protocol):
-    """A Remote that has a request smaller than a sample's, for --probe-rate."""
+    """A Remote that offers a request smaller than the request for a sample, for --probe-rate."""
 
     def probe(self) -> Request:
         """Returns the smallest request that the model answers, e.g. for one token. Called once, after `open`."""
@@ -175,33 +176,33 @@ class HasModels(Protocol):
 
 @runtime_checkable
 class HasMedia(Protocol):
-    """A Remote that sends sound."""
+    """A Remote that sends audio."""
 
     def media_ns(self, batch: Batch, /) -> int:
-        """Returns the duration of the sound in a batch of one sample."""
+        """Returns the duration of the audio in a batch of one sample."""
 
 
 class Sent(NamedTuple):
-    """Token numbers in the request of one prompt."""
+    """Token counts in the request for one prompt."""
 
     prompt_tokens: int | None
-    """Token ids of the prompt; None if the prompt is a text."""
+    """Number of token IDs in the prompt; None if the prompt is text."""
     most_prompt_tokens: int
-    """The most tokens that a server can count: the bytes of the prompt, and what the server adds around it."""
+    """Maximum number of tokens that a server can count: one per byte of the prompt, plus the tokens that it adds."""
     max_tokens: int | None
-    """The most tokens of the answer; None without a bound."""
+    """Maximum number of tokens in the answer; None if there is no limit."""
     ids: Sequence[int] | None = None
-    """The token ids; None if the prompt is a text."""
+    """The token IDs; None if the prompt is text."""
     block_tokens: int = 0
-    """Tokens of a block of the server's cache of prompts; 0 if it is unknown."""
+    """Number of tokens per block of the server's prompt cache; 0 if unknown."""
     least_prompt_tokens: int = 0
-    """The fewest tokens that a server can count; 0 if they are unknown."""
+    """Minimum number of tokens that a server can count; 0 if unknown."""
     min_tokens: int = 0
-    """The fewest tokens of the answer, unless the context ends it."""
+    """Minimum number of tokens in the answer, unless the context limit ends it."""
     wants_call: bool = False
-    """Whether the request demands the call of a tool."""
+    """Whether the request demands a tool call."""
     prompt_hash: int = 0
-    """Equal for equal prompts; 0 if it is unknown."""
+    """Hash that is equal for equal prompts; 0 if unknown."""
 
 
 @runtime_checkable
@@ -209,7 +210,7 @@ class HasSent(Protocol):
     """A Remote whose server counts tokens."""
 
     def sent(self, batch: Batch, /) -> Sent:
-        """Returns the token numbers of a batch of one sample."""
+        """Returns the token counts of a batch of one sample."""
 
 
 Exchange = Callable[[Request], Reply]
@@ -221,11 +222,11 @@ class ServerTotals(NamedTuple):
 
     requests: int
     queue_ns: int
-    """Time until the model began."""
+    """Time before the model began."""
     compute_ns: int
     """Time inside the model."""
     total_ns: int
-    """Time inside the server, which includes both."""
+    """Time inside the server, which includes queue and compute time."""
 
 
 @runtime_checkable
@@ -233,7 +234,7 @@ class HasTotals(Protocol):
     """A Remote whose server may have statistics."""
 
     def totals(self, exchange: Exchange, /) -> ServerTotals | None:
-        """Returns the server's sums, None if it has no statistics. Called before and after a run."""
+        """Returns the server's sums; None if it has no statistics. Called before and after a run."""
 
 
 @runtime_checkable
@@ -241,14 +242,14 @@ class HasName(Protocol):
     """A Remote whose server reports its name, which MLPerf's Network division requires of every node."""
 
     def name(self, exchange: Exchange, /) -> str:
-        """Returns the name, '' if the server has none. Called before a run, and by LoadGen when it begins and ends."""
+        """Returns the server name; '' if it has none. Called before a run, and by LoadGen when it begins and ends."""
 
 
 @runtime_checkable
 class SharesSamples(Protocol):
-    """A Remote that can send a server on this machine a sample's position in shared memory instead of the sample.
+    """A Remote that can send a server on this machine the position of a sample in shared memory instead of its bytes.
 
-    The harness makes the memory, a region of /dev/shm. Each request has one sample.
+    The harness creates the shared memory, a region of /dev/shm. Each request has one sample.
     """
 
     @property
@@ -259,7 +260,7 @@ class SharesSamples(Protocol):
         """Returns the bytes of a sample as the server reads them, one part per input."""
 
     def request_at(self, region: str, batch: Batch, offset: int, /) -> Request:
-        """Returns the request for a sample whose parts follow each other from `offset` on."""
+        """Returns the request for a sample whose parts are contiguous and begin at `offset`."""
 
     @staticmethod
     def attach(region: str, size_bytes: int, transport: str, /) -> Request:
@@ -275,7 +276,7 @@ class SharesSamples(Protocol):
 
 @runtime_checkable
 class JoinsSamples(Protocol):
-    """A Remote whose requests are made of pieces of bytes, each of one sample.
+    """A Remote whose requests consist of byte strings, each of which belongs to one sample.
 
     The harness makes the pieces of a sample when it is loaded, and joins them when a request is due.
     """
@@ -289,7 +290,7 @@ class JoinsSamples(Protocol):
 
 @runtime_checkable
 class Remote(Protocol):
-    """The protocol of a model on a server. Built as `Remote(setup)`; `setup.model` is None.
+    """The protocol for a model on a server. Built as `Remote(setup)`; `setup.model` is None.
 
     `open` is called once in each process, before anything else. Then any thread may call `request`, while
     another thread calls `answer`. Optional attributes: signature() and outputs() as in Backend, totals(),
@@ -299,7 +300,7 @@ class Remote(Protocol):
     def __init__(self, setup: BackendSetup, /) -> None: ...
 
     def open(self, exchange: Exchange, /) -> None:
-        """Reads what the requests need from the server, and tries a request if the server's dialect is not known.
+        """Reads the server facts that requests need, and sends a trial request if the server's dialect is unknown.
 
         Raises a ConfigError if the server does not have the model, or uses a different protocol.
         """
@@ -307,8 +308,8 @@ class Remote(Protocol):
     def request(self, batch: Batch, /) -> Request:
         """Returns the request for a batch.
 
-        The harness makes it either when the sample is loaded, and sends it for every query of that sample, or once
-        per query. In the second case the time counts as a part of the stage `send`.
+        The harness calls it either once when the sample is loaded, and reuses the request for every query of that
+        sample, or once per query. In the second case, the time is part of the stage `send`.
         """
 
     def answer(self, reply: Reply, samples: int, /) -> Outputs:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 else:
-    Array = Any  # the command line imports this module and must not wait for NumPy
+    Array = Any  # the command line imports this module and must start without loading NumPy
 
 Outputs = Array | Sequence[Array] | Mapping[str, Array]
 """The outputs of `Backend.infer`: n rows, or n arrays, or n rows under each output's name."""
 
 Take = Callable[[Array, Array | list[int], Array], None]
-"""Copies rows, chosen by their places in the first array, to the last array."""
+"""Copies the rows at the given positions of the first array to the last array."""
 
 
 class Lognormal(NamedTuple):
@@ -40,7 +40,7 @@ class Interval(NamedTuple):
 
     low: float
     high: float
-    """An int if the bound is whole, and so is `low`; a float would round an int64."""
+    """An int if the bound is a whole number, because a float would round an int64. This also applies to `low`."""
 
     def __str__(self) -> str:
         return f"{self.low}:{self.high}"
@@ -50,16 +50,16 @@ class Table(NamedTuple):
     """A table of a model, e.g. an embedding, and the operator that selects its rows."""
 
     operator: str
-    """Its name in the file's format, e.g. Gather."""
+    """Operator name in the file format, e.g. Gather."""
     rows: int
 
 
 Shape = Sequence[int | str | None]
-"""Sizes; a size that varies is None or a name."""
+"""Dimension sizes; a variable size is None or a name."""
 
 
 _NAMELESS = re.compile(r"\?*|-?\d+|None|unk__\d+", re.IGNORECASE)
-"""Names that exporters write for a size without a name; two sizes with such a name need not be equal."""
+"""Matches placeholder names that exporters write for an unnamed size. Two sizes with such a name need not be equal."""
 
 
 def declared_shape(sizes: Iterable[int | str | None]) -> tuple[int | str | None, ...]:
@@ -83,7 +83,7 @@ class TensorSpec(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int | str | None, ...]
-    """The first entry is the batch. An entry that varies is None or a name."""
+    """The first entry is the batch dimension. A variable entry is None or a name."""
 
 
 BATCH_FIRST = (
@@ -102,10 +102,10 @@ OTHER_NAMES = (
 
 
 def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
-    """Returns the batch size that a model's file fixes; None if every input allows any size.
+    """Returns the batch size that a model file fixes; None if every input allows any batch size.
 
-    Raises a ConfigError if the first dimension of an input is not the batch: inputs fix different sizes, or
-    the batch is a later dimension, e.g. of a state with the shape [layers, batch, hidden].
+    Raises a ConfigError if the first dimension of an input is not the batch dimension. This is so if inputs fix
+    different sizes, or if the batch is a later dimension, e.g. in a state with the shape [layers, batch, hidden].
     """
     shaped = [s for s in inputs if s.shape]
     fixed = {s.name: s.shape[0] for s in shaped if isinstance(s.shape[0], int)}
@@ -132,7 +132,8 @@ def _has_batch_behind(
 ) -> bool:
     """Returns whether a dimension after the first one is the batch, as in [layers, batch, hidden].
 
-    first: open first dimensions of the inputs. others: the sizes after them, whose names do not mean the batch.
+    first: variable first dimensions of the inputs. others: sizes of later dimensions; their names do not mean the
+    batch.
     """
     names = [size for size in shape[1:] if isinstance(size, str) and size not in others]
     if any(size in first or "batch" in size.lower() for size in names):
@@ -148,32 +149,32 @@ class Step(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """n samples that a backend answers at once."""
+    """The n samples that a backend answers in one call."""
 
     size: int
-    """n. The backend does not get the dataset indices, because it could use them to answer from a table."""
+    """n. The backend does not get the dataset indices, because it could use them to look up stored answers."""
     inputs: Mapping[str, Array]
-    """(n, ...) array by input name; read-only, because it may be a view into the dataset."""
+    """One (n, ...) array per input name. Arrays are read-only because they may be views into the dataset."""
 
 
 class Decoding(NamedTuple):
     """How a language model answers: greedily, one token at a time."""
 
     context: int
-    """The most tokens of a prompt together with its answer."""
+    """Maximum number of tokens in a prompt and its answer together."""
     vocabulary: int
-    """The number of tokens: ids are below."""
+    """Number of tokens in the vocabulary. Every token ID is smaller."""
     end: tuple[int, ...]
     """The tokens that end an answer."""
 
 
 class Transcribing(NamedTuple):
-    """How a model of speech answers: with the text of a sound, greedily, one token at a time."""
+    """How a speech model answers: it transcribes audio greedily, one token at a time."""
 
     language: str | None
-    """The language of the speech, e.g. `en`; None for a model of one language."""
+    """Language of the speech, e.g. `en`; None for a monolingual model."""
     most: int
-    """The most tokens of an answer."""
+    """Maximum number of tokens in an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,28 +184,29 @@ class BackendSetup:
     model: Path | None
     """The model file; None if the model has no file in a format that the backend reads."""
     model_name: str
-    """For messages."""
+    """Model name for messages."""
     inputs: tuple[TensorSpec, ...] = ()
-    """The inputs that the manifest declares, as they are in the file; () without a manifest."""
+    """The inputs that the manifest declares, as laid out in the file; () without a manifest."""
     batch_axes: Mapping[str, int | None] | None = None
-    """Batch axis by input name, None for an input without a batch, if the caller lays out the arrays; `infer` then takes
-    them as the file has them and does not pad. None: the batch is the first dimension of each input and output.
+    """Maps each input name to its batch axis (None: no batch axis) if the caller lays out the arrays as in the file.
+    `infer` then does not pad them. If the whole field is None, the batch is the first dimension of each input and
+    output.
     """
     names: Mapping[str, str] = field(default_factory=dict)
-    """Manifest name of an input or output -> its name in the file, if the names differ."""
+    """Maps the manifest name of an input or output to its name in the file, if the names differ."""
     threads: int = 1
-    """Threads that this instance may compute with, >= 1."""
+    """Number of threads with which this instance may compute, >= 1."""
     instances: int = 1
-    """Instances in this process."""
+    """Number of instances in this process."""
     device: str = "cpu"
     """cpu or cuda."""
     max_batch: int = 1
-    """Samples in the largest batch that `infer` will get."""
+    """Number of samples in the largest batch that `infer` will receive."""
     owns_cores: bool = False
-    """Whether no other instance of the process runs on this one's cores, so that its idle threads may spin."""
+    """Whether no other instance of the process runs on the cores of this instance, so that idle threads may spin."""
     cpus: tuple[int, ...] = ()
-    """A logical processor for each thread, or () for any; only for backends with `elastic`. The instance binds the
-    threads that it starts to the second and later processors, and they spin only while it computes.
+    """One logical processor per thread, or () for any processor; only for backends with `elastic`. The instance binds
+    the threads that it starts to the second and later processors. These threads spin only while it computes.
     """
     provider: str | None = None
     """ONNX Runtime's execution provider, from --provider; None for the backend's default."""
@@ -213,7 +215,7 @@ class BackendSetup:
     decoding: Decoding | None = None
     """Set for a language model that answers in this process; None for any other model."""
     transcribing: Transcribing | None = None
-    """Set for a model of speech that answers in this process; None for any other model."""
+    """Set for a speech model that answers in this process; None for any other model."""
     transport: str = "http"
     """Transport of a remote backend's requests, from the scheme of --url: http or grpc."""
 
@@ -228,13 +230,13 @@ class Backend(Protocol):
     signature()  the inputs, once entered (HasSignature); needed for models without a manifest
     outputs()    the names of the outputs, once entered (HasOutputs); () if the file has none
     buffers()    memory into which its batches are copied (HasBuffers)
-    used()       what the run used of a device other than the processor (HasUse)
+    used()       the use of a device other than the processor, e.g. GPU memory (HasUse)
     holds_gil    True if the framework keeps Python's GIL while it computes: several instances then run in separate
                  processes, unless --backend-option processes=off
-    tunable      options that change nothing but speed, and the values `tune` tries (name -> tuple
+    tunable      options that change only the speed, and the values that `tune` tries (name -> tuple
                  of str)
-    elastic      True if an instance can bind its threads to BackendSetup.cpus, so that an instance
-                 with all cores can answer queries that are alone
+    elastic      True if an instance can bind its threads to BackendSetup.cpus, so that one instance
+                 with all cores can answer a query when no other query waits
     profiler()   for the layer level of `profile` (harness/profiler.py)
     begin(), step(), leave()  a token engine, for language models (GeneratesTokens)
     listen(), text()  with step() and leave(): a speech engine (TranscribesSpeech)
@@ -243,7 +245,7 @@ class Backend(Protocol):
     def __init__(self, setup: BackendSetup, /) -> None: ...
 
     def __enter__(self) -> Self:
-        """Loads the model. Raises a ConfigError if the user's file is at fault."""
+        """Loads the model. Raises a ConfigError if the user's file is faulty."""
 
     def __exit__(
         self,
@@ -260,8 +262,8 @@ class Backend(Protocol):
     def describe(self) -> Mapping[str, object]:
         """Returns versions, device, precision and threads: the actual values, not the configured ones.
 
-        device: begins with `cpu` if this machine's cores compute; a backend that only waits then gets a doubt.
-        precision: the number type the model computes in, by a name of harness/core/number_types.py.
+        device: begins with `cpu` if this machine's cores compute. Such a backend gets a doubt if it only waits.
+        precision: the number type of the model's arithmetic, by its name in harness/core/number_types.py.
         `compare` ranks runs of two backends only if they have the same precision.
         """
 
@@ -271,7 +273,7 @@ class HasBuffers(Protocol):
     """A backend that reads its batches from its own memory, e.g. memory from which a GPU copies."""
 
     def buffers(self, size: int, /) -> Mapping[str, Array] | None:
-        """Returns (size, ...) arrays by input name, into which the rows of the next batch may be copied.
+        """Returns one (size, ...) array per input name, into which the rows of the next batch may be copied.
 
         The batch after that overwrites them. Returns None if the backend has no arrays of that size.
         """
@@ -282,10 +284,10 @@ class HasBuffers(Protocol):
 
 @runtime_checkable
 class HasUse(Protocol):
-    """A backend that reports what it used of a device other than the processor."""
+    """A backend that reports its use of a device other than the processor, e.g. GPU memory."""
 
     def used(self) -> Mapping[str, object]:
-        """Returns numbers and texts, e.g. of memory. Called on each instance after the run; added to `describe`."""
+        """Returns numbers and texts, e.g. memory use; added to `describe`. Called on each instance after the run."""
 
 
 @runtime_checkable
@@ -304,35 +306,40 @@ class HasOutputs(Protocol):
 
 @runtime_checkable
 class GeneratesTokens(Protocol):
-    """A backend that keeps the cache of a language model itself and chooses the tokens, greedily: a token engine.
+    """A token engine: a backend that manages the KV cache of a language model and selects the tokens greedily.
 
     The harness then calls neither `infer` nor `signature`. One thread calls these methods.
     """
 
     def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
-        """Lets an answer join at the next step.
+        """Adds an answer to the batch at the next step.
 
-        key: unique among active answers. most: the most tokens of the answer. ignores_end: an end does not end the answer.
+        key: unique among active answers. most: maximum number of tokens in the answer. ignores_end: the answer goes on
+        after an end token.
         """
 
     def step(self) -> Sequence[tuple[int, int]]:
-        """Returns the key and the new token of each answer that has one. Called while an answer is active; waits for a token."""
+        """Waits for a token; returns the key and the token of each answer with a new token.
+
+        Called while an answer is active.
+        """
 
     def leave(self, key: int) -> None:
-        """Forgets an active answer, which is complete or not wanted any more."""
+        """Drops an active answer that is complete or no longer wanted."""
 
 
 @runtime_checkable
 class TranscribesSpeech(Protocol):
-    """A backend that answers sounds with tokens, greedily: a speech engine. `step` and `leave`: see GeneratesTokens."""
+    """A speech engine: a backend that transcribes audio to tokens greedily. `step`, `leave`: see GeneratesTokens."""
 
     end: tuple[int, ...]
     """The tokens that end an answer; set once the engine has been entered."""
 
     def listen(self, key: int, sound: Array, most: int) -> None:
-        """Lets an answer join at the next step.
+        """Adds an answer to the batch at the next step.
 
-        key: of no active answer. sound: (samples,) float32 in [-1, 1]. most: the most tokens of the answer.
+        key: unique among active answers. sound: (samples,) float32 in [-1, 1]. most: maximum number of tokens in the
+        answer.
         """
 
     def step(self) -> Sequence[tuple[int, int]]: ...
@@ -340,7 +347,7 @@ class TranscribesSpeech(Protocol):
     def leave(self, key: int) -> None: ...
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Returns the text of an answer's tokens without its end."""
+        """Returns the text of an answer's tokens without the end token."""
 
 
 class Network(NamedTuple):
@@ -351,12 +358,12 @@ class Network(NamedTuple):
     strides: Sequence[tuple[int, ...]] | None
     """Strides of each convolution, one per axis; None if unknown."""
     macs: int | None
-    """Multiplications of one batch in convolutions and matrix products; None if unknown."""
+    """Number of multiplications per batch in convolutions and matrix products; None if unknown."""
 
 
 @runtime_checkable
 class HasNetwork(Protocol):
-    """A backend that reports the network it has loaded, for formats that no other code here reads."""
+    """A backend that reports the network it has loaded, for formats that only this backend reads."""
 
     def network(self, batch: Batch, /) -> Network:
         """Returns the network. Not timed; it may run `batch`."""
@@ -375,32 +382,32 @@ class DatasetSetup:
     model_dir: Path | None = None
     """Folder of the manifest, e.g. for a vocabulary."""
     cache_dir: Path | None = None
-    """Folder where preprocessed samples may stay between runs."""
+    """Folder in which preprocessed samples may be kept between runs."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The user's sizes of symbolic dimensions by input name."""
+    """Maps an input name to the user's sizes of its symbolic dimensions."""
     lengths: Mapping[str, Lognormal | Path] = field(default_factory=dict)
-    """Lengths of the samples along a symbolic dimension by its name: a distribution, or a file with
+    """Maps the name of a symbolic dimension to the sample lengths along it: a distribution, or a file with
     one length per line.
     """
     ranges: Mapping[str, Interval] = field(default_factory=dict)
-    """The user's ranges of numbers by input name."""
+    """Maps an input name to the range of numbers that the user set."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Values of --dataset-option by name."""
     tables: Callable[[], Mapping[str, Table]] = dict
-    """Reads from the model's file, by input name, the smallest table that the input selects rows of.
+    """Reads the model file; maps an input name to the smallest table from which the input selects rows.
 
-    An input is missing if it selects no rows, or if the file does not show that it does.
+    An input is omitted if it selects no rows, or if the file does not show it.
     """
     seed: int = 0
     progress: Callable[[int, int], None] = lambda _done, _total: None
-    """Called now and then by `load`, on its thread, with the samples done and their total."""
+    """Called from time to time by `load`, on its thread, with the number of loaded samples and the total."""
 
 
 class Dataset(Protocol):
     """LoadGen's sample library plus labels. Built as `Dataset(setup)`; building must be cheap.
 
     Optional attributes:
-    performance_count  the most samples that a performance run holds in memory
+    performance_count  maximum number of samples that a performance run holds in memory
     options            the names of --dataset-option that it takes (tuple of str)
     synthetic          True if answers are neither right nor wrong
     batch_into()       see HasBatchInto
@@ -422,24 +429,24 @@ class Dataset(Protocol):
     def unload(self, indices: Sequence[int], /) -> None: ...
 
     def batch(self, indices: Sequence[int], /) -> Batch:
-        """Gathers loaded samples. Timed: should return a view of contiguous rows, else copy once."""
+        """Gathers loaded samples. Timed, so it should return a view of contiguous rows, or else copy them once."""
 
     def label(self, index: int, /) -> object:
         """Returns the correct answer; None if the sample has none."""
 
     def describe(self) -> Mapping[str, object]:
-        """Returns name, count, source, and `digest`: a SHA-256 that changes with the data behind the samples.
+        """Returns name, count, source, and `digest`, a SHA-256 that changes if the data of the samples change.
 
-        For images it covers the files' names and sizes: reading all files would take as long as a run.
+        For images, it covers file names and sizes, because reading all files would take as long as a run.
         """
 
 
 @runtime_checkable
 class HasLengths(Protocol):
-    """A dataset whose samples differ in length: Offline batches samples of similar length."""
+    """A dataset whose samples differ in length, so that Offline batches samples of similar length."""
 
     def lengths(self, indices: Sequence[int], /) -> Array | None:
-        """Returns (n,) numbers that grow with the work of each loaded sample; None if all samples are equal."""
+        """Returns (n,) numbers that grow with the work per loaded sample; None if all samples need equal work."""
 
 
 @runtime_checkable
@@ -447,18 +454,18 @@ class HasBatchInto(Protocol):
     """A dataset that copies the rows of a batch into the backend's buffers."""
 
     def batch_into(self, indices: Sequence[int], into: Mapping[str, Array], take: Take, /) -> Batch:
-        """Returns the batch like `Dataset.batch`; copies rows that are not adjacent into `into`, with `take`.
+        """Returns the batch, as `Dataset.batch` does. Calls `take` to copy rows that are not adjacent to `into`.
 
-        into: (n, ...) arrays by input name. take: HasBuffers.take of the backend.
+        into: one (n, ...) array per input name. take: HasBuffers.take of the backend.
         """
 
 
 @runtime_checkable
 class HasClassNames(Protocol):
-    """A dataset whose labels are numbers of classes with names."""
+    """A dataset whose labels are class numbers, for classes that have names."""
 
     def class_names(self) -> Mapping[int, str]:
-        """Maps a label, or the category_id of an object, to its name; empty if the data have no names."""
+        """Maps a label, or an object's category_id, to its name; empty if the data have no class names."""
 
 
 @runtime_checkable
@@ -466,18 +473,18 @@ class HasTurns(Protocol):
     """A dataset of conversations: adjacent samples are the turns of one conversation, in order."""
 
     def turns(self) -> Array:
-        """Returns (len(dataset),) the turn of each sample in its conversation, from 0."""
+        """Returns an array of shape (len(dataset),): the turn of each sample within its conversation, from 0."""
 
 
 class SessionTurns(NamedTuple):
     """The turns of sessions, by dataset index. Adjacent samples belong to one session."""
 
     session: Array
-    """(n,) the number of the sample's session."""
+    """(n,) session number of each sample."""
     after: Sequence[Sequence[int]]
-    """(n,) the samples of the same session whose answers the sample waits for, all of them earlier ones."""
+    """(n,) for each sample, the earlier samples of its session whose answers it waits for."""
     delay_ns: Array
-    """(n,) time from the last of these answers, or from the session's start, until the sample is due."""
+    """(n,) for each sample, the time from the last of these answers, or from the session start, until it is due."""
 
 
 @runtime_checkable
@@ -489,19 +496,19 @@ class HasSessions(Protocol):
 
 @runtime_checkable
 class HasOwnOrder(Protocol):
-    """A dataset whose samples are answered in its order, e.g. by time, whichever samples LoadGen draws.
+    """A dataset whose samples are answered in its order, e.g. by time, regardless of which samples LoadGen draws.
 
     Its `describe` has `identity_bytes`: the bytes at the beginning of an answer that identify its sample.
     """
 
     labelled: bool
-    """Set before the run: whether the official log of this run's answers has the labels, as in an accuracy run."""
+    """Whether the official log of this run's answers contains the labels, as in an accuracy run. Set before the run."""
 
     def next(self, count: int, /) -> list[int]:
-        """Returns the next samples, from the first one after each `load`. Called on LoadGen's issuing thread."""
+        """Returns the next samples. Each `load` restarts at the first sample. Called on LoadGen's issuing thread."""
 
     def identified(self, answers: Sequence[Array], indices: Sequence[int], /) -> list[Array]:
-        """Returns the answers in the form of the official log, each behind the identity of its sample."""
+        """Returns the answers in the form of the official log, each preceded by the identity of its sample."""
 
 
 @runtime_checkable
@@ -512,27 +519,30 @@ class HasLiveHistory(Protocol):
     """Whether later prompts contain the model's own answers."""
 
     def continue_with(self, index: int, answers: Mapping[int, bytes], /) -> None:
-        """Makes the prompt of a loaded turn, until the next call. answers: dataset index of an earlier turn -> text."""
+        """Builds the prompt of a loaded turn, which is valid until the next call.
+
+        answers: maps the dataset index of an earlier turn to its text.
+        """
 
 
 @runtime_checkable
 class HasFaults(Protocol):
-    """A dataset that can check each of its samples without loading it."""
+    """A dataset that can check its samples without loading them."""
 
     def faults(self) -> Iterable[str]:
-        """Yields one line for every sample that cannot be used."""
+        """Yields one line per unusable sample."""
 
 
 @runtime_checkable
 class HasCalibration(Protocol):
-    """A dataset with further samples, which are never scored, for quantisation."""
+    """A dataset with additional samples for quantisation. These are never scored."""
 
     def calibration(self) -> Dataset:
         """Returns a dataset with the same inputs that shares no sample with this dataset."""
 
 
 class ClassName(str):
-    """A label that is a text with a class number: metrics of texts read the text, metrics of classes the number."""
+    """A label that is a string with a class number. Text metrics read the string; class metrics read the number."""
 
     number: int
 
@@ -567,16 +577,16 @@ class Score:
     lower_is_better: bool = False
     """True for error rates: a target is the highest value that may be quoted."""
     scorer: str = ""
-    """The program that computed the score, with its SHA-256; '' if the metric computed it."""
+    """The external program that computed the score, with its SHA-256; '' if the metric computed it."""
 
 
 class Metric(Protocol):
-    """Scores answers by labels. Built as `Metric(dtype)`, with the dtype of an answer's row."""
+    """Scores answers against labels. Built as `Metric(dtype)`, with the dtype of an answer's row."""
 
     def __init__(self, dtype: str, /) -> None: ...
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object], /) -> Score:
-        """Returns the score. answers: one for each dataset index, without repeats."""
+        """Returns the score. answers: one answer per dataset index, without duplicates."""
 
 
 @runtime_checkable
@@ -595,7 +605,7 @@ class HasLabelCheck(Protocol):
     """A metric that checks the labels before the run."""
 
     def check_labels(self, labels: Mapping[int, object], /) -> None:
-        """Raises a ValueError with the label and what the metric accepts, if a label is wrong.
+        """Raises a ValueError if a label is wrong. The message has the label and the labels that the metric accepts.
 
         labels: the labels of all samples.
         """
@@ -603,10 +613,10 @@ class HasLabelCheck(Protocol):
 
 @runtime_checkable
 class HasClassCheck(Protocol):
-    """A metric whose labels are numbers of classes."""
+    """A metric whose labels are class numbers."""
 
     def check_classes(self, labels: Mapping[int, object], classes: range, /) -> None:
-        """Raises a ValueError that names a label outside of the classes that the model can answer."""
+        """Raises a ValueError that names a label if it is outside the classes that the model can answer."""
 
 
 class Quantity(NamedTuple):
@@ -616,7 +626,7 @@ class Quantity(NamedTuple):
     value: float
     unit: str
     source: str
-    """The program or file that the value comes from, e.g. LoadGen."""
+    """The program or file from which the value comes, e.g. LoadGen."""
 
 
 class PowerSource(NamedTuple):
@@ -625,11 +635,11 @@ class PowerSource(NamedTuple):
     name: str
     """Unique within the meter, e.g. `rapl:package-0`."""
     domain: str
-    """The part of the machine that it covers, in words."""
+    """The part of the machine that the source covers, as text."""
     unit: Literal["J", "W"]
-    """J: a counter of joules, which only grows. W: the power at the moment of reading."""
+    """J: a counter in joules, which only grows. W: the power at the time of reading."""
     wraps_at_joules: float | None = None
-    """The value at which a counter begins at 0 again; None if it never does."""
+    """The value at which a counter wraps around to 0; None if it never does."""
     provenance: Literal["measured", "estimated"] = "measured"
 
 
@@ -663,32 +673,32 @@ class PowerMeter(Protocol):
 
 
 class Ready(NamedTuple):
-    """An operation of a benchmark whose data are allocated and touched."""
+    """A benchmark operation whose data are allocated and touched."""
 
     call: Callable[[], object]
     """The timed operation."""
     between: Callable[[], object] | None = None
     """Called before each timed call and not timed, e.g. to evict the data from the caches."""
     facts: Mapping[str, Any] = MappingProxyType({})
-    """Facts found while the operation was made ready, as JSON: kernel names, errors of the result."""
+    """Facts found during preparation, as JSON values: kernel names, errors of the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One operation of a benchmark of the machine, and the work that each call does."""
+    """One operation of a machine benchmark, and the work per call."""
 
     settings: Mapping[str, str | int]
     """Values that form the point's name: benchmark/value/value. Points with a different `library` or number of
     threads are measured in separate processes.
     """
     open: Callable[[], AbstractContextManager[Ready]]
-    """Makes the operation ready; an exception is the reason why the point is absent."""
+    """Prepares the operation. If it raises an exception, the point is absent, with the exception as the reason."""
     work: float = 0.0
     """Work per call in `unit`; 0 if the time alone is the result."""
     unit: str = ""
     """FLOP, B (bytes), or any other; the rate is in unit/s."""
     threads: int = 1
-    """Processors that the process is bound to, and threads that its libraries get."""
+    """Number of processors to which the process is bound, and of threads for its libraries."""
 
 
 class Benchmark(Protocol):
@@ -698,8 +708,8 @@ class Benchmark(Protocol):
     """The subject of the benchmark, in one line."""
 
     def points(self, threads: int) -> Iterable[Point]:
-        """Yields the points, the same ones in each process; must not import a framework.
+        """Yields the points, which must be equal in each process. Must not import a framework.
 
-        threads: the number of threads that the machine can run at once.
+        threads: number of threads that the machine can run at the same time.
         """
         ...

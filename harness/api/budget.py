@@ -22,7 +22,7 @@ class LatencyBudget:
     """Measures a configuration, and fails the test if the run is INVALID or misses its budget."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: parent of the result folders if a configuration has no `out`."""
+        """folder: parent of the result folders for configurations without `out`."""
         self._folder = folder
         self._runs = 0
 
@@ -35,14 +35,14 @@ class LatencyBudget:
         noise: float | None = None,
         **bounds: str,
     ) -> Result:
-        """Returns the result of a run that is VALID and within its budget.
+        """Measures a run; returns its result if it is VALID and within its budget.
 
-        bounds: percentile (p50, p90, p95, p97, p99; p99_9 for p99.9) and its largest latency, e.g.
+        bounds: maximum latency per percentile (p50, p90, p95, p97, p99; p99_9 for p99.9), e.g.
         p99="20ms". The first bound becomes the run's SLO if the configuration has neither SLO nor --mlperf.
         baseline: folder of an earlier run. fail_on: limits of `compare --fail-on`, e.g. "p99:+5%".
-        noise: a share, 0.05 for --noise 5%.
+        noise: a share, e.g. 0.05 for --noise 5%.
 
-        Otherwise fails the test with the line of the verdict, of the budget or of `compare`. Raises a
+        Otherwise fails the test with the line from the verdict, the budget or `compare`. Raises a
         ConfigError for a malformed bound or limit, and the errors of `measure`.
         """
         slos, limits = _slos(bounds), _limits(fail_on)
@@ -63,7 +63,7 @@ class LatencyBudget:
 
 
 def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
-    """Yields the reasons of an INVALID run, and a line for each budget that the run exceeds."""
+    """Yields the reasons why a run is INVALID, and one line per budget that it exceeds."""
     if not result.is_valid:
         yield f"the run is {result.verdict}:"
     yield from (f"{reason.code}: {reason.text}" for reason in result.reasons)
@@ -79,7 +79,7 @@ def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
 def regressions(
     baseline: Path | str, folder: Path, limits: Sequence[Limit], noise: float | None
 ) -> Iterator[str]:
-    """Yields the lines of `compare` for limits that the run breaks, or the reason why it cannot be compared."""
+    """Yields the lines of `compare` for limits that the run exceeds, or the reason why it cannot be compared."""
     before, after = sides_of([str(baseline), str(folder)])
     comparison = compare(before, after, noise, [limit.name for limit in limits])
     yield from (f"not comparable: {refusal}" for refusal in comparison.refusals)

@@ -19,7 +19,7 @@ _LOG = logging.getLogger("harness")
 
 
 class _ToLog(io.StringIO):
-    """A stream whose lines become records of the logger `harness`, at level INFO."""
+    """A stream whose lines become INFO records of the logger `harness`."""
 
     def write(self, text: str) -> int:
         for line in text.splitlines():
@@ -31,12 +31,12 @@ class _ToLog(io.StringIO):
 def measure(config: RunConfig, *, quiet: bool = True) -> Result:
     """Makes one run as configured, in a separate measured process. Blocks until the run has ended.
 
-    The result folder is the same as for the command: `config.out`, or a new folder in results/. It gets no
-    page (`report RUN` makes it). A port is opened only if `config.metrics` names one. Backend, dataset and
-    other plug-ins run in a separate process, so the configuration has their names, not objects.
+    The result folder is chosen as on the command line: `config.out`, or a new folder in results/. No page is
+    written to it (`report RUN` makes the page). A port is opened only if `config.metrics` names one. Backend,
+    dataset and other plug-ins run in a separate process, so the configuration names them and has no objects.
 
-    May be called in any thread. In the main thread, a signal that would end the program first stops the run
-    properly: its folder is kept. Then the signal takes effect, e.g. as KeyboardInterrupt.
+    May be called in any thread. In the main thread, a signal that would end the program first stops the run in
+    an orderly way and keeps its folder. Then the signal takes effect, e.g. as KeyboardInterrupt.
 
     quiet: turns progress and messages into INFO records of the logger `harness`, instead of lines on stderr.
 

@@ -27,7 +27,7 @@ _GREEN, _RED = "#1a7f37", "#cf222e"
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Result:
-    """A finished run, VALID or INVALID. Every number is the number in its result.json."""
+    """A finished run, VALID or INVALID. Every number comes from its result.json."""
 
     files: RunFiles
     """Content of the run's files: `files.result`, `files.config`, `files.environment`."""
@@ -52,22 +52,22 @@ class Result:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why the numbers must not be quoted; () if the run is VALID."""
+        """Reasons why the numbers must not be quoted; () if the run is VALID."""
         return tuple(map(Reason.stored, self.content["reasons"]))
 
     @property
     def doubts(self) -> tuple[Reason, ...]:
-        """Why the numbers need a check before use; a VALID run may have doubts, too."""
+        """Reasons to check the numbers before use. A VALID run may have doubts, too."""
         return tuple(map(Reason.stored, self.content["doubts"]))
 
     @property
     def answer(self) -> Answer:
-        """The answer to the question of the run, as plain texts."""
+        """The answer to the run's question, as plain text."""
         return answer_of(self.content)
 
     @property
     def headline(self) -> Quantity | None:
-        """The number that `answer` begins with; None without a complete performance run.
+        """The number with which `answer` begins; None without a complete performance run.
 
         `content["headline"]` has MLPerf's metric of the scenario, e.g. the early-stopping estimate.
         """
@@ -82,7 +82,7 @@ class Result:
 
     @property
     def throughput_per_s(self) -> Mapping[str, float]:
-        """Samples/s: `completed`, and `asked` and `scheduled` if the scenario has them; {} without a throughput."""
+        """Samples/s: `completed`, plus `asked` and `scheduled` if the scenario has them; {} without a throughput."""
         stored = self.content.get("throughput_per_s") or {}
         return {name: rate for name, rate in stored.items() if isinstance(rate, int | float)}
 
@@ -94,7 +94,7 @@ class Result:
 
     @property
     def stages_ns(self) -> Mapping[str, Mapping[str, float]]:
-        """Stage -> `p50` and `p99` in ns, and `share` of the time of all samples; {} without stages."""
+        """Maps a stage to `p50` and `p99` in ns, and to its `share` of the time of all samples; {} without stages."""
         return self.content.get("stages_ns") or {}
 
     @property
@@ -112,13 +112,13 @@ class Result:
 
     @property
     def samples(self) -> Mapping[str, Array]:
-        """Name -> (samples,): the columns of completions.npz, one entry per completed sample."""
+        """The columns of completions.npz by name, each of shape (samples,), with one entry per completed sample."""
         return sample_columns(self.files)
 
     def frame(self) -> Any:
         """Returns `samples` as a pandas.DataFrame with `latency_ns`, one row per completed sample.
 
-        `attrs` of the frame holds folder, verdict and reasons. Raises PluginUnavailable without pandas.
+        `attrs` of the frame contains folder, verdict and reasons. Raises PluginUnavailable if pandas is not installed.
         """
         try:
             import pandas as pd
@@ -143,12 +143,12 @@ class Result:
         return visible(f"<Result {self.verdict}{codes}: {' '.join(words)}{number}, {self.folder}>")
 
     def _repr_html_(self) -> str:
-        """Returns the answer and a table for notebooks, without script, style sheet or network access."""
+        """Returns the answer and a table as HTML for notebooks, without script, style sheet or network access."""
         return visible("\n".join(_html(self)))
 
 
 def read_run(folder: Path | str) -> Result:
-    """Returns the result of a finished run. Raises a ConfigError for a missing or foreign file."""
+    """Returns the result of a finished run. Raises a ConfigError if a file is missing or was not written by a run."""
     result = Result(read_files(user_path(folder)))
     with reading_run(result.folder):  # reads every attribute once, so that none fails later
         (

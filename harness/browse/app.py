@@ -44,13 +44,13 @@ NICENESS = 10
 """Added to the priority of this process, so that runs on this machine come first."""
 
 MOST_STREAMS = 16
-"""Maximum number of live pages that are open at once."""
+"""Maximum number of live pages that are open at the same time."""
 
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
 )
-"""The policy of a page from the folder. Its scripts are not trusted: they reach neither network, cookies nor other pages."""
+"""Policy for a page from the folder. Its scripts are not trusted: no access to the network, cookies or other pages."""
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
 _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js", re.ASCII)
@@ -164,7 +164,7 @@ def _selection(request: Request) -> Selection:
 
 
 def _is_plotly(name: str) -> bool:
-    """Whether it is the name of the script installed here, not of a copy in the folder."""
+    """Returns whether this is the name of the installed plotly script, not of a copy in the folder."""
     try:
         return name == pages.plotly_script()[1]
     except PluginUnavailable:
@@ -199,7 +199,7 @@ async def _bug(_: Request, error: Exception) -> Response:
 def serve(folder: Path, host: str, port: int | None) -> int:
     """Serves at low priority until a signal ends it; returns the exit status.
 
-    port: None for DEFAULT_PORT, or for a free port if that is taken. Raises a ConfigError if the folder does
+    port: None for DEFAULT_PORT, or for a free port if DEFAULT_PORT is taken. Raises a ConfigError if the folder does
     not exist or the address cannot be used.
     """
     if not folder.is_dir():

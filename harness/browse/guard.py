@@ -1,4 +1,4 @@
-"""Accepts only requests with GET or HEAD, for a name of this machine, and with the token if one is needed."""
+"""Accepts only GET and HEAD requests that use a name of this machine and have the token if one is needed."""
 
 import hmac
 import secrets
@@ -41,15 +41,15 @@ def new_token() -> str:
 class Guard:
     """Wraps an ASGI application.
 
-    token: None on loopback. There, `Host` must be a loopback name: a foreign page whose name points to
+    token: None on loopback. `Host` must then be a loopback name, because a foreign page whose name points to
     127.0.0.1 (DNS rebinding) sends its own name.
     """
 
     def __init__(
         self, app: ASGIApp, *, token: str | None, cookie: str, is_public: Callable[[str], bool]
     ) -> None:
-        """is_public: whether the file at a path is the same in every installation. Such a file needs no token,
-        because sandboxed pages load it, and they have no cookies.
+        """is_public: returns whether the file at a path is the same in every installation. Such a file needs no
+        token, because sandboxed pages, which have no cookies, load it.
         """
         self._app = app
         self._is_public = is_public
@@ -71,7 +71,7 @@ class Guard:
         await answer(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Returns the response to a request that must not reach the application; None for any other request."""
+        """Returns the response to a refused request; None if the request may reach the application."""
         headers = Headers(scope=scope)
         if scope["method"] not in ("GET", "HEAD"):
             text = "browse only reads: use GET or HEAD\n"
@@ -98,7 +98,7 @@ class Guard:
     def _welcome(self, path: str, others: list[tuple[str, str]]) -> Response:
         """Stores the token in a cookie and loads the address without it.
 
-        It uses a refresh, because after a redirect from another site the browser sends no Strict cookie.
+        It uses a refresh, because the browser sends no Strict cookie after a redirect from another site.
         """
         query = f"?{urlencode(others)}" if others else ""
         target = "/" + quote(path.lstrip("/")) + query.replace("&", "&amp;")

@@ -49,8 +49,8 @@ STUDIES: Mapping[str, str] = {
     bricks.REPORT.file: "bricks",
     pitfalls.JSON: "pitfalls",
 }
-"""File that marks the folder of a verb with many runs or measurements -> the verb. `workers` and `runtimes` are
-sweeps, too."""
+"""Maps the file that marks a folder to the verb that wrote it, for verbs with many runs or measurements. `workers`
+and `runtimes` are sweeps, too."""
 
 DEEPEST = 5
 """Maximum number of folders between the root and a run."""
@@ -63,12 +63,12 @@ _VERSION = [6, __version__]
 """Version of the cache's content; a cache with a different version is not read."""
 
 LASTS_S = 1.0
-"""Time during which one reading of the folder serves all requests."""
+"""Time for which one reading of the folder serves all requests."""
 
 _OF_A_RUN = frozenset(
     (run_folder.CONFIG, run_folder.ENVIRONMENT, "findings.json", "performance", "accuracy")
 )
-"""Each name marks the folder of a run, even if result.json is missing."""
+"""File names that mark the folder of a run, even if result.json is missing."""
 
 _TEXTS = ("started", "scenario", "backend", "model", "dataset", "mode", "verdict", "reasons")
 _MAYBE_TEXTS = ("headline_unit", "harness_commit", "host", "metric", "energy_source", "framework")
@@ -78,22 +78,22 @@ Row = Mapping[str, Any]
 
 
 class Entry(NamedTuple):
-    """A folder of a run, of a study, or of both: the folder of `peak` is also the folder of its best run."""
+    """A folder with a run, a study or both. For example, the folder of `peak` is also the folder of its best run."""
 
     path: str
     """Path below the root, with slashes."""
     at: str
-    """Start of the run, or else the last change of the folder: ISO 8601, UTC."""
+    """Start time of the run, or else the last change of the folder, in ISO 8601, UTC."""
     row: Row | None = None
-    """The columns of runs.sqlite, from result.json; None if that is missing or not readable."""
+    """The columns of runs.sqlite, read from result.json; None if result.json is missing or not readable."""
     problem: str | None = None
-    """Why a run has no row."""
+    """Reason why a run has no row."""
     study: str | None = None
     """The verb with many runs, e.g. peak."""
     inside: str | None = None
     """The study's folder that contains this run."""
     notes_endpoint: bool = False
-    """Whether a file has the address of the run's metrics."""
+    """Whether a file contains the address of the run's metrics."""
 
     @property
     def is_run(self) -> bool:
@@ -105,11 +105,11 @@ class Entry(NamedTuple):
 
 
 class Missing(Exception):
-    """Raised if there is no such run or study in the folder."""
+    """Raised if the folder has no such run or study."""
 
 
 class _Known(NamedTuple):
-    """The last reading of a folder. signature: changes with its list of files, and with result.json."""
+    """The last reading of a folder. signature: changes if the list of files or result.json changes."""
 
     signature: Sequence[int]
     entry: Entry | None
@@ -122,7 +122,7 @@ class _Known(NamedTuple):
 class Index:
     """The entries below `root`. Any thread may call any method.
 
-    The user's cache folder keeps the entries, so that the next start does not read them again.
+    The entries are stored in the user's cache folder, so that the next start does not read them again.
     """
 
     def __init__(self, root: Path) -> None:
@@ -159,7 +159,7 @@ class Index:
         self, folder: str, inside: str | None, depth: int, before: Mapping[str, _Known]
     ) -> Iterator[Entry]:
         """Yields the entries below a folder. folder: path below the root, empty or with a slash at its end."""
-        base = f"{self.root}/{folder}"  # text, because pathlib would take most of the time
+        base = f"{self.root}/{folder}"  # a string, because pathlib would take most of the time
         with os.scandir(base) as found:
             states = {one.name: one.stat(follow_symlinks=False) for one in found}
         for name, state in states.items():
@@ -240,8 +240,8 @@ def _store(cache: Path, known: Mapping[str, _Known]) -> None:
 def read_row(root: Path, path: str) -> dict[str, Any]:
     """Returns the columns of runs.sqlite for the run at `path`, from its result.json.
 
-    Adds the codes of its doubts and the answer at the top of its page. Raises OSError or ConfigError if
-    result.json is not a file of a run.
+    Adds the codes of its doubts and the answer from the top of its page. Raises OSError or ConfigError if
+    result.json was not written by a run.
     """
     file = f"{path}/{run_folder.RESULT}"
     with reading(file, "run `check` for details"):

@@ -24,7 +24,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
 
 LIMIT_S = 1.0
-"""Time limit for connecting, and a separate limit for the answer."""
+"""Time limit for the connection, and again for the answer."""
 
 MOST_BYTES = 4 * 2**20
 _PREFIX = "harness_"
@@ -41,20 +41,20 @@ class Stage(NamedTuple):
 
 
 Buckets = Mapping[float, float]
-"""Upper end of a bucket in seconds -> number of values at or below it, so far."""
+"""Maps the upper bound of a bucket in seconds to the number of values so far that do not exceed it."""
 
 
 class Totals(NamedTuple):
-    """Counts of a run since the start of its phase, and its present readings. Times are in seconds."""
+    """Counts of a run since the start of its phase, and its current readings. Times are in seconds."""
 
     latency: Buckets
     token_times: Mapping[str, Buckets]
-    """`ttft` and `tpot`."""
+    """Buckets of `ttft` and `tpot`."""
     tokens: float | None
     stages: Mapping[str, tuple[float, float]]
-    """Stage -> sum and count."""
+    """Maps a stage to the sum of its times and their count."""
     nodes: Mapping[str, float]
-    """Node -> samples."""
+    """Maps a node to its number of samples."""
     run_cpu_s: float | None
     busy_s: float | None
     """CPU time of all programs, summed over the cores."""
@@ -71,14 +71,14 @@ class Snapshot(NamedTuple):
     """A run at one moment. Rates are per second, latencies in seconds, from the start of the phase."""
 
     at_s: float
-    """On the monotonic clock of this process."""
+    """Time of the snapshot on the monotonic clock of this process."""
     began_s: float
     """When the command began, in seconds since 1970."""
     scenario: str
     phase: str
     """performance, accuracy or answers; empty before the first query."""
     progress: float
-    """Answered share of the planned samples."""
+    """Share of the planned samples that are answered."""
     completed: float
     """Queries; in Offline samples."""
     failed: float
@@ -104,7 +104,7 @@ _Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
 
 
 def snapshot(root: Path, path: str) -> Snapshot | str:
-    """Returns the state of the run whose unfinished folder is at `path`, or why the state is unknown."""
+    """Returns the state of the run whose unfinished folder is at `path`, or the reason why the state is unknown."""
     try:
         noted = within.read_file(root, f"{path}/{run_folder.ENDPOINT}").decode("ascii")
         endpoint = parse_endpoint(noted)
@@ -130,7 +130,7 @@ def snapshot(root: Path, path: str) -> Snapshot | str:
 
 
 def _of_this_machine(host: str) -> str:
-    """Returns the address to call. Raises a ValueError for an address of another machine."""
+    """Returns the address to call. Raises a ValueError if the address belongs to another machine."""
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
         return "127.0.0.1" if address.version == 4 else "::1"
@@ -205,7 +205,7 @@ def _state(samples: _Samples) -> Snapshot:
 
 
 def _all_at_once(scenario: str) -> bool:
-    """Whether the scenario issues all samples at once. scenario: foreign text."""
+    """Returns whether the scenario issues all samples at once. scenario: untrusted text."""
     return scenario in SCENARIOS and scenario_named(scenario).all_at_once
 
 

@@ -41,11 +41,11 @@ CHARTS = (
 
 
 def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
-    """Returns the values since the previous snapshot.
+    """Returns the chart values for the time since the previous snapshot.
 
-    recent: the snapshots of one phase of one run, oldest first, the present snapshot last.
+    recent: the snapshots of one phase of one run, in ascending order of time; the last one is the current snapshot.
     origin_s: the page's time 0, on the clock of `Snapshot.at_s`.
-    `t` is in seconds. `charts` and `bounds` have chart -> series -> value for each chart that has values.
+    `t` is in seconds. `charts` and `bounds` map chart -> series -> value for each chart that has values.
     """
     now = recent[-1]
     before = recent[-2] if len(recent) > 1 else None
@@ -68,7 +68,7 @@ def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
 
 
 def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
-    """Returns rates and means of the time between two snapshots."""
+    """Returns rates and means for the time between two snapshots."""
     seconds = max(now.at_s - before.at_s, 1e-3)
     one, two = before.totals, now.totals
 
@@ -112,7 +112,8 @@ def _token_times(recent: Sequence[Totals]) -> Iterator[tuple[str, float]]:
 
 
 def _recent_percentiles(looks: Sequence[Buckets]) -> Series:
-    """Returns percentiles of the values since the latest snapshot with LEAST values after it, else since the first.
+    """Returns percentiles of the values since the latest snapshot with at least LEAST values after it, else since the
+    first snapshot.
 
     Omits percentiles that need more values, e.g. a p99 of fewer than 100.
     """
@@ -125,7 +126,7 @@ def _recent_percentiles(looks: Sequence[Buckets]) -> Series:
             break
     ends = sorted(now)
     below = np.array([now[end] - begin.get(end, 0.0) for end in ends])
-    between = Histogram(np.array(ends[:-1]))  # the end of the last bucket is infinite
+    between = Histogram(np.array(ends[:-1]))  # the upper bound of the last bucket is infinite
     between.counts = np.diff(below, prepend=0.0).astype(np.int64)
     enough = {
         n: share for n, share in PERCENTILES.items() if between.total * (1 - share) >= 1 - 1e-9
@@ -138,5 +139,5 @@ def _count(buckets: Buckets) -> float:
 
 
 def _known(series: Mapping[str, float | None]) -> Series:
-    """Returns the known values with four digits, more than a chart shows."""
+    """Returns the known values, rounded to four digits, which is more than a chart shows."""
     return {name: float(f"{v:.4g}") for name, v in series.items() if v is not None}

@@ -6,14 +6,14 @@ from typing import Any, cast
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 REQUEST_LIMIT_S = 5.0
-"""Time limit for a whole request, counted from the opening of its connection or from the answer before it."""
+"""Time limit for a whole request, from the opening of its connection or from the previous answer."""
 
 ANSWER_LIMIT_S = 10.0
 LEAST_TAKEN_BYTES = 1 << 16
-"""Closes the connection of a client that reads fewer bytes of its answer per ANSWER_LIMIT_S, also on a live page."""
+"""Minimum number of bytes that a client must read per ANSWER_LIMIT_S to keep its connection, also on a live page."""
 
 MOST_CONNECTIONS = 200
-"""Maximum number of open connections; beyond it, a new one closes the connection with the longest wait for a request."""
+"""Maximum number of open connections. A further connection closes the connection with the longest wait for a request."""
 
 
 def bounded() -> type[asyncio.Protocol]:
@@ -29,7 +29,7 @@ def bounded() -> type[asyncio.Protocol]:
 
 
 class _Bounded(H11Protocol):
-    """uvicorn's protocol with time limits. uvicorn itself waits forever for a request, and for the rest of one."""
+    """uvicorn's protocol with time limits. Plain uvicorn waits forever for a request or for the rest of a request."""
 
     waiting: "dict[_Bounded, None]"
     """Connections that wait for a whole request, the oldest first."""
@@ -79,7 +79,7 @@ class _Bounded(H11Protocol):
 
     @property
     def _has_request(self) -> bool:
-        """Whether a whole request has arrived and its answer is not complete."""
+        """Returns whether a whole request has arrived and its answer is not complete."""
         cycle = cast("RequestResponseCycle | None", self.cycle)  # there is no request yet
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 

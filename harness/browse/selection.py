@@ -23,10 +23,10 @@ SORTS: Mapping[str, Callable[[Row], Any]] = {
     "accuracy": lambda row: row["accuracy"],
     "machine": lambda row: row["host"],
 }
-"""Name of an order -> the value that a run is ordered by; None comes last."""
+"""Maps the name of an order to the sort key of a run; None comes last."""
 
 _LARGEST_FIRST = ("started", "throughput", "accuracy")
-"""Orders that begin with the largest value by default."""
+"""Orders that are descending by default."""
 
 CHOICES: Mapping[str, str] = {
     "scenario": "scenario",
@@ -35,7 +35,7 @@ CHOICES: Mapping[str, str] = {
     "verdict": "verdict",
     "machine": "host",
 }
-"""Filter that is a choice from a list -> its column of a row."""
+"""Maps a filter with a list of choices to its column in a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Selection:
     until: str = ""
     """Last day, ISO 8601, UTC."""
     inside: str = ""
-    """If not empty, the list has the runs of studies, too."""
+    """If not empty, the list also has the runs of studies."""
     sort: str = "started"
     turned: str = ""
     """If not empty, the order is reversed."""
@@ -95,7 +95,7 @@ class Selection:
         return self.query(sort=name, turned=turned, page=1)
 
     def led_by(self, path: str) -> str:
-        """Returns the query string with this picked run before the others."""
+        """Returns the query string in which this picked run precedes the others."""
         return self.query(run=(path, *(other for other in self.run if other != path)))
 
     @property
@@ -142,5 +142,5 @@ _TEXTS = frozenset(one.name for one in fields(Selection)) - {"run", "page", "sor
 
 
 def choices(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Returns filter -> the values that occur in the runs."""
+    """Returns the values that occur in the runs, by filter."""
     return {name: sorted({row[column] or "-" for row in rows}) for name, column in CHOICES.items()}

@@ -1,4 +1,4 @@
-"""Reads the folders of verbs with many runs or measurements: a line for the list, and the verb's printed table."""
+"""Summarises folders of verbs with many runs or measurements: a line for the list, and the verb's printed table."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
@@ -65,8 +65,8 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
     "bricks": lambda content, _: bricks_text.lines(content),
     "pitfalls": lambda content, _: chain.from_iterable(map(pitfalls.table, content["reports"])),
 }
-"""Verb -> the lines that it printed. `grid` has them on its page, `profile` in a file; runs of `repeats` are compared
-instead."""
+"""Maps a verb to a function that yields the lines it printed. `grid` has them on its page and `profile` in a file.
+The runs of `repeats` are compared instead."""
 
 
 def read(root: Path, file: str) -> Mapping[str, Any]:
@@ -83,7 +83,7 @@ def _content(root: Path, entry: Entry) -> Mapping[str, Any]:
 
 
 def text(root: Path, entry: Entry) -> str:
-    """Returns the verb's table, empty if it has none; if it cannot be made, a line with the reason."""
+    """Returns the verb's table; empty if the verb has no table, or one line with the reason if it cannot be made."""
     lines = _TABLES.get(entry.study or "")
     try:
         if entry.study == "profile":

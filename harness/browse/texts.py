@@ -24,7 +24,7 @@ VIEWS = {
     "/studies": "Studies",
     "/machines": "Machines",
 }
-"""Path -> name in the bar at the top."""
+"""Maps a path to its name in the bar at the top."""
 
 
 def _shown(value: Any) -> Any:
@@ -40,12 +40,12 @@ def url(view: str, path: str, query: str = "") -> Markup:
 
 
 def _plain(path: str) -> Markup:
-    """Returns the path with private names, for the value of a field."""
+    """Returns the path, including private names, for the value of a form field."""
     return escape(path)
 
 
 def _html(text: str) -> Markup:
-    """Returns HTML of results/pages, which has escaped foreign texts already."""
+    """Marks HTML from results/pages as safe, because it already escapes foreign texts."""
     return Markup(hide(text))  # noqa: S704
 
 
@@ -79,7 +79,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def cells(table: Table) -> Sequence[Sequence[str]]:
-    """Returns the rows of a table as texts with units."""
+    """Returns the rows of a table as strings with units."""
     return shown_rows(table.columns, table.rows)
 
 

@@ -30,11 +30,11 @@ from harness.results.pages.tables import Table
 from harness.results.seal import digests
 
 MOST_UNFINISHED = 20
-"""Unfinished runs whose endpoint is called for one list."""
+"""Maximum number of unfinished runs whose endpoint is called for one list."""
 
 MOST_LISTED = 100
 MOST_MACHINES = 6
-"""Machines shown side by side if no run is picked."""
+"""Maximum number of machines shown side by side if no run is picked."""
 
 FILES: Mapping[str, str] = {
     digests.PAGE: "report with plots",
@@ -50,10 +50,11 @@ FILES: Mapping[str, str] = {
     "grid.csv": "",
     "SHA256SUMS": "",
 }
-"""File of a run or study that browse serves -> its description. Only files without private names: docs/runs.md."""
+"""Maps each file of a run or study that browse serves to its description. Lists only files without private names
+(docs/runs.md)."""
 
 _HEAVY = threading.Lock()
-"""Only one comparison is computed at a time, because a run on this machine needs the cores."""
+"""Held while a comparison is computed: one at a time, because a run on this machine needs the cores."""
 
 
 class Side(NamedTuple):
@@ -150,7 +151,7 @@ class Views:
         return [(name, about) for name, about in FILES.items() if name in names]
 
     def compare(self, selection: Selection) -> str:
-        """Compares each of the other picked runs with the first."""
+        """Compares every other picked run with the first picked run."""
         runs, problems = [], []
         for path in selection.run:
             try:
@@ -226,7 +227,7 @@ class Views:
         draw: Callable[[Sequence[Row], Linked], Sequence[Article]],
         most: int,
     ) -> str:
-        """Returns a page of articles. most: number of newest runs to draw; with more runs, a browser is slow."""
+        """Returns a page of articles. most: number of newest runs to draw; more runs would slow the browser down."""
         entries = self._index.entries()
         rows = replace(selection, sort="started", turned="").rows(entries.values())
         with reading("the numbers of these runs cannot be drawn"):
@@ -332,6 +333,6 @@ def _plots(articles: Sequence[Article]) -> dict[str, Any]:
 
 
 def _searches(running: Iterable[str]) -> list[str]:
-    """Returns the folders in progress that hold a run in progress."""
+    """Returns the unfinished folders that contain a run in progress."""
     folders = {str(up) for path in running for up in PurePosixPath(path).parents}
     return sorted(folder for folder in folders if folder.endswith(PARTIAL))

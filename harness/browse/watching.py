@@ -21,15 +21,15 @@ from harness.errors import HarnessError
 
 PERIOD_S = 1.0
 PATIENCE = 5
-"""Number of unanswered requests in a row after which a run counts as ended; a busy endpoint may miss one request."""
+"""Number of consecutive unanswered requests after which a run counts as ended. A busy endpoint may miss one request."""
 
 SEARCH_PATIENCE = 60
-"""Number of unanswered requests for a search; it is larger because each run of a search loads its model first."""
+"""Limit of unanswered requests for a search. It is larger because each run of a search first loads its model."""
 
 MOST_POINTS = 3600
 MOST_LOOKS = 60
 MOST_WATCHED = 32
-"""Maximum number of folders with stored points; a new folder replaces the folder with the oldest reading."""
+"""Maximum number of folders with stored points. A new folder replaces the folder that was read least recently."""
 
 BETWEEN_RUNS = (
     "no run of this search is in progress: the next one is loading, or the search was stopped"
@@ -72,7 +72,7 @@ class Past:
 
     @property
     def rate_now(self) -> float | None:
-        """Answers/s between the last two snapshots."""
+        """Returns the answers/s between the last two snapshots."""
         if not self.points:
             return None
         rate: float | None = self.points[-1]["charts"].get("rate", {}).get("answered")
@@ -91,7 +91,10 @@ class Watching:
         self._lock = threading.Lock()
 
     def page(self, path: str) -> str:
-        """Returns the present state as a page; if the run or search has ended, a link to it. Raises Missing."""
+        """Returns a page with the current state, or with a link to the run or search if it has ended.
+
+        Raises Missing.
+        """
         self.check(path, may_have_ended=True)
         past, problem = self._look(path)
         is_running = not problem or problem == BETWEEN_RUNS
@@ -135,7 +138,7 @@ class Watching:
             await anyio.sleep(PERIOD_S)
 
     def _look(self, path: str) -> tuple[Past, str]:
-        """Returns the snapshots so far, and the reason if the present state is unknown, else ''."""
+        """Returns the snapshots so far, and the reason why the current state is unknown; '' if it is known."""
         past = self._past(path)
         with past.lock:
             if past.state is not None and monotonic() - past.looked_s < PERIOD_S / 2:
@@ -158,7 +161,7 @@ class Watching:
     def _past(self, path: str) -> Past:
         with self._lock:
             past = self._pasts.pop(path, None) or Past()
-            self._pasts[path] = past  # the folder that was read last is the last key
+            self._pasts[path] = past  # the most recently read folder is the last key
             while len(self._pasts) > MOST_WATCHED:
                 del self._pasts[next(iter(self._pasts))]
             return past
@@ -170,14 +173,14 @@ class Watching:
         return bool(self._runs_inside(path)) or (entry is not None and entry.study is not None)
 
     def _runs_inside(self, path: str) -> list[Entry]:
-        """Returns the runs in progress below a folder in progress, the newest first."""
+        """Returns the runs in progress below an unfinished folder, newest first."""
         if not path.endswith(PARTIAL):
             return []
         entries = self._index.entries().values()
         return [e for e in entries if e.notes_endpoint and e.path.startswith(f"{path}/")]
 
     def _ended(self, path: str) -> bool:
-        """Whether the folder has lost `.partial`, or is gone."""
+        """Returns whether the folder no longer has the suffix `.partial`, or is gone."""
         return not (self._index.root / path).is_dir()
 
     def _panel(self, path: str, past: Past, problem: str) -> str:
@@ -201,7 +204,7 @@ class Watching:
         )
 
     def _done(self, path: str) -> str:
-        """Renders the finished runs of a search, the oldest first."""
+        """Renders the finished runs of a search, oldest first."""
         entries = self._index.entries().values()
         inside = [e for e in entries if e.path.startswith(f"{path}/") and not e.notes_endpoint]
         return render("done.html", done=[e.row for e in inside if e.row is not None][::-1])

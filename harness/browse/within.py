@@ -1,4 +1,4 @@
-"""Opens files below a folder that others may have written: refuses links, devices and endless files."""
+"""Opens files below a folder that others may have written. Refuses links, devices and endless files."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ MOST_BYTES = 32 * 2**20
 """Size of the largest file that is read into memory."""
 
 MOST_FILES = 5_000
-"""Maximum number of entries in a run's folder; a run has about thirty entries, and a study contains many runs."""
+"""Maximum number of entries in a run's folder. A run has about thirty entries; a study contains many runs."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe must not block

@@ -1,9 +1,9 @@
 """Decides how many waiting samples form one batch, from the measured time of each batch size.
 
-A larger batch serves a backlog sooner if it makes samples cheaper; otherwise it only delays its first samples. So
-the rule takes the smallest batch that serves the waiting samples nearly as soon as the best size would. The rule
-was chosen by simulation, over loads of 20 to 90 % and models whose fixed cost is from zero to ten times the cost of
-a sample: docs/decisions/run.md.
+A larger batch clears a backlog sooner if it reduces the cost per sample; otherwise it only delays its first samples.
+The rule therefore takes the smallest batch that clears the backlog nearly as soon as the best size would. It was
+chosen by simulation, over loads of 20 to 90 % and models whose fixed cost is zero to ten times the cost of a sample
+(docs/decisions/run.md).
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ import numpy as np
 from harness.types import Array
 
 NEARLY = 0.05
-"""Extra time that a smaller batch may need to serve the backlog, as a share of the best size's time."""
+"""Extra time that a smaller batch may need to clear the backlog, as a share of the time at the best size."""
 
 BUSY_COUNTS = 0.5
-"""A busy instance serves about half as much of a backlog as an idle instance: on average it starts half a batch later."""
+"""Share of a backlog that a busy instance serves, relative to an idle one: on average it starts half a batch later."""
 
 MOST_WAITING = 1024
-"""Samples in the table. The idle instances share a longer backlog equally, up to a full batch each."""
+"""Size of the table in waiting samples. The idle instances share a longer backlog equally, up to a full batch each."""
 
 FULL = 0.02
-"""Extra cost that a sample may have over the cheapest batch, as a share, if whole batches wait for every instance."""
+"""Accepted extra cost per sample over the cheapest batch, as a share, if full batches wait for every instance."""
 
 
 class BatchRule:
@@ -41,7 +41,7 @@ class BatchRule:
         ]
 
     def size(self, waiting: int, idle: int) -> int:
-        """Returns the samples of the next batch. idle: idle instances, including the caller; at least 1."""
+        """Returns the size of the next batch. idle: number of idle instances, including the caller; at least 1."""
         of_idle = self._sizes[idle - 1]
         if waiting <= len(of_idle):
             return of_idle[waiting - 1]
@@ -49,8 +49,8 @@ class BatchRule:
 
 
 SHRINK = 0.1
-"""Minimum share of a sample's time that a smaller batch must save before Offline takes it. With a lower minimum, the
-choice would differ between equal runs.
+"""Minimum share of the time per sample that a smaller batch must save before Offline takes it. A lower minimum would
+lead to different choices in equal runs.
 """
 
 
@@ -66,10 +66,10 @@ def offline_batch(points: Sequence[tuple[int, float]]) -> int:
 
 
 def batch_times(points: Sequence[tuple[int, float]], max_batch: int) -> Array:
-    """Returns (max_batch + 1,) float64: time in ns of a batch of n samples at index n, which never decreases.
+    """Returns (max_batch + 1,) float64: at index n, the time in ns of a batch of n samples. Times never decrease.
 
-    points: measured (samples, ns), in any order. Times between them are interpolated linearly; beyond the largest
-    size the time grows in proportion to the size.
+    points: measured (samples, ns), in any order. Times between them are interpolated linearly. Beyond the largest
+    measured size, the time is proportional to the size.
     """
     sizes, times = zip(*sorted(points), strict=True)
     rising = np.maximum.accumulate(np.asarray(times, np.float64))

@@ -1,4 +1,4 @@
-"""Starts child processes that run `main` of a module, and exchanges JSON messages with them; runs foreign programs.
+"""Starts child processes that run a module's `main`, exchanges JSON messages with them, and runs foreign programs.
 
 A child has its parent's import path, in the same order. It imports from the working directory only if its parent does.
 """
@@ -38,7 +38,7 @@ def run_program(
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs a foreign program to its end, without input. `stdout` of the result contains stdout and stderr."""
+    """Runs a foreign program without input and waits for its end. The result's `stdout` contains stdout and stderr."""
     return subprocess.run(
         words,
         cwd=cwd,
@@ -57,7 +57,7 @@ def run_program(
 _KILL_AT_END = (
     """while read -r group; do last=$group; done; [ -z "$last" ] || kill -s KILL -- "-$last\""""
 )
-"""Reads process groups until the pipe closes, which happens when its writer ends, and kills the last group."""
+"""Shell script that reads process groups until the pipe's writer ends, and then kills the last group."""
 
 
 class Guard:
@@ -80,7 +80,7 @@ class Guard:
             )
 
     def watch(self, group: int | None) -> None:
-        """group: the process group to kill from now on; None: it has ended."""
+        """group: the process group to kill from now on; None if the program has ended."""
         if self._shell is not None and self._shell.stdin is not None:
             with suppress(OSError):
                 self._shell.stdin.write(f"{'' if group is None else group}\n".encode())
@@ -102,10 +102,10 @@ class Channel:
         message_limit_s: float | None = None,
         most_bytes: int | None = None,
     ) -> None:
-        """is_child: sent messages contain texts from outside, in which secrets are masked.
+        """is_child: sent messages contain texts from outside the harness, in which secrets are masked.
 
-        message_limit_s: longest wait for the rest of a message after its first byte. most_bytes: largest message.
-        None: no limit. `receive` raises a ConnectionAbortedError if the other end exceeds a limit.
+        message_limit_s: maximum wait for the rest of a message after its first byte. most_bytes: maximum message size.
+        None means no limit. `receive` raises a ConnectionAbortedError if the other end exceeds a limit.
         """
         self._socket = sock
         self._is_child = is_child
@@ -115,16 +115,16 @@ class Channel:
         self._waited_s = 0.0  # time spent on the rest of the message
 
     def send(self, event: str, **values: Any) -> None:
-        """Sends a message. If the other end has died, only `receive` reports it."""
+        """Sends a message. Does not report whether the other end has died; `receive` does."""
         if self._is_child:
             values = masked_values(values)
         with suppress(ConnectionError):
             self._socket.sendall(json.dumps({"event": event, **values}).encode() + b"\n")
 
     def send_error(self, error: BaseException) -> int:
-        """Sends the message `error` (status, text, trace); returns the exit status that fits it.
+        """Sends the message `error` (status, text, trace). Returns the matching exit status.
 
-        The trace of a HarnessError is its cause's trace, or "": the error's text is enough.
+        The trace of a HarnessError is the trace of its cause, or "" because the error message is enough.
         """
         if isinstance(error, HarnessError):
             status, text, cause = error.exit_status, str(error), error.__cause__
@@ -135,7 +135,7 @@ class Channel:
         return status
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """Returns the next message, None if the other end has closed.
+        """Returns the next message; None if the other end has closed.
 
         Raises TimeoutError if the message is not complete after timeout_s.
         """
@@ -167,14 +167,14 @@ class Channel:
         return message
 
     def _left_s(self, deadline_s: float | None, now_s: float) -> float | None:
-        """Returns how long the next bytes may take; None for no limit."""
+        """Returns the time left for the next bytes; None if there is no limit."""
         limits_s = [] if deadline_s is None else [deadline_s - now_s]
         if self._message_limit_s is not None and self._received:
             limits_s.append(self._message_limit_s - self._waited_s)
         return max(0.0, min(limits_s)) if limits_s else None
 
     def _too_late(self) -> Exception:
-        """Returns the error if no byte came. Only time inside `receive` counts towards the message limit."""
+        """Returns the error for a wait without a byte. Only time inside `receive` counts towards the message limit."""
         limit_s = self._message_limit_s
         if limit_s is not None and self._waited_s >= limit_s:
             return ConnectionAbortedError(f"a message was incomplete after {limit_s:g} s")
@@ -200,11 +200,11 @@ def start(
     """Starts a child process that runs `module.main()` and exits with the status that `main` returns.
 
     words: the child's sys.argv[1:].
-    fds: descriptors that the child inherits.
-    log: file for the child's stdout and stderr; None: the parent's stdout and stderr.
+    fds: file descriptors that the child inherits.
+    log: file for the child's stdout and stderr; None for the parent's stdout and stderr.
     under: a command, e.g. valgrind, that executes the command after it without a fork.
-    new_session: Ctrl-C in the terminal reaches the parent only.
-    env: the child's environment variables; None: the parent's.
+    new_session: whether Ctrl-C in the terminal reaches only the parent.
+    env: the child's environment variables; None for the parent's variables.
     """
     return subprocess.Popen(
         [*under, sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), module, *words],
@@ -219,7 +219,7 @@ def start(
 
 LOOK_EVERY_S = 0.5
 STOP_LIMIT_S = 60.0
-"""Time for a stopped program to save its files."""
+"""Time limit for a stopped program to save its files."""
 
 
 def wait(
@@ -227,10 +227,10 @@ def wait(
     look: Callable[[float], None],
     stop: signal.Signals = signal.SIGTERM,
 ) -> int:
-    """Waits for a program that saves its files when it is stopped. Returns its exit status.
+    """Waits for a program that saves its files when stopped. Returns its exit status.
 
-    look: called twice a second with the seconds so far. stop: sent to the program if this process is stopped. Raises
-    Stopped when the program has ended.
+    look: called twice a second with the elapsed seconds. stop: signal sent to the program if this process is stopped;
+    the function then raises Stopped after the program has ended.
     """
     began_s = time.monotonic()
     try:
@@ -291,7 +291,7 @@ def serve(work: Callable[..., None]) -> NoReturn:
 
 
 def end_process(status: int) -> NoReturn:
-    """Ends this process without destructors: LoadGen's and the frameworks' can hang."""
+    """Ends this process without running destructors, because destructors of LoadGen and the frameworks can hang."""
     with suppress(OSError):
         sys.stdout.flush()
     _remove_generated_code()
@@ -299,14 +299,14 @@ def end_process(status: int) -> NoReturn:
 
 
 def _remove_generated_code() -> None:
-    """Removes the Python files that TensorFlow's AutoGraph wrote and would remove when the interpreter ends."""
+    """Removes the Python files of TensorFlow's AutoGraph, which removes them only when the interpreter ends."""
     for name, module in [*sys.modules.items()]:
         path = getattr(module, "__file__", None)
         if name.startswith("__autograph_generated_file") and path:
             for file in (Path(path), Path(cache_from_source(path))):
                 with suppress(OSError):
                     file.unlink()
-            with suppress(OSError):  # the folder may contain files of other processes
+            with suppress(OSError):  # the folder may contain other processes' files
                 Path(cache_from_source(path)).parent.rmdir()
 
 
@@ -331,13 +331,13 @@ def call(
     under: Sequence[str] = (),
     limit_s: float | None = None,
 ) -> dict[str, Any]:
-    """Calls a function in a child process, so that memory, threads and crashes of a framework end
+    """Calls a function in a child process, so that a framework's memory, threads and crashes end
     with that process.
 
     target: 'module:function', from a JSON object to a JSON object.
-    log: file to which the child's output is appended; None: the output is discarded.
+    log: file to which the child's output is appended; None to discard the output.
     under: see `start`. limit_s: the child is killed after this time.
-    Raises the function's HarnessError; a PluginUnavailable for any other error, and if the child
+    Raises the function's HarnessError, or a PluginUnavailable for any other error and if the child
     dies or takes too long.
     """
     hint = "" if log is None else f": see {log}"

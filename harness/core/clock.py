@@ -1,7 +1,7 @@
 """Reads the wall clock and the monotonic clock, and watches whether they drift apart.
 
 LoadGen's time stamps come from the wall clock (libstdc++'s high_resolution_clock), so every time that is compared
-with them is CLOCK_REALTIME in ns; all other times are monotonic. A step of the wall clock would
+with them is CLOCK_REALTIME in ns. All other times are monotonic. A step of the wall clock would
 falsify the latencies of the run.
 """
 
@@ -17,17 +17,17 @@ wall_ns = time.time_ns
 monotonic_ns = time.monotonic_ns
 
 JUMP_NS = NS_PER_MS
-"""A larger change of REALTIME - MONOTONIC between two samples is a step, not slewing."""
+"""Threshold for a step: a larger change of REALTIME - MONOTONIC between two samples is not slewing."""
 
 MAX_SLEW_PPM = 500
-"""The fastest slew of the kernel (adjtimex(2)); a faster change is a step."""
+"""Maximum slew rate of the kernel (adjtimex(2)); a faster change is a step."""
 
 SLEW_PPM = 100
-"""Slewing above this is a doubt; NTP slews by at most 500 ppm."""
+"""Faster slewing is a doubt. NTP slews by at most 500 ppm."""
 
 
 def utc_text(timespec: str = "seconds") -> str:
-    """Returns the present time, e.g. '2026-11-26T19:40:00+00:00'."""
+    """Returns the current time, e.g. '2026-11-26T19:40:00+00:00'."""
     return datetime.now(UTC).isoformat(timespec=timespec)
 
 
@@ -57,14 +57,14 @@ class ClockWatch:
         if self._samples:
             before_ns, before_offset_ns = self._samples[-1]
             step_ns = offset_ns - before_offset_ns
-            # A supervisor that was stopped between two samples sees all the slewing at once.
+            # If the supervisor was stopped between two samples, it sees the accumulated slew at once.
             slewed_ns = (at_ns - before_ns) * MAX_SLEW_PPM / 1e6
             if abs(step_ns) > max(abs(self.largest_step_ns), slewed_ns):
                 self.largest_step_ns = step_ns
         self._samples.append((at_ns, offset_ns))
 
     def to_json(self) -> dict[str, object]:
-        """Returns the step, and the two samples from which the slew is computed."""
+        """Returns the step and the two samples from which the slew is computed."""
         ends = [self._samples[0], self._samples[-1]] if self._samples else []
         return {"largest_step_ns": self.largest_step_ns, "ends": [list(e) for e in ends]}
 
@@ -74,7 +74,7 @@ class ClockWatch:
 
     @property
     def slew_ppm(self) -> float:
-        """Mean rate of drift over the samples; 0 if they cover less than two seconds."""
+        """Mean drift rate over the samples; 0 if they cover less than two seconds."""
         if len(self._samples) < 2:
             return 0.0
         (start, first), (end, last) = self._samples[0], self._samples[-1]

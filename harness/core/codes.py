@@ -548,7 +548,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         for code, (meaning, advice) in rows.items()
     }
 )
-"""Code -> its row. The documentation has the same order within a kind."""
+"""Maps a code to its row. The documentation has the same order within a kind."""
 
 INTERRUPTED = "interrupted"
 HOPELESS = "hopeless"
@@ -560,7 +560,7 @@ def codes(kind: Kind, about: About) -> frozenset[str]:
 
 
 MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
-"""Doubts that something on the machine disturbed the run."""
+"""Codes of doubts that something on the machine disturbed the run."""
 
 
 class _Reason(NamedTuple):
@@ -569,7 +569,7 @@ class _Reason(NamedTuple):
 
 
 class Reason(_Reason):
-    """The reason for which a run is INVALID or doubtful: a code of CODES for programs, and a text with numbers for readers."""
+    """Reason why a run is INVALID or doubtful: a code from CODES for programs, and a text with numbers for readers."""
 
     __slots__ = ()
 
@@ -582,5 +582,5 @@ class Reason(_Reason):
 
     @classmethod
     def stored(cls, content: Mapping[str, str]) -> Self:
-        """Returns a reason from a result file, whose code may be unknown here if another version wrote it."""
+        """Returns a reason from a result file. If another version wrote the file, the code may be unknown here."""
         return cls._make((content["code"], content["text"]))

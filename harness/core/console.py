@@ -1,4 +1,4 @@
-"""Prints results on stdout and messages on stderr, and finds the name with which the user called the program."""
+"""Prints results to stdout and messages to stderr, and finds the name with which the user called the program."""
 
 import os
 import shlex
@@ -21,10 +21,10 @@ _messages: ContextVar[TextIO | None] = ContextVar("messages", default=None)
 """Set in a thread whose messages go to a separate stream."""
 
 CANONICAL = "python -m harness"
-"""The program's name in files for other machines, and if no user typed a name."""
+"""Program name in files for other machines, and if the user did not type a name."""
 
 PROGRAM_VARIABLE = "MLPERF_HARNESS_PROGRAM"
-"""Environment variable with the program's name, for processes that the user did not start;
+"""Environment variable with the program name, for processes that the user did not start.
 run.sh and `child.start` set it.
 """
 
@@ -33,7 +33,7 @@ _SCRIPT = "mlperf-harness"
 
 
 def program() -> str:
-    """Returns the words with which the user called the program, for usages and messages, e.g. `./run.sh`."""
+    """Returns the words with which the user called the program, e.g. `./run.sh`, for usage texts and messages."""
     if name := os.environ.get(PROGRAM_VARIABLE):
         return name
     spec = getattr(sys.modules["__main__"], "__spec__", None)
@@ -53,7 +53,7 @@ _status = StatusLine()
 
 
 def stderr() -> TextIO:
-    """Returns the stream that the user reads, even while the process's stderr goes to a log."""
+    """Returns the stream that the user reads, even while the process's stderr is redirected to a log."""
     own = _messages.get()
     if own is not None:
         return own
@@ -61,17 +61,17 @@ def stderr() -> TextIO:
 
 
 def show(text: str, paint: Callable[[str], str] | None = None) -> None:
-    """Prints on stdout. paint: adds colours to the text, on a terminal that supports them."""
+    """Prints to stdout. paint: adds colours to the text on terminals that support them."""
     _print([text], sys.stdout, paint if _has_colours(sys.stdout) else None)
 
 
 def columns() -> int | None:
-    """Width of the terminal at stdout; None if stdout is not a terminal."""
+    """Returns the width of the terminal at stdout; None if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if _is_terminal(sys.stdout) else None
 
 
 _SGR = {"red": 31, "green": 32, "yellow": 33}
-"""Colour -> code of ECMA-48's Select Graphic Rendition."""
+"""Maps a colour to its code in Select Graphic Rendition (ECMA-48)."""
 
 
 def coloured(text: str, colour: str) -> str:
@@ -93,12 +93,12 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def say(text: str) -> None:
-    """Prints each line on stderr."""
+    """Prints each line to stderr."""
     _print([f"harness: {line}" for line in text.splitlines()], stderr())
 
 
 def draw_status(rows: Sequence[str]) -> None:
-    """Draws the current status on stderr, which must be a terminal, and replaces the status drawn before."""
+    """Draws the current status on stderr, which must be a terminal, in place of the previous status."""
     _status.draw(stderr(), rows)
 
 
@@ -121,7 +121,7 @@ def _print(lines: Sequence[str], stream: TextIO, paint: Callable[[str], str] | N
 
 
 def _give_up(stream: TextIO, error: OSError) -> None:
-    """Stops printing on the stream. Reports a full disk on stderr, but not a closed pipe: its reader closed it."""
+    """Stops printing to the stream. Reports a full disk on stderr, but not a closed pipe, which its reader closed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if stream is sys.stdout and not isinstance(error, BrokenPipeError):
         say(f"stdout cannot be written, so its output is incomplete: {error.strerror}")
@@ -129,10 +129,10 @@ def _give_up(stream: TextIO, error: OSError) -> None:
 
 @contextmanager
 def frameworks_output() -> Iterator[BinaryIO]:
-    """Redirects the stderr of frameworks, from C++ or Python, into a file; `say` still reaches the user.
+    """Redirects the frameworks' stderr, from C++ or Python, to a file; `say` still reaches the user.
 
     Yields the file, which exists as long as the context. An exception other than a HarnessError is a
-    bug: the file is then printed, because it may show the cause. Do not nest this context, and enter it
+    bug; the file is then printed, because it may show the cause. Do not nest this context, and enter it
     before any thread prints.
     """
     global _user_stderr  # noqa: PLW0603 - the process has one stderr
@@ -191,7 +191,7 @@ def messages_to(stream: TextIO) -> Iterator[None]:
 
 @contextmanager
 def output() -> Iterator[TextIO]:
-    """Yields stdout for printing a file unchanged; the writer of the file escapes control characters."""
+    """Yields stdout for printing a file unchanged. The writer of the file must escape control characters."""
     try:
         yield sys.stdout
         sys.stdout.flush()

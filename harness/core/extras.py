@@ -17,7 +17,7 @@ ROOT = Path(str(harness.__file__)).parent.parent
 """The root of a checkout; in a wheel, the folder into which all packages are installed."""
 
 RECOMMENDED = ("ort", "onnx", "report")
-"""The extras that the extra `recommended` includes."""
+"""Extras that are part of the extra `recommended`."""
 
 EXTRAS: Mapping[str, str] = {
     "recommended": "ort, onnx and report",
@@ -62,21 +62,21 @@ RIVALS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tensorflow": ("tensorflow-gpu", ("tensorflow",)),
     "tensorflow-gpu": ("tensorflow", ("tensorflow-cpu",)),
 }
-"""Extra -> the extra that provides the same module, and the packages to remove first."""
+"""Maps an extra to the other extra with the same module, and to the packages that must be removed first."""
 
 
 def how_to_install(*extras: str) -> str:
-    """Returns the command that installs these extras here, for the end of a message about a missing module.
+    """Returns the command that installs these extras here. It ends messages about missing modules.
 
-    In the checkout's .venv the command is ./run.sh. Elsewhere it names the packages, because this project is not on
-    a package index: pip would install whatever project has registered its name there.
+    In the checkout's .venv, the command is ./run.sh. Elsewhere it names the packages: this project is not on a
+    package index, so pip would install whatever project has registered its name there.
     """
     run = _run_sh()
     if Path(sys.prefix).resolve() == (ROOT / ".venv").resolve():
         return f"{run} install {' '.join(extras)}"
     try:
         packages = _packages_of(extras)
-    except ModuleNotFoundError:  # no metadata, or no `packaging`
+    except ModuleNotFoundError:  # no metadata, or `packaging` is not installed
         packages = []
     if not packages:  # the checkout is not installed, or was installed before this extra existed
         return f"{run} install {' '.join(extras)}, and start with {run}"
@@ -109,7 +109,7 @@ def _pip() -> str:
 
 
 def _packages_of(extras: Sequence[str]) -> list[str]:
-    """Returns name and version range of each package that this installation declares for the extras here."""
+    """Returns the name and version range of each package that this installation declares for the extras."""
     from importlib.metadata import requires
 
     from packaging.requirements import Requirement

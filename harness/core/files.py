@@ -23,23 +23,23 @@ WRONG_CONTENT: tuple[type[Exception], ...] = (
     AttributeError,
     EOFError,
     LookupError,
-    MemoryError,  # the header of the array states more rows than fit into any memory
+    MemoryError,  # the array header states more rows than fit into memory
     RecursionError,
     TypeError,
     ValueError,
     csv.Error,
     zipfile.BadZipFile,
 )
-"""Exceptions that Python and NumPy raise if content has an unexpected shape."""
+"""Exceptions that Python and NumPy raise if content has an unexpected structure."""
 
 MOST_NAMED = 3
 """The maximum number of runs that a message names."""
 
 
 def cache_dir() -> Path:
-    """Returns the folder where downloaded models and preprocessed samples stay between runs.
+    """Returns the folder in which downloaded models and preprocessed samples are kept between runs.
 
-    If the user has no account and no HOME, or HOME is not absolute, the folder cannot be made, so there is no cache.
+    There is no cache if the folder cannot be made: the user has no account and no HOME, or HOME is not absolute.
     """
     home = os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises
     base = os.environ.get("XDG_CACHE_HOME") or (home if home.startswith("/") else os.devnull)
@@ -50,7 +50,7 @@ def cache_dir() -> Path:
 def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
     """Yields a temporary file next to `path` and renames it to `path` at the end.
 
-    After an error neither file exists. Several processes may write the same path: the last process
+    After an error, neither file exists. Several processes may write the same path: the last process
     wins, and every reader sees a complete file. new: raise FileExistsError if `path` exists.
     """
     if new:
@@ -83,9 +83,9 @@ def cached_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def cached_folder(path: Path) -> Iterator[Path]:
-    """Yields an empty folder in the cache, which gets the name `path` at the end; a folder of that name is kept.
+    """Yields an empty folder in the cache and renames it to `path` at the end; an existing folder `path` is kept.
 
-    After an error neither folder exists. Raises a ConfigError if the folder cannot be written.
+    After an error, neither folder exists. Raises a ConfigError if the folder cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}{PARTIAL}")
     try:
@@ -102,7 +102,7 @@ def cached_folder(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces the file atomically, or writes into a device or a pipe. Characters outside UTF-8 become `?`."""
+    """Replaces the file atomically, or writes to a device or pipe. Characters that UTF-8 cannot encode become `?`."""
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8", errors="replace")
         return
@@ -111,7 +111,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file's content, in hexadecimal digits. Raises OSError."""
+    """Returns the SHA-256 of a file's content in hexadecimal. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -143,7 +143,7 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
 
 
 def _no_folder(folder: Path) -> str:
-    """Returns the message for a missing folder. It names a folder whose run is unfinished or still in progress."""
+    """Returns the message for a missing folder. It names the folder if its run is unfinished or in progress."""
     unfinished = folder.with_name(folder.name + PARTIAL)
     if not unfinished.is_dir():
         return f"{folder} does not exist"
@@ -153,8 +153,8 @@ def _no_folder(folder: Path) -> str:
 def parse_json(text: str) -> Any:
     """Returns the content of a JSON text.
 
-    Raises a ValueError for a number that is not finite, which JSON does not have, and for an object that has a key
-    twice, because a reader sees only one of the values.
+    Raises a ValueError for a number that is not finite, which JSON does not allow, and for a duplicate key, because
+    a reader sees only one of its values.
     """
     return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
 
@@ -176,7 +176,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
-    """Returns the JSON object in a file that a run, or `verb`, wrote. Raises a ConfigError if the file is wrong."""
+    """Returns the JSON object in a file that a run or `verb` wrote. Raises a ConfigError if the file is faulty."""
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as e:
@@ -208,7 +208,7 @@ def reading(problem: str, hint: str = "", also: tuple[type[Exception], ...] = ()
 
 
 def _fault(error: Exception) -> str:
-    """Returns the fault of a file in words, with the exception's type if its text alone is not clear."""
+    """Describes the fault of a file, with the exception's type if its text alone is not clear."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, json.JSONDecodeError):
@@ -230,7 +230,7 @@ def free_name(path: Path) -> Path:
 
 
 def point_link(link: Path, name: str) -> None:
-    """Makes or replaces, in one step, a symbolic link to the entry `name` of the link's folder."""
+    """Atomically makes or replaces a symbolic link to the entry `name` of the link's folder."""
     fresh = link.with_name(f".{link.name}-{os.getpid()}")
     fresh.symlink_to(name)
     fresh.replace(link)

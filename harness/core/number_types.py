@@ -1,4 +1,4 @@
-"""Lists NumPy's names of number types, the only names for the precision that a backend reports."""
+"""Lists NumPy's names of number types. A backend reports its precision only by these names."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ BITS = {
     "uint4": 4,
     "bool": 1,
 }
-"""Name -> size of one number."""
+"""Maps a name to the size of one number in bits."""
 
 ORT_ARRAYS = {
     "tensor(float)": "float32",
@@ -41,7 +41,7 @@ ORT_ARRAYS = {
     "tensor(bool)": "bool",
     "tensor(string)": "string",
 }
-"""ONNX Runtime's types that are NumPy arrays -> NumPy's name; maps, sequences and bfloat16 are not."""
+"""Maps ONNX Runtime types that become NumPy arrays to NumPy's name. Maps, sequences and bfloat16 do not."""
 
 _SPELLINGS = {
     f"{short}{bits}": f"{kind}{bits}"
@@ -60,13 +60,14 @@ _SPELLINGS = {
     "quint8": "uint8",
     "boolean": "bool",
 }
-"""Spelling by frameworks and users -> NumPy's name."""
+"""Maps spellings of frameworks and users to NumPy's name."""
 
 _WEIGHT_TYPES = frozenset(BITS) - {"tf32", "int64", "int32", "uint64", "uint32", "bool"}
-"""Number types of weights. Tensors of other types are indices, shapes and masks."""
+"""Number types of weights. Tensors of other types are indices, shapes or masks."""
 
 _SHARE = 0.25
-"""Minimum share of the weights. A quantised MiniLM may keep its embeddings, half of its weights, in float32."""
+"""Minimum share of the weights for a number type to count. A quantised MiniLM may keep its embeddings, half of its
+weights, in float32."""
 
 
 def number_type(name: str) -> str:

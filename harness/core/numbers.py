@@ -1,7 +1,7 @@
-"""Reads numbers of unknown origin, e.g. of a JSON file."""
+"""Reads untrusted numbers, e.g. from a JSON file."""
 
 _MOST = 1e300
-"""Leaves room for a product with a count or a unit."""
+"""Largest magnitude; leaves room for multiplication by a count or a unit."""
 
 _MOST_WHOLE = 1 << 64
 

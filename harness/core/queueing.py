@@ -1,8 +1,8 @@
 """Simulates the reference dispatcher: a queue in which only the model takes time.
 
-The queue is first in, first out. The first free instance takes a batch of the waiting queries at once; the rule of
-`harness/core/batch_rule.py` gives its size. If there is a wide instance, it answers a query that is alone, and
-no other instance computes until the answer. Pure.
+The queue is first in, first out. The first free instance immediately takes a batch of waiting queries. The rule of
+`harness/core/batch_rule.py` sets the batch size. A wide instance, if any, answers a query when no other query
+waits; no other instance computes until that answer. Pure.
 """
 
 import heapq
@@ -22,9 +22,9 @@ _SEED = 1
 
 class Simulated(NamedTuple):
     queue_ns: Array
-    """(queries,) int64: time until an instance took the query."""
+    """(queries,) int64: time that each query waited for an instance."""
     infer_ns: Array
-    """(queries,) int64: service time of the query's batch."""
+    """(queries,) int64: service time of each query's batch."""
 
 
 def simulate(
@@ -37,8 +37,8 @@ def simulate(
 ) -> Simulated:
     """Simulates a run. Service times are drawn with a fixed seed.
 
-    scheduled_ns: (queries,) ascending. wait_ns: how long a query may wait for others to fill its
-    batch although an instance is free. wide: service times of the wide instance; None without one.
+    scheduled_ns: (queries,) ascending. wait_ns: maximum time for which a query waits for others to fill its
+    batch although an instance is free. wide: service times of the wide instance; None if there is no wide instance.
     """
     rule = None if wait_ns else rule_of(service, instances, max_batch)
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
@@ -61,7 +61,7 @@ def simulate(
 
 
 class Rule(Protocol):
-    """A rule for the batch size: `BatchRule`, or a policy of benchmarks/tail.py."""
+    """A rule for the batch size: `BatchRule`, or a policy from benchmarks/tail.py."""
 
     def size(self, waiting: int, idle: int, /) -> int: ...
 
@@ -82,8 +82,9 @@ def dispatched(
 ) -> Simulated:
     """Simulates a run with given service times.
 
-    took_ns(size, first query, start_ns): service time of a batch. rule: gives the sizes of batches; None: a batch takes
-    all waiting queries. alone_ns(query, start_ns): service time of the wide instance; None without one.
+    took_ns(size, first query, start_ns): service time of a batch. rule: sets the batch sizes; if it is None, a batch
+    takes all waiting queries. alone_ns(query, start_ns): service time of the wide instance; None if there is no wide
+    instance.
     """
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []

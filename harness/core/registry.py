@@ -1,4 +1,4 @@
-"""Finds plug-ins by name and imports the chosen one.
+"""Finds plug-ins by name and imports the chosen plug-in.
 
 A plug-in is named in one of four ways: a name in the tables below, an entry point in the group
 `harness.<kind>s`, `package.module:Class`, or `path/to/file.py:Class`. No plug-in is imported before
@@ -31,24 +31,27 @@ class Entry(NamedTuple):
     extra: str = ""
     """The extra of this package that installs what the plug-in needs."""
     needs: str = ""
-    """The module that the extra installs; a dotted name if the outer package is a folder without code."""
+    """The module that the extra installs; a dotted name if the outer package is a namespace package without code."""
     model: str = ""
-    """The model that a backend runs without --model, if it differs from the default of all backends."""
+    """The model that a backend runs without --model, if it differs from the common default."""
 
     @property
     def installed(self) -> bool:
-        """Whether the module exists. A folder without code, e.g. the checkout's datasets/, does not count."""
+        """Returns whether the module exists. A folder without code, e.g. the checkout's datasets/, does not count."""
         if not self.needs:
             return True
         try:
             spec = importlib.util.find_spec(self.needs)
-        except ModuleNotFoundError:  # of a package around the module
+        except ModuleNotFoundError:  # a package that contains the module is missing
             return False
         return spec is not None and spec.origin is not None
 
 
 def _table(package: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Entry]:
-    """Returns a table of entries. rows: name -> class in the module of that name, then the later fields of `Entry`."""
+    """Returns a table of entries.
+
+    rows: maps a name to the class in the module of that name, followed by the other fields of `Entry`.
+    """
     table = {}
     for name, (attribute, *more) in rows.items():
         module = "csv_table" if name == "csv" else name.replace("-", "_")  # Python has a module csv
@@ -128,7 +131,7 @@ REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 """Backends that send requests to the server of --url."""
 
 OF_ONE_THREAD = ("tract",)
-"""Backends whose instances compute on one thread each, whatever --threads is."""
+"""Backends whose instances compute on one thread each, regardless of --threads."""
 
 WITH_FIXED_THREADS = ("tensorflow",)
 """Backends whose number of threads cannot change in a process."""
@@ -274,7 +277,7 @@ METRICS = _table(
     },
 )
 BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench", "reasoned-answers")
-"""Metrics that may run a program of the user. `check` does not run it: the stored score counts."""
+"""Metrics that may run a user's program. `check` does not run it and takes the stored score."""
 
 METERS = _table(
     "machine.power.meters",
@@ -366,17 +369,17 @@ def default_model(backend: str) -> str:
 
 
 def is_code(name: str) -> bool:
-    """Returns whether the name is code, not an installed plug-in: module:Class or file.py:Class."""
+    """Returns whether the name denotes code (module:Class or file.py:Class), not an installed plug-in."""
     return ":" in name
 
 
 def is_foreign(kind: str, name: str) -> bool:
-    """Returns whether the plug-in is not part of the harness, but a file, a module, or an entry point."""
+    """Returns whether the plug-in is a file, module or entry point from outside the harness."""
     return name not in KINDS[kind]
 
 
 def short_name(name: str) -> str:
-    """Returns the name without the folder of a plug-in's file, for results that are shown: nearest.py:Nearest."""
+    """Returns the name without the folder of the plug-in's file, for display, e.g. nearest.py:Nearest."""
     path, separator, attribute = name.rpartition(".py:")
     return f"{Path(path).name}.py:{attribute}" if separator else name
 
@@ -410,7 +413,7 @@ def _certainly_lacks(path: Path, name: str) -> bool:
 
 
 def load(kind: str, name: str) -> Any:
-    """Imports the plug-in; returns its class, or a scenario's object."""
+    """Imports the plug-in; returns its class, or the object of a scenario."""
     check_name(kind, name)
     entry = KINDS[kind].get(name)
     try:
@@ -423,7 +426,7 @@ def load(kind: str, name: str) -> Any:
         raise _unavailable(kind, name, entry, e) from e
     except Exception as e:
         if entry is not None and not isinstance(e, ImportError):
-            raise  # our own bug
+            raise  # a bug of the harness
         is_clear = isinstance(e, ImportError | AttributeError | SyntaxError)
         why = str(e) if is_clear else f"{type(e).__name__}: {e}"
         raise PluginUnavailable(f"{kind} {name!r} cannot be imported: {why}") from e
@@ -439,7 +442,7 @@ def _import(target: str) -> Any:
 
 
 def load_function(path: Path, name: str) -> Any:
-    """Runs a Python file of the user and returns its attribute `name`."""
+    """Runs a user's Python file and returns its attribute `name`."""
     try:
         module = _import_file(path)
     except (Exception, SystemExit) as e:
@@ -475,7 +478,10 @@ def _unavailable(
 
 
 def missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
-    """Yields what is missing for plug-ins that are not installed. named: (kind, name); None: no plug-in. Imports nothing."""
+    """Yields what is missing for plug-ins that are not installed. Imports nothing.
+
+    named: (kind, name) pairs; a name of None means no plug-in.
+    """
     for kind, name in named:
         entry = KINDS[kind].get(name or "")
         if name is not None and entry is not None and not entry.installed:
@@ -495,7 +501,7 @@ def _entry_points(kind: str) -> "dict[str, EntryPoint]":
 
 
 def rows(kind: str) -> Iterator[tuple[str, Entry]]:
-    """Yields the name and entry of every plug-in, including those from other packages."""
+    """Yields the name and entry of every plug-in, including plug-ins from other packages."""
     yield from KINDS[kind].items()
     for name, point in _entry_points(kind).items():
         yield name, Entry(point.value, f"from {point.dist.name if point.dist else 'entry point'}")

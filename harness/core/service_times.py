@@ -1,4 +1,4 @@
-"""Holds the service times by batch size: the time that the model alone takes for one batch."""
+"""Holds service times by batch size. A service time is the time that the model alone takes for one batch."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import numpy as np
 from harness.types import Array
 
 QUANTILES = 200
-"""Number of quantiles per batch size. Each quantile lies in the middle of an equal share, so a random
-quantile is slow as often as the measured batches were.
+"""Number of quantiles per batch size. Each quantile is the midpoint of an equal share of the batches, so a randomly
+drawn quantile is as often slow as a measured batch.
 """
 
 QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES
@@ -25,7 +25,7 @@ class ServiceTimes:
     ns: Array
     """(len(sizes), QUANTILES) float64."""
     counts: tuple[int, ...]
-    """(len(sizes),) batches that were measured."""
+    """(len(sizes),) number of measured batches."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -54,9 +54,9 @@ class ServiceTimes:
         return float(np.median(self.of(size)))
 
     def of(self, size: int) -> Array:
-        """Returns (QUANTILES,) ns of a batch of `size` samples, interpolated linearly between measured sizes.
+        """Returns (QUANTILES,) times in ns of a batch of `size` samples, interpolated linearly between measured sizes.
 
-        Beyond the largest size the times grow in proportion to the size.
+        Beyond the largest measured size, times are proportional to the size.
         """
         sizes, ns = self.sizes, self.ns
         if size >= sizes[-1]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from harness.core.codes import INTERRUPTED, Reason
 
 INTERRUPT_EXIT = 128
-"""Exit status of a run that a signal stopped: this plus the signal's number."""
+"""Exit status of a run that a signal stopped, less the signal's number."""
 
 _CAUGHT = (
     signal.SIGINT,
@@ -20,11 +20,11 @@ _CAUGHT = (
     signal.SIGALRM,
     signal.SIGABRT,
 )
-"""Signals that end a process by default, and that terminals, operators and process supervisors send."""
+"""Signals that end a process by default and that terminals, operators or process supervisors send."""
 
 
 def signal_name(number: int) -> str:
-    """Returns the signal's name, e.g. SIGTERM for 15, or its number: Python has no names for most real-time signals."""
+    """Returns the signal's name, e.g. SIGTERM for 15, or its number: Python has no name for most real-time signals."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -32,7 +32,7 @@ def signal_name(number: int) -> str:
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised by SIGTERM and SIGHUP. It is a KeyboardInterrupt, so code that cleans up after Ctrl-C also runs then."""
+    """Raised on SIGTERM and SIGHUP. It is a KeyboardInterrupt, so that code that cleans up after Ctrl-C also runs."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -85,8 +85,8 @@ class Stopping:
     """Stops the run inside `allowed` blocks; a signal that arrives elsewhere waits for the next such block."""
 
     def __init__(self, caught: int | None = None) -> None:
-        """caught: a signal that an outer `Stopping` received; it stops this run as soon as allowed."""
-        self.caught = caught  # the last signal, even if it has not stopped anything
+        """caught: a signal that an outer `Stopping` received. It stops this run as soon as stopping is allowed."""
+        self.caught = caught  # the last signal, even if it has not yet stopped anything
         self._allowed = False
         self._waiting = caught
 
@@ -113,7 +113,7 @@ class Stopping:
         raise Stopped(signum)
 
     def go_on(self) -> None:
-        """Forgets the waiting signal, so only the next signal stops the run."""
+        """Drops the pending signal, so that only the next signal stops the run."""
         self._waiting = None
 
     def on_signal(self, signum: int, _frame: object) -> None:
@@ -123,7 +123,7 @@ class Stopping:
         self._waiting = signum
 
     def pass_on(self, outer: "Stopping | None") -> None:
-        """Passes the caught signal to `outer`, which stops when stopping is next allowed."""
+        """Passes the caught signal to `outer`, which stops as soon as it allows stopping."""
         if outer is not None and self.caught is not None:
             outer.caught = outer._waiting = self.caught  # noqa: SLF001 - the same class
 
@@ -132,8 +132,8 @@ class Stopping:
 def stoppable() -> Iterator[Stopping]:
     """Makes a signal that would end the process raise Stopped, once, inside `Stopping.allowed`.
 
-    May be nested, e.g. for a run inside a search. A signal between two runs stops the next run at its
-    beginning; so does a signal at the end of a run, when nothing is left to stop.
+    May be nested, e.g. for a run inside a search. A signal between two runs, or at the end of a run when
+    nothing is left to stop, stops the next run when it begins.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Stopping()

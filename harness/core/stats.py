@@ -1,4 +1,4 @@
-"""Computes percentiles and early stopping as LoadGen does, and the ranks of confidence intervals."""
+"""Computes percentiles and early stopping as LoadGen does, and confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ TRIMMED = 0.2
 
 
 def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
-    """Returns the latency that `fraction` of the samples do not exceed, without interpolation.
+    """Returns the latency that a share `fraction` of the samples does not exceed, without interpolation.
 
     sorted_ns: (n,) latencies in ns, ascending, n >= 1.
     fraction: in (0, 1), e.g. 0.99.
@@ -51,7 +51,7 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
 
 
 def share_interval(successes: int, tries: int) -> tuple[float, float]:
-    """Returns Wilson's interval of a share, with the confidence LEVEL. tries: at least 1.
+    """Returns Wilson's confidence interval of a share at the confidence level LEVEL. tries: at least 1.
 
     Source: Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
     """
@@ -69,21 +69,21 @@ def late_allowed(queries: int, percentile: float) -> int:
 
     percentile: the target, e.g. 0.99. A query is late when it exceeds the latency bound.
     LoadGen passes when P(X <= late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile):
-    if the true percentile missed the bound, this few late queries would be very unlikely.
+    if the true percentile missed the bound, so few late queries would be very unlikely.
 
     Source: mlcommons/inference loadgen/early_stopping.cc, MinPassingQueriesFinder. A test reproduces
     the table in the MLPerf rules (459 queries at p99 with none late, 662 with one).
     """
     late_share = 1.0 - percentile
     mean = queries * late_share
-    # The 1 % quantile lies below the mean.
+    # The 1 % quantile is below the mean.
     first, at_most = _at_most(queries, late_share, int(mean) + 1)
     allowed = int((at_most <= 1.0 - EARLY_STOPPING_CONFIDENCE).sum())
     return min(first + allowed - 1, queries)
 
 
 def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> int | None:
-    """Returns LoadGen's estimate of a stream's percentile, which the true percentile does not exceed (99 % confidence).
+    """Returns LoadGen's estimate of a stream's percentile. The true percentile does not exceed it (99 % confidence).
 
     sorted_ns: (n,) latencies in ns, ascending. Returns None if n is too small for an estimate.
 
@@ -98,8 +98,8 @@ def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> in
 def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | None, int | None]:
     """Returns the ranks of two of `count` sorted samples between which the true percentile lies.
 
-    It lies there in at least `level` of all cases, for any distribution of the independent
-    samples: the number of samples below it is Binomial(count, fraction). Ranks count from 0; a rank is
+    The probability is at least `level` for any distribution of independent samples, because the number
+    of samples below the percentile is Binomial(count, fraction). Ranks count from 0. A rank is
     None if not even the first or the last sample is far enough from the percentile.
 
     Source: Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2.
@@ -116,7 +116,7 @@ def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | Non
 def median_interval(
     values: Sequence[float] | Array, level: float = LEVEL
 ) -> tuple[float | None, float | None]:
-    """Returns the ends of an interval of the true median; None for an end if there are too few values."""
+    """Returns the bounds of a confidence interval of the median; a bound is None if there are too few values."""
     ordered = sorted(values)
     ranks = interval_ranks(len(ordered), 0.5, level)
     low, high = (None if rank is None else float(ordered[rank]) for rank in ranks)
@@ -125,7 +125,7 @@ def median_interval(
 
 @lru_cache(maxsize=256)
 def queries_needed(late: int, percentile: float) -> int:
-    """Returns the fewest queries with which early stopping passes if `late` of them are late."""
+    """Returns the smallest number of queries with which early stopping passes if `late` queries are late."""
     if late < 0:
         raise ValueError(f"late must be at least 0, got {late}")
     low, high = late, max(64, 2 * late)
@@ -141,9 +141,9 @@ def queries_needed(late: int, percentile: float) -> int:
 
 
 def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
-    """Returns the queries after which early stopping would pass if the share of late queries stayed the same.
+    """Returns the number of queries after which early stopping would pass if the share of late queries stayed the same.
 
-    Returns None if that share is not below 1 - percentile, because then no number of queries is enough.
+    Returns None if that share is not below 1 - percentile, because no number of queries is then enough.
     """
     share = late / queries
     if share >= (1.0 - percentile) * (1 - 1e-9):  # 1 - 0.99 is a little more than 0.01
@@ -180,12 +180,12 @@ def student_t(freedom: int, level: float = LEVEL) -> float:
 
 
 def mean_half_width(values: Sequence[float]) -> float:
-    """Returns half of the width of Student's interval of the mean. values: at least two, independent."""
+    """Returns half the width of Student's confidence interval of the mean. values: at least two, independent."""
     return student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
 def _within_t(angle: float, freedom: int) -> float:
-    """Returns the probability of student_t for t = sqrt(freedom) * tan(angle)."""
+    """Returns the probability in student_t for t = sqrt(freedom) * tan(angle)."""
     odd = freedom % 2
     term = math.cos(angle) if odd else 1.0
     total = 0.0

@@ -9,7 +9,7 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
 LONGEST_NS = 366 * 24 * 3600 * NS_PER_S
-"""The longest duration: a leap year, which fits into LoadGen's 64 bits of ns."""
+"""The longest duration: a leap year, which fits into LoadGen's 64-bit time in ns."""
 
 NS_PER_UNIT = {
     "ns": 1,
@@ -59,7 +59,7 @@ def show_wait(seconds: float) -> str:
 
 
 def show_rate(per_s: float) -> str:
-    """Formats a rate with separated thousands, and three significant digits below 100: '12,345', '3.21'."""
+    """Formats a rate with thousands separators, and with three significant digits below 100: '12,345', '3.21'."""
     return f"{per_s:,.0f}" if abs(per_s) >= 100 else _three_digits(per_s)
 
 
@@ -69,7 +69,7 @@ def show_percent(share: float, digits: int = 0, *, signed: bool = False) -> str:
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Formats a number with its noun: '1 run', '2,000 runs'. plural: needed if it is not the noun with an s."""
+    """Formats a number with its noun: '1 run', '2,000 runs'. plural: needed if it is not the noun plus s."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -79,7 +79,7 @@ def show_bytes(count: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Parses '1.5GB' -> 1_500_000_000, in the decimal units of `show_bytes`. A bare number is refused."""
+    """Parses '1.5GB' -> 1_500_000_000, in the decimal units of `show_bytes`. Refuses a number without a unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(B|kB|MB|GB)", text.strip())
     if match is None:
         raise ValueError(
@@ -96,7 +96,7 @@ def show_si(value: float, unit: str) -> str:
 
 
 def _scaled(value: float, units: Sequence[tuple[str, float]]) -> str:
-    """Formats the value in the largest unit that is not too large for it; "" if all units are too large."""
+    """Formats the value in the largest suitable unit; returns "" if every unit is too large."""
     for unit, size in units:
         if abs(value) >= 0.9995 * size:
             return f"{_three_digits(value / size)} {unit}"

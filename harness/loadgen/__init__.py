@@ -1,1 +1,1 @@
-"""All code for LoadGen: its binding, load plan, schedule, user.conf and logs."""
+"""All LoadGen code: binding, load plan, schedule, user.conf and logs."""

@@ -1,4 +1,4 @@
-"""Holds the answers to a batch: one array of rows, or rows of different lengths."""
+"""Holds the answers to a batch: an array of equal rows, or rows of different lengths."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ class AnswerRow(NamedTuple):
 
 
 class Ragged:
-    """n answers that differ in their first dimension only; their `shape` is (n, None, ...).
+    """n answers that differ only in their first dimension; `shape` is (n, None, ...).
 
     Raises ValueError if rows differ in dtype, rank or trailing dimensions.
     """
@@ -57,7 +57,7 @@ def largest_bytes(answers: Answers) -> int:
 
 
 def common_row(rows: Sequence[AnswerRow]) -> AnswerRow | None:
-    """Returns the row that all batches share; None if the shape depends on the batch.
+    """Returns the row type that all batches share; None if the shape depends on the batch.
 
     rows: one per batch. Raises ValueError if they differ in dtype.
     """
@@ -72,9 +72,9 @@ def row_of(answers: Answers) -> AnswerRow:
 
 
 def is_close(ours: Array, theirs: Array, tolerance: float) -> bool:
-    """Returns whether floats differ by rounding only; False for other types.
+    """Returns whether floats differ only by rounding; False for other types.
 
-    tolerance: relative; for small numbers relative to the median magnitude of `theirs`.
+    tolerance: relative to each number or, for small numbers, to the median magnitude of `theirs`.
     """
     if ours.dtype.kind not in "fc" or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False

@@ -1,8 +1,8 @@
-"""Makes schedules for --arrivals: constant, steps, ramp, gamma, and LoadGen's own.
+"""Makes schedules for --arrivals: constant, steps, ramp, gamma, and LoadGen's schedule.
 
 The rate may change with time, and the gaps between queries may be random. The time-rescaling theorem
-separates the two: each query has a number, the sum of random gaps of mean 1, and arrives when the
-integral of the rate over time reaches its number.
+separates the two. Each query has a number, which is the sum of random gaps with mean 1. The query arrives
+when the integral of the rate over time reaches this number.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +54,7 @@ class Profile:
             )
 
     def after_ns(self) -> Array:
-        """Returns (n,) int64, ascending, the first 0, the last before duration_ns; n >= 1."""
+        """Returns (n,) int64 arrival times in ns, ascending, n >= 1. The first is 0; the last is before duration_ns."""
         if problems := list(self.problems()):
             raise ConfigError("\n".join(problems))
         if self.kind == "loadgen":
@@ -68,14 +68,14 @@ class Profile:
         return after_ns
 
     def _pieces(self, seconds: float) -> tuple[Array, Array]:
-        """Returns (pieces + 1,) times in s that bound the pieces, and (pieces, 2) rates at both ends of each."""
+        """Returns (pieces + 1,) times in s that bound the pieces, and (pieces, 2) rates at both ends of each piece."""
         if self.kind == "ramp":
             return np.array([0.0, seconds]), np.array([self.rates])
         starts = np.linspace(0.0, seconds, len(self.rates) + 1)
         return starts, np.array([(rate, rate) for rate in self.rates])
 
     def _numbers(self, expected: float) -> Array:
-        """Returns ascending sums of gaps of mean 1, the first 0, the last below `expected`."""
+        """Returns ascending sums of gaps with mean 1. The first is 0; the last is below `expected`."""
         if self.kind == "constant":
             return np.arange(max(1, ceil(expected - 1e-9)), dtype=float)
         random = np.random.RandomState([self.seed & 0xFFFFFFFF, self.seed >> 32])
@@ -97,7 +97,7 @@ class Profile:
 
 
 def _inverse(starts: Array, rates: Array, expected: Array, numbers: Array) -> Array:
-    """Returns the times in s when the integral of the rate reaches each of `numbers`.
+    """Returns the times in s at which the integral of the rate reaches each of `numbers`.
 
     expected: the integral at each of `starts`.
     """
@@ -105,7 +105,7 @@ def _inverse(starts: Array, rates: Array, expected: Array, numbers: Array) -> Ar
     first, last = rates[piece, 0], rates[piece, 1]
     slope = (last - first) / (starts[piece + 1] - starts[piece])
     left = numbers - expected[piece]
-    # Solves left = first * t + slope * t^2 / 2 for t; the form allows slope 0.
+    # Solves left = first * t + slope * t^2 / 2 for t, in a form that allows slope 0.
     after_s: Array = starts[piece] + 2 * left / (first + np.sqrt(first**2 + 2 * slope * left))
     return after_s
 
@@ -143,7 +143,7 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
 def from_words(kind: str, words: Mapping[str, str | None]) -> Profile:
     """Parses the command line. The default seed is the round's. Raises a ConfigError with every problem.
 
-    words: text by the names in OPTIONS; None if the option is absent.
+    words: maps the names in OPTIONS to their text, or to None if the option is absent.
     """
     values: dict[str, Any] = {"cv": None, "seed": ROUNDS[PINNED_VERSION].seeds.schedule}
     problems = []

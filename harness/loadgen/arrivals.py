@@ -1,10 +1,10 @@
 """Reads the file of --arrivals: the arrival time of each query.
 
-Each line has one arrival: a time, in seconds or with a unit, ascending. Either every line or no line also has a
-comma and the dataset index of the sample. Only the differences between times matter: the first query arrives at
-once. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped. Two columns need the
-heading if each line could be one time with a decimal comma.
-A trace of a language model's traffic (harness/core/formats/traces.py) is accepted, too: request i gets sample i.
+Each line has one arrival: a time in seconds or with a unit. Times are in ascending order. Either every line or no
+line also has a comma and the dataset index of the sample. Only the differences between times matter, because the
+first query arrives immediately. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped.
+Two columns need the heading if every line could be a single time with a decimal comma.
+A language-model trace (harness/core/formats/traces.py) is accepted, too. Request i then gets sample i.
 """
 
 import hashlib
@@ -29,16 +29,16 @@ from harness.types import Array
 MOST_ARRIVALS = 10_000_000
 LARGEST_BYTES = 256 << 20
 LONGEST_NS = 7 * 24 * 3600 * NS_PER_S
-"""The longest time between the first arrival and the last."""
+"""Maximum time between the first and the last arrival."""
 
 _LATEST_NS = 2**62
-"""The latest time of a line, in ns; times since the epoch reach it in 2116."""
+"""Latest time in a line, in ns; Unix time reaches it in 2116."""
 
 _LONGEST_TEXT = 64
-"""Maximum length of the text of a time, in characters."""
+"""Maximum length of a time as text, in characters."""
 
 _LONGEST_HEADING = 4096
-"""Bytes at the start of a file that decide whether it is a trace."""
+"""Number of bytes at the start of a file that decide whether it is a trace."""
 
 _SHOWN = 3
 """Maximum number of problems of one kind that are shown."""
@@ -47,7 +47,7 @@ _HEADING = re.compile(r"arrival(,\s*sample)?")
 _WORD = re.compile(r"[^\W\d]{2}")
 """Two letters in a row: text that is not a number, even with an exponent."""
 _WHOLE = re.compile(r"[0-9]+|[1-9][0-9]{0,2}\.[0-9]{3}")
-"""Text before a decimal comma: a whole number, with or without a point after its thousands."""
+"""Text before a decimal comma: a whole number, with or without a point as the thousands separator."""
 _SECONDS = re.compile(r"([0-9]+)(?:\.([0-9]{0,9}))?")
 _WITH_UNIT = re.compile(r"([^a-z]+|[0-9.]+[eE][-+]?[0-9]+)\s*(ns|us|ms|s|min|h)?")
 _ADVICE = "write seconds or a time with its unit, e.g. 0.25 or 250ms"
@@ -62,14 +62,14 @@ class Arrivals:
     sha256: str
     """Digest of the file."""
     after_ns: Array
-    """(n,) int64 ns after the first arrival, ascending."""
+    """(n,) int64 times in ns after the first arrival, ascending."""
     samples: Array | None
-    """(n,) dataset indices; None if the file has none."""
+    """(n,) dataset indices; None if the file has no dataset indices."""
     lines: Array
     """(n,) line numbers in the file, from 1."""
 
     def load(self, queries: int | None) -> Load:
-        """Returns the length of the run. queries: the user's --queries, which selects the first arrivals."""
+        """Returns the size of the run. queries: the user's --queries, which limits the run to the first arrivals."""
         count = queries or len(self.after_ns)
         if count > len(self.after_ns):
             raise ConfigError(
@@ -93,7 +93,7 @@ class Arrivals:
             raise ConfigError(_message(self.path, problems, len(beyond)))
 
     def put(self, plan: LoadPlan, outdir: Path) -> LoadPlan:
-        """Writes the schedule into `outdir`, where every process of the run reads it."""
+        """Writes the schedule to `outdir`, from which every process of the run reads it."""
         count = plan.query_count
         self.check_samples(count, plan.performance_count)
         samples = self.samples[:count] if self.samples is not None else None
@@ -105,7 +105,7 @@ class Arrivals:
 def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
     """Reads the file. Raises a ConfigError, with one line per problem, if it cannot be replayed.
 
-    expected_sha256: the file's digest when the config.yaml was written.
+    expected_sha256: the file's digest at the time when config.yaml was written.
     """
     content = _content(path)
     sha256 = hashlib.sha256(content).hexdigest()
@@ -126,7 +126,7 @@ def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
 
 def _of_trace(path: Path, sha256: str, lines: Iterable[str]) -> Arrivals:
     trace = parse_trace(path, lines)
-    # The times are sorted, but may cover too long a time.
+    # The times are sorted, but may cover too long a period.
     _check_order(path, trace.times_ns, trace.lines.tolist())
     after_ns = trace.times_ns - trace.times_ns[0]
     samples = np.arange(len(after_ns), dtype=np.int64)
@@ -151,7 +151,7 @@ def _content(path: Path) -> bytes:
 
 
 class _Columns:
-    """Collects the columns of the file, and the problems of its lines."""
+    """Collects the columns of the file and the problems in its lines."""
 
     def __init__(self) -> None:
         self.times_ns, self.samples, self.lines = array("q"), array("q"), array("i")
@@ -207,7 +207,7 @@ class _Columns:
             self.problems.append(f"line {number}: {problem}")
 
     def refuse_decimal_commas(self) -> None:
-        """Makes the first line faulty if every line could be one number with a decimal comma."""
+        """Marks the first line as faulty if every line could be one number with a decimal comma."""
         if self.samples and self._may_be_decimals and not self._named and not self.faulty:
             time, sample = self._first
             self._refuse(
@@ -263,7 +263,7 @@ def _message(path: Path, shown: list[str], count: int) -> str:
 
 
 def parse_time_ns(text: str) -> int:
-    """Parses a time into rounded ns: '0.25' (seconds), '250ms', '1732190400.5', '2.5e-1'."""
+    """Parses a time and rounds it to ns: '0.25' (seconds), '250ms', '1732190400.5', '2.5e-1'."""
     plain = _SECONDS.fullmatch(text)
     if plain is not None:
         ns = int(plain[1][:30]) * NS_PER_S + int((plain[2] or "").ljust(9, "0"))
@@ -286,7 +286,7 @@ def _rounded_ns(text: str) -> int:
         raise ValueError(f"{text[:40]!r} is not a time: {_ADVICE}") from None
     if number < 0:
         raise ValueError(f"{text[:40]!r} is negative: times count up from 0")
-    if number.adjusted() > 30:  # an int of this size would fill the memory
+    if number.adjusted() > 30:  # an int of this size would exhaust the memory
         return _LATEST_NS + 1
     return int((number * NS_PER_UNIT[match[2] or "s"]).to_integral_value())
 

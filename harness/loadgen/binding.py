@@ -1,4 +1,4 @@
-"""Binds MLPerf LoadGen: its settings, its responses and its run. No other module imports LoadGen.
+"""Binds MLPerf LoadGen: settings, responses and runs. No other module imports LoadGen.
 
 docs/decisions/loadgen.md records how LoadGen 6.0.17 behaved in real runs. An exception in a callback
 crashes it, StartTest must not run on the main thread, and only the first FromConfig of a process has an effect.
@@ -34,10 +34,10 @@ NO_AUDIT = "no-audit.config"
 
 
 def settings_for(plan: LoadPlan) -> "lg.TestSettings":
-    """Returns LoadGen's settings for the plan; an official run gets its settings from FromConfig.
+    """Returns LoadGen's settings for the plan. An official run gets its settings from FromConfig.
 
-    Quick settings fix the number of queries, not the time: sizing by time fails if the calibration
-    is wrong by 15 %, and a fixed number halves LoadGen's memory.
+    Quick settings fix the number of queries, not the duration. Sizing by duration fails if the calibration
+    is off by 15 %, and a fixed number halves LoadGen's memory use.
     """
     settings = lg.TestSettings()
     scenario = scenario_named(plan.scenario)
@@ -62,11 +62,11 @@ def settings_for(plan: LoadPlan) -> "lg.TestSettings":
 
 
 def _token_latencies(settings: "lg.TestSettings", plan: LoadPlan) -> None:
-    """Reads the bounds of token times from a file: LoadGen's Python binding has no fields for them."""
+    """Reads the bounds of token times from a file, because LoadGen's Python binding has no fields for them."""
     settings.use_token_latencies = True
     if plan.user_conf is not None:
         name = scenario_named(plan.scenario).loadgen_name
-        # conf_type 2 can be read repeatedly, and keeps each setting that is not in the file.
+        # conf_type 2 can be read repeatedly and keeps each setting that is not in the file.
         status = settings.FromConfig(plan.user_conf, "harness", name, 2)
         if status != 0:
             raise ConfigError(
@@ -96,10 +96,10 @@ def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
 
 
 def official_settings(scenario: str, model_key: str, user_conf: str) -> "lg.TestSettings":
-    """Returns the settings of an official run, read in a way that can be repeated in one process.
+    """Returns the settings of an official run, read in a way that is repeatable within one process.
 
-    conf_type 0 reads only the built-in file, and 2 only the user's file. A process can read with conf_type 1
-    only once, and `settings_for` needs that.
+    conf_type 0 reads only the built-in file, and 2 only the user's file. A process can use conf_type 1 only once,
+    and `settings_for` needs it.
     """
     name = scenario_named(scenario).loadgen_name
     settings = lg.TestSettings()
@@ -121,10 +121,10 @@ Complete = Callable[[Any], None]
 
 
 class _Responder:
-    """Answers LoadGen for one worker. Not thread-safe: each worker has a separate one.
+    """Answers LoadGen for one worker. It is not thread-safe, so each worker has a separate responder.
 
-    LoadGen does not copy answers in a performance run, and copies them inside the call in an accuracy run. So
-    the response objects and the buffer that they point into are made once and reused for every batch.
+    LoadGen does not copy answers in a performance run, and copies them inside the call in an accuracy run.
+    Therefore the response objects and their buffer are created once and reused for every batch.
     """
 
     __slots__ = ("_begun", "_buffer", "_complete", "_pool")
@@ -137,8 +137,8 @@ class _Responder:
     def first_tokens(self, ids: Sequence[int], tokens: Sequence[int | None]) -> None:
         """Reports the first tokens of samples to LoadGen, before the samples are completed.
 
-        ids: (n,) LoadGen's ids. tokens: (n,) token ids, None if an id is unknown. If answers are token ids, LoadGen
-        logs these with them, in the answers' type, and copies them inside the call.
+        ids: (n,) LoadGen's IDs. tokens: (n,) token IDs; an entry is None if the ID is unknown. If answers are token
+        IDs, LoadGen logs the first tokens with the answers, in the answers' type, and copies them inside the call.
         """
         count, pool, dtype = len(ids), self._begun, self._buffer.dtype
         pool += [lg.QuerySampleResponse(0, 0, 0) for _ in range(count - len(pool))]
@@ -151,11 +151,11 @@ class _Responder:
         lg.FirstTokenComplete(pool[:count])
 
     def tokens(self, counts: Sequence[int]) -> None:
-        """Sets the token counts of the answers in the next call of `complete`. counts: (n,) one per answer."""
+        """Sets the token counts of the answers for the next call of `complete`. counts: (n,) one per answer."""
         deque(map(_SET_TOKENS, self._pool, counts), maxlen=0)
 
     def complete_empty(self, ids: Sequence[int]) -> int:
-        """Completes a failed batch, because LoadGen would wait for an unanswered sample forever.
+        """Completes a failed batch, because LoadGen would wait forever for an unanswered sample.
 
         Returns the wall clock in ns just before LoadGen's call.
         """
@@ -166,7 +166,7 @@ class _Responder:
 
 
 class Responder(_Responder):
-    """Answers with equal shapes."""
+    """A responder for answers with equal shapes."""
 
     __slots__ = ("_one", "_one_row")
 
@@ -181,14 +181,14 @@ class Responder(_Responder):
         self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Array) -> int:
-        """Completes a batch. ids: (n,) LoadGen's ids. answers: (n, ...), one row per id.
+        """Completes a batch. ids: (n,) LoadGen's IDs. answers: (n, ...), one row per ID.
 
-        Returns the wall clock in ns just before LoadGen's call, which stamps the completion when it begins. The rest of
-        the call and the wait for the GIL after it are not part of the latency.
+        Returns the wall clock in ns just before LoadGen's call, which timestamps the completion when it begins. The
+        rest of the call and the wait for the GIL after it are not part of the latency.
         """
         count = len(ids)
         if count == 1:
-            self._one_row[...] = answers  # takes half the time of a slice assignment
+            self._one_row[...] = answers  # twice as fast as a slice assignment
             responses = self._one
             responses[0].id = ids[0]
         else:
@@ -201,9 +201,9 @@ class Responder(_Responder):
 
 
 class RaggedResponder(_Responder):
-    """Answers with different lengths.
+    """A responder for answers with different lengths.
 
-    A batch's answers are stored one after another in one buffer, which grows with the largest batch.
+    The answers of a batch are stored one after another in one buffer, which grows with the largest batch.
     """
 
     __slots__ = ()
@@ -236,16 +236,16 @@ class RaggedResponder(_Responder):
 def responder_for(
     max_batch: int, row: AnswerRow, complete: Complete | None = None
 ) -> Responder | RaggedResponder:
-    """Makes the responder for answers like `row`. complete: called instead of LoadGen, for the harness's scheduler."""
+    """Returns a responder for answers like `row`. complete: called instead of LoadGen, for the harness's scheduler."""
     cls = RaggedResponder if None in row.shape else Responder
     return cls(max_batch, row, complete)
 
 
 class Callbacks(NamedTuple):
-    """Functions that LoadGen calls, on the thread of `start_test`. None may raise: LoadGen crashes."""
+    """Functions that LoadGen calls on the thread of `start_test`. They must not raise, because LoadGen would crash."""
 
     issue: Callable[[list[int], list[int]], None]
-    """Receives the ids and the dataset indices of a query's samples."""
+    """Receives the IDs and dataset indices of a query's samples."""
     load: Callable[[list[int]], None]
     """Receives the dataset indices of the run's samples."""
     unload: Callable[[list[int]], None]
@@ -261,7 +261,7 @@ def start_test(
     """Runs LoadGen until every sample is answered. outdir: an existing folder for LoadGen's logs.
 
     name: makes the SUT a query dispatch library (QDL) with this name, as MLPerf's Network division requires. LoadGen
-    calls it before the first query and after the last query; it may not raise.
+    calls it before the first query and after the last query. It must not raise.
     """
     log = lg.LogSettings()
     log.log_output.outdir = str(outdir)
@@ -284,7 +284,7 @@ def _flush() -> None:
 def _with_samples(
     issue: Callable[[list[int], list[int]], None],
 ) -> Callable[[list["lg.QuerySample"]], None]:
-    """Wraps `issue` for a QDL, which gets LoadGen's objects instead of lists of ids and indices."""
+    """Wraps `issue` for a QDL, which gets LoadGen's objects instead of lists of IDs and indices."""
 
     def of_samples(samples: list["lg.QuerySample"]) -> None:
         issue([sample.id for sample in samples], [sample.index for sample in samples])

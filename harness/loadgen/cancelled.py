@@ -10,9 +10,9 @@ _DRAW = 0x63616E63
 
 
 def chosen(plan: LoadPlan) -> Array:
-    """Returns (queries,) whether each query is cancelled, drawn from the sample_index seed.
+    """Returns a (queries,) mask of the queries that are cancelled, drawn from the sample_index seed.
 
-    Uses RandomState because NumPy promises that its numbers are the same in every version.
+    Uses RandomState because NumPy guarantees that its numbers are the same in every version.
     """
     random = np.random.RandomState([plan.seeds.sample_index & 0xFFFFFFFF, _DRAW])
     drawn: Array = random.random_sample(plan.query_count) < plan.cancel_share

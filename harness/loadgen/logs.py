@@ -12,22 +12,22 @@ from harness.core.files import sha256
 from harness.types import Answer
 
 PROBE_ROWS = "probes.npz"
-"""File with a row per answered or failed probe, which the measured process writes at the end of a run.
+"""File with one row per answered or failed probe, which the measured process writes at the end of a run.
 
-sent: probes that were due. alone_ns: times before the load. due_ns, sent_ns, first_ns (first token), completed_ns: wall
-clock. failed: 1 or 0.
+sent: number of probes that were due. alone_ns: probe times before the load. due_ns, sent_ns, first_ns (first token)
+and completed_ns are on the wall clock. failed: 1 or 0.
 """
 RAMP_ROWS = "ramp.npz"
-"""File of the measured process with the steps of a ramp.
+"""File with the steps of a ramp, written by the measured process.
 
-due_ns: by query. first: query with which each step begins. rate: of each step. holds: whether it is a hold. broken:
-whether it was shown to miss an SLO.
+due_ns: one per query. For each step: first, its first query; rate; holds, whether it is a hold; broken, whether it
+was shown to miss an SLO.
 """
 SAMPLE_FACTS = "samples.npz"
-"""File of the measured process, if the requests name several models or have sound.
+"""File that the measured process writes if the requests name several models or contain audio.
 
-names: the models. index: dataset indices. model: for each of them, a position in `names`. media_ns: duration of the
-sound in its request.
+names: the models. index: dataset indices. For each index: model, a position in `names`; media_ns, the duration of
+the audio in its request.
 """
 
 DETAIL = "mlperf_log_detail.txt"
@@ -35,23 +35,23 @@ SUMMARY = "mlperf_log_summary.txt"
 ACCURACY = "mlperf_log_accuracy.json"
 TRACE = "mlperf_log_trace.json"
 ANSWERS = "answers.json"
-"""File with answers, in the format of LoadGen's accuracy log, that the harness's scheduler writes."""
+"""File in which the harness's scheduler writes answers, in the format of LoadGen's accuracy log."""
 FILES = (DETAIL, SUMMARY, ACCURACY, ANSWERS)
 """Files from which a run's numbers and answers are read."""
 EARLY_STOPPING = {
     "SingleStream": "early_stopping_latency_ss",
     "MultiStream": "early_stopping_latency_ms",
 }
-"""LoadGen's scenario -> key of early stopping's estimate, in ns."""
+"""Maps LoadGen's scenario to the key of the early-stopping estimate, in ns."""
 NETWORK_SUT = "Network SUT"
-"""Beginning of `sut_name` in a run for MLPerf's Network division; the servers' names follow."""
+"""Beginning of `sut_name` in a run for MLPerf's Network division; the server names follow."""
 SAME_MACHINE = "(same machine)"
-"""Suffix of the name of a server on LoadGen's machine, which that division forbids."""
+"""Suffix of the name of a server on LoadGen's machine, which the Network division forbids."""
 RATE_DIGITS = 1e-5
-"""Relative resolution of a rate: LoadGen writes six digits."""
+"""Relative resolution of a rate, because LoadGen writes six digits."""
 _PREFIX = ":::MLLOG "
 _NOT_A_NUMBER = re.compile(r'("value": )-?(?:nan|inf)\b')
-"""A value that is not JSON: LoadGen writes the rate of a single query as -nan."""
+"""Matches a value that is not valid JSON. LoadGen writes the rate of a single query as -nan."""
 
 _NUMBERS = re.compile(
     r"(result|effective)_\S*(_ns|_ms|_count|_qps|_percentile|_seed)|num_errors|early_stopping_latency_\w+"
@@ -61,7 +61,7 @@ _ONCE = re.compile(
     r"requested_|effective_|result_|early_stopping|qsl_|sut_|loadgen_|num_errors|test_datetime"
 )
 _ONCE_TIMED = re.compile(r"power_|generated_")
-"""An accuracy run writes these keys once for each set of samples that it loads."""
+"""Matches keys that an accuracy run writes once for each set of samples that it loads."""
 _FLAGS = re.compile(r"\S*_met")
 _LATENCIES = [f"result_{end}_latency_ns" for end in ("min", "mean", "max")] + [
     f"result_{percent}_percentile_latency_ns" for percent in ("50.00", "90.00", "99.00", "99.90")
@@ -86,8 +86,8 @@ class DetailLog:
     """The content of mlperf_log_detail.txt."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    """The first value of each key; MLCommons' parser also takes the first. An accuracy run logs power_begin and power_end
-    once for each set of samples that it loads: its last power_end is kept.
+    """The first value of each key, as in MLCommons' parser. An accuracy run logs power_begin and power_end once for
+    each set of samples that it loads; the last power_end is kept.
     """
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -99,18 +99,18 @@ class DetailLog:
     repeated: int = 0
     """Number of runs in the file; more than one means that logs were mixed."""
     contradicted: list[str] = field(default_factory=list)
-    """Keys of settings and results with two values; LoadGen writes each only once."""
+    """Keys of settings and results that have two values, although LoadGen writes each key only once."""
     pid: int | None = None
-    """ID of LoadGen's process; None if the first line has none."""
+    """Process ID of LoadGen; None if the first line has no process ID."""
     source: str = "LoadGen"
-    """Program that measured the values, which is quoted with them."""
+    """Program that measured the values; it is quoted together with them."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
 
 
 def read_detail(path: Path) -> DetailLog:
-    """Reads the file. If it is missing or cut off, returns a log that is not complete; never raises."""
+    """Reads the file. If it is missing or cut off, returns an incomplete log. Never raises."""
     log = DetailLog()
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -142,7 +142,7 @@ def read_detail(path: Path) -> DetailLog:
 
 
 def _ends(log: DetailLog) -> list[str]:
-    """Returns the keys that a complete log has: LoadGen's last keys, and the keys that are used."""
+    """Returns the keys that a complete log must have: LoadGen's last keys and all keys that are used."""
     if log.get("effective_test_mode") == "AccuracyOnly":
         return ["power_end"]
     needed = _NEEDED.get(str(log.get("effective_scenario")), [])
@@ -181,7 +181,7 @@ def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Returns name -> SHA-256 of each file that LoadGen or the harness's scheduler wrote into `folder`."""
+    """Returns the SHA-256, by name, of each file that LoadGen or the harness's scheduler wrote to `folder`."""
     found = {}
     for name in FILES:
         path = folder / name
@@ -191,22 +191,22 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 class AccuracyLogError(Exception):
-    """mlperf_log_accuracy.json is missing, cut off or not written by LoadGen."""
+    """Raised if mlperf_log_accuracy.json is missing, cut off or not written by LoadGen."""
 
 
 _FIRST_LINE = b"[\n"
 
 
 class LoggedAnswer(NamedTuple):
-    """One row of LoadGen's accuracy log, with the sample's place in the run."""
+    """One row of LoadGen's accuracy log, with the sample's position in the run."""
 
     order: int
     """Issue order of the sample."""
     answer: Answer
     tokens: int | None = None
-    """Tokens of the answer, as reported to LoadGen; None if no tokens were reported."""
+    """Number of tokens in the answer, as reported to LoadGen; None if it was not reported."""
     first_token: bytes | None = None
-    """First token, as reported to LoadGen before the answer; b'' if its id was unknown, None if it was not reported."""
+    """First token, as reported to LoadGen before the answer; b'' if its ID was unknown, None if it was not reported."""
 
 
 def read_answers(path: Path) -> Iterator[Answer]:
@@ -216,7 +216,7 @@ def read_answers(path: Path) -> Iterator[Answer]:
 
 
 def read_logged_answers(path: Path) -> Iterator[LoggedAnswer]:
-    """Yields every row in file order. Only one row is in memory if each has a line, as LoadGen writes them."""
+    """Yields every row in file order. Holds only one row in memory if each row has its line, as LoadGen writes it."""
     try:
         with path.open("rb") as file:
             if file.readline() == _FIRST_LINE:
@@ -239,7 +239,7 @@ def logged_answers(content: bytes, path: str) -> Iterator[LoggedAnswer]:
 
 
 def _by_line(file: BinaryIO, path: str) -> Iterator[LoggedAnswer]:
-    """Yields the rows after the first line; a comma follows each row but the last."""
+    """Yields the rows after the first line. A comma follows each row except the last."""
     has_rows, has_next, number = False, True, 1
     for number, line in enumerate(file, 2):
         text = line.strip()

@@ -18,9 +18,9 @@ class OfficialLoad(NamedTuple):
     target_qps: float | None
     """Queries/s; Offline: samples/s; None for streams."""
     percentile: float
-    """The judged percentile of the latency, in (0, 1)."""
+    """The latency percentile that is judged, in (0, 1)."""
     latency_bound_ns: int | None
-    """None if LoadGen judges the times of tokens instead of the latency."""
+    """None if LoadGen judges token times instead of the latency."""
     equal_issue: bool
     """The value for LoadPlan.equal_issue."""
     token_latencies: bool
@@ -28,8 +28,8 @@ class OfficialLoad(NamedTuple):
 
 
 def whole_sets(queries: int, samples: int) -> int:
-    """Returns the number of queries that LoadGen issues with sample_concatenate_permutation: it rounds up to a multiple
-    of the samples in memory.
+    """Returns the number of queries that LoadGen issues with sample_concatenate_permutation, which rounds up to a
+    multiple of the samples in memory.
     """
     return ceil(queries / samples) * samples
 
@@ -37,7 +37,7 @@ def whole_sets(queries: int, samples: int) -> int:
 def official_load(
     scenario: str, model_key: str, user_conf: str, total: int, held: int
 ) -> OfficialLoad:
-    """Returns the load. total: samples in the dataset. held: samples in memory if the rules set no number."""
+    """Returns the load. total: samples in the dataset. held: samples in memory if the rules do not set their number."""
     settings = official_settings(scenario, model_key, user_conf)
     seconds = settings.min_duration_ms / 1e3
     load = scenario_named(scenario).expected_load(settings, seconds)

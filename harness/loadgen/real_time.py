@@ -1,8 +1,8 @@
 """Computes when each frame of a real-time sequence is due, and how many frames a run has.
 
-N streams play one sequence after the other. A frame of each stream is due in every period; each stream begins at a random
-moment of the first period. So query q is frame q // N of its stream, and streams are numbered in the order of their
-beginnings.
+Each of N streams plays one sequence after another. In every period, one frame of each stream is due. Each stream
+begins at a random time in the first period. Query q is therefore frame q // N of its stream; streams are numbered
+by start time.
 """
 
 from math import ceil
@@ -16,9 +16,9 @@ from harness.types import Array
 
 
 def due_ns(queries: int, streams: int, period_ns: int, seed: int) -> Array:
-    """Returns (queries,) int64 ns after the start when each frame is due, ascending, the first 0.
+    """Returns (queries,) int64 due times of the frames in ns after the start, ascending; the first is 0.
 
-    seed: LoadGen's schedule seed, which draws the beginnings of the streams.
+    seed: LoadGen's schedule seed, which draws the start times of the streams.
     """
     random = np.random.RandomState(seed & 0xFFFFFFFF)
     begins_ns = np.sort((random.random_sample(streams) * period_ns).astype(np.int64))
@@ -30,9 +30,10 @@ def due_ns(queries: int, streams: int, period_ns: int, seed: int) -> Array:
 def load(
     queries: int | None, duration_ns: int, streams: int, period_ns: int, percentile: float
 ) -> Load:
-    """Returns the length of a run. queries: the user's frames of all streams; None: as the duration needs.
+    """Returns the size of a run.
 
-    percentile: of the SLO; a run has enough frames to judge it.
+    queries: the user's number of frames over all streams; None if the duration sets their number.
+    percentile: percentile of the SLO; a run has enough frames to judge it.
     """
     least = queries_needed(LATE_ALLOWED, percentile)
     count = queries or max(least, ceil(duration_ns / period_ns) * streams)

@@ -1,7 +1,7 @@
 """Defines a scenario: how queries arrive, and which of LoadGen's numbers is the result.
 
 A scenario is pure: it has no clock and does not import LoadGen. Code that depends on how queries arrive
-reads an attribute of the scenario, never its name.
+reads an attribute of the scenario, not its name.
 """
 
 from abc import ABC, abstractmethod
@@ -17,11 +17,11 @@ from harness.loadgen.plan import Calibration, LoadPlan
 from harness.types import Quantity
 
 LATE_ALLOWED = 10
-"""Number of late queries with which a quick Server run still passes early stopping; it determines the length."""
+"""Number of late queries with which a quick Server run still passes early stopping. It determines the run length."""
 
 TURNS = 10
-"""If the harness chooses the length of a closed loop, it issues at least TURNS x concurrency queries. The first
-`concurrency` queries arrive as one burst and must not dominate."""
+"""Minimum number of queries per concurrent query in a closed loop whose length the harness chooses. The first
+`concurrency` queries arrive as one burst and must not dominate the run."""
 
 
 class Load(NamedTuple):
@@ -30,16 +30,16 @@ class Load(NamedTuple):
     query_count: int
     """Queries (Offline: samples)."""
     expected_s: float | None
-    """Forecast duration; None if the user set the count and the rate is unknown."""
+    """Expected duration; None if the user set the count and the rate is unknown."""
     target_qps: float | None = None
     """Queries/s; Offline: samples/s."""
 
 
 class ExpectedLoad(NamedTuple):
-    """A run's size according to LoadGen's official settings."""
+    """Size of a run according to LoadGen's official settings."""
 
     queries: float
-    """Queries (Offline: samples) that LoadGen generates, unless its minimum count is larger."""
+    """Number of queries (Offline: samples) that LoadGen generates, unless its minimum count is larger."""
     percentile: float = 0.99
     samples_per_query: int = 1
     target_qps: float | None = None
@@ -50,7 +50,7 @@ class Axis(NamedTuple):
     """The load that `peak` raises until the SLO is missed."""
 
     field: str
-    """The field in RunConfig."""
+    """Field of RunConfig."""
     unit: str
     least: float
     most: float
@@ -66,16 +66,16 @@ class Scenario(ABC):
     """MLPerf's name, as in LoadGen's TestScenario."""
     dispatch: str
     """inline: the issuing thread answers. sliced: workers share one large query. queued: workers
-    take the waiting queries (harness/run/measured/dispatch).
+    take waiting queries (harness/run/measured/dispatch).
     """
     options: frozenset[str] = frozenset()
-    """Fields of RunConfig that this scenario has, but not every scenario."""
+    """Fields of RunConfig that apply to this scenario but not to every scenario."""
     streams: bool = False
-    """Whether the next query comes when the previous query is answered, so one instance is enough."""
+    """Whether the next query is issued when the previous query is answered, so that one instance is enough."""
     scheduled: bool = False
-    """Whether queries come on a schedule, at a rate in queries/s, even if earlier queries are not answered."""
+    """Whether queries arrive on a schedule, at a rate in queries/s, even if earlier queries are not answered."""
     all_at_once: bool = False
-    """Whether one query has all samples. Its latencies only show how many samples were requested at once."""
+    """Whether one query has all samples. Its latencies show only how many samples were requested at once."""
     by_query: bool = False
     """Whether a query has several samples, and LoadGen's latencies cover whole queries."""
     rate_key: str | None = None
@@ -83,9 +83,9 @@ class Scenario(ABC):
     search_axis: Axis | None = None
     """The load that `peak` searches; None if the scenario has no such load."""
     percentile: float = 0.99
-    """The percentile of an SLO without one, in (0, 1)."""
+    """Percentile for an SLO that does not name one, in (0, 1)."""
     default_slo: Slo | None = None
-    """The SLO for models whose manifest has no SLO; None: no SLO unless the user sets an SLO."""
+    """The SLO for models whose manifest has no SLO; None if such models have no SLO unless the user sets one."""
 
     def samples_per_query(self, config: RunConfig) -> int:  # noqa: ARG002 - of other scenarios
         return 1
@@ -98,28 +98,28 @@ class Scenario(ABC):
     def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load: ...
 
     def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:  # noqa: ARG002 - likewise
-        """Yields (field of LoadGen's TestSettings, value) of a quick run, except its count and seeds."""
+        """Yields (field, value) pairs of LoadGen's TestSettings for a quick run, except its count and seeds."""
         return iter(())
 
     @abstractmethod
     def expected_load(self, settings: Any, seconds: float) -> ExpectedLoad:
-        """Returns the size of an official run. settings: with the official values. seconds: minimum duration."""
+        """Returns the size of an official run. settings: the official settings. seconds: minimum duration."""
 
     @abstractmethod
     def user_conf(self, config: RunConfig, calibration: Calibration) -> Iterator[tuple[str, str]]:
-        """Yields (key, value) of lines that size an official run, e.g. ('Server.target_qps', '20')."""
+        """Yields the (key, value) pairs of user.conf that size an official run, e.g. ('Server.target_qps', '20')."""
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
-        """Yields lines that shorten an official accuracy run and do not change its answers."""
+        """Yields the user.conf pairs that shorten an official accuracy run without changing its answers."""
         return iter(())
 
     @abstractmethod
     def headline(self, log: Mapping[str, Any]) -> Quantity | None:
-        """Returns MLPerf's metric of the scenario from LoadGen's detail log; None if the log lacks it."""
+        """Returns MLPerf's metric of the scenario from LoadGen's detail log; None if the log does not have it."""
 
     @abstractmethod
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        """Returns the value that decides an SLO, and its name.
+        """Returns the value that decides whether an SLO is met, and its name.
 
         Returns None if LoadGen judges the SLO, or has too few queries for an estimate.
         """
@@ -136,7 +136,7 @@ def scenario_named(name: str) -> Scenario:
 
 
 def percent_text(fraction: float) -> str:
-    """Returns a percentile as LoadGen's keys name it: 0.99 -> '99.00'."""
+    """Returns a percentile as written in LoadGen's keys: 0.99 -> '99.00'."""
     return f"{fraction * 100:.2f}"
 
 

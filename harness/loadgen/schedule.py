@@ -21,12 +21,12 @@ SCHEDULE = "schedule.npz"
 
 
 def server_schedule_ns(queries: int, qps: float, seed: int) -> Array:
-    """Returns (queries,) int64 ns after the start of the run, ascending, the first 0.
+    """Returns (queries,) int64 due times in ns after the start of the run, ascending; the first is 0.
 
     qps: target rate in queries/s. seed: LoadGen's schedule seed.
     Source: loadgen.cc, ScheduleDistribution<Server>: std::exponential_distribution over
-    std::mt19937 as libstdc++ implements them, with two 32-bit draws per gap. A test compares the result with
-    LoadGen's own trace: they are equal to the ns.
+    std::mt19937 as libstdc++ implements them, with two 32-bit draws per gap. A test shows that the result
+    equals LoadGen's trace to the ns.
     """
     if queries < 1:
         return np.zeros(0, np.int64)
@@ -41,9 +41,9 @@ class Stored(NamedTuple):
     """A schedule read from its file."""
 
     after_ns: Array
-    """(n,) ns after the start, ascending."""
+    """(n,) times in ns after the start, ascending."""
     samples: Array | None
-    """(n,) dataset indices; None if the user's file has none."""
+    """(n,) dataset indices; None if the user's file has no dataset indices."""
 
 
 def store(path: Path, after_ns: Array, samples: Array | None) -> None:
@@ -54,7 +54,7 @@ def store(path: Path, after_ns: Array, samples: Array | None) -> None:
 
 
 def read_stored(path: str) -> Stored:
-    """Reads a file of `store`. Raises a ConfigError for any other file."""
+    """Reads a file that `store` wrote. Raises a ConfigError for any other file."""
     with (
         reading(f"{path} cannot be read", also=(OSError,)),
         Path(path).open("rb") as opened,
@@ -68,7 +68,7 @@ stored = lru_cache(maxsize=1)(read_stored)
 
 
 def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
-    """Returns each query's due time in ns after the start, (queries,); None if only the callback shows it."""
+    """Returns (queries,) due times in ns after the start; None if they are known only from the issue callback."""
     if plan.accuracy or plan.sessions or not scenario_named(plan.scenario).scheduled:
         return None
     if plan.schedule is not None:
@@ -83,18 +83,18 @@ def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
 def drawn_samples(plan: LoadPlan) -> Array:
     """Returns (queries,) samples drawn with replacement from the sample_index seed, as LoadGen draws them.
 
-    Uses RandomState because NumPy promises that its numbers are the same in every version.
+    Uses RandomState because NumPy guarantees that its numbers are the same in every version.
     """
     random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
     return random.randint(0, plan.performance_count, plan.query_count, dtype=np.int64)
 
 
 def freed_ns(completed_ns: Array, order: Array, concurrency: int, start_ns: int) -> Array:
-    """Returns (n,) ns when each query of a closed loop was due, with `concurrency` queries in flight.
+    """Returns (n,) due times in ns of the queries of a closed loop with `concurrency` queries in flight.
 
     completed_ns, order: (n,) completion time and issue order of the answered queries. The first
-    `concurrency` queries are due at the start, the k-th query after them when k queries have been
-    answered. A latency from this time on includes the cost of issuing, so Little's law holds:
+    `concurrency` queries are due at the start. The k-th query after them is due when k queries have been
+    answered. A latency from the due time includes the cost of issuing, so that Little's law holds:
     concurrency / mean latency = queries/s.
     """
     in_time = np.concatenate([np.full(concurrency, start_ns, np.int64), np.sort(completed_ns)])

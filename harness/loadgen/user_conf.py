@@ -1,7 +1,7 @@
 """Checks and writes LoadGen's user.conf, because LoadGen silently ignores mistakes.
 
-A typo, a missing space next to '=' or the wrong case of a scenario gives status 0 and has no effect.
-Source of the keys: loadgen/test_settings_internal.cc, TestSettings::FromConfig, tried with 6.0.17.
+A typo, a missing space next to '=' or the wrong case in a scenario name returns status 0 and has no effect.
+Source of the keys: loadgen/test_settings_internal.cc, TestSettings::FromConfig, tested with 6.0.17.
 """
 
 import re
@@ -39,10 +39,10 @@ FORBIDDEN = {
 KEYS = INTEGER_KEYS | FLOAT_KEYS
 AUDIT = "audit.config"
 OFFICIAL_PERCENTILE = 0.99
-"""Percentile of Server in mlperf.conf."""
+"""Percentile for Server in mlperf.conf."""
 
 _BOUNDS = {"": "target_latency", "ttft": "ttft_latency", "tpot": "tpot_latency"}
-"""Key by the quantity that an SLO bounds."""
+"""Maps the quantity that an SLO bounds to its key."""
 
 
 def lint(path: Path) -> str:
@@ -100,7 +100,7 @@ def _name_problems(scenario: str, key: str) -> Iterator[str]:
 
 
 def _value_problems(scenario: str, key: str, value: str, least_ms: int) -> Iterator[str]:
-    """least_ms: the minimum for min_duration."""
+    """Yields problems of a value. least_ms: the minimum for min_duration."""
     if key in INTEGER_KEYS and not re.fullmatch(r"\d+", value):
         yield f"{key} = {value}: LoadGen reads whole numbers here, without an exponent"
         return
@@ -124,8 +124,8 @@ def _value_problems(scenario: str, key: str, value: str, least_ms: int) -> Itera
 def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
     """Returns the user.conf for LoadGen: lines from the calibration, then the user's lines.
 
-    user_text: the user's file. sized: ('Scenario.key', value) from the calibration; a pair is left
-    out if the user sets that key. LoadGen prefers model.Scenario, then *.Scenario, then model.*,
+    user_text: the user's file. sized: ('Scenario.key', value) pairs from the calibration. A pair is omitted
+    if the user sets that key. LoadGen prefers model.Scenario, then *.Scenario, then model.*,
     then *.*, so a user's line for a different model does not replace a calibrated line.
     """
     own = {
@@ -146,11 +146,11 @@ def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
 
 
 def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
-    """Returns the text of a file for --user-conf with this arrival rate and these SLOs, none of them on `itl`.
+    """Returns the text of a --user-conf file with this arrival rate and these SLOs, which must not bound `itl`.
 
-    about: lines for the comment. LoadGen reads bounds in whole ms. Any other bound is left out, so the bound of
-    the rules applies, and a comment explains it. LoadGen has one percentile for all SLOs. The text has the highest
-    percentile, because a run that meets its bound there meets the other bounds, too.
+    about: lines for the comment. LoadGen reads bounds in whole ms. Any other bound is omitted, so that the rules'
+    bound applies, and a comment explains it. LoadGen has one percentile for all SLOs. The text has the highest
+    percentile, because a run that meets its bound there also meets the other bounds.
     """
     lines = [f"# {line}" for line in about.splitlines()]
     lines.append(f"*.Server.target_qps = {rate_per_s:.6f}")
@@ -181,7 +181,7 @@ def value(text: str, model: str, scenario: str, key: str) -> str | None:
 
 
 def copy_audit(path: Path, outdir: Path) -> str:
-    """Copies the audit.config into the folder of its logs, to identify them; returns the copy's path."""
+    """Copies the audit.config to the folder of its logs, to identify them. Returns the path of the copy."""
     copy = outdir.absolute() / AUDIT
     try:
         copy.write_bytes(path.read_bytes())
@@ -191,6 +191,6 @@ def copy_audit(path: Path, outdir: Path) -> str:
 
 
 def without(text: str, key: str) -> str:
-    """Returns the file without the lines that set 'Scenario.key' for any model."""
+    """Returns the text without the lines that set 'Scenario.key' for any model."""
     line_of_key = re.compile(rf"\s*\S+\.{re.escape(key)} +=")
     return "\n".join(line for line in text.splitlines() if not line_of_key.match(line))

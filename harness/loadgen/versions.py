@@ -32,7 +32,7 @@ def installed_version() -> str:
 
 
 def seeds_of(config: RunConfig) -> Seeds:
-    """Returns the seeds of the round; without --mlperf the user's seeds, from --seed or set one by one."""
+    """Returns the seeds of the round or, without --mlperf, the user's seeds, from --seed or set individually."""
     official = ROUNDS.get(installed_version(), ROUNDS[PINNED_VERSION]).seeds
     if config.seed is not None:
         official = Seeds(config.seed, config.seed, config.seed)

@@ -1,1 +1,1 @@
-"""One run in two processes, which share only the journal."""
+"""One run in two processes that share only the journal."""

@@ -1,4 +1,4 @@
-"""Renders progress as rows of a terminal with rich.progress; imported only if stderr is a terminal."""
+"""Renders progress as terminal rows with rich.progress. Imported only if stderr is a terminal."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ _BAR_COLUMNS = 20
 
 
 class Bar:
-    """Prints rows without rich's display, which leaves parts of rows behind on a terminal that becomes narrower,
+    """Renders rows without rich's live display, which leaves parts of rows on a terminal that becomes narrower,
     redraws in a thread, and takes over stdout.
     """
 
@@ -28,7 +28,7 @@ class Bar:
     def rows(
         self, columns: int, name: str, share: float | None, details: Sequence[str]
     ) -> Sequence[str]:
-        """Returns the bar and its texts, cropped to `columns`. share: None for a bar without an end."""
+        """Returns the bar and its texts, cropped to `columns`. share: None for an indeterminate bar."""
         self._console.width = columns
         self._rich.update(
             self._task,

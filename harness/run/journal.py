@@ -1,21 +1,21 @@
 """Defines the journal: the rows in shared memory that the measured process writes while it runs.
 
-The journal is the measured process's only output during the run. The supervisor creates it (a memfd
-passed by descriptor, so that no name can be left behind) and may read it at any time, even after
+The journal is the only output of the measured process during the run. The supervisor creates it (a memfd
+passed by descriptor, so that no file can be left behind) and may read it at any time, even after
 the measured process has died. It has three parts:
 
     cells    counters, one cache line for the issuing thread and one for each worker
     samples  one row per sample in issue order: dataset index, callback entry (wall clock, ns)
-    batches  one row per batch for each worker: its samples, and the time stamps that they share; a server's batches
+    batches  one row per batch for each worker: its samples and their common time stamps; a server's batches
              have other stamps (REMOTE_ROW_DTYPE), a language model's have tokens (TOKENS_ROW_DTYPE), and the
              batches of a set of models have the model's origin (CACHED_ROW_DTYPE)
 
 Every row and counter has one writer; a worker raises its row counter after the row is written. On x86, other
 processes see both in this order. On Arm, they may see the counter first, and Python has no barrier that is
-free on the hot path. So during the run a reader waits SETTLE_S between counter and rows; by then the
+free on the hot path. During the run, a reader therefore waits SETTLE_S between counter and rows. By then the
 processor has written out its pending stores. Reads after the process has ended need no wait.
 
-All tables have room for the longest possible run: pages that are never written use no memory.
+All tables have room for the longest possible run, because pages that are never written use no memory.
 """
 
 import mmap
@@ -31,7 +31,7 @@ from harness.types import Array
 
 _LINE_CELLS = 8  # int64 cells in a 64-byte cache line
 _CAPACITY, _WORKERS, _ISSUED, _LOADING, _START, _KIND, _ENDS = 0, 1, 2, 3, 4, 5, 6
-_ROWS, _SAMPLES = 0, 1  # within a worker's line
+_ROWS, _SAMPLES = 0, 1  # positions within a worker's line
 
 _ROW = Struct("<iHHqqqqq")
 _ROW_BYTES = _ROW.size
@@ -69,13 +69,14 @@ REMOTE_ROW_DTYPE = np.dtype(
         ("cancelled", "<i4"),
     ]
 )
-"""A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 if the kernel gave no stamp.
+"""A batch that a server answered. arrived_ns: the kernel's time stamp of the reply; 0 if the kernel did not set one.
 
-first_token_ns: stamp of the first token; 0 if the reply was not a stream. answer_token_ns: stamp of the first token
-after the reasoning; 0 if there was none, or if the reply was not a stream. tokens: of the answer; 0 if unknown.
-late_tokens: tokens whose time after the previous token exceeds the bound of its SLO.
+first_token_ns: time stamp of the first token; 0 if the reply was not a stream. answer_token_ns: time stamp of the
+first token after the reasoning; 0 if no such token arrived, or if the reply was not a stream. tokens: number of
+tokens in the answer; 0 if unknown. late_tokens: number of tokens whose time after the previous token exceeds the
+bound of the SLO.
 server: number of the server in the order of --url or --nodes. cancelled: 1 if the client closed the connection before
-the answer's end (--cancel); tokens and first_token_ns then describe the part that arrived.
+the end of the answer (--cancel); tokens and first_token_ns then describe the part that arrived.
 """
 
 _TOKENS_ROW = Struct("<iHHqqqqqqii")
@@ -87,8 +88,8 @@ TOKENS_ROW_DTYPE = np.dtype(
         ("late_tokens", "<i4"),
     ]
 )
-"""One sample that a language model on this machine answered. The fields of tokens are as in REMOTE_ROW_DTYPE;
-they are 0 if the sample failed."""
+"""One sample that a language model on this machine answered. The token fields are as in REMOTE_ROW_DTYPE. They are 0
+if the sample failed."""
 
 _CACHED_ROW = Struct("<iHHqqqqqqii")
 CACHED_ROW_DTYPE = np.dtype(
@@ -106,8 +107,8 @@ CACHED_ROW_DTYPE = np.dtype(
         ("evicted", "<i4"),
     ]
 )
-"""One sample of a set of models. acquired_ns: when its model was loaded and no other sample used it. origin: index of
-ORIGINS in harness/models/cache/cache.py. evicted: number of models that were evicted for it and at its end.
+"""One sample of a set of models. acquired_ns: time at which its model was loaded and not used by another sample.
+origin: index into ORIGINS of harness/models/cache/cache.py. evicted: number of models evicted for it and at its end.
 """
 
 
@@ -127,13 +128,13 @@ class RowKind(Enum):
 _KINDS = tuple(RowKind)
 
 SETTLE_S = 0.0005
-"""Wait of a reader between counter and rows during the run: a thousand times as long as a store stays in a core."""
+"""Time that a reader waits between counter and rows during the run: a thousand times the delay of a store in a core."""
 
 BYTES_PER_SAMPLE = 12
 
 
 class JournalReader(Protocol):
-    """The part of `Journal` that the supervisor reads during the run; the docstrings of `Journal` explain it."""
+    """The part of `Journal` that the supervisor reads during the run. The docstrings of `Journal` explain it."""
 
     @property
     def workers(self) -> int: ...
@@ -156,7 +157,7 @@ class JournalReader(Protocol):
 class Journal:
     """A view of one journal.
 
-    capacity: how many samples it can hold. workers: how many workers write batches.
+    capacity: maximum number of samples. workers: number of workers that write batches.
     """
 
     def __init__(self, fd: int) -> None:
@@ -176,7 +177,7 @@ class Journal:
 
     @staticmethod
     def create() -> int:
-        """Returns the descriptor of an empty journal; call `resize` before any process attaches."""
+        """Returns the descriptor of an empty journal. Call `resize` before any process attaches."""
         return os.memfd_create("harness-journal", os.MFD_CLOEXEC)
 
     @staticmethod
@@ -202,7 +203,7 @@ class Journal:
 
     @property
     def issued(self) -> int:
-        """Samples that LoadGen has issued."""
+        """Number of samples that LoadGen has issued."""
         return self._cells[_ISSUED]
 
     @issued.setter
@@ -211,7 +212,7 @@ class Journal:
 
     @property
     def completed(self) -> int:
-        """Answered samples, including failed samples."""
+        """Number of answered samples, including failed samples."""
         return sum(self._cells[self._line(w) + _SAMPLES] for w in range(self.workers))
 
     @property
@@ -234,7 +235,7 @@ class Journal:
 
     @property
     def ends(self) -> bool:
-        """Whether the supervisor has ended the run: the harness's scheduler then issues no further query."""
+        """Whether the supervisor has ended the run. The harness's scheduler then issues no further queries."""
         return bool(self._cells[_ENDS])
 
     @ends.setter
@@ -248,14 +249,14 @@ class Journal:
     def rows(self, worker: int, start: int = 0, end: int | None = None) -> Array:
         """Returns a view of the batches that `worker` has completed, from row `start`, in completion order.
 
-        end: required while the measured process runs; a row count that was read SETTLE_S ago.
+        end: a row count that was read at least SETTLE_S ago; required while the measured process runs.
         """
         count = (self._cells[self._line(worker) + _ROWS] if end is None else end) - start
         offset = self._worker_offset(worker) + start * self._row_bytes
         return np.frombuffer(self._map, self._row, count, offset)
 
     def add_rows(self, worker: int, rows: Array) -> None:
-        """Appends batches of `worker` that were read from a different journal."""
+        """Appends batches that were read from a different journal to the batches of `worker`."""
         line = self._line(worker)
         start = self._cells[line + _ROWS]
         self.rows(worker, start, start + len(rows))[:] = rows
@@ -269,7 +270,7 @@ class Journal:
         return Writer(self._rows_of(worker), self._cells, self._line(worker), self.index)
 
     def remote_writer(self) -> "RemoteWriter":
-        """Returns the writer of a run that a server answers; such a run has only one."""
+        """Returns the only writer of a run that a server answers."""
         return RemoteWriter(self._rows_of(0), self._cells, self._line(0), self.index)
 
     def cached_writer(self, worker: int) -> "CachedWriter":
@@ -299,14 +300,14 @@ def _layout(capacity: int, workers: int, row_bytes: int) -> tuple[int, int, int,
 
 
 class Issuer:
-    """Records issued samples. Used only by LoadGen's issuing thread."""
+    """Records issued samples. Used only on LoadGen's issuing thread."""
 
     __slots__ = ("_cells", "_column", "_entry_ns", "count")
 
     def __init__(self, cells: memoryview, entry_ns: Array) -> None:
         self._cells = cells
         self._column = entry_ns
-        self._entry_ns = memoryview(entry_ns.data)  # for single items: three times as fast as numpy
+        self._entry_ns = memoryview(entry_ns.data)  # three times as fast as NumPy for single items
         self.count = 0
 
     def issued(self, samples: int, entry_ns: int) -> int:
@@ -322,7 +323,7 @@ class Issuer:
 
 
 class Writer:
-    """Writes the rows of batches. Used by one worker only."""
+    """Writes the rows of batches. Used by only one worker."""
 
     __slots__ = ("_cells", "_column", "_index", "_line", "_pack", "_rows", "_rows_done", "_samples")
 
@@ -372,12 +373,12 @@ class Writer:
 
 
 class RemoteWriter(Writer):
-    """Writes the rows of replies. Used by one thread only."""
+    """Writes the rows of replies. Used by only one thread."""
 
     __slots__ = ()
 
     def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None:
-        """values: the fields of REMOTE_ROW_DTYPE from taken_ns on."""
+        """Writes the row of a reply. values: the fields of REMOTE_ROW_DTYPE, beginning with taken_ns."""
         size = len(indices)
         if size == 1:
             self._index[first] = indices[0]
@@ -393,12 +394,12 @@ class RemoteWriter(Writer):
 
 
 class TokensWriter(Writer):
-    """Writes the rows of samples that are answered token by token. Used by one worker only."""
+    """Writes the rows of samples that are answered token by token. Used by only one worker."""
 
     __slots__ = ()
 
     def answer(self, order: int, index: int, failed: int, /, *values: int) -> None:
-        """values: stamps and counts, in the order of TOKENS_ROW_DTYPE."""
+        """Writes the row of a sample. values: time stamps and counts, in the order of TOKENS_ROW_DTYPE."""
         self._index[order] = index
         row = self._rows_done
         offset = row * _TOKENS_ROW.size
@@ -410,12 +411,12 @@ class TokensWriter(Writer):
 
 
 class CachedWriter(Writer):
-    """Writes the rows of samples that a set of models answers. Used by one worker only."""
+    """Writes the rows of samples that a set of models answers. Used by only one worker."""
 
     __slots__ = ()
 
     def sample(self, order: int, index: int, failed: int, /, *values: int) -> None:
-        """values: the fields of CACHED_ROW_DTYPE from taken_ns on."""
+        """Writes the row of a sample. values: the fields of CACHED_ROW_DTYPE, beginning with taken_ns."""
         self._index[order] = index
         row = self._rows_done
         offset = row * _CACHED_ROW.size

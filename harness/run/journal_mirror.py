@@ -12,11 +12,11 @@ from harness.run.journal import SETTLE_S, Journal
 from harness.types import Array
 
 MOST_ROWS = 8192
-"""Maximum number of batches, or samples, per message."""
+"""Maximum number of batches or samples per message."""
 
 
 class News:
-    """Reads the rows that were added to a journal since the last call. For one thread."""
+    """Reads the rows that were added to a journal since the last call. Used by one thread."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -43,15 +43,15 @@ class News:
 
 
 class Mirror:
-    """Writes the messages of `News` into a journal on this machine. For one thread."""
+    """Writes the messages of `News` to a journal on this machine. Used by one thread."""
 
     def __init__(self, journal: Journal, ahead_ns: int) -> None:
-        """journal: empty, of the same size. ahead_ns: how far the other machine's clock is ahead of this one's."""
+        """journal: an empty journal of the same size. ahead_ns: lead of the other machine's clock over this clock."""
         self._journal = journal
         self._ahead_ns = ahead_ns
 
     def add(self, news: Mapping[str, Any]) -> None:
-        """Raises ValueError or KeyError if the message was not made by `News`."""
+        """Writes a message. Raises ValueError or KeyError if `News` did not make it."""
         journal = self._journal
         if "entered" in news:
             entered = _array(news["entered"], "<i8") - self._ahead_ns
@@ -66,9 +66,9 @@ class Mirror:
             journal.loading = bool(news["loading"])
 
     def _note_start(self, start_ns: int) -> None:
-        """Stores the start, from which latencies count; raises ValueError if it differs from the agreed start.
+        """Stores the start, from which latencies are counted. Raises ValueError if it differs from the agreed start.
 
-        start_ns: on the other machine's clock; 0 before the start.
+        start_ns: start on the other machine's clock; 0 before the start.
         """
         if not start_ns:
             return
@@ -90,7 +90,7 @@ class Mirror:
         if (rows["first"] < 0).any():
             raise ValueError("a batch begins before the first sample")
         for name in journal.stamps:
-            if name.endswith("_ns"):  # 0: the row has no such stamp
+            if name.endswith("_ns"):  # 0: the row does not have this time stamp
                 rows[name] -= np.where(rows[name] != 0, self._ahead_ns, 0)
         journal.index[orders] = _array(indices, "<i4")
         journal.add_rows(worker, rows)

@@ -15,13 +15,14 @@ def check_labels(
 ) -> None:
     """Raises ConfigError if the metric cannot score these labels. None stands for a sample without a label.
 
-    labels: returns the labels of all samples; called only if the metric checks labels, which may take hundreds of MB.
+    labels: returns the labels of all samples. It may take hundreds of MB, so it is called only if the metric checks
+    labels.
     classes: the classes that the model can answer; None if unknown. dtype: the type of the answers.
     """
     try:
         scorer = registry.load("metric", metric)(dtype)
     except ValueError:
-        return  # the metric scores answers of another type, and its labels are not class numbers
+        return  # the metric scores another type of answers, and its labels are not class numbers
     has_classes = isinstance(scorer, HasClassCheck) and classes is not None
     if not (isinstance(scorer, HasLabelCheck) or has_classes):
         return

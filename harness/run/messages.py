@@ -1,4 +1,4 @@
-"""Checks the messages of the measured process, because a plug-in runs in this process and can send any message.
+"""Checks the messages of the measured process, because a plug-in runs in that process and can send any message.
 
 A message that passes has every value that the supervisor reads, with the expected type.
 """
@@ -9,7 +9,7 @@ from typing import Annotated, Any, NotRequired
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-# The class is not from typing: pydantic accepts typing's TypedDict only from Python 3.12 on.
+# The class is not from typing, because pydantic accepts typing's TypedDict only since Python 3.12.
 from typing_extensions import TypedDict
 
 from harness.core.service_times import ServiceTimes
@@ -20,7 +20,7 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 class BadMessage(PluginUnavailable):
-    """Raised for a message that the harness's code does not send."""
+    """Raised for a message that the code of the harness does not send."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
@@ -189,7 +189,7 @@ class _Tokens(TypedDict):
     cached: Count | None
     reasoning: Count | None
     media_ns: NotRequired[Count]
-    """Duration of the sound in the answers."""
+    """Duration of the audio in the answers."""
     one_token_answers: Count
     sources: dict[str, Count]
     finish_reasons: dict[str, Count]
@@ -316,11 +316,11 @@ _MESSAGES: Mapping[str, TypeAdapter[Any]] = {
     "calibrated": TypeAdapter(Calibration),
     "ended": TypeAdapter(_Ended),
 }
-"""Event -> the rest of its message."""
+"""Maps an event to the type of the rest of its message."""
 
 
 def check(message: object, expected: Collection[str]) -> None:
-    """Raises BadMessage if the harness's code does not send this message at this point.
+    """Raises BadMessage if the code of the harness does not send this message at this point.
 
     expected: the events that may come next. The content of `loaded` and `calibrated` depends on the module
     that the measured process runs, so it is checked by the functions that read it.

@@ -1,4 +1,4 @@
-"""Shows the progress of work on stderr: a bar on a terminal, elsewhere a plain line every 10 s."""
+"""Shows progress on stderr: as a bar on a terminal, otherwise as a plain line every 10 s."""
 
 import math
 import os
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 FIRST_S = 5.0
 EVERY_S = 10.0
-"""Plain lines: the first line appears after FIRST_S, the next lines every EVERY_S."""
+"""Times of plain lines: the first line appears after FIRST_S, further lines every EVERY_S."""
 
 LEAST_LEFT_S = 0.5
-"""Shortest time left that is shown: a shorter time would appear as 0 s while work goes on."""
+"""Shortest remaining time that is shown. A shorter time would appear as 0 s although work goes on."""
 
 DRAW_EVERY_S = 1.0
-"""A bar takes about a millisecond to draw, and the supervisor looks at the run four times a second."""
+"""Interval for drawing a bar, which takes about a millisecond. The supervisor checks the run four times a second."""
 
 
 class Progress:
     """The display of one run, or of all runs of a verb one after another. Not thread-safe.
 
-    Use as a context manager, which removes the bar at its end.
+    Use it as a context manager, which removes the bar at the end.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -47,11 +47,11 @@ class Progress:
 
     @property
     def is_due(self) -> bool:
-        """Whether `show` with the same name would draw or print anything now."""
+        """Returns whether `show` with the same name would draw or print anything now."""
         return _now_s() >= self._due_s
 
     def series(self, text: str, left_s: float | None, bound: str = "about") -> None:
-        """text: which of how many runs is next. left_s: estimated time for this run and all later ones.
+        """text: number of the next run and total. left_s: estimated time for this run and all later runs.
 
         bound: `at most` if the series may end earlier.
         """
@@ -87,12 +87,12 @@ class Progress:
         say(f"{self._series_text(left_s)}: {words}" if self._series else words)
 
     def clear(self) -> None:
-        """Removes the bar; plain lines stay."""
+        """Removes the bar. Plain lines stay."""
         if self._bar is not None:
             clear_status()
 
     def _series_text(self, run_left_s: float | None) -> str:
-        """run_left_s: time left for the current run, which is more precise than the estimate made before it."""
+        """run_left_s: remaining time of the current run, which is more precise than the estimate made before it."""
         assert self._series is not None
         text, bound, left_s = self._series
         if left_s is None:
@@ -120,18 +120,18 @@ def _bar() -> "Bar":
 
 
 class Pace:
-    """Estimates the time of the remaining runs from the runs that have ended."""
+    """Estimates the time of the remaining runs from the finished runs."""
 
     def __init__(self) -> None:
         self._beyond_s: list[float] = []
 
     def ended(self, took_s: float, planned_s: float = 0.0) -> None:
-        """Stores the time of a run. planned_s: the part that was known before the run, e.g. its --duration."""
-        # A run that ended early does not show how long the remaining runs take beyond their planned time.
+        """Stores the time of a run. planned_s: the part that was known before the run, e.g. from --duration."""
+        # A run that ended early does not show how much longer than planned the remaining runs take.
         self._beyond_s.append(max(0.0, took_s - planned_s))
 
     def left_s(self, planned_s: Iterable[float]) -> float | None:
-        """Returns the time left; None before a run has ended. planned_s: planned time of each remaining run."""
+        """Returns the remaining time; None before a run has ended. planned_s: planned time of each remaining run."""
         if not self._beyond_s:
             return None
         beyond_s = sum(self._beyond_s) / len(self._beyond_s)

@@ -12,10 +12,10 @@ from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 
 SESSION_ROWS = "sessions.npz"
-"""File with the due time and the session of each query, which a run of sessions writes at its end."""
+"""File with the due time and session of each query, which a run of sessions writes at its end."""
 
 NODE_ROWS = "nodes.npz"
-"""File next to LoadGen's logs with the rows of the nodes' journals."""
+"""File next to LoadGen's logs, with the rows of the nodes' journals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,9 @@ class Setup:
     """The way in which the scenario's samples reach the model: inline, sliced or queued."""
     samples_per_query: int
     outdir: Path
-    """LoadGen writes its logs here."""
+    """Folder to which LoadGen writes its logs."""
     calibrate_s: float
-    """Seconds for the calibration; 0 if the plan needs none."""
+    """Time for the calibration in seconds; 0 if the plan does not need it."""
 
     @classmethod
     def of(cls, run: ResolvedRun, *, outdir: Path, calibrate_s: float) -> "Setup":
@@ -65,7 +65,7 @@ class Setup:
 
     @classmethod
     def from_json(cls, message: Mapping[str, Any]) -> "Setup":
-        """message: `to_json`, as received from the channel."""
+        """message: result of `to_json`, as received from the channel."""
         return cls(
             config=from_plain(message["config"]),
             model=any_model_from_json(message["model"]),

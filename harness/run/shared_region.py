@@ -1,4 +1,4 @@
-"""Names the shared memory of a measured process, and removes it after that process has ended in any way."""
+"""Names the shared memory of a measured process, and removes it after the process has ended in any way."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +20,7 @@ def region_of(pid: int) -> str:
 
 
 def release(config: RunConfig, pid: int) -> None:
-    """Removes the region of a process that has ended, and asks the servers to detach from it. Raises nothing."""
+    """Removes the region of a process that has ended, and requests that the servers detach from it. Never raises."""
     if dict(config.backend_option).get("encoding") != "shm":
         return
     region = region_of(pid)

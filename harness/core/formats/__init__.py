@@ -1,1 +1,1 @@
-"""Readers of file formats that need no library."""
+"""Readers for file formats that do not require a library."""

@@ -1,7 +1,7 @@
-"""Reads FlatBuffers, the format of ExecuTorch's files, field by field and without a schema.
+"""Reads FlatBuffers, the format of ExecuTorch files, field by field and without a schema.
 
-So no generated code is needed, and a file is refused before native code reads it. Every offset is checked: bytes that
-are not such a buffer raise ValueError.
+This needs no generated code, and refuses a faulty file before native code reads it. Every offset is checked. Bytes
+that are not a FlatBuffer raise ValueError.
 """
 
 import struct
@@ -21,7 +21,7 @@ class Table:
         self._vtable_bytes = self._read("<H", self._vtable)
 
     def number(self, field: int, kind: str, default: int = 0) -> int:
-        """kind: a character of `struct`, e.g. I for uint32."""
+        """Returns a number. kind: a format character of `struct`, e.g. I for uint32."""
         position = self._place(field)
         return default if position is None else self._read(f"<{kind}", position)
 
@@ -30,11 +30,11 @@ class Table:
         return None if position is None else Table(self._buffer, self._target(position))
 
     def text(self, field: int) -> str:
-        """Returns '' for an absent text."""
+        """Returns a string; '' if it is absent."""
         return bytes(self.content(field)).decode()
 
     def content(self, field: int) -> memoryview:
-        """Returns a text's or vector's bytes; empty if it is absent."""
+        """Returns the bytes of a string or vector; empty if it is absent."""
         start, count = self._vector(field, 1)
         return self._buffer[start : start + count]
 
@@ -56,7 +56,7 @@ class Table:
         return self._position + offset if offset else None
 
     def _vector(self, field: int, item_bytes: int) -> tuple[int, int]:
-        """Returns the position of the first item, and the number of items."""
+        """Returns the position of the first item and the number of items."""
         position = self._place(field)
         if position is None:
             return 0, 0
@@ -77,7 +77,7 @@ class Table:
 
 
 def root(buffer: memoryview, identifier: bytes) -> Table:
-    """Returns the buffer's root table. identifier: the first characters of the four that name the schema."""
+    """Returns the buffer's root table. identifier: start of the four-character file identifier."""
     if len(buffer) < _IDENTIFIER.stop or not bytes(buffer[_IDENTIFIER]).startswith(identifier):
         raise ValueError(
             f"it does not have the file identifier {identifier.decode()} of its format"

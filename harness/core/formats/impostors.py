@@ -16,19 +16,19 @@ _PACKED = {
     b"(\xb5/\xfd": "Zstandard",
     b"7z\xbc\xaf'\x1c": "7z",
 }
-"""First bytes -> the format of an archive."""
+"""Maps the first bytes of an archive to its format."""
 
 _PICKLE = b"\x80\x02\x8a\x0a"
-"""A pickle of protocol 2 whose first value is a long number."""
+"""Start of a protocol-2 pickle whose first value is a long integer."""
 
 _PACKABLE = (".onnx", ".tflite", ".xml", ".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
 """Suffixes of archives, and of files that are not archives by themselves."""
 
 
 def impostor(path: Path, wanted: str = "model") -> str:
-    """Returns a sentence with the file's actual kind and what to do; '' if it may be the wanted file.
+    """Returns a sentence that states what the file really is and what to do; '' if it may be the wanted file.
 
-    path: a file, or the folder of a model.
+    path: a file or a model folder.
     """
     try:
         with path.open("rb") as file:
@@ -48,7 +48,7 @@ def impostor(path: Path, wanted: str = "model") -> str:
 
 
 def _of_a_server(head: bytes, suffix: str) -> str:
-    """Returns the kind of reply that a server sent instead of the file; '' if it may be the file."""
+    """Returns the kind of reply that a server sent instead of the file; '' if the bytes may be the file."""
     if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "a web page"
     if head.startswith(b"{") and suffix != ".json" and _TEXT.issuperset(head):
@@ -59,7 +59,7 @@ def _of_a_server(head: bytes, suffix: str) -> str:
 
 
 def _of_suffix(path: Path) -> str:
-    """Returns the sentence for a file whose content does not fit its suffix; '' if it may fit."""
+    """Returns the sentence for a file whose content does not match its suffix; '' if it may match."""
     if path.suffix == ".onnx" and not _is_message(path):
         return "it is not an ONNX file, or is only a part of one: fetch it again"
     if path.suffix == ".pt" and _is_checkpoint(path):
@@ -71,7 +71,7 @@ def _of_suffix(path: Path) -> str:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """Returns whether the file is a checkpoint of torch.save. Only TorchScript also contains a file of constants."""
+    """Returns whether the file is a torch.save checkpoint. Only TorchScript files also contain a file of constants."""
     try:
         with zipfile.ZipFile(path) as parts:
             names = {name.rpartition("/")[2] for name in parts.namelist()}
@@ -81,7 +81,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _begins_as_pickle(path: Path) -> bool:
-    """Returns whether torch.save of a version before PyTorch 1.6 wrote the file."""
+    """Returns whether torch.save from before PyTorch 1.6 wrote the file."""
     with path.open("rb") as file:
         return file.read(len(_PICKLE)) == _PICKLE
 

@@ -1,4 +1,4 @@
-"""Reads values of options that are JSON or YAML, written in the option itself or in a file that it names."""
+"""Reads option values in JSON or YAML, written in the option itself or in a file that it names."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from harness.errors import one_line
 
 
 def parse_tree(text: str) -> object:
-    """Returns the content of a text in JSON or YAML. Raises a ValueError with one line."""
+    """Returns the content of a JSON or YAML text. Raises a ValueError with a one-line message."""
     try:
         return parse_json(text)
     except (ValueError, RecursionError) as e:
@@ -19,12 +19,12 @@ def parse_tree(text: str) -> object:
 
 
 def compact(tree: object) -> str:
-    """Returns JSON on one line, without spaces between its tokens."""
+    """Returns JSON on one line, without spaces between tokens."""
     return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
 
 
 def compact_file(path: Path) -> str:
-    """Returns the content of a JSON or YAML file as JSON in one line. Raises a ValueError with one line."""
+    """Returns the content of a JSON or YAML file as JSON on one line. Raises a ValueError with a one-line message."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_MANIFEST_BYTES + 1)  # a device has no size and no end

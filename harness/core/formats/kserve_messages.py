@@ -1,4 +1,4 @@
-"""Lists the fields of gRPC inference messages, and reads their tensors.
+"""Lists the fields of gRPC inference messages and reads their tensors.
 
 Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto.
 """
@@ -29,7 +29,7 @@ _TYPED: Mapping[str, int] = {
     "FP64": 7,
     "BYTES": 8,
 }
-"""Datatype -> field of InferTensorContents. FP16 and BF16 travel as raw bytes only."""
+"""Maps a datatype to its field in InferTensorContents. FP16 and BF16 are sent only as raw bytes."""
 
 _FLOATS = {"FP32": "<f4", "FP64": "<f8"}
 
@@ -40,7 +40,7 @@ def tensor(message: memoryview) -> dict[str, Any]:
     shape: list[int] = []
     contents = memoryview(b"")
     for number, value in fields(message):
-        if number == SHAPE:  # one by one, or packed into one field
+        if number == SHAPE:  # one field per size, or all sizes packed into one field
             shape += [signed(n) for n in ([value] if isinstance(value, int) else packed(value))]
         elif isinstance(value, int):
             continue

@@ -30,7 +30,7 @@ DATATYPES = {
     "FP64": "float64",
     "BYTES": "string",
 }
-"""Datatype -> number type of TensorSpec. BF16 is missing because NumPy does not have it."""
+"""Maps a datatype to the number type in TensorSpec. BF16 is missing because NumPy does not have it."""
 
 _BY_DTYPE = {dtype: name for name, dtype in DATATYPES.items()}
 _LENGTH = struct.Struct("<I")
@@ -48,27 +48,25 @@ _CODES = {
     "UINT64": "Q",
     "BF16": "f",
 }
-"""Datatype -> the code of Python's struct. NumPy has the same codes for the same sizes."""
+"""Maps a datatype to its code in Python's struct. NumPy has the same codes for the same sizes."""
 
 
 def datatype_of(dtype: str) -> str | None:
-    """Returns the datatype for NumPy's name of a number type, or for `string`; None if the protocol has none."""
+    """Returns the datatype for a NumPy number type, or for `string`; None if the protocol has no such datatype."""
     return _BY_DTYPE.get(dtype)
 
 
 def datatype_of_array(array: Array) -> str | None:
-    if (
-        not array.dtype.isnative
-    ):  # the protocol's order is little endian, as on every supported machine
+    if not array.dtype.isnative:  # the protocol is little-endian, like every supported machine
         return None
     return "BYTES" if array.dtype.kind in "OSU" else _BY_DTYPE.get(array.dtype.name)
 
 
 def texts_from(raw: bytes | memoryview, count: int) -> Array:
-    """Returns (count,) objects from BYTES, in which a little-endian length of 4 bytes precedes each text.
+    """Returns (count,) objects from BYTES, in which a 4-byte little-endian length precedes each string.
 
-    Each object is a `str`: bytes that are not UTF-8 become surrogates, as in file names. Raises a
-    ValueError if the bytes are not `count` texts.
+    Each object is a `str`. Bytes that are not valid UTF-8 become surrogate escapes, as in file names. Raises a
+    ValueError if the bytes do not encode exactly `count` strings.
     """
     texts: list[str] = []
     at = 0
@@ -83,7 +81,7 @@ def texts_from(raw: bytes | memoryview, count: int) -> Array:
 
 
 def raw_texts(array: Array) -> bytes:
-    """Inverts `texts_from`, in C order. Elements are texts or bytes."""
+    """Encodes an array so that `texts_from` returns its elements in C order. Elements are strings or bytes."""
     encoded = (
         e if isinstance(e, bytes) else str(e).encode("utf-8", "surrogateescape")
         for e in array.ravel().tolist()
@@ -92,9 +90,10 @@ def raw_texts(array: Array) -> bytes:
 
 
 def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
-    """Returns the values of JSON, which may be flat or nested as the shape. Raises a ValueError if they do not fit.
+    """Returns the values of a JSON list, which may be flat or nested like the shape.
 
-    BOOL may be 0 and 1. NaN is written as NaN or, by servers that use orjson, as null.
+    Raises a ValueError if they do not match the shape or datatype. BOOL values may be 0 and 1. NaN is written as NaN
+    or, by servers that use orjson, as null.
     """
     if not isinstance(data, list):
         raise ValueError(f"data is not a list, but {one_line(reprlib.repr(data))}")
@@ -109,7 +108,7 @@ def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
 
 
 def _flat(data: list[Any], shape: Sequence[int]) -> list[Any] | None:
-    """Returns the values of one flat list, or of lists nested as the shape; None for any other nesting."""
+    """Returns the values of a flat list, or of lists nested like the shape; None for any other nesting."""
     if not data or not isinstance(data[0], list):
         return data
     if len(data) != shape[0]:
@@ -142,7 +141,7 @@ def _numbers(datatype: str, values: list[Any]) -> Array:
 
 
 def to_json(array: Array) -> list[Any]:
-    """Returns flat values in C order. Raises a ValueError if JSON cannot represent a value."""
+    """Returns a flat list of the values in C order. Raises a ValueError if JSON cannot represent a value."""
     flat: list[Any] = array.ravel().tolist()
     if array.dtype.kind in "OSU":
         return [e.decode() if isinstance(e, bytes) else str(e) for e in flat]

@@ -1,4 +1,4 @@
-"""Reads the initializers of an ONNX file: shape, number type, name and bytes of each."""
+"""Reads the initializers of an ONNX file: the shape, number type, name and bytes of each initializer."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ _DTYPES = {
     21: "uint4",
     22: "int4",
 }
-"""TensorProto.DataType -> number type."""
+"""Maps TensorProto.DataType to a number type."""
 
 
 class Tensor(NamedTuple):
@@ -34,10 +34,10 @@ class Tensor(NamedTuple):
 
     shape: Sequence[int]
     dtype: str
-    """'' for a type without a name in `_DTYPES`, e.g. a text."""
+    """'' for a type that is not in `_DTYPES`, e.g. strings."""
     name: str
     raw: memoryview
-    """The values; empty if they are stored in another field or in another file."""
+    """The values; empty if they are stored in another field or file."""
 
 
 def initializers(path: Path) -> Iterator[Tensor]:

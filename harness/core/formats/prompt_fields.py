@@ -1,8 +1,8 @@
-"""Formats the request fields of a single prompt, which a dataset writes and a client of language models reads.
+"""Formats the request fields of a single prompt, which a dataset writes and a language-model client reads.
 
-A prompt is a JSON object. Without further fields it has `max_tokens`, if it is bounded, then `prompt` or `messages`.
-With further fields it begins with `fields`, the list of the names that follow: `model` is the first if it is there,
-the prompt is the last. So a client needs no parser in the run. Pure.
+A prompt is a JSON object. Without additional fields, it has `max_tokens` (if bounded), then `prompt` or `messages`.
+With additional fields, it begins with `fields`, the list of the names that follow. `model` comes first if present,
+and the prompt comes last. A client therefore needs no JSON parser during the run. Pure.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _MODEL = b'"model":"'
 
 
 def framed(further: Mapping[str, Any], prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the JSON object of a prompt. further: fields without the prompt and its bound. prompt: these two."""
+    """Returns the JSON object of a prompt. prompt: the prompt and its token limit. further: all other fields."""
     if not further:
         return {**prompt}
     names = sorted(further, key=lambda name: (name != "model", name))
@@ -23,7 +23,7 @@ def framed(further: Mapping[str, Any], prompt: Mapping[str, Any]) -> dict[str, A
 def split(sample: bytes) -> tuple[bytes, bytes]:
     """Returns the names of a prompt's fields, as a JSON list without its brackets, and the fields without `{`.
 
-    The names are empty for a prompt without further fields.
+    The names are empty for a prompt without additional fields.
     """
     if not sample.startswith(_BEGIN):
         return b"", sample[1:]
@@ -32,13 +32,13 @@ def split(sample: bytes) -> tuple[bytes, bytes]:
 
 
 def model_in(fields: bytes) -> str:
-    """Returns the model in the fields of `split`; '' without one. Its name has no quote and no backslash."""
+    """Returns the model in the fields from `split`; '' without a model. Its name has no quote or backslash."""
     if not fields.startswith(_MODEL):
         return ""
     return fields[len(_MODEL) : fields.index(b'"', len(_MODEL))].decode()
 
 
 def draws_tokens(fields: Mapping[str, Any]) -> bool:
-    """Returns whether a server draws tokens at random, so that a repeated prompt gets a different answer."""
+    """Returns whether a server samples tokens at random, so that a repeated prompt may get a different answer."""
     temperature = fields.get("temperature", 0)
     return "seed" not in fields and isinstance(temperature, int | float) and temperature > 0

@@ -1,7 +1,7 @@
 """Reads and writes Protobuf messages, the format of ONNX files and of gRPC, field by field and without a schema.
 
-The frameworks therefore do not need the `onnx` package, which would hold a file in memory three times while it
-parses it. These functions read only the keys and lengths of fields. They raise ValueError for bytes
+The frameworks therefore do not need the `onnx` package, which would hold three copies of a file in memory while
+parsing it. These functions read only the keys and lengths of fields. They raise ValueError for bytes
 that are not a message.
 """
 
@@ -27,7 +27,7 @@ def mapped(path: Path) -> memoryview:
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yields the number and the value of each field, except groups and numbers of fixed width."""
+    """Yields the number and value of each field; skips groups and fixed-width numbers."""
     position = depth = 0
     while position < len(message):
         key, position = _varint(message, position)
@@ -58,7 +58,7 @@ def messages(message: memoryview, number: int) -> Iterator[memoryview]:
 def onnx_origin(path: Path) -> dict[str, str]:
     """Returns `producer`, the program that wrote an ONNX file, and `opsets`, e.g. `ai.onnx 17`.
 
-    A key is missing if the file does not contain it; the result is empty for any other file.
+    A key is omitted if the file does not contain the fact. The result is empty if the file is not an ONNX file.
     """
     try:
         model = mapped(path)
@@ -72,7 +72,7 @@ def onnx_origin(path: Path) -> dict[str, str]:
 
 
 def onnx_opset(path: Path) -> int | None:
-    """Returns the version of ONNX's own operators that an ONNX file declares; None if it declares none."""
+    """Returns the version of the standard ONNX operators that an ONNX file declares; None if it declares no version."""
     try:
         declared = [dict(fields(message)) for message in messages(mapped(path), _OPSET)]
     except (OSError, ValueError):
@@ -87,7 +87,7 @@ def _opset(message: memoryview) -> str:
 
 
 def _text(value: object) -> str:
-    """Returns the text of the bytes, with replacement characters; '' if the field is a number."""
+    """Decodes the bytes, with replacement characters; returns '' if the field is a number."""
     return bytes(value).decode(errors="replace") if isinstance(value, bytes | memoryview) else ""
 
 
@@ -114,17 +114,17 @@ def varint(number: int) -> bytes:
 
 
 def opening(number: int, size: int) -> bytes:
-    """Returns the bytes before the `size` bytes of a field with a text, bytes or a message."""
+    """Returns the key and length of a field whose content is a string, bytes or a message of `size` bytes."""
     return varint(number << 3 | _BYTES) + varint(size)
 
 
 def field(number: int, value: bytes | memoryview) -> bytes:
-    """Returns a complete field with a text, bytes or a message."""
+    """Returns a complete field that contains a string, bytes or a message."""
     return opening(number, len(value)) + value
 
 
 def number_field(number: int, value: int) -> bytes:
-    """Returns a complete field with an integer, which must not be negative."""
+    """Returns a complete field that contains an integer, which must not be negative."""
     return varint(number << 3 | _VARINT) + varint(value)
 
 

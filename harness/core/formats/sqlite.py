@@ -1,4 +1,4 @@
-"""Opens a SQLite file of the harness, makes its table, and refuses the file of a newer harness."""
+"""Opens a SQLite file of the harness, creates its table, and refuses files of a newer harness version."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ _LOCKED_S = 10
 
 @contextmanager
 def opened(path: Path, schema: int, create: str) -> Iterator[sqlite3.Connection]:
-    """Yields a connection and commits its changes at the end; several processes may use the file at once.
+    """Yields a connection and commits its changes at the end. Several processes may use the file at the same time.
 
-    schema: number of the table's layout, stored in the file's user_version. create: the statement that
-    makes the table. Raises ConfigError if the file cannot be used or has a newer schema.
+    schema: version of the table layout, stored in the file's user_version. create: the statement that
+    creates the table. Raises ConfigError if the file cannot be used or has a newer schema.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,25 +1,25 @@
 """Parses server-sent events (text/event-stream), the chunks of a token stream, without sockets.
 
-Lines end with LF, CRLF or CR. Comments and all fields but `data` are skipped, as clients of token streams do.
+Lines end with LF, CRLF or CR. Comments and all fields except `data` are skipped, as in other token-stream clients.
 """
 
 DONE = b"[DONE]"
 """The data of the last event of OpenAI's streams."""
 
 MOST_EVENT_BYTES = 16 * 2**20
-"""Largest event. A longer event is refused before it takes more memory."""
+"""Maximum size of an event. A longer event is refused before it takes more memory."""
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class BadEvents(ValueError):
-    """The bytes of a server are not a stream of events."""
+    """The server's bytes are not a valid event stream."""
 
 
 class EventParser:
-    """Parses one stream. `feed` takes the arriving bytes, cut anywhere, and returns the data of complete events.
+    """Parses one stream. `feed` takes the bytes as they arrive, in any pieces, and returns the data of complete events.
 
-    Decodes only complete events, so a cut inside a character does no harm.
+    Decodes only complete events, so a piece may end inside a character.
     """
 
     __slots__ = ("_begun", "_data", "_data_bytes", "_ends_with_cr", "_line", "_line_bytes")
@@ -31,12 +31,12 @@ class EventParser:
         self._data_bytes = 0
         self._begun = False
         self._ends_with_cr = (
-            False  # the last piece; an LF that follows is a part of the same line end
+            False  # the last piece; an LF that follows belongs to the same line end
         )
 
     @property
     def is_whole(self) -> bool:
-        """Whether no event is incomplete. Returns, after the last byte, whether the stream is complete."""
+        """Returns whether no event is incomplete. After the last byte, this shows whether the stream is complete."""
         return not self._line and not self._data
 
     def feed(self, piece: bytes) -> list[bytes]:

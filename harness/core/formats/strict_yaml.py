@@ -20,29 +20,30 @@ _ONE_READING = {
     "float": re.compile(r"([-+]?[0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?"),
     "null": re.compile(r"null|Null|NULL"),
 }
-"""Plain words that YAML 1.1 and 1.2 read as the same value, by type."""
+"""Patterns, by type, of plain words that YAML 1.1 and 1.2 read as the same value."""
 
 _NUMBERS_OF_1_2 = {
     "int": re.compile(r"0o[0-7]+\Z"),
     "float": re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"),
 }
-"""Plain words that YAML 1.2 reads as numbers. Words that YAML 1.1, and so PyYAML, reads as texts are refused."""
+"""Patterns of plain words that YAML 1.2 reads as numbers. If YAML 1.1, like PyYAML, reads them as strings, they are
+refused."""
 
 _EXACT = 1 << 53
 """Whole numbers below this are exact as 64-bit floats."""
 
 
 class _Unclear(ValueError):
-    """A refused place in the file: `line 3: what is wrong, and what to write instead`."""
+    """A refused part of the file. The message has the form `line 3: what is wrong, and what to write instead`."""
 
     def __init__(self, mark: Any, problem: str) -> None:
         super().__init__(f"line {mark.line + 1}: {problem}")
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses aliases, tags, repeated keys (YAML itself takes the last key), and plain words with two readings.
+    """Refuses aliases, tags, repeated keys (plain YAML takes the last one), and plain words with two readings.
 
-    Reads dates, `<<` and `=` as texts.
+    Reads dates, `<<` and `=` as strings.
     """
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
@@ -96,7 +97,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 class _StrictDumper(yaml.SafeDumper):
-    """Quotes the texts that `_StrictLoader` refuses as plain words."""
+    """Quotes the strings that `_StrictLoader` refuses as plain words."""
 
 
 for _kind, _pattern in _NUMBERS_OF_1_2.items():
@@ -105,7 +106,7 @@ for _kind, _pattern in _NUMBERS_OF_1_2.items():
 
 
 def _written(number: float) -> str:
-    """Returns the number in a form that both YAML versions read: with a point before an exponent."""
+    """Returns the number in a form that both YAML versions read, with a decimal point before an exponent."""
     if number.is_integer() and abs(number) < _EXACT:
         return str(int(number))
     text = repr(number)
@@ -123,7 +124,7 @@ def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def parse_yaml(text: str) -> object:
-    """Returns the content. Raises a ValueError with one line, e.g. `line 3: the key 'a' appears twice`."""
+    """Returns the content. Raises a ValueError with a one-line message, e.g. `line 3: the key 'a' appears twice`."""
     try:
         return yaml.load(text, _StrictLoader)  # noqa: S506 - is safe
     except _Unclear:
@@ -135,7 +136,7 @@ def parse_yaml(text: str) -> object:
 
 
 def load_yaml(path: Path) -> object:
-    """Returns the content of the file. Raises a ConfigError with the file and the line."""
+    """Returns the content of the file. Raises a ConfigError that names the file and the line."""
     try:
         with path.open("rb") as file:
             # A device reports no size, and its content may never end.
@@ -154,7 +155,7 @@ def load_yaml(path: Path) -> object:
 
 
 def load_mapping(path: Path) -> dict[Any, Any]:
-    """Returns the content of a configuration. Raises a ConfigError if it is not a mapping."""
+    """Returns the content of a configuration file. Raises a ConfigError if it is not a mapping."""
     content = load_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is not a configuration")
@@ -162,4 +163,4 @@ def load_mapping(path: Path) -> dict[Any, Any]:
 
 
 MAX_MANIFEST_BYTES = 1 << 20
-"""Largest file. Large files are refused, and so are aliases, which can grow a small file a millionfold."""
+"""Maximum file size. Aliases are refused, too, because they can expand a small file a millionfold."""

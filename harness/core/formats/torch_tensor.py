@@ -1,7 +1,7 @@
-"""Reads the one tensor in a file of torch.save, without PyTorch and without running the file's pickle.
+"""Reads the only tensor in a torch.save file, without PyTorch and without running the file's pickle.
 
-The file is a zip with `data.pkl`, which describes the tensor, and its numbers in `data/KEY`. The description of a single
-tensor is a fixed sequence of operations; every other file is refused.
+The file is a zip archive with `data.pkl`, which describes the tensor, and `data/KEY`, which has its numbers. The
+description of a single tensor is a fixed sequence of operations; every other file is refused.
 """
 
 import pickletools
@@ -49,7 +49,7 @@ class _Described(NamedTuple):
 
 
 def read_tensor(path: Path) -> Array:
-    """Returns the tensor. Raises a ConfigError for any other content."""
+    """Returns the tensor. Raises a ConfigError if the file has any other content."""
     try:
         with zipfile.ZipFile(path) as archive:
             (pickled,) = [name for name in archive.namelist() if name.endswith("/data.pkl")]
@@ -88,7 +88,7 @@ def _described(pickled: bytes) -> _Described:
 
 
 def _apply(stack: list[Any], name: str, argument: Any) -> None:
-    """Applies one operation of the pickle to the stack. Raises a ValueError for an operation of other objects."""
+    """Applies one pickle operation to the stack. Raises a ValueError for an operation that a tensor does not need."""
     if name in _IGNORED:
         return
     if name == "MARK":
@@ -130,7 +130,7 @@ def _storage(named: tuple[Any, ...]) -> _Storage:
 
 
 def _reduced(function: object, arguments: tuple[Any, ...]) -> object:
-    """Returns the tensor, or the empty dictionary of its hooks."""
+    """Returns the tensor, or an empty dictionary for its hooks."""
     if function == _Global("collections OrderedDict") and not arguments:
         return {}
     if function != _Global(_TENSOR):

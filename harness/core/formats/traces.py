@@ -32,21 +32,21 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Trace(NamedTuple):
-    """n requests in the order of their times; requests with equal times are in the order of the file."""
+    """n requests in order of time; requests with equal times keep the order of the file."""
 
     format: str
     times_ns: Array
-    """(n,) int64, ascending; only differences matter."""
+    """(n,) int64 times in ns, ascending; only differences matter."""
     input_tokens: Array
     """(n,) int64, at least 1."""
     output_tokens: Array
     """(n,) int64, at least 1."""
     blocks: tuple[tuple[int, ...], ...]
-    """Mooncake's ids of the blocks of a prompt; equal ids mean equal tokens. () if the file has none."""
+    """Mooncake's block IDs of each prompt; equal IDs mean equal tokens. () if the file has no block IDs."""
     lines: Array
     """(n,) line numbers in the file, from 1."""
     left_out: int
-    """Requests without a prompt or an answer, which failed during the recording."""
+    """Number of requests without a prompt or an answer, which failed during the recording."""
 
 
 class _Request(NamedTuple):
@@ -57,7 +57,7 @@ class _Request(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """A format of tables, with the names of its columns."""
+    """A table format and its column names."""
 
     format: str
     time: str
@@ -67,7 +67,7 @@ class _Table(NamedTuple):
 
 
 def is_trace(begin: str) -> bool:
-    """Returns whether a file is a trace of one of these formats. begin: the beginning of the file."""
+    """Returns whether a file is a trace in one of these formats. begin: the beginning of the file."""
     first = next(iter(begin.removeprefix("\ufeff").lstrip().splitlines()), "")
     return first.startswith("{") or _table_of(next(csv.reader([first]), [])) is not None
 
@@ -110,7 +110,7 @@ def parse_trace(path: Path, lines: Iterable[str]) -> Trace:
 def _collected(
     path: Path, rows: Iterable[tuple[int, _Request | ValueError]]
 ) -> tuple[list[tuple[int, _Request]], list[str], int]:
-    """Returns requests with their lines, problems, and the number of requests that failed during the recording."""
+    """Returns requests with their line numbers, problems, and the number of requests that failed when recorded."""
     requests: list[tuple[int, _Request]] = []
     problems: list[str] = []
     left_out = 0
@@ -131,7 +131,7 @@ def _collected(
 def _rows(
     path: Path, lines: Iterator[str]
 ) -> tuple[str, Iterator[tuple[int, _Request | ValueError]]]:
-    """Returns the format's name, and each request with its line."""
+    """Returns the format name, and each request with its line number."""
     first = next(lines, "")
     if first.lstrip().startswith("{"):
         return "Mooncake", _json_rows(first, lines)
@@ -236,7 +236,7 @@ def _seconds_ns(text: str) -> int:
 
 
 def _date_ns(text: str) -> int:
-    """Parses a date to the microsecond, in UTC if it has no time zone."""
+    """Parses a date with microsecond precision; a date without a time zone is in UTC."""
     try:
         date = datetime.fromisoformat(text)
     except ValueError:

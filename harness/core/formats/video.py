@@ -1,15 +1,15 @@
-"""Finds the MP4 file in the answer of a model that makes videos."""
+"""Finds the MP4 file in an answer of a video-generation model."""
 
 from base64 import b64decode
 from pathlib import Path
 
 _MARK = b"ftyp"
 _BOX = slice(4, 8)
-"""Position of the type of an MP4 file's first box (ISO/IEC 14496-12)."""
+"""Position of the type of the first box in an MP4 file (ISO/IEC 14496-12)."""
 
 
 def video_of(payload: bytes) -> bytes:
-    """Returns an MP4 file: the answer itself, its base64, or the file that it names.
+    """Returns an MP4 file: the answer itself, the decoded base64 answer, or the file that the answer names.
 
     Raises a ValueError or an OSError for any other answer.
     """

@@ -1,1 +1,1 @@
-"""Encodes OpenTelemetry's messages as JSON, and posts them to a collector."""
+"""Encodes OpenTelemetry messages as JSON and posts them to a collector."""

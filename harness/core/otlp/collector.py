@@ -1,7 +1,7 @@
-"""Posts spans or metrics to the OpenTelemetry collector that the user or the environment names.
+"""Posts spans or metrics to the OpenTelemetry collector named by the user or the environment.
 
 Source: OpenTelemetry's "OTLP Exporter Configuration" (names and precedence of the variables) and OTLP/HTTP.
-The values of headers are secrets: no message, no file and no log holds them.
+Header values are secrets: they never appear in messages, files or logs.
 """
 
 import gzip
@@ -23,30 +23,30 @@ T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 _SIGNALS = {TRACES: "TRACES", METRICS: "METRICS"}
-"""Path -> the part of the variables' names."""
+"""Maps a path to its part of the environment variable names."""
 
 _DROPPED = {"rejectedSpans": "spans", "rejectedDataPoints": "data points"}
-"""Key of a collector's reply -> what it dropped."""
+"""Maps a key of a collector's reply to the name of the dropped items."""
 
 _HEADER = re.compile(r"\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*([\x21-\x7e]*)\s*")
-"""Source: W3C Baggage; the value is percent-encoded."""
+"""One header, as in W3C Baggage; the value is percent-encoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
-    """Receives messages as JSON by HTTP POST."""
+    """A collector that receives messages as JSON by HTTP POST."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float = TIMEOUT_S
     compress: bool = False
     certificate: Path | None = None
-    """PEM file of the authority that signed the collector's certificate; None: the system's authorities."""
+    """PEM file of the authority that signed the collector's certificate; None for the system's authorities."""
     option: str = "--otlp"
-    """The option that names it; messages quote it."""
+    """The option that names the collector; messages quote it."""
 
     def __str__(self) -> str:
-        """Returns the URL without its query, which may hold a key."""
+        """Returns the URL without its query, which may contain a key."""
         return self.url.partition("?")[0]
 
 
@@ -55,7 +55,7 @@ def from_environment(
 ) -> Collector:
     """Returns the collector of OTEL_EXPORTER_OTLP_TRACES_* (METRICS_*) or, if these are not set, of OTEL_EXPORTER_OTLP_*.
 
-    path: TRACES or METRICS. url: replaces the address of the variables. Raises one ConfigError with every problem.
+    path: TRACES or METRICS. url: overrides the address in the variables. Raises one ConfigError with every problem.
     """
     problems: list[str] = []
     signal = _SIGNALS[path]
@@ -87,7 +87,7 @@ def from_environment(
 
 
 def _variable(variables: Mapping[str, str], key: str, signal: str) -> tuple[str, str]:
-    """Returns (name, text) of the first variable that is set; an empty text if none is."""
+    """Returns the (name, text) pair of the first variable that is set; the text is empty if no variable is set."""
     general = f"OTEL_EXPORTER_OTLP_{key}"
     for name in (f"OTEL_EXPORTER_OTLP_{signal}_{key}", general):
         if text := variables.get(name, "").strip():
@@ -109,7 +109,7 @@ def _protocol(text: str) -> str:
 
 
 def _headers(text: str) -> dict[str, str]:
-    """Parses 'api-key=secret,other=value'. A ValueError names the place of a wrong header, never its text."""
+    """Parses 'api-key=secret,other=value'. A ValueError names the position of a malformed header, never its text."""
     headers = {}
     for place, pair in enumerate(text.split(","), start=1):
         match = _HEADER.fullmatch(pair)
@@ -121,7 +121,7 @@ def _headers(text: str) -> dict[str, str]:
 
 
 def _seconds(text: str) -> float:
-    """Parses a number of milliseconds."""
+    """Parses a number of milliseconds and returns seconds."""
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not int(text):
         raise ValueError(f"{text!r} is not a number of milliseconds above 0")
     return int(text) / 1e3
@@ -140,7 +140,7 @@ def _pem(text: str) -> Path | None:
 
 
 def post(messages: Iterable[Message], collector: Collector) -> None:
-    """Posts without proxies and redirects. Raises ConfigError if the collector refuses anything."""
+    """Posts the messages without proxies and redirects. Raises ConfigError if the collector refuses anything."""
     parts = urlsplit(collector.url)
     headers = {**collector.headers, "Content-Type": "application/json"}
     if collector.compress:
@@ -184,7 +184,7 @@ def _connection(collector: Collector) -> http.client.HTTPConnection:
 
 
 def _refused(body: bytes) -> str:
-    """Returns a collector's report of dropped spans or data points; "" for none."""
+    """Returns a collector's report of dropped spans or data points; "" if nothing was dropped."""
     try:
         partial = json.loads(body or b"{}").get("partialSuccess") or {}
         counts = {noun: int(partial.get(key, 0)) for key, noun in _DROPPED.items()}

@@ -1,7 +1,7 @@
-"""Encodes attributes and messages of OTLP as JSON.
+"""Encodes OTLP attributes and messages as JSON.
 
 Source: OpenTelemetry protocol 1.x, "OTLP/HTTP, JSON Protobuf Encoding" (ids in hexadecimal, enums as
-integers, 64-bit integers as text).
+integers, 64-bit integers as strings).
 """
 
 import json

@@ -1,7 +1,7 @@
 """Replaces names of the user and the machine, and meter arguments, in texts that others may read.
 
-A home folder becomes `~`, the user's name `USER`, and the host's name `host_id()`. User and host are
-replaced in paths and addresses only, because either may also be a word of a result (`publish` replaces more).
+A home folder becomes `~`, the user name `USER`, and the host name `host_id()`. User and host names are replaced
+only in paths and addresses, because they may also be ordinary words in a result (`publish` replaces more).
 """
 
 import hmac
@@ -18,17 +18,17 @@ from typing import Any
 USER = "USER"
 _MACHINE_ID = Path("/etc/machine-id")
 _BEFORE, _AFTER = r"(?<![\w.~-])", r"(?![\w-]|\.\w)"
-"""Bounds of a name or path: the characters next to it do not continue a word or begin an ending, e.g. `.bak`."""
+"""Bounds of a name or path. The adjacent characters must not continue a word or begin a suffix, e.g. `.bak`."""
 
 _PATH_OR_ADDRESS = re.compile("[/@:]")
 _ARGUMENTS = re.compile("arguments-[0-9a-f]{8}")
 
 _HARMLESS = ("rapl", "hwmon", "nvml", "estimate")
-"""Meters whose argument is a kernel folder, or numbers."""
+"""Meters whose argument is a kernel folder or numbers."""
 
 
 def homes() -> list[str]:
-    """Returns the user's home folders from HOME and from the system, with and without links, the longest first."""
+    """Returns the user's home folders from HOME and the system, with and without resolved links, longest first."""
     return _homes(frozenset({os.environ.get("HOME", ""), _account()[1]}))
 
 
@@ -40,13 +40,13 @@ def _homes(named: frozenset[str]) -> list[str]:
 
 
 def users() -> list[str]:
-    """Returns the user's names from the environment and from the system, except root, which identifies nobody."""
+    """Returns the user names from the environment and the system, except root, which identifies nobody."""
     names = {os.environ.get("USER", ""), os.environ.get("LOGNAME", ""), _account()[0]}
     return sorted(names - {"", "root"})
 
 
 def hosts() -> list[str]:
-    """Returns the machine's name, with and without its domain."""
+    """Returns the machine name, with and without its domain."""
     name = platform.node()
     return [
         host
@@ -66,13 +66,13 @@ def _account() -> tuple[str, str]:
 
 
 def host_id() -> str | None:
-    """Returns an id that all runs of this machine share; None if the machine has no name."""
+    """Returns an ID that is the same in all runs on this machine; None if the machine has no name."""
     name = platform.node()
     return f"host-{_digest(name)}" if name else None
 
 
 def _digest(text: str) -> str:
-    """Returns a keyed digest. Unlike a plain digest, it does not let others guess the text.
+    """Returns a keyed digest. Unlike with a plain digest, others cannot guess the text from it.
 
     The key is the machine's ID, which no result stores.
     """
@@ -103,18 +103,18 @@ def _patterns(
 
 
 def home_pattern(home: str) -> str:
-    """Returns the `path_pattern`, which also matches after a letter (-I/home/ann) if the path has several parts."""
+    """Returns a `path_pattern` that also matches after a letter (-I/home/ann) if the path has several parts."""
     return path_pattern(home).removeprefix(_BEFORE if home.count("/") > 1 else "")
 
 
 def path_pattern(path: str) -> str:
-    """Returns a pattern of the path, alone or followed by a slash."""
+    """Returns a pattern for the path, alone or followed by a slash."""
     return f"{_BEFORE}{re.escape(path)}{_AFTER}"
 
 
 def name_pattern(name: str) -> str:
-    """Returns a pattern of a user or host name in a path (/data/NAME/x) or an address (NAME@, @NAME, NAME:80)."""
-    # The name comes first: a regular expression finds a text faster than a position.
+    """Returns a pattern for a user or host name in a path (/data/NAME/x) or an address (NAME@, @NAME, NAME:80)."""
+    # The name comes first, because a regular expression finds a literal text faster than a position.
     name = re.escape(name)
     return rf"{name}(?:(?<=[@/]{name}){_AFTER}|(?<![\w.~-]{name})(?=@|:\d))"
 
@@ -129,7 +129,7 @@ def hidden(value: Any) -> Any:
 
 
 def command_line(argument: str) -> str:
-    """Returns the program's name, and a digest instead of its arguments, which may contain a password.
+    """Returns the program name, and a digest in place of its arguments, which may contain a password.
 
     'ipmitool -U admin -P secret' -> 'ipmitool arguments-9c1c2a5e'
     """

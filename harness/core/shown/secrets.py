@@ -1,7 +1,7 @@
-"""Replaces the user's secrets, in any encoding, in texts from outside.
+"""Masks the user's secrets, in any encoding, in texts from outside the harness.
 
-A server's reply may echo the request, including a header whose value comes from the environment. Secrets that were
-learned are masked when a text leaves the process: on the screen, and on the way to the supervisor.
+A server's reply may echo the request, including a header whose value comes from the environment. Learned secrets
+are masked when a text leaves the process, on the screen or on the way to the supervisor.
 """
 
 import base64
@@ -15,35 +15,36 @@ from urllib.parse import unquote
 MASK = "***"
 
 _FEWEST = 4
-"""Minimum length of a secret in characters. Shorter values occur in every text."""
+"""Minimum length of a secret in characters. Shorter values occur in ordinary texts."""
 
 _WHOLE = 8
-"""This many first characters are masked even if the text was cut off within the value. A shorter value may be an
-ordinary word, so it is masked only as a whole word: not within another word, and not encoded.
+"""Number of leading characters that are masked even if the text was cut off within the value. A shorter value may be
+an ordinary word, so it is masked only as a whole word, not within another word and not encoded.
 """
 
 _LONG = 64
 _TO_THE_END = r"""[^\s"'<>]*"""
-"""Characters after the first `_LONG` of a longer value; any such characters are masked."""
+"""Matches the rest of a value after its first `_LONG` characters. The rest is masked, whatever it is."""
 
 _GAP = r"""[\s"'+,\\]{0,6}?"""
-"""Characters between the parts of a value that is split, or wrapped over lines. Lazy: a backslash may begin an escape."""
+"""Characters between the parts of a value that is split or wrapped over lines. Lazy, because a backslash may begin an
+escape."""
 
 _BACKSLASHES = r"\\{1,8}"
-"""Backslashes before an escape; JSON in JSON in JSON has four. Without a bound, matching takes quadratic time."""
+"""Backslashes before an escape; JSON in JSON in JSON has four. Without a limit, matching would take quadratic time."""
 
 _HEX_GAP = r"""[\s"'+,\\:;.-]{0,6}(?:0x)?"""
-"""Characters between bytes in hexadecimal digits."""
+"""Characters between hexadecimal bytes."""
 
 _LIST_GAP = r"""[\s,;]{1,6}"""
-"""Characters between bytes as decimal numbers."""
+"""Characters between bytes written as decimal numbers."""
 
 _USER = re.compile(r"://([^/?#\s]+)@")
 _QUERY = re.compile(
     r"[?&][\w.-]*(?:token|key|secret|passw|pwd|sig|auth|credential)[\w.-]*=([^&#\s]+)",
     re.IGNORECASE,
 )
-"""The value of a query parameter with the name of a secret."""
+"""Matches the value of a query parameter whose name suggests a secret."""
 
 _known: set[str] = set()
 _patterns: list[tuple[re.Pattern[str], bool]] = []
@@ -51,7 +52,7 @@ _patterns: list[tuple[re.Pattern[str], bool]] = []
 
 
 def learn(value: str) -> None:
-    """Makes the value masked from now on, and also the parts of a `Basic` or `Bearer` value."""
+    """Masks the value from now on, and also the parts of a `Basic` or `Bearer` value."""
     value = value.strip()
     if len(value) < _FEWEST or value in _known:
         return
@@ -96,9 +97,9 @@ def masked(text: str, short: bool = True) -> str:
 def masked_values(value: Any) -> Any:
     """Returns a JSON value with `masked` applied to every text except the keys of objects.
 
-    A text of one word is a name, path, URL, type or digest, which a program may read, so short secrets are not masked
-    in it. The values of all keys are masked: a list of keys with foreign texts would miss future keys, and servers also
-    echo secrets in names.
+    Short secrets are not masked in a text of one word, because it is a name, path, URL, type or digest that a program
+    may read. The values of all keys are masked, because a list of keys with texts from outside would miss future keys,
+    and servers also echo secrets in names.
     """
     if not _patterns:
         return value
@@ -110,7 +111,7 @@ def masked_values(value: Any) -> Any:
 
 
 def _forms(value: str) -> Iterable[str]:
-    """Yields patterns of the value as text with any escapes, as byte numbers, and in base64 or base32 at any offset."""
+    """Yields patterns for the value: text with any escapes, byte numbers, and base64 or base32 at any offset."""
     yield _sequence([_character(char) for char in value])
     raw = value.encode()
     yield _sequence([re.escape(digit) for digit in raw.hex()])
@@ -118,7 +119,7 @@ def _forms(value: str) -> Iterable[str]:
     yield rf"\b{_sequence([f'{byte}' for byte in raw], _LIST_GAP)}"
     for before in range(3):
         text = base64.b64encode(bytes(before) + raw).decode()
-        # The first and last digits contain bits of the neighbouring bytes.
+        # The first and last digits also contain bits of adjacent bytes.
         start, end = -(-8 * before // 6), 8 * (before + len(raw)) // 6
         yield _sequence([_digit(char) for char in text[start:end]])
     for before in range(5):
@@ -128,14 +129,14 @@ def _forms(value: str) -> Iterable[str]:
 
 
 def _sequence(parts: list[str], gap: str = _GAP) -> str:
-    """Returns a pattern of the first `_WHOLE` parts, then as many more as the text has, to the end of a long value."""
+    """Returns a pattern for the first `_WHOLE` parts and any parts that follow, up to the end of a long value."""
     needed, more = parts[:_WHOLE], parts[_WHOLE:_LONG]
     end = _TO_THE_END if len(parts) > _LONG else ""
     return gap.join(needed) + "".join(f"(?:{gap}{part})?" for part in more) + end
 
 
 def _character(char: str) -> str:
-    """Returns a pattern of the character, plain or escaped as in JSON, Python, JavaScript, C, a URL, a mail or HTML."""
+    """Returns a pattern for the character, plain or escaped as in JSON, Python, JavaScript, C, URLs, email or HTML."""
     code = ord(char)
     percent = "".join(f"%(?:25){{0,4}}{byte:02x}" for byte in char.encode())
     octets = "".join(f"{_BACKSLASHES}x{byte:02x}" for byte in char.encode())
@@ -153,6 +154,6 @@ def _character(char: str) -> str:
 
 
 def _digit(char: str) -> str:
-    """Returns a pattern of a base64 digit, also in the alphabet for URLs."""
+    """Returns a pattern for a base64 digit, also in the URL-safe alphabet."""
     other = {"+": "-", "/": "_"}.get(char)
     return f"(?:{_character(char)}|{other})" if other else re.escape(char)

@@ -18,15 +18,15 @@ def columns_of(stream: TextIO) -> int:
 class StatusLine:
     """Rows that replace each other.
 
-    If the terminal was made narrower, it has wrapped the previous rows, so all of their parts are cleared first.
+    If the terminal became narrower, it has wrapped the previous rows, so all wrapped rows are cleared first.
     """
 
     def __init__(self) -> None:
         self._drawn: list[int] = []
-        """Characters of each row on the terminal."""
+        """Number of characters in each row on the terminal."""
 
     def draw(self, stream: TextIO, rows: Sequence[str]) -> None:
-        """Draws rows that are shorter than the terminal is wide: a full row would move the cursor to the next row."""
+        """Draws rows, which must be narrower than the terminal: a full row would move the cursor to the next row."""
         columns = columns_of(stream)
         above = sum(1 + max(0, length - 1) // columns for length in self._drawn) - 1
         up = f"\x1b[{above}A" if above > 0 else ""

@@ -14,7 +14,7 @@ from harness.types import Backend, Batch, Dataset, HasOutputs, show_shape
 
 
 def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
-    """Returns the dataset's batch. If the dataset raises, raises PluginUnavailable with the dataset's name."""
+    """Returns the dataset's batch. Raises PluginUnavailable with the dataset's name if the dataset raises an error."""
     try:
         return dataset.batch(indices)
     except (Exception, SystemExit) as e:
@@ -22,13 +22,13 @@ def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
 
 
 class Answerer(NamedTuple):
-    """One instance. Its methods also raise what the plug-ins raise."""
+    """One instance. Its methods also raise the errors of the plug-ins."""
 
     backend: Backend
     dataset: Dataset
     postprocess: Postprocess
     cpus: Sequence[int] = ()
-    """The instance's logical processors; () if it may use any."""
+    """Logical processors of the instance; () for any."""
 
     def answer(self, indices: Sequence[int]) -> Answers:
         batch = batch_of(self.dataset, indices)
@@ -46,7 +46,7 @@ class Answerer(NamedTuple):
         return answers
 
     def _check(self, answers: Answers) -> None:
-        """Raises ConfigError if there is one answer for the whole batch, or if answers are not numbers."""
+        """Raises ConfigError if the whole batch has only one answer, or if answers are not numbers."""
         if answers.shape == ():
             raise ConfigError(
                 f"{self._output()} of the model has the shape [], which has no batch: "
@@ -61,7 +61,7 @@ class Answerer(NamedTuple):
             )
 
     def no_numbers(self, row: AnswerRow) -> str:
-        """Returns the error message for answers that are rows without numbers."""
+        """Returns the error message for answers whose rows have no numbers."""
         shape = show_shape(("n", *row.shape))
         return (
             f"{self._output()} of the model has no numbers for any sample of the warm-up ({row.dtype} of shape "
@@ -70,7 +70,7 @@ class Answerer(NamedTuple):
         )
 
     def _name(self) -> str | None:
-        """Returns the name of the output with the answers: the output in the manifest, else the first output."""
+        """Returns the name of the output that contains the answers: the manifest's output, else the first output."""
         names = self.backend.outputs() if isinstance(self.backend, HasOutputs) else ()
         return self.postprocess.output or next(iter(names), None)
 
@@ -85,7 +85,7 @@ class Answerer(NamedTuple):
 
 
 def run_in_threads(answerers: Sequence[Answerer], work: Callable[[int], None]) -> None:
-    """Calls work(i) for all instances at the same time, each on the instance's processors.
+    """Calls work(i) for all instances at the same time, each call on the processors of its instance.
 
     Raises the first error.
     """

@@ -1,10 +1,10 @@
 """Times one placement's bare loops, batch size after batch size, in a separate process.
 
-A framework has some threads, memory and settings once per process; here they belong to this placement
-alone. A placement that cannot be loaded, or that crashes the process, does not affect any other.
+A framework has some threads, memory and settings only once per process. In a separate process, they belong
+only to this placement. A placement that cannot be loaded or crashes the process does not affect others.
 
     receives   setup    the configuration with the placement, and the batch sizes
-    sends      loaded   the backend's tunable options, and the batch that the file fixes
+    sends      loaded   the backend's tunable options, and the batch size that the file fixes
     sends      timed    once per size; then `done`           (or `error` at any time)
 """
 
@@ -27,16 +27,16 @@ from harness.run.measured.service_times import batches_of, measure
 from harness.types import Backend, Batch, Dataset
 
 SIZE_LIMIT_S = 0.06
-"""Time for one size, unless three batches take longer."""
+"""Time limit for one batch size, unless three batches take longer."""
 
 GROWTH = 1.02
 PATIENCE = 2
-"""After PATIENCE sizes in a row that do not raise samples/s by the factor GROWTH, larger sizes are skipped, as in
-a manual search.
+"""Number of consecutive sizes that do not increase samples/s by the factor GROWTH. Larger sizes are then skipped, as
+in a manual search.
 """
 
 _QUIET = 0.25
-"""Quantile of a size's times that decides about larger sizes. It is low, because other load only adds time."""
+"""Quantile of a size's times that decides on larger sizes. It is low, because other load only adds time."""
 
 SAMPLES = 64
 """Number of loaded samples; larger batches contain some samples more than once."""
@@ -116,7 +116,7 @@ def _times(
 
 
 def _warm(answerers: Sequence[Answerer], batch: Batch) -> None:
-    """Answers one batch per instance, so that the backend allocates memory and makes kernels for this size."""
+    """Answers one batch per instance, so that the backend allocates memory and prepares kernels for this size."""
 
     def once(i: int) -> None:
         answerers[i].backend.infer(batch)

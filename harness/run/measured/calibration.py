@@ -1,7 +1,7 @@
 """Measures the rates and latencies that determine the number of queries in a load plan.
 
-Each call answers different samples than the previous call. Otherwise a backend or a processor with a cache
-would look faster than in the run.
+Each call answers different samples than the previous call. Otherwise, a backend or processor with a cache
+would seem faster than in the run.
 """
 
 import time
@@ -16,20 +16,20 @@ from harness.run.measured.placement.lone import query_ns
 
 CURVE_LIMIT_S = 1.0
 IN_TIME = 90
-"""Percentile of a batch size's times for --dispatch deadline. With the median, every second batch that was planned
-to be in time would be late."""
+"""Percentile of a batch size's times for --dispatch deadline. With the median, every second batch that is planned to
+be on time would be late."""
 
 
 BatchOf = Callable[[int], list[int]]
-"""size -> indices of `size` samples, with different samples in each call."""
+"""Returns the indices of that many samples, with different samples in each call."""
 
 
 def calibrate_latency(
     each: Answerer, query: Callable[[], Sequence[Sequence[int]]], limit_s: float
 ) -> dict[str, Any]:
-    """Times one query that is answered alone, with the pauses of a run. query: returns the batches of the next query.
+    """Times single queries, with the pauses of a run. query: returns the batches of the next query.
 
-    Returns latency_ns, the median, and mean_ns, the mean, which includes times in which the thread had no core.
+    Returns latency_ns, the median, and mean_ns, the mean, which includes times when the thread had no core.
     """
     start = time.monotonic()
     times: list[int] = []
@@ -43,9 +43,9 @@ def calibrate_latency(
 def busy_at(
     concurrency: int | None, answerers: Sequence[Answerer], largest: int
 ) -> tuple[Sequence[Answerer], int]:
-    """Returns the instances that `concurrency` queries in flight keep busy, and the batch size of each.
+    """Returns the instances that `concurrency` queries in flight keep busy, and the batch size of each instance.
 
-    concurrency: None keeps every instance busy on its largest batch.
+    concurrency: if it is None, every instance is busy with its largest batch.
     """
     if concurrency is None:
         return answerers, largest
@@ -56,7 +56,7 @@ def busy_at(
 def calibrate_rate(
     answerers: Sequence[Answerer], size: int, batch_of: BatchOf, limit_s: float
 ) -> Mapping[str, Any]:
-    """Measures samples/s with all instances busy on batches of that size."""
+    """Measures samples/s with all instances busy with batches of that size."""
     start = time.monotonic()
     counts = [0] * len(answerers)
 

@@ -1,4 +1,4 @@
-"""Implements LoadGen's callbacks. None of them may raise: LoadGen would crash."""
+"""Implements LoadGen's callbacks. They must not raise, because LoadGen would crash."""
 
 import gc
 import os
@@ -22,20 +22,20 @@ from harness.run.measured.dispatch.threads import WORKER, Dispatcher
 from harness.types import Dataset
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
-"""Writing 5 resets the process's memory peak. Source: Linux, filesystems/proc.rst."""
+"""File to which 5 is written to reset the process's memory peak. Source: Linux, filesystems/proc.rst."""
 
 Die = Callable[[BaseException], None]
 """Reports the error to the supervisor and ends this process."""
 
 
 class SampleCallbacks:
-    """Loads and unloads the dataset's samples, and measures the resources used between the two.
+    """Loads and unloads the dataset's samples, and measures the resources used in between.
 
-    No garbage is collected between load and unload, neither here nor in the processes of `separate`.
+    Garbage collection is off between load and unload, here and in the processes of `separate`.
 
-    LoadGen calls both on its issuing thread. After load, that thread runs on `cpus` (() for any): by then
-    LoadGen and the dataset have started the threads that must not share them. If the thread only issues, it
-    also gets a short time slice.
+    LoadGen calls both on its issuing thread. After load, that thread runs on `cpus` (() for any). By then,
+    LoadGen and the dataset have started the threads that must not share these processors. If the thread only
+    issues queries, it also gets a short time slice.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SampleCallbacks:
         """
         self._only_issues = only_issues
         self.slice: dict[str, Any] = {}
-        """The time slice of LoadGen's thread, or the reason for the kernel's default; empty if the default is intended."""
+        """Time slice of LoadGen's thread, or the reason for the kernel's default; empty if the default is intended."""
         self._separate = separate
         self._prepare = prepare
         self._cpus = cpus
@@ -109,9 +109,9 @@ class SampleCallbacks:
             traceback.print_exc()
 
     def used(self) -> dict[str, Any]:
-        """Returns the resources used from the first set's load to the last set's unload.
+        """Returns the resources used between loading the first set and unloading the last set.
 
-        rss_peak_bytes: largest memory since the process began. rss_run_peak_bytes: largest memory
+        rss_peak_bytes: peak memory since the process began. rss_run_peak_bytes: peak memory
         since LoadGen's start; if it is None, rss_run_peak_reason explains why.
         """
         peak_bytes = _peak_bytes()
@@ -130,8 +130,8 @@ class SampleCallbacks:
         """Returns the resources that this process has used so far.
 
         cpu_s includes descendants. wall_offset_ns changes only when the wall clock is stepped or slewed.
-        run_queue_s: time in which threads, including descendants', waited for a core; missing if the
-        kernel does not report it.
+        run_queue_s: time for which threads, including threads of descendants, waited for a core; missing if
+        the kernel does not report it.
         """
         used = resource.getrusage(resource.RUSAGE_SELF)
         usage = {
@@ -149,7 +149,7 @@ class SampleCallbacks:
 def issuing(
     dispatcher: Dispatcher, die: Die, order: Callable[[int], list[int]] | None = None
 ) -> Callable[[list[int], list[int]], None]:
-    """order: returns the samples to answer instead of LoadGen's, by their number."""
+    """Returns the issue callback. order: returns the given number of samples to answer instead of LoadGen's."""
 
     def issue(ids: list[int], indices: list[int]) -> None:
         try:
@@ -161,9 +161,9 @@ def issuing(
 
 
 def no_worker_dies_alone(die: Die) -> None:
-    """Ends the process when a worker dies: LoadGen would wait for the worker's samples forever.
+    """Ends the process when a worker dies, because LoadGen would wait forever for the worker's samples.
 
-    The threads of plug-ins may die.
+    Threads of plug-ins may die.
     """
 
     def raised(e: threading.ExceptHookArgs) -> None:
@@ -180,7 +180,7 @@ def _rss_bytes() -> int:
 
 
 def _peak_bytes() -> int | None:
-    """Returns the largest memory since the process began, or since `_forget_peak`.
+    """Returns the peak memory since the process began or since `_forget_peak`.
 
     Does not use ru_maxrss, which starts with the parent's value.
     """
@@ -190,7 +190,7 @@ def _peak_bytes() -> int | None:
 
 
 def _forget_peak() -> str | None:
-    """Resets the peak that `_peak_bytes` reads. Returns why that failed; None if it worked."""
+    """Resets the peak that `_peak_bytes` reads. Returns the reason if it failed; None if it succeeded."""
     try:
         CLEAR_REFS.write_text("5")
     except OSError as e:

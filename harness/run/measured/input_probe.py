@@ -1,10 +1,10 @@
-"""Probes an instance after the run, to find whether it computes each input and whether its answers follow the inputs.
+"""Probes an instance after the run, to check that it computes each input and that its answers depend on the inputs.
 
 The instance is called as in the run, by `Instance.answer` on a thread with the name of LoadGen's thread. This module
-replaces its dataset, responder and journal. Two comparisons are made, in untimed batches:
+replaces its dataset, responder and journal. It makes two comparisons outside the measured run:
 
-time      a new batch with slightly changed values, compared with the same batch again and with a batch of the
-          dataset, in turns; MLPerf's audit TEST04 compares two runs for this
+time      a new batch with slightly changed values, compared in turns with the same batch again and with a batch of
+          the dataset; MLPerf's audit TEST04 compares two runs for this purpose
 answers   the answers to the inputs of some samples, while the call's frames and the postprocessing get the dataset
           indices of other samples
 """
@@ -25,26 +25,26 @@ from harness.run.measured.load import on_loadgens_thread
 from harness.types import Array, Batch, Dataset
 
 CHANGE = 1e-3
-"""Largest change of a float, as a share of the range of its array's values."""
+"""Maximum change of a float, as a share of the value range of its array."""
 
 ROUNDS = 32
 FEWEST_ROUNDS = 8
-"""Rounds of three batches each, to measure times."""
+"""Minimum number of rounds, each of three batches, to measure times."""
 
 FEWEST_ROWS = 8
-"""Samples whose answers are compared."""
+"""Minimum number of samples whose answers are compared."""
 
 ANSWER_BATCHES = 5
-"""Batches per comparison of answers: two inputs, one exchange, and two repetitions."""
+"""Number of batches per comparison of answers: two inputs, one exchange, and two repetitions."""
 
 LIMIT_S = 0.25
-"""Time for rounds beyond FEWEST_ROUNDS."""
+"""Time limit for rounds beyond FEWEST_ROUNDS."""
 
 LARGEST_BYTES = 16 << 20
-"""Largest size in bytes of a batch's inputs: larger inputs take too long to copy and to change."""
+"""Maximum size of a batch's inputs. Larger inputs take too long to copy and change."""
 
 MOST_CHARACTERS = 200
-"""An exception's line is cut to this length."""
+"""Length to which an exception's line is cut."""
 
 Inputs = Mapping[str, Array]
 
@@ -57,11 +57,11 @@ def probe(
     most_s: float,
     tolerance: float,
 ) -> Mapping[str, Any]:
-    """Returns `probed` of the last message, which harness/results/evidence/input_probe.py reads.
+    """Returns `probed` for the last message, which harness/results/evidence/input_probe.py reads.
 
-    loaded: samples that the dataset has loaded. sizes: batch sizes, best first; the first size that takes no
-    longer than most_s is probed, and a probe that takes twice as long ends early. tolerance: of equal answers,
-    see `is_close`.
+    loaded: samples that the dataset has loaded. sizes: batch sizes, best first. The first size that takes no
+    longer than most_s is probed, and a probe that takes twice as long ends early. tolerance: limit for equal
+    answers, as in `is_close`.
     """
     results: list[Mapping[str, Any]] = []
 
@@ -76,7 +76,7 @@ def probe(
 
 
 class _Inputs:
-    """A dataset that gathers the batch of the indices, but returns other inputs."""
+    """A dataset that gathers the batch of the given indices but returns other inputs."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -102,7 +102,7 @@ class _Recorder:
         return wall_ns()
 
     def batch(self, *row: Any) -> None:
-        """Accepts a row like `Writer.batch`, and keeps the batch's time in the backend."""
+        """Accepts a row as `Writer.batch` does, and keeps the batch's time in the backend."""
         _first, _indices, _failed, _taken, gathered_ns, inferred_ns, *_ = row
         self.took_ns = inferred_ns - gathered_ns
 
@@ -179,7 +179,7 @@ class _Probe:
         return {"rows": rows, "by_index": by_index}
 
     def _times(self, indices: Sequence[int], seen: Inputs) -> Mapping[str, list[int]]:
-        """Returns the times of each round in ns. The same work is done on the inputs before each call."""
+        """Returns the times of each round in ns. The inputs undergo the same work before each call."""
         change = _Change(seen)
         times: dict[str, list[int]] = {"changed_ns": [], "again_ns": [], "seen_ns": []}
         until_s = time.monotonic() + LIMIT_S
@@ -217,13 +217,13 @@ class _Probe:
         return np.array_equal(ours, theirs) or is_close(ours, theirs, self._tolerance)
 
     def _raised(self) -> str:
-        """Returns the last line of the first exception, cut; "" if there was none."""
+        """Returns the last line of the first exception, cut to length; "" without an exception."""
         lines = self._failures.first.strip().splitlines()
         return lines[-1][:MOST_CHARACTERS] if lines else ""
 
 
 def _without(index: int, row: Array) -> Array:
-    """Returns the answer with 0 instead of its dataset index, which a postprocessing step may have written into it."""
+    """Returns the answer with 0 in place of its dataset index, which a postprocessing step may have inserted."""
     return np.where(row == index, row.dtype.type(0), row) if row.dtype.kind in "iuf" else row
 
 
@@ -238,8 +238,8 @@ def _copy(inputs: Inputs) -> Inputs:
 class _Change:
     """Makes batches that differ slightly from a given batch and from each other.
 
-    Floats: up to CHANGE of each array's range is added, within the range. Without floats: one integer per
-    sample, in the input with the most distinct values, is replaced by a different one of these values.
+    If there are floats, up to CHANGE of each array's range is added, within the range. Otherwise, one integer
+    per sample, in the input with the most distinct values, is replaced by another of these values.
     """
 
     def __init__(self, inputs: Inputs) -> None:

@@ -17,7 +17,7 @@ def run_load(
     outdir: Path,
     name: Callable[[], str] | None = None,
 ) -> None:
-    """Runs the load until every query is answered; the calling thread only waits. Raises the run's error.
+    """Runs the load until every query is answered; the calling thread only waits. Raises the error of the run.
 
     name: as in `start_test`.
     """
@@ -35,7 +35,7 @@ def run_load(
 def on_loadgens_thread(work: Callable[[], None], cpus: Sequence[int] = ()) -> None:
     """Calls `work` on a new thread named `loadgen`; the calling thread only waits. Raises the error of `work`.
 
-    cpus: the thread's logical processors, () for any.
+    cpus: logical processors of the thread; () for any.
     """
     errors: list[BaseException] = []
 

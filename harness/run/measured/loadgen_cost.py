@@ -1,7 +1,7 @@
-"""Measures LoadGen's own time per query in a short run with empty answers.
+"""Measures LoadGen's time per query in a short run with empty answers.
 
-A model that takes microseconds needs less time than LoadGen's part of a query. A run that is sized by the
-model alone then lasts several times as long as it should.
+A model that takes microseconds needs less time than LoadGen's part of a query. If only the model determines the
+size of the run, it lasts several times as long as it should.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from harness.loadgen.scenario import scenario_named
 
 QUERIES = 4000
 SAMPLES = 20_000
-"""Length of the short run: queries of a stream, and samples of Offline's one query."""
+"""Length of the short run: queries of a stream, or samples in Offline's single query."""
 
 
 def cost_ns(scenario: str, samples_per_query: int, max_batch: int, row: AnswerRow) -> float:
@@ -50,17 +50,17 @@ def cost_ns(scenario: str, samples_per_query: int, max_batch: int, row: AnswerRo
         calls = Callbacks(issue, nothing, nothing)
         work = partial(start_test, plan, settings_for(plan), Path(folder), calls)
         has_ended = threading.Event()
-        # The thread must not have the name of LoadGen's thread: plug-ins would treat this as a run.
+        # The thread must not have the name of LoadGen's thread, because plug-ins would treat this as a run.
         threading.Thread(target=_run_and_stay, args=(work, has_ended), daemon=True).start()
         has_ended.wait()
     return (stamps[-1] - stamps[0]) / plan.query_count
 
 
 def _run_and_stay(work: Callable[[], None], has_ended: threading.Event) -> None:
-    """Calls `work` and then keeps the thread alive until the process ends: otherwise LoadGen's next run may crash.
+    """Calls `work` and then keeps the thread alive until the process ends. Otherwise LoadGen's next run may crash.
 
     If the thread has ended, LoadGen frees its log buffers in the next run and may access them afterwards. Source:
-    LoadGen 6.0.17, logging.cc, IOThread, which swaps the buffers of an orphan that it has just erased.
+    LoadGen 6.0.17, logging.cc, IOThread, which swaps the buffers of an orphan after erasing it.
     """
     try:
         work()

@@ -1,6 +1,6 @@
-"""Issues queries instead of LoadGen's StartTest: replayed arrivals, or a fixed number in flight.
+"""Issues queries in place of LoadGen's StartTest: replayed arrivals, or a fixed number in flight.
 
-Callbacks, dispatchers, responders and journal are the same as under LoadGen. Such a run is
+Callbacks, dispatchers, responders and journal are the same as with LoadGen. Such a run is
 never an MLPerf result.
 """
 
@@ -32,7 +32,7 @@ _Issue = Callable[[list[int], list[int]], None]
 
 
 class Response(Protocol):
-    """LoadGen's QuerySampleResponse. data: the address of `size` bytes, valid during the call only."""
+    """LoadGen's QuerySampleResponse. data: the address of `size` bytes, valid only during the call."""
 
     @property
     def id(self) -> int: ...
@@ -43,15 +43,15 @@ class Response(Protocol):
 
 
 class AnswerLog:
-    """Copies some answers, drawn at random, as LoadGen's accuracy_log_sampling_target does.
+    """Copies randomly drawn answers, as LoadGen's accuracy_log_sampling_target does.
 
     The answer check reads them (harness/results/verdict/answers_check.py). Any thread may call
-    `take`: appending to a list is atomic under the GIL.
+    `take`, because appending to a list is atomic under the GIL.
     """
 
     def __init__(self, queries: int, target: int, seed: int, *, takes_empty: bool = True) -> None:
-        """target: number of queries whose answers are copied. takes_empty: False skips empty answers, e.g. of requests
-        that the client cancelled.
+        """target: number of queries whose answers are copied. takes_empty: if False, empty answers are skipped, e.g.
+        for requests that the client cancelled.
         """
         self._takes_empty = takes_empty
         drawn = np.random.default_rng(seed).choice(queries, min(target, queries), replace=False)
@@ -59,7 +59,7 @@ class AnswerLog:
         self._rows: list[tuple[int, bytes]] = []
 
     def take(self, responses: Sequence[Response]) -> None:
-        """responses: one batch, whose ids are consecutive."""
+        """Copies answers of one batch. responses: their IDs are consecutive."""
         first = responses[0].id
         begin = bisect_left(self._logged, first)
         end = bisect_left(self._logged, first + len(responses), begin)
@@ -70,28 +70,28 @@ class AnswerLog:
             self._rows.append((answer.id, string_at(answer.data, answer.size)))
 
     def write(self, path: Path, samples: Array) -> None:
-        """Writes the answers as LoadGen's accuracy log. samples: (queries,) dataset indices, by id."""
+        """Writes the answers as LoadGen's accuracy log. samples: (queries,) dataset indices by ID."""
         rows = [(query, int(samples[query]), payload) for query, payload in sorted(self._rows)]
         _write_answers(path, rows)
 
 
 def _write_answers(path: Path, answers: Sequence[tuple[int, int, bytes]]) -> None:
-    """answers: (query, dataset index, answer)."""
+    """Writes the log. answers: (query, dataset index, answer) tuples."""
     rows = [
         {"seq_id": query, "qsl_idx": sample, "data": payload.hex().upper()}
         for query, sample, payload in answers
     ]
     try:
         path.write_text(json.dumps(rows), encoding="utf-8")
-    except OSError:  # without the log the run is INVALID, but no measurement is lost
+    except OSError:  # without the log, the run is INVALID, but no measurement is lost
         traceback.print_exc()
 
 
 class Play(NamedTuple):
-    """The answers to a whole sequence, which a stream has played."""
+    """The answers to a complete sequence that a stream has played."""
 
     id: int
-    """The query of its first frame."""
+    """Query of the first frame."""
     sample: int
     """Dataset index of the sequence."""
     answer: bytes
@@ -99,10 +99,10 @@ class Play(NamedTuple):
 
 
 class PlayLog:
-    """Keeps the answers to some whole sequences, drawn at random. Any thread may call `take`."""
+    """Keeps the answers to randomly drawn complete sequences. Any thread may call `take`."""
 
     def __init__(self, target: int, seed: int) -> None:
-        """target: the number of sequences that are kept."""
+        """target: number of sequences to keep."""
         self._target = target
         self._random = np.random.default_rng(seed)
         self._seen = 0
@@ -110,7 +110,7 @@ class PlayLog:
         self._lock = Lock()
 
     def take(self, plays: Sequence[Any]) -> None:
-        """plays: finished ones (Play). Every play is kept with the same probability (reservoir sampling)."""
+        """plays: finished plays (Play). Every play is kept with the same probability (reservoir sampling)."""
         with self._lock:
             for play in plays:
                 self._seen += 1
@@ -120,7 +120,7 @@ class PlayLog:
                     self._plays[place] = play
 
     def write(self, path: Path, _samples: Array) -> None:
-        """Writes the answers in the form of LoadGen's accuracy log."""
+        """Writes the answers in the format of LoadGen's accuracy log."""
         _write_answers(path, [(play.id, play.sample, play.answer) for play in sorted(self._plays)])
 
 
@@ -168,22 +168,22 @@ class Scheduler:
 
     @property
     def _wanted(self) -> int:
-        """Number of answers that end the run, once all queries are issued."""
+        """Returns the number of answers that end the run after all queries have been issued."""
         return self._journal.issued if self._journal.ends else len(self._samples)
 
     def _issue_all(self, issue: _Issue) -> None:
         raise NotImplementedError
 
     def _ids_and_indices(self, first: int, end: int) -> tuple[list[int], list[int]]:
-        """Returns two new lists, which a dispatcher may keep and extend. A query's id is its issue order."""
+        """Returns two new lists, which a dispatcher may keep and extend. The ID of a query is its issue order."""
         return list(range(first, end)), self._samples[first:end].tolist()
 
 
 class Replay(Scheduler):
-    """Issues each query at its time, and all overdue queries in one call, as LoadGen does.
+    """Issues each query at its due time, and all overdue queries in one call, as LoadGen does.
 
     It sleeps until the next query, like LoadGen (sleep_until), and does not spin for the last
-    microseconds: in Python, a spinning thread takes the GIL from the threads that answer.
+    microseconds, because a spinning Python thread would take the GIL from the threads that answer.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class Replay(Scheduler):
 
     def _issue_all(self, issue: _Issue) -> None:
         due = self._after_ns + self._journal.start_ns
-        due_ns = memoryview(due.data)  # for single items: faster than numpy
+        due_ns = memoryview(due.data)  # faster than NumPy for single items
         first, count = 0, len(due_ns)
         while first < count and not self._journal.ends:
             now_ns = wall_ns()
@@ -214,7 +214,7 @@ class Replay(Scheduler):
 
 
 class FramesInRealTime(Replay):
-    """Issues the frames of all streams as they are due; the dispatcher chooses the sequences that they play."""
+    """Issues the frames of all streams when they are due. The dispatcher chooses the sequences to play."""
 
     def __init__(self, plan: LoadPlan, journal: Journal, after_ns: Array) -> None:
         super().__init__(plan, journal, np.zeros(plan.query_count, np.int64), after_ns)
@@ -224,7 +224,7 @@ class FramesInRealTime(Replay):
 
 
 class Receiver(Protocol):
-    """A dispatcher whose only receiving thread calls `follow` after each of its turns. wake: ends its wait."""
+    """A dispatcher whose only receiving thread calls `follow` after each of its turns. wake: wakes this thread."""
 
     follow: Callable[[], None] | None
 
@@ -232,19 +232,19 @@ class Receiver(Protocol):
 
 
 class ClosedLoop(Scheduler):
-    """Keeps `concurrency` queries in flight: replaces all answered queries at once, in one call.
+    """Keeps `concurrency` queries in flight. Replaces all answered queries immediately, in one call.
 
-    The new queries are issued on LoadGen's thread, or on a dispatcher's receiving thread (`issue_on`), which saves a
-    switch of threads per query. They are never issued within `complete`: only one thread may call a dispatcher, and
-    not while it delivers an answer.
+    New queries are issued on LoadGen's thread, or on a dispatcher's receiving thread (`issue_on`), which saves a
+    thread switch per query. They are never issued within `complete`, because only one thread may call a dispatcher,
+    and not while it delivers an answer.
     """
 
     def __init__(self, plan: LoadPlan, journal: Journal, samples: Array, concurrency: int) -> None:
         super().__init__(plan, journal, samples)
         self._concurrency = min(concurrency, len(samples))
         self._answered: SimpleQueue[list[int]] = SimpleQueue()
-        self._end = 0  # queries issued so far
-        self._issue: _Issue | None = None  # set once the first queries are issued
+        self._end = 0  # number of queries issued so far
+        self._issue: _Issue | None = None  # set when the first queries are issued
         self._receiver: Receiver | None = None
         self._all_issued = Event()
 
@@ -278,7 +278,7 @@ class ClosedLoop(Scheduler):
             self._all_issued.set()
 
     def _follow(self, issue: _Issue, answered: list[int]) -> None:
-        """Issues one query for each query in `answered`, and for each query that was answered since."""
+        """Issues one query for each query in `answered` and for each query that was answered since then."""
         if self._is_over:
             return
         while not self._answered.empty():
@@ -297,14 +297,14 @@ class ClosedLoop(Scheduler):
         """Draws the samples of the first queries, if they were not drawn before the run."""
 
     def _draw(self, answered: Sequence[int], first: int, end: int) -> None:
-        """Draws the samples of queries `first` to `end`, which follow the answered ones."""
+        """Draws the samples of queries `first` to `end`, which follow the answered queries."""
 
 
 class ConversationsInTurn(ClosedLoop):
-    """Keeps `concurrency` conversations going. Each sends its next turn when the previous turn is answered.
+    """Keeps `concurrency` conversations active. Each sends its next turn when the previous turn is answered.
 
-    After its last turn a new conversation begins, drawn with replacement from the sample_index seed. The last
-    conversations may be cut short by the count of queries.
+    After its last turn, a new conversation begins, drawn with replacement from the sample_index seed. The query
+    count may cut the last conversations short.
     """
 
     def __init__(self, plan: LoadPlan, journal: Journal, turns: Array) -> None:
@@ -314,7 +314,7 @@ class ConversationsInTurn(ClosedLoop):
         held = np.append(turns[: plan.performance_count], 0)
         self._ends: list[bool] = (
             held[1:] == 0
-        ).tolist()  # whether a sample is its conversation's last
+        ).tolist()  # whether a sample is the last one of its conversation
         self._begins = np.flatnonzero(held[:-1] == 0)
         self._random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
 
@@ -341,8 +341,8 @@ def scheduler_for(
 ) -> Scheduler | None:
     """Returns the scheduler of a plan; None if LoadGen schedules.
 
-    turns: of a dataset of conversations. begin: returns the wall clock at which the schedule starts, which may be in
-    the future; called once the samples are loaded.
+    turns: turns of a dataset of conversations. begin: returns the wall-clock time at which the schedule starts, which
+    may be in the future; called after the samples are loaded.
     """
     if plan.schedule is not None:
         after_ns, samples = schedule.stored(plan.schedule)

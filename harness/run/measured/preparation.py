@@ -48,11 +48,11 @@ from harness.wire.remote_backend import RemoteBackend
 
 SAMPLES = 64
 LOAD_LIMIT_S = 0.5
-"""Before the run, SAMPLES samples or two of the largest batches are loaded, whichever is more, or fewer if the load
-would take longer than LOAD_LIMIT_S."""
+"""Time limit for loading samples before the run. SAMPLES samples or two of the largest batches are loaded, whichever
+is more, or fewer if it would take longer."""
 
 PROBE_LIMIT_S = 20.0
-"""Longest probe: the supervisor waits only two minutes for the end of a run."""
+"""Maximum time of the probe. The supervisor waits only two minutes for the end of a run."""
 
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
 """Tries the manifest's postprocessing on one sample's output; raises ConfigError with the field's name."""
@@ -62,9 +62,9 @@ CheckNumbers = Callable[[Dataset, list[int]], None]
 
 
 class Preparation:
-    """Prepares one run. Call `run`, then `finish` once the plan is known, and `after_run` after LoadGen's run.
+    """Prepares one run. Call `run`, then `finish` when the plan is known, and `after_run` after LoadGen's run.
 
-    Between `run` and `finish` some of the dataset's samples are loaded.
+    Some samples of the dataset are loaded between `run` and `finish`.
     """
 
     row: AnswerRow
@@ -93,11 +93,12 @@ class Preparation:
         no_schedule: str = "",
         no_probe: str = "",
     ) -> None:
-        """name: the dataset's name. held: samples that a run loads at once. query_samples: samples per query.
+        """name: name of the dataset. held: samples that a run loads at once. query_samples: samples per query.
 
         may_vary: samples may differ in shape. may_shrink: `run` chooses Offline's batch size, up to
-        max_batch. threads: of an instance. reopen: `run` chooses the threads of the only instance, up to
-        `threads`. report_alive: `finish` calls it after batches. no_schedule, no_probe: as in `System`.
+        max_batch. threads: threads of an instance. reopen: if set, `run` chooses the number of threads of the only
+        instance, up to `threads`. report_alive: called by `finish` after batches.
+        no_schedule, no_probe: as in `System`.
         """
         self._config = config
         self._dispatch = dispatch
@@ -105,7 +106,7 @@ class Preparation:
         self._dataset = dataset
         self._name = name
         self.max_batch = max_batch
-        """Samples of the largest batch; `run` may lower it."""
+        """Number of samples in the largest batch; `run` may lower it."""
         self._may_shrink = may_shrink
         self._threads = threads
         self._reopen = reopen
@@ -119,7 +120,7 @@ class Preparation:
         self._least = min(held, max(self._sizes[-1], examined))
         self._most = min(held, max(2 * self._sizes[-1], SAMPLES, examined))
         self._loaded = list(range(self._least))
-        self._turn = 0  # the loaded sample at which the next batch begins
+        self._turn = 0  # position of the loaded sample at which the next batch begins
         self._may_vary = may_vary
         self._check_steps = check_steps
         self._check_numbers = check_numbers
@@ -131,7 +132,7 @@ class Preparation:
         self.lengths: Lengths | None = None
         """Lengths of the samples, if they differ and Offline may use them; set by `finish`."""
         self.wide: Answerer | None = None
-        """The wide instance, which answers queries that are alone; set before `finish`; None without a wide instance."""
+        """The wide instance, which answers a query when no other query waits; set before `finish`. None without one."""
         self._choice: Choice | None = None
         self._probed: list[int] = []  # batch sizes whose service times are measured
         self._before: ServiceTimes | None = None
@@ -139,7 +140,7 @@ class Preparation:
 
     @property
     def loaded(self) -> Sequence[int]:
-        """Dataset indices of the samples that are loaded between `run` and `finish`."""
+        """Returns the dataset indices of the samples that are loaded between `run` and `finish`."""
         return self._loaded
 
     def run(self, calibrate_s: float) -> Mapping[str, Any]:
@@ -223,8 +224,8 @@ class Preparation:
             self._dataset.load(self._loaded)
 
     def _warm_up(self) -> Warmth:
-        """Warms up. Checks the numbers if answering fails, and the manifest's steps in any case: the errors of
-        these checks are more precise.
+        """Warms up. Checks the numbers if answering fails, and the manifest's steps in any case, because these checks
+        have more precise errors.
         """
         alone = self._loaded if self._may_vary else ()
         try:
@@ -236,7 +237,7 @@ class Preparation:
             self._check_steps(self.answerers[0].backend, self._dataset, self._loaded[:1])
 
     def finish(self, plan: LoadPlan) -> None:
-        """Answers a batch with the size of Offline's last batch, which follows from the plan; unloads the samples."""
+        """Answers a batch with the size of Offline's last batch, which depends on the plan. Then unloads the samples."""
         self._probed = probes(self._sizes)
         if self._dispatch == "sliced":
             held = plan.performance_count
@@ -263,12 +264,12 @@ class Preparation:
     def after_run(
         self, plan: LoadPlan, failed_samples: int = 0, tolerance: float = 0.0
     ) -> Mapping[str, Any]:
-        """Returns `bare`, `probed` and `prompts` of the last message; all are None for an accuracy run.
+        """Returns `bare`, `probed` and `prompts` for the last message; all are None for an accuracy run.
 
         bare: service times before the run and after it (measured now), for
-        harness/results/evidence/reference.py; or the reason why the times are missing.
+        harness/results/evidence/reference.py, or the reason why they are missing.
         probed, prompts: see harness/run/measured/input_probe.py and client/prompt_probe.py.
-        tolerance: of equal answers.
+        tolerance: limit for equal answers.
         """
         if plan.accuracy:
             return {"bare": None, "probed": None}
@@ -303,7 +304,7 @@ class Preparation:
         return probe(self.answerers[0], self.row, self._loaded, [*sizes], most_s, tolerance)
 
     def _probe_prompts(self, plan: LoadPlan) -> Mapping[str, Any] | None:
-        """Probes the server of a language model; returns None without one."""
+        """Probes the server of a language model; returns None without such a server."""
         backend = self.answerers[0].backend
         if not isinstance(backend, RemoteBackend) or not isinstance(backend.remote, HasReader):
             return None
@@ -349,7 +350,7 @@ class Preparation:
         return cost_ns(scenario, samples, self.max_batch, self.row) / NS_PER_S
 
     def _known_lengths(self) -> Lengths | None:
-        """Tries the dataset's `lengths` on the loaded samples: LoadGen's callback must not raise."""
+        """Tries the dataset's `lengths` on the loaded samples, because LoadGen's callback must not raise."""
         dataset = self._dataset
         if not isinstance(dataset, HasLengths):
             return None
@@ -365,7 +366,8 @@ class Preparation:
     def _batch(self, size: int) -> list[int]:
         """Returns indices of `size` samples, with different samples in each call; repeats samples if fewer are loaded.
 
-        If enough are loaded, the samples are neighbours, so that a batch stays a view of the dataset's memory.
+        If enough samples are loaded, the returned samples are adjacent, so that a batch stays a view of the dataset's
+        memory.
         """
         loaded, count = self._loaded, len(self._loaded)
         if size >= count:

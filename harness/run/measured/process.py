@@ -7,10 +7,10 @@ descriptor.
     sends      loading  progress of the dataset, from time to time while it loads samples
     sends      loaded   descriptions of model and dataset, and the sizes that the plan needs
     sends      calibrated
-    receives   plan     the load plan; the journal has its final size by now
+    receives   plan     the load plan; the journal already has its final size
     sends      alive    some batches that the plan requires before the run were answered
-    sends      prepared with --before-run: only the run itself is left
-    receives   go       its answer
+    sends      prepared with --before-run: everything except the run is done
+    receives   go       answer to `prepared`
     sends      ended    resources used, failures     (or `error` at any time before)
 """
 
@@ -51,7 +51,7 @@ from harness.types import Dataset, HasAnswerShape, HasOwnOrder, HasTurns
 
 
 def main() -> None:
-    """Entry point of the process. A crash of native code leaves the Python stack of every thread in the output."""
+    """Entry point of the process. If native code crashes, the output contains the Python stack of every thread."""
     faulthandler.enable()
     serve(_measure)
 
@@ -188,7 +188,7 @@ class _Measurement:
         row: AnswerRow,
         more: Mapping[str, Any],
     ) -> None:
-        """Closes the backends, then reports the run: a failing close must not lose it."""
+        """Closes the backends, then reports the run, which must not be lost if a close fails."""
         close_error = ""
         try:
             stack.close()
@@ -232,7 +232,7 @@ class _Measurement:
             return
 
     def _told_start_ns(self) -> int:
-        """Waits for the start of all load hosts, once the samples are loaded. Returns it on this machine's clock."""
+        """Waits, with loaded samples, for the common start of all load hosts. Returns it on this machine's clock."""
         self._channel.send("ready")
         message = self._channel.receive()
         if message is None:
@@ -240,7 +240,7 @@ class _Measurement:
         return int(message["start_ns"])
 
     def _let_supervisor_act(self, plan: LoadPlan) -> None:
-        """Waits while the supervisor performs --before-run: no request may follow it, except the requests of the run."""
+        """Waits while the supervisor performs --before-run. Only the requests of the run may follow it."""
         if self._system.config.before_run is None or plan.role != "performance":
             return
         self._channel.send("prepared")

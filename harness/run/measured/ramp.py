@@ -1,8 +1,8 @@
-"""Raises the rate step by step until an SLO breaks, and then holds a rate below it, all in one run.
+"""Raises the rate step by step until an SLO is missed, and then holds a lower rate, all in one run.
 
-The next step begins at once, while the answers of the previous step are still being judged. When a step is shown to miss an
-SLO, nothing is sent until all answers have arrived; then the rate of the previous step is held for the run's duration. A
-hold that is shown to miss an SLO ends, and a lower rate is held.
+The next step begins immediately, while the answers of the previous step are still being judged. When a step is
+shown to miss an SLO, nothing is sent until all answers have arrived. Then the rate of the previous step is held for
+the run's duration. If a hold is shown to miss an SLO, it ends, and a lower rate is held.
 """
 
 import time
@@ -31,7 +31,7 @@ _FEWEST = 8
 """Minimum number of judged answers per step."""
 
 MOST_HOLDS = 10
-"""Maximum number of holds; the last hold stays, whether it meets the SLOs or not."""
+"""Maximum number of holds. The last hold stays even if it misses an SLO."""
 
 _Issue = Callable[[list[int], list[int]], None]
 
@@ -44,9 +44,9 @@ class _Step:
     ) -> None:
         self.rate_per_s, self.first, self.begin_ns, self.holds = rate_per_s, first, begin_ns, holds
         self.end = first
-        """Issue order of the query after its last query."""
+        """Issue order of the query after the last query of this step."""
         self.judged, self.late = [0] * slos, [0] * slos
-        """By SLO: answers that were judged, and that missed it."""
+        """Per SLO: number of answers that were judged, and of answers that missed it."""
 
 
 class RampAndHold(Scheduler):
@@ -62,11 +62,11 @@ class RampAndHold(Scheduler):
         self._slos: Sequence[Slo] = parse_slos(ramp["slos"])
         self._begin_hold = begin_hold
         self._random = np.random.RandomState(plan.seeds.schedule & 0xFFFFFFFF)
-        self._due_ns = np.zeros(len(self._samples), np.int64)  # by query
+        self._due_ns = np.zeros(len(self._samples), np.int64)  # one per query
         self._steps: list[_Step] = []
-        self._end = 0  # queries issued so far
-        self._rows = 0  # rows of the journal that were judged
-        self._step_of = np.zeros(len(self._samples), np.int32)  # by query
+        self._end = 0  # number of queries issued so far
+        self._rows = 0  # number of journal rows that were judged
+        self._step_of = np.zeros(len(self._samples), np.int32)  # one per query
 
     def run(self, calls: Callbacks, outdir: Path) -> None:
         calls.load(self._held)
@@ -97,7 +97,7 @@ class RampAndHold(Scheduler):
             rate_per_s /= self._factor
 
     def _ramped(self, issue: _Issue) -> float:
-        """Raises the rate until a step breaks. Returns the rate to hold."""
+        """Raises the rate until a step misses an SLO. Returns the rate to hold."""
         rate_per_s = self._start_per_s
         while not self._is_full():
             step = self._send(issue, rate_per_s, self._step_ns, holds=False)
@@ -108,11 +108,11 @@ class RampAndHold(Scheduler):
         return rate_per_s / self._factor
 
     def _is_full(self) -> bool:
-        """Whether the journal has no room for another query."""
+        """Returns whether the journal has no room for another query."""
         return self._end == len(self._samples)
 
     def _send(self, issue: _Issue, rate_per_s: float, length_ns: int, *, holds: bool) -> _Step:
-        """Issues the queries of a step. Ends early when one of the last steps is broken."""
+        """Issues the queries of a step. Ends early if one of the last steps misses an SLO."""
         begin_ns = due_ns = wall_ns()
         step = _Step(rate_per_s, self._end, begin_ns, len(self._slos), holds=holds)
         self._steps.append(step)
@@ -150,9 +150,9 @@ class RampAndHold(Scheduler):
         self._judge()
 
     def _judge(self) -> None:
-        """Counts the answers that have come since the last call. This process writes the rows, so they are complete."""
+        """Counts the answers that arrived since the last call. This process writes the rows, so they are complete."""
         for worker, count in enumerate(self._journal.row_counts()):
-            if worker:  # only servers and single instances are driven by a ramp
+            if worker:  # a ramp drives only servers and single instances
                 break
             rows = self._journal.rows(worker, self._rows, count)
             self._rows = count
@@ -170,8 +170,8 @@ class RampAndHold(Scheduler):
                 self._steps[place].late[number] += int((late & mine).sum())
 
     def _is_broken(self, step: _Step, now_ns: int = 0) -> bool:
-        """Returns whether the step is shown to miss an SLO: with 95 % confidence, fewer answers than the percentile are
-        in time. now_ns: counts queries as late that wait for longer than the bound of the latency.
+        """Returns whether the step is shown to miss an SLO: with 95 % confidence, the share of answers in time is below
+        the percentile. now_ns: if set, queries that have waited longer than the latency bound count as late.
         """
         for number, slo in enumerate(self._slos):
             judged, late = step.judged[number], step.late[number]
@@ -185,7 +185,7 @@ class RampAndHold(Scheduler):
 
 
 def _late(rows: Array, due_ns: Array, slo: Slo) -> tuple[Array, Array]:
-    """Returns (rows,) whether each can be judged by the SLO, and whether it missed the SLO."""
+    """Returns two (rows,) masks: the rows that the SLO can judge, and the rows that missed the SLO."""
     failed = rows["failed"] > 0
     everyone = np.ones(len(rows), bool)
     if not slo.of:

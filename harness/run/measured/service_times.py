@@ -1,7 +1,7 @@
-"""Measures service times in bare loops: the time of a batch in the backend alone, with all instances busy.
+"""Measures service times in bare loops: the time of a batch in the backend only, with all instances busy.
 
-The loops run just before and just after LoadGen's run, never during it. A dispatcher without overhead
-would have exactly these times.
+The loops run just before and just after LoadGen's run, never during it. These are the times
+of a dispatcher without overhead.
 """
 
 import time
@@ -23,11 +23,11 @@ SHARE = 0.05
 LIMIT_S = 0.5
 LEAST_REPETITIONS = 3
 VARIETY = 8
-"""Batches of one size, with different samples."""
+"""Number of batches per size, with different samples."""
 
 
 def time_for(expected_s: float) -> float:
-    """Returns the seconds of bare loops before, and again after, a run of the given length."""
+    """Returns the time in seconds for bare loops before, and again after, a run of the given length."""
     return min(LIMIT_S, SHARE * expected_s)
 
 
@@ -39,12 +39,12 @@ def measure(
     *,
     pauses: bool = False,
 ) -> ServiceTimes:
-    """Times every size on all backends at once, each on a separate thread.
+    """Times every size on all backends at the same time, each on a separate thread.
 
-    batches: some gathered batches per size, sizes ascending. limit_s: for all sizes together.
+    batches: some gathered batches per size, sizes ascending. limit_s: time limit for all sizes together.
     Each size is timed at least LEAST_REPETITIONS times, unless that takes longer than most_s in
-    total. Then all further sizes are skipped except the largest, which is timed once, so that skipped
-    sizes lie between measured ones. pauses: as between the queries of a stream. Raises what a backend raises.
+    total. Then all further sizes except the largest are skipped. The largest is timed once, so that skipped sizes
+    lie between measured sizes. pauses: pause as between the queries of a stream. Raises the errors of a backend.
     """
     end_ns = time.monotonic_ns() + most_s * NS_PER_S
     times_ns: dict[int, list[int]] = {}
@@ -62,7 +62,7 @@ def measure(
 
 
 def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) -> list[list[Batch]]:
-    """Returns a few batches per size, with different loaded samples, whose times may differ."""
+    """Returns a few batches per size, with different loaded samples, because their times may differ."""
     count = len(loaded)
     return [
         [
@@ -81,7 +81,7 @@ def _times_ns(
     *,
     pauses: bool,
 ) -> list[int]:
-    """Returns at least one time per instance; at least LEAST_REPETITIONS if they end before most_until_ns."""
+    """Returns at least one time per instance, or at least LEAST_REPETITIONS times if they end before most_until_ns."""
     times_ns: list[list[int]] = [[] for _ in answerers]
 
     def work(i: int) -> None:

@@ -1,4 +1,4 @@
-"""Issues the turns of sessions: each turn when the answers that it waits for have arrived and its delay is over."""
+"""Issues each turn of a session when the answers that it waits for have arrived and its delay is over."""
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
@@ -28,12 +28,12 @@ class _Session:
     __slots__ = ("answers", "broken", "left", "number", "pending", "ready_ns", "unsent", "waits")
 
     def __init__(self, number: int, turns: dict[int, int]) -> None:
-        """number: of the sessions begun so far. turns: sample -> how many answers it waits for."""
+        """number: number of sessions begun so far. turns: maps a sample to the number of answers that it waits for."""
         self.number = number
         self.waits = turns
         self.ready_ns: dict[int, int] = {}  # sample -> time of the latest answer that it waits for
-        self.pending = 0  # turns that are due at a time, or issued and not answered
-        self.left = len(turns)  # turns not answered
+        self.pending = 0  # number of turns that have a due time, or are issued and not answered
+        self.left = len(turns)  # number of turns not answered
         self.unsent = len(turns)
         self.broken = False
         self.answers: dict[int, bytes] = {}  # sample -> its answer, if later prompts contain it
@@ -44,12 +44,12 @@ class _Session:
 
 
 class Sessions(Scheduler):
-    """Keeps `concurrency` sessions going, or begins sessions at a rate or at the times of a file.
+    """Keeps `concurrency` sessions active, or begins sessions at a rate or at the times in a file.
 
-    Sessions come in an order drawn from the sample_index seed in which no session repeats before all others have begun. A
-    turn that fails ends its session: turns that are already issued are still answered, but no further turn is sent.
-    The turns of a run are the same in every run, unless a session breaks: the count of queries cuts the last session
-    to its first turns, which do not wait for the others. With a file of arrivals every session is whole.
+    The order of sessions is drawn from the sample_index seed; no session repeats before all others have begun. A turn
+    that fails ends its session. Turns that are already issued are still answered, but no further turn is sent.
+    Every run has the same turns, unless a session fails. The query count cuts the last session to its first turns,
+    which do not wait for the others. With a file of arrivals, every session is complete.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Sessions(Scheduler):
         turns: SessionTurns,
         history: HasLiveHistory | None = None,
     ) -> None:
-        """turns: sessions with a turn beyond the samples of a performance run are never begun.
+        """turns: turns of all sessions. A session with a turn beyond the samples of a performance run is never begun.
 
-        history: puts the answers of this run into later prompts; None if prompts are sent as recorded.
+        history: inserts the answers of this run into later prompts; None if prompts are sent as recorded.
         """
         count = plan.journal_samples
         super().__init__(plan, journal, np.zeros(count, np.int64))
@@ -75,25 +75,25 @@ class Sessions(Scheduler):
         self._random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
         self._order: list[int] = []
         self._concurrent = plan.concurrency is not None
-        self._given: list[int] | None = None  # sessions of the arrivals, if the file names them
+        self._given: list[int] | None = None  # sessions of the arrivals, if the file has them
         self._begins = self._begins_ns(plan, turns.session)
         self._arrives_ns: int | None = None  # when the next session begins; None: not known yet
         self._history = history
-        self._working: set[int] = set()  # first samples of the sessions that go on
+        self._working: set[int] = set()  # first samples of the active sessions
         self._begun = 0
-        self._end = 0  # queries issued so far
-        self._room = count  # queries that no session has taken yet
-        self._going = 0  # sessions that are not over
+        self._end = 0  # number of queries issued so far
+        self._room = count  # number of queries that no session has taken
+        self._going = 0  # number of sessions that are not over
         self._due: list[tuple[int, int, _Session, int]] = []  # heap of (ns, tie, session, sample)
         self._tie = 0
         self._of_query: dict[int, _Session] = {}
         self._answered: SimpleQueue[tuple[int, list[tuple[int, bytes | None]]]] = SimpleQueue()
-        self._due_ns = np.zeros(count, np.int64)  # by query
-        self._session = np.zeros(count, np.int32)  # by query: number in the order of begins
-        self._turns = np.zeros(count, np.int32)  # by query: turns of its session
+        self._due_ns = np.zeros(count, np.int64)  # one per query
+        self._session = np.zeros(count, np.int32)  # one per query: number of its session, by start
+        self._turns = np.zeros(count, np.int32)  # one per query: turns of its session
 
     def _begins_ns(self, plan: LoadPlan, session: Array) -> Iterator[int]:
-        """Returns when sessions begin, in ns after the start; each later session begins when an earlier session is over."""
+        """Yields session start times in ns after the start. Each further session begins when an earlier one is over."""
         if plan.concurrency is not None:
             return repeat(0, plan.concurrency)
         if plan.schedule is not None:
@@ -106,7 +106,7 @@ class Sessions(Scheduler):
         return _poisson_ns(plan.target_qps / mean, plan.seeds.schedule)
 
     def _sessions_of(self, samples: Array, session: Array) -> list[int]:
-        """Returns the sessions to which the samples of a file of arrivals belong."""
+        """Returns the sessions to which the samples in the file of arrivals belong."""
         places = {int(session[members[0]]): n for n, members in enumerate(self._members)}
         found = [places.get(number) for number in session[samples].tolist()]
         if None in found:
@@ -117,8 +117,8 @@ class Sessions(Scheduler):
         return [place for place in found if place is not None]
 
     def in_order(self) -> list[int]:
-        """Returns the sample of each query that was issued: session by session in the order in which they
-        began, each in the order of its turns. Times do not change this order.
+        """Returns the sample of each query that was issued, sorted by the start order of sessions and by turn.
+        Times do not change this order.
         """
         samples, session = self._samples[: self._end], self._session[: self._end]
         found: list[int] = samples[np.lexsort((samples, session))].tolist()
@@ -155,7 +155,7 @@ class Sessions(Scheduler):
         self._samples = self._samples[: self._end]
 
     def _arrive(self) -> None:
-        """Begins every session whose time has come, and notes the time of the next one."""
+        """Begins every session that is due, and stores the time of the next session."""
         while self._room and (after_ns := next(self._begins, None)) is not None:
             at_ns = self._journal.start_ns + after_ns
             if at_ns > wall_ns():
@@ -165,9 +165,9 @@ class Sessions(Scheduler):
         self._arrives_ns = None
 
     def _take_due(self) -> tuple[list[int], list[int]]:
-        """Returns the ids and samples of all turns that are due now, as two new lists.
+        """Returns the IDs and samples of all turns that are due now, as two new lists.
 
-        With a live history the lists have one turn, because each prompt is made just before it is issued.
+        With a live history, the lists have one turn, because each prompt is made just before it is issued.
         """
         first, now_ns = self._end, wall_ns()
         if self._arrives_ns is not None and self._arrives_ns <= now_ns:
@@ -208,7 +208,7 @@ class Sessions(Scheduler):
                 self._take(query, stamp_ns, answer)
 
     def _take(self, query: int, stamp_ns: int, answer: bytes | None) -> None:
-        """Takes an answer, and makes the turns due that waited for it. answer: None if the turn failed."""
+        """Takes an answer, and schedules the turns that waited for it. answer: None if the turn failed."""
         session, sample = self._of_query.pop(query), int(self._samples[query])
         session.pending -= 1
         session.left -= 1
@@ -217,7 +217,7 @@ class Sessions(Scheduler):
             session.answers[sample] = answer
         if not session.broken:
             for turn in self._next[sample]:
-                if turn not in session.waits:  # cut by the count of queries
+                if turn not in session.waits:  # cut by the query count
                     continue
                 session.waits[turn] -= 1
                 session.ready_ns[turn] = max(stamp_ns, session.ready_ns.get(turn, 0))
@@ -227,7 +227,7 @@ class Sessions(Scheduler):
             self._follow(session, stamp_ns)
 
     def _drop(self, session: _Session, now_ns: int) -> None:
-        """Drops a turn that was due in a session that is broken."""
+        """Drops a due turn of a failed session."""
         session.pending -= 1
         if session.is_over:
             self._follow(session, now_ns)
@@ -241,7 +241,7 @@ class Sessions(Scheduler):
             if self._concurrent:
                 self._begin(now_ns)
             else:
-                self._arrive()  # the turns that were not sent leave room for another session
+                self._arrive()  # the unsent turns leave room for another session
 
     def _begin(self, at_ns: int) -> None:
         members = self._drawn()[: self._room]
@@ -255,7 +255,7 @@ class Sessions(Scheduler):
                 self._make_due(session, sample, at_ns)
 
     def _drawn(self) -> Sequence[int]:
-        """Returns the members of the next session. With a live history, a session does not run twice at a time."""
+        """Returns the samples of the next session. With a live history, a session does not run twice at the same time."""
         if self._given is not None:
             return self._members[self._given[self._begun]]
         if not self._order:
@@ -288,7 +288,7 @@ def sessions_of(
 
 
 def _poisson_ns(per_s: float, seed: int) -> Iterator[int]:
-    """Yields ns after the start, the first one 0, without end."""
+    """Yields times in ns after the start without end; the first is 0."""
     random, at_s = np.random.RandomState(seed & 0xFFFFFFFF), 0.0
     while True:
         yield int(at_s * NS_PER_S)
@@ -296,7 +296,7 @@ def _poisson_ns(per_s: float, seed: int) -> Iterator[int]:
 
 
 def _whole(session: Sequence[int], held: int) -> list[list[int]]:
-    """Returns the samples of each session that is held completely."""
+    """Returns the samples of each session that is completely held in memory."""
     members: dict[int, list[int]] = {}
     for sample, number in enumerate(session):
         members.setdefault(number, []).append(sample)

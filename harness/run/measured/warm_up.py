@@ -1,4 +1,4 @@
-"""Warms up every instance with all batch sizes that can occur, until latency stops falling."""
+"""Warms up every instance with all batch sizes that can occur, until the latency stops falling."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,24 +12,24 @@ from harness.machine.threads import ComputingThreads, Placed, running_on
 from harness.run.measured.answerer import Answerer, run_in_threads
 
 EXAMINE_LIMIT_S = 5.0
-"""Time to examine the answers' shapes; the first batch is always examined."""
+"""Time limit for examining the shapes of answers. The first batch is always examined."""
 
 COVER_LIMIT_S = 10.0
-"""After this long, batch sizes between the smallest and the largest are skipped."""
+"""Time after which batch sizes between the smallest and the largest are skipped."""
 
 FLAT_LIMIT_S = 5.0
-"""Limit for all instances together; a latency that still falls after this time is reported as not flat."""
+"""Time limit for all instances together. A latency that still falls after this time is reported as not flat."""
 
 FLAT_SHARE = 0.05
 FLAT_ROUNDS = 3
-"""Latency is flat when FLAT_ROUNDS rounds in a row were not faster than the best earlier round by this
-share. Slower rounds count, too: a busy machine does not make a model colder."""
+"""The latency is flat if FLAT_ROUNDS consecutive rounds were not faster than the best earlier round by
+FLAT_SHARE. Slower rounds count, too, because a busy machine does not make a model colder."""
 
 MOST_ROUNDS = 50
 
 
 EXAMINED = 8
-"""Samples that are answered alone first, if answers may differ in shape."""
+"""Number of samples that are first answered individually, if answers may differ in shape."""
 
 
 class Warmth(NamedTuple):
@@ -46,16 +46,16 @@ class Warmth(NamedTuple):
     first_ns: list[int]
     """Time of each instance's first batch, which has the smallest size."""
     placed: list[Placed]
-    """Places of each instance's threads."""
+    """Placement of each instance's threads."""
     skipped: int
-    """Batch sizes that were skipped for lack of time."""
+    """Number of batch sizes that were skipped for lack of time."""
     flat: bool
     """Whether the latency had stopped falling."""
     seconds: float
 
 
 def batch_sizes(dispatch: str, max_batch: int, query_samples: int = 1) -> list[int]:
-    """Returns every batch size that can occur, ascending; `remainders` returns the size of Offline's last batch."""
+    """Returns every batch size that can occur, ascending. `remainders` returns the size of Offline's last batch."""
     if dispatch == "queued":
         return list(range(1, max_batch + 1))
     if dispatch == "sliced":
@@ -64,12 +64,12 @@ def batch_sizes(dispatch: str, max_batch: int, query_samples: int = 1) -> list[i
 
 
 def remainders(counts: Sequence[int], max_batch: int) -> list[int]:
-    """Returns the size of the last batch for each count of samples, unless it is the largest size; ascending."""
+    """Returns, in ascending order, the size of the last batch for each sample count, except the largest batch size."""
     return sorted({count % max_batch for count in counts} - {0})
 
 
 def probes(sizes: Sequence[int]) -> list[int]:
-    """Returns the sizes that are timed repeatedly: the smallest, the largest, and powers of two between them."""
+    """Returns the sizes that are timed repeatedly: the smallest, the largest, and the powers of two between them."""
     return [s for s in sizes if s in (sizes[0], sizes[-1]) or s & (s - 1) == 0]
 
 
@@ -79,11 +79,11 @@ def warm_up(
     batch_of: Callable[[int], list[int]],
     alone: Sequence[int] = (),
 ) -> Warmth:
-    """Runs each cold instance alone, then all instances at once through all sizes, then each instance alone until
+    """Runs each cold instance alone, then all instances together through all sizes, then each instance alone until
     its latency is flat.
 
-    sizes: every batch size that can occur, ascending. batch_of: size -> indices. It is called when they are
-    needed, because the indices for all sizes of a large --max-batch would fill the memory. It returns different
+    sizes: every batch size that can occur, ascending. batch_of: returns that many indices. It is called when they
+    are needed, because the indices for all sizes of a large --max-batch would exhaust the memory. It returns different
     indices in each call, because a backend may cache the last inputs.
     alone: samples that the first instance answers one by one, in case answers differ in shape.
     """
@@ -115,10 +115,10 @@ def warm_up(
 
 
 def _first(each: Answerer, smallest: list[int], largest: list[int]) -> tuple[int, Placed]:
-    """Returns the time of the first batch in ns, and where the threads ran that computed it and the largest batch.
+    """Returns the time of the first batch in ns, and the placement of the threads that computed it and the largest batch.
 
-    Both run on a separate thread per instance, as in the run: OpenMP has one set of threads per calling thread,
-    and one set for all instances would look as if it were not pinned.
+    Both batches run on a separate thread per instance, as in the run. OpenMP has one set of threads per calling
+    thread, and one set for all instances would look unpinned.
     """
     results: list[tuple[int, Placed]] = []
 
@@ -134,7 +134,7 @@ def _first(each: Answerer, smallest: list[int], largest: list[int]) -> tuple[int
 
 
 def _examine(each: Answerer, batches: Sequence[list[int]]) -> tuple[list[AnswerRow], int]:
-    """Returns the shape and type of each batch's answers, as time allows, and the bytes of the largest answer."""
+    """Returns the shape and type of each batch's answers, as far as time allows, and the size of the largest answer."""
     rows: list[AnswerRow] = []
     largest = 0
     deadline = time.monotonic() + EXAMINE_LIMIT_S
@@ -150,7 +150,7 @@ def _examine(each: Answerer, batches: Sequence[list[int]]) -> tuple[list[AnswerR
 def _cover(
     answerers: Sequence[Answerer], sizes: Sequence[int], batch_of: Callable[[int], list[int]]
 ) -> int:
-    """Answers every size once on every instance, largest first. Returns how many sizes were skipped."""
+    """Answers every size once on every instance, largest first. Returns the number of skipped sizes."""
     deadline = time.monotonic() + COVER_LIMIT_S
     done = [0] * len(answerers)
 
@@ -168,10 +168,10 @@ def _cover(
 def until_flat(
     each: Answerer, sizes: Sequence[int], batch_of: Callable[[int], list[int]], limit_s: float
 ) -> tuple[int, bool]:
-    """Answers rounds of one batch per size, largest first; the largest is timed at least once.
+    """Answers rounds of one batch per size, largest first. The largest size is timed at least once.
 
-    Two sets of batches take turns. A round is compared only with rounds of the same set, because samples may
-    differ in length. Returns the median time of the slowest size in ns, and whether latency became flat.
+    Two sets of batches alternate. A round is compared only with rounds of the same set, because samples may
+    differ in length. Returns the median time of the slowest size in ns, and whether the latency became flat.
     """
     deadline = time.monotonic() + limit_s
     times: list[list[int]] = [[] for _ in sizes]

@@ -344,7 +344,7 @@ def memory_bytes(
 ) -> int:
     """Returns the peak memory of a run with this plan: LoadGen, journal and model, or the evaluation.
 
-    rows: number of rows in the journal.
+    rows: kind of the journal's rows.
     """
     samples = plan.query_count * plan.samples_per_query
     if scenario_named(plan.scenario).all_at_once:

@@ -1,7 +1,7 @@
-"""Measures the ceiling and the floor of this client, against a server that answers at once.
+"""Measures the ceiling and the floor of this client, against a server that answers immediately.
 
-Requests, sizes and connections are the same as in the run. The server is a separate process on this machine, so both
-share its cores: alone on the machine, the client would be faster, never slower.
+Requests, sizes and connections are the same as in the run. The server is a separate process on this machine and
+shares its cores. Alone on the machine, the client could only be faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ CEILING_S = 1.0
 TIMEOUT_S = 10.0
 _FIRST_ROUND = 512
 _MOST_SAMPLES = 500_000
-"""Samples in the first round and in the longest round."""
+"""Number of samples in the first round and in the longest round."""
 
 _DROPPED = (b"content-length", b"transfer-encoding", b"connection", b"keep-alive")
 
@@ -43,17 +43,17 @@ class Ceiling(NamedTuple):
     """The client's ceiling and floor against the null server."""
 
     per_s: float
-    """Samples/s with all connections busy."""
+    """Ceiling: samples/s with all connections busy."""
     floor_p50_ns: int
-    """Median time of one request alone."""
+    """Floor: median time of a single request."""
 
 
 _TAKEN, _COMPLETED = 0, 5
-"""Positions of the time stamps among the values of a row."""
+"""Positions of the time stamps in the values of a row."""
 
 
 class _Counts:
-    """Replaces the journal and keeps only the times of the rows."""
+    """Replaces the journal and keeps only the times in the rows."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -68,7 +68,7 @@ class _Counts:
 
 
 def whole_reply(reply: Reply) -> bytes:
-    """Returns the bytes of a reply that a null server can repeat on one connection forever."""
+    """Returns the bytes of a reply that a null server can repeat any number of times on one connection."""
     first, *headers = reply.head[:-4].split(b"\r\n")
     kept = [h for h in headers if h.partition(b":")[0].strip().lower() not in _DROPPED]
     lines = [first, *kept, b"Content-Length: %d" % len(reply.body)]
@@ -85,7 +85,7 @@ def measure(
     max_batch: int,
     encode: Callable[[Sequence[int]], Request],
 ) -> Ceiling:
-    """Measures ceiling and floor. Raises what plug-ins and connections raise.
+    """Measures ceiling and floor. Raises the errors of plug-ins and connections.
 
     indices: indices of loaded samples, at least one. encode: the run's function that encodes a request.
     """
@@ -136,7 +136,7 @@ def _floor(flights: Any, delivery: Any, first: list[int], max_batch: int) -> int
 def _ceiling(
     flights: Any, delivery: Any, first: list[int], connections: int, max_batch: int
 ) -> float:
-    """Measures growing rounds of samples, all issued at once, until a round takes half a second."""
+    """Measures rounds with more and more samples, all issued at once, until a round takes half a second."""
     counts, failures = _Counts(), Failures()
     many = flights(connections)
     dispatcher = DirectDispatcher(many, delivery(counts, failures), max_batch, counts)
@@ -154,7 +154,7 @@ def _ceiling(
             took_s = monotonic() - begin_s
             per_s = max(per_s, samples / took_s)
             samples = int(min(max(samples, per_s * CEILING_S / 2), _MOST_SAMPLES))
-            samples -= samples % max_batch  # the null server answers whole batches only
+            samples -= samples % max_batch  # the null server answers only whole batches
     finally:
         dispatcher.stop()
         many.close()

@@ -1,8 +1,8 @@
-"""Answers queries through a server: many requests in flight, a sending thread and a receiving thread.
+"""Answers queries through a server, with many requests in flight, a sending thread and a receiving thread.
 
-Direct (Server, Offline): LoadGen's thread sends; a second thread receives, and completes all replies that arrived
-together in one call. In a closed loop this thread also issues the next queries. Inline (streams): LoadGen's thread does both,
-which saves a switch of threads.
+Direct (Server, Offline): LoadGen's thread sends. A second thread receives, and completes all replies that arrived
+together in one call. In a closed loop, this thread also issues the next queries. Inline (streams): LoadGen's thread
+sends and receives, which saves a thread switch.
 """
 
 import threading
@@ -28,7 +28,7 @@ from harness.wire.transport import Transport
 
 MERGED_SAMPLES = 64
 MERGED_BYTES = 4 * 2**20
-"""Maximum number of answers that one call of LoadGen completes."""
+"""Maximum size in bytes of the answers that one call of LoadGen completes."""
 
 _POLL_S = 0.1
 _STALE_NS = 50 * NS_PER_MS
@@ -43,7 +43,7 @@ def merged_samples(max_batch: int, row: AnswerRow) -> int:
 
 
 def stream_reader(remote: Remote) -> Callable[[], StreamReader] | None:
-    """Returns a function that makes readers of streamed replies; None if the replies are not streams."""
+    """Returns a function that makes readers for streamed replies; None if the replies are not streams."""
     if not isinstance(remote, HasReader) or not remote.streams:
         return None
     return cast("Callable[[], StreamReader]", remote.reader)
@@ -72,7 +72,7 @@ class TokenResponder(Responder, Protocol):
 class Delivery:
     """Decodes replies, completes their samples and writes their rows. Used by one thread.
 
-    Every sample is answered, even if its request failed: LoadGen waits forever for a lost sample.
+    Every sample is answered, even if its request failed, because LoadGen would wait forever for a lost sample.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class Delivery:
         first_tokens: bool = False,
         itl_bound_ns: int | None = None,
     ) -> None:
-        """most: samples that `responder` completes in one call. heads: stores the heads of the replies.
+        """most: maximum number of samples that `responder` completes in one call. heads: stores the reply heads.
 
         token_latencies: LoadGen needs the tokens of each answer. first_tokens: LoadGen also needs each first token.
-        itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO.
+        itl_bound_ns: SLO bound on the time between tokens; None without such an SLO.
         """
         self._decode = None if isinstance(remote, HasReader) else remote.answer
         self._reader = remote.reader if isinstance(remote, HasReader) else None
@@ -113,7 +113,7 @@ class Delivery:
         self.first_tokens = first_tokens
 
     def count_anew(self) -> Tokens | None:
-        """Counts tokens from now on only; returns the new counts."""
+        """Restarts the token counts; returns the new counts."""
         self.tokens = Tokens(self._itl_bound_ns) if self._reader is not None else None
         return self.tokens
 
@@ -153,7 +153,7 @@ class Delivery:
             self._answer(decoded)
 
     def _read(self, flight: Flight) -> Outputs:
-        """Decodes a reply with a plug-in that reports tokens. Returns the answer and notes the tokens."""
+        """Decodes a reply with a plug-in that reports tokens. Returns the answer and stores the tokens."""
         assert self._reader is not None
         assert self.tokens is not None
         assert flight.reply is not None
@@ -214,8 +214,8 @@ class Delivery:
         self._note(flight, failed, decoded_ns, completed_ns)
 
     def _tell(self, flights: Sequence[Flight]) -> None:
-        """Reports tokens to LoadGen, which refuses an answer before its first token. Answers that showed no token
-        report their first token now.
+        """Reports tokens to LoadGen, which refuses an answer before its first token. The first token of an answer that
+        showed no token is reported now.
         """
         if self.first_tokens:
             late = [flight for flight in flights if not flight.chunks]
@@ -231,7 +231,7 @@ class Delivery:
         self._end_empty(flight, failed=1)
 
     def _cancelled(self, flight: Flight) -> None:
-        """Completes a flight that the client ended: the tokens that came count, and the answer is empty."""
+        """Completes a flight that the client ended. The tokens that arrived count, and the answer is empty."""
         if flight.chunks:
             flight.tokens = flight.chunks[-1][1]
         else:
@@ -245,7 +245,7 @@ class Delivery:
         completed_ns = self._responder.complete_empty(flight.ids)
         flight.read_ns = flight.read_ns or decoded_ns
         flight.sent_ns = flight.sent_ns or flight.read_ns
-        if not flight.arrived_ns:  # nothing arrived: count the time as server time
+        if not flight.arrived_ns:  # nothing arrived, so the time counts as server time
             flight.arrived_ns = flight.read_ns
         self._note(flight, failed, decoded_ns, completed_ns, cancelled)
 
@@ -262,7 +262,7 @@ class Delivery:
         if flight.chunks:
             seen_ns = flight.chunks[0][0]
         if seen_ns < sent_ns:  # noqa: PLR1730 - min() takes three times as long
-            sent_ns = seen_ns  # the sending thread lost its core before it took the stamp
+            sent_ns = seen_ns  # the sending thread lost its core before it took the time stamp
         self._write(
             flight.first,
             flight.indices,
@@ -273,7 +273,7 @@ class Delivery:
             flight.read_ns,
             decoded_ns,
             completed_ns,
-            # If an answer never showed a token, its first token is at the answer's end; 0: no stream.
+            # If an answer never showed a token, its first token is at the end of the answer; 0 if it is not a stream.
             seen_ns if flight.reader is not None and not failed else 0,
             0 if failed else flight.answer_ns,
             flight.tokens,
@@ -284,7 +284,7 @@ class Delivery:
 
 
 def _row_of(outputs: Outputs) -> Array:
-    """Returns the numbers of the only sample; none if they are objects."""
+    """Returns the numbers of the only sample; an empty array if they are objects."""
     row = outputs[0] if type(outputs) is list else None
     if isinstance(row, np.ndarray) and row.ndim == 1 and row.dtype.kind != "O":
         return row
@@ -310,7 +310,7 @@ def _merged(many: Sequence[Outputs]) -> Outputs | None:
 
 
 def _joined(many: Sequence[object]) -> Array | None:
-    """Returns the joined arrays; None if not all are arrays of one type. Raises ValueError if their shapes differ."""
+    """Returns the joined arrays; None unless all are arrays of one type. Raises ValueError if their shapes differ."""
     arrays = [one for one in many if isinstance(one, np.ndarray)]
     if len(arrays) < len(many) or len({a.dtype for a in arrays}) > 1:
         return None
@@ -326,9 +326,9 @@ def _kind(error: BaseException) -> str:
 def _requests(
     ids: list[int], indices: list[int], first: int, most: int, sharers: int = 0
 ) -> Iterable[Flight]:
-    """Returns the requests of one callback, of at most `most` samples each. first: issue order of the first sample.
+    """Returns the requests of one callback, each with at most `most` samples. first: issue order of the first sample.
 
-    sharers: instances that share the last samples evenly, so that all end together; 0: only whole batches.
+    sharers: number of instances that share the last samples evenly, so that all end together; 0 for whole batches only.
     """
     count = len(ids)
     if count <= most:
@@ -342,7 +342,7 @@ def _requests(
 
 
 def whole_batches(count: int, most: int, sharers: int) -> tuple[int, int]:
-    """Returns (samples that are sent in batches of `most`, size of the batches that divide the rest evenly)."""
+    """Returns the number of samples sent in batches of `most`, and the size of batches that divide the rest evenly."""
     whole = max(0, count - sharers * most) // most * most
     rest = count - whole
     rounds = -(-rest // (sharers * most))
@@ -350,7 +350,7 @@ def whole_batches(count: int, most: int, sharers: int) -> tuple[int, int]:
 
 
 class DirectDispatcher:
-    """Sends each request at once on the issuing thread; a receiving thread does everything else."""
+    """Sends each request immediately on the issuing thread. A receiving thread does everything else."""
 
     def __init__(
         self, flights: Transport, delivery: Delivery, max_batch: int, issuer: Issued
@@ -360,13 +360,13 @@ class DirectDispatcher:
         flights.begun = [] if delivery.first_tokens else None
         self._max_batch = max_batch
         self.sharers = 0
-        """Instances that share the last samples of a query evenly; 0 if the server's instances are unknown."""
+        """Number of instances that share the last samples of a query evenly; 0 if it is unknown."""
         self._issued = issuer.issued
         self.follow: Callable[[], None] | None = None
         """Called by the receiving thread after each of its turns."""
         self._stopped = False
         self.busy_shares: list[float] = []
-        """Share of each second that the receiving thread did not wait."""
+        """Share of each second in which the receiving thread did not wait."""
         self._thread = threading.Thread(target=self._receive, name=f"{WORKER}0", daemon=True)
         self._thread.start()
 
@@ -398,7 +398,7 @@ class DirectDispatcher:
         self._thread.join(timeout_s)
 
     def wake(self) -> None:
-        """Ends the wait of the receiving thread."""
+        """Wakes the receiving thread."""
         self._flights.wake()
 
     def stop(self) -> None:
@@ -408,7 +408,7 @@ class DirectDispatcher:
 
 
 class InlineRemoteDispatcher:
-    """Sends the requests of one query in the callback itself, and waits there for all replies."""
+    """Sends the requests of one query within the callback, and waits there for all replies."""
 
     busy_shares: Sequence[float] = ()
 
@@ -440,4 +440,4 @@ class InlineRemoteDispatcher:
         self._looked_ns = wall_ns()
 
     def stop(self) -> None:
-        """Does nothing: there is no thread."""
+        """Does nothing, because there is no thread."""

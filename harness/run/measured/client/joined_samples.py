@@ -1,4 +1,4 @@
-"""Keeps the encoded pieces of the loaded samples, from which requests are joined."""
+"""Keeps the encoded pieces of the loaded samples, which are joined to form requests."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from harness.types import Dataset
 
 
 def joins_samples(remote: Remote, *, qdl: bool) -> JoinsSamples | None:
-    """Returns the plug-in if its requests are joined from pieces, else None. A QDL may not keep encoded queries."""
+    """Returns the plug-in if its requests are joined from pieces, else None. A QDL must not keep encoded queries."""
     return remote if isinstance(remote, JoinsSamples) and not qdl else None
 
 
 class JoinedSamples:
-    """The pieces of the samples that are loaded now. Any thread may call `request`."""
+    """The pieces of the currently loaded samples. Any thread may call `request`."""
 
     def __init__(self, remote: JoinsSamples, dataset: Dataset) -> None:
         self._remote = remote
@@ -22,9 +22,9 @@ class JoinedSamples:
         self._ready: dict[int, Sequence[bytes]] = {}
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Encodes these samples and forgets the earlier ones. Raises a ConfigError if they take too much memory.
+        """Encodes these samples and drops earlier samples. Raises a ConfigError if they take too much memory.
 
-        A sample that cannot be encoded is left out: its query fails, and the result states why.
+        A sample that cannot be encoded is omitted. Its query then fails, and the result states why.
         """
         self._ready = ready = {}
         most_bytes = left_bytes = available_memory_bytes() // 2
@@ -42,7 +42,7 @@ class JoinedSamples:
             ready[index] = pieces
 
     def request(self, indices: Sequence[int]) -> Request:
-        """Returns the request for samples. Raises what the plug-in or the dataset raises."""
+        """Returns the request for samples. Raises the errors of the plug-in or the dataset."""
         ready = self._ready
         return self._remote.joined([ready.get(i) or self._pieces(i) for i in indices])
 

@@ -18,7 +18,7 @@ from harness.wire.grpc.calls import CallLink
 from harness.wire.remote_backend import Link, link_to
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:@/+-]{0,99}")
-"""LoadGen writes the name into JSON without escapes; a comma separates nodes, a bracket marks a node."""
+"""Matches a node name. LoadGen writes it into JSON without escapes; a comma separates nodes, a bracket marks a node."""
 
 
 class Node(NamedTuple):
@@ -29,10 +29,13 @@ class Node(NamedTuple):
 
 
 class Nodes:
-    """One connection per server, in addition to the run's. Not thread-safe: LoadGen's thread uses them in the run."""
+    """One extra connection per server. Not thread-safe: during the run, only LoadGen's thread may use them."""
 
     def __init__(self, config: RunConfig, remote: Remote) -> None:
-        """Raises ConfigError if a server has no usable name, or if two servers have the same name. remote: open."""
+        """Raises ConfigError if a server has no usable name, or if two servers share a name.
+
+        remote: an opened plug-in.
+        """
         if not isinstance(remote, HasName):
             raise ConfigError(nameless(config.backend))
         self._remote: HasName = remote
@@ -40,7 +43,7 @@ class Nodes:
         timeout_s = request_timeout_s(config)
         self._links = [link_to(server, timeout_s) for server in servers]
         self.nodes: Sequence[Node] = ()
-        """The nodes with the answers that they gave before the run."""
+        """The nodes and the names that they reported before the run."""
         self.given = ""
         """The last name that LoadGen received."""
         try:
@@ -51,7 +54,7 @@ class Nodes:
             raise
 
     def _asked_at_start(self, link: Link | CallLink) -> Node:
-        link.open_at_start()  # so that only one round trip is timed
+        link.open_at_start()  # so that the time covers only one round trip
         begun_ns = perf_counter_ns()
         name = self._remote.name(link.exchange_at_start)
         took_ns = perf_counter_ns() - begun_ns
@@ -64,9 +67,9 @@ class Nodes:
         return Node(name, took_ns)
 
     def sut_name(self) -> str:
-        """Returns LoadGen's name of the SUT after a round trip to every server. Never raises: LoadGen would crash.
+        """Returns LoadGen's SUT name after a round trip to every server. Never raises, because LoadGen would crash.
 
-        If a server does not answer, or if its name has changed, the name lacks the words that the rules require.
+        If a server does not answer or its name has changed, the SUT name omits the words that the rules require.
         """
         self.given = self._sut_name()
         return self.given

@@ -1,4 +1,4 @@
-"""Sends small requests during the load, on separate connections, to see how long other clients wait."""
+"""Sends small requests during the load, on separate connections, to measure how long other clients wait."""
 
 import threading
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ from harness.wire.flight import Flight
 from harness.wire.transport import transport
 
 ALONE = 20
-"""Probes before the load, one after another; at most ALONE_S of them."""
+"""Number of sequential probes before the load. They stop after ALONE_S."""
 ALONE_S = 5.0
 
 BUSY_S = 4.0
 MOST_CONNECTIONS = 64
-"""Connections to each server: enough for probes that take BUSY_S, and at most this many."""
+"""Maximum number of connections to each server. There are enough connections for probes that take BUSY_S."""
 
 LAST_S = 10.0
-"""Longest wait for the last probes, after the load."""
+"""Maximum wait for the last probes after the load."""
 
 _TURN_S = 0.05
 _LOOK_S = 0.002
@@ -64,9 +64,9 @@ class Probes:
         self._thread: threading.Thread | None = None
 
     def rehearse(self, remote: Remote, dataset: Dataset, sample: int) -> None:
-        """Makes the request, and measures it without a load. Raises a ConfigError if it is not answered.
+        """Makes the request and measures it without load. Raises a ConfigError if it is not answered.
 
-        sample: dataset index of a loaded sample, for a plug-in that has no smaller request.
+        sample: dataset index of a loaded sample, for a plug-in without a smaller request.
         """
         smallest = remote.probe() if isinstance(remote, HasProbe) else None
         request = smallest or remote.request(dataset.batch([sample]))
@@ -98,7 +98,7 @@ class Probes:
         while not journal.issued:
             if self._stopped.wait(_LOOK_S):
                 return
-        # Poisson arrivals see what any other client sees on average, whatever the rhythm of the load.
+        # Poisson arrivals see the same average as any other client, regardless of the rhythm of the load.
         random = np.random.RandomState([seed & 0xFFFFFFFF, 0x70726F62])
         due_ns = wall_ns()
         pending = 0
@@ -127,7 +127,7 @@ class Probes:
         self._rows.append((due_ns, sent_ns, first_ns, flight.read_ns, int(not right)))
 
     def _is_right(self, flight: Flight) -> bool:
-        """Returns whether the probe was answered. If not, `_why` has the reason."""
+        """Returns whether the probe was answered correctly. If not, `_why` has the reason."""
         if flight.reply is None:
             self._why = one_line(flight.error or "no reply")
             return False
@@ -142,7 +142,7 @@ class Probes:
         return True
 
     def end(self, outdir: Path) -> None:
-        """Ends the probes after the load, and writes their rows into `outdir`."""
+        """Ends the probes after the load and writes their rows to `outdir`."""
         self._stopped.set()
         if self._thread is None:
             return

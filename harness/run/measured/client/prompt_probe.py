@@ -1,7 +1,7 @@
-"""Probes a server of a language model after the run: does a prompt take longer if its beginning is new?
+"""Probes a language-model server after the run, to find whether a prompt with a new beginning takes longer.
 
-Each round sends three requests for one token, one after another: a prompt whose words or tokens are in a new order,
-a prompt of the run, and the changed prompt again. Without a cache of prompts or answers they take equally long.
+Each round sends three sequential requests for one token: a prompt whose words or tokens are in a new order,
+a prompt of the run, and the changed prompt again. They take equally long if prompts and answers are not cached.
 """
 
 import json
@@ -21,10 +21,10 @@ from harness.wire.remote_backend import RemoteBackend
 ROUNDS = 40
 FEWEST_ROUNDS = 8
 LEAST_S = 2.0
-"""Time that the probe may take after a run of any length."""
+"""Minimum time allowed for the probe, even after a short run."""
 
 LIMIT_S = 0.5
-"""Time for rounds beyond FEWEST_ROUNDS."""
+"""Time limit for rounds beyond FEWEST_ROUNDS."""
 
 CHANGED_PARTS = 16
 """Number of words or tokens at the beginning of a prompt that are reordered."""
@@ -39,10 +39,11 @@ _MOST_CHARACTERS = 200
 def probe(
     backend: RemoteBackend, dataset: Dataset, loaded: Sequence[int], most_s: float
 ) -> Mapping[str, Any]:
-    """Returns times in ns of each round, and the server's text if it refused most changed prompts, and no others; or a
-    `reason`.
+    """Returns the times of each round in ns, and the server's error message if it refused most changed prompts and no
+    other prompts. If the probe is impossible, returns a `reason`.
 
-    loaded: samples that the dataset has loaded. most_s: time for FEWEST_ROUNDS, if it is more than LEAST_S; the probe ends after twice that time.
+    loaded: samples that the dataset has loaded. most_s: time for FEWEST_ROUNDS, at least LEAST_S. The probe ends after
+    twice that time.
     """
     try:
         return _Probe(backend, dataset, loaded).run(most_s)
@@ -53,9 +54,7 @@ def probe(
 class _Probe:
     def __init__(self, backend: RemoteBackend, dataset: Dataset, loaded: Sequence[int]) -> None:
         self._backend, self._dataset, self._loaded = backend, dataset, loaded
-        self._random = (
-            Random()
-        )  # without a seed: a server must not know the changed prompts in advance
+        self._random = Random()  # not seeded, so that a server cannot predict the changed prompts
         self._used: set[bytes] = set()
         self._refused = ""
 
@@ -98,7 +97,7 @@ class _Probe:
         return content
 
     def _changed(self, content: Mapping[str, Any]) -> bytes | None:
-        """Returns a prompt that was not sent before; None if its beginning cannot be changed."""
+        """Returns a prompt that has not been sent; None if its beginning cannot be changed."""
         for _ in range(_TRIES):
             found = _one_token(_with_new_begin(content, self._random))
             if found != _one_token(content) and found not in self._used:
@@ -107,7 +106,7 @@ class _Probe:
         return None
 
     def _took_ns(self, index: int, prompt: bytes) -> int | None:
-        """Returns the time of one request; None if the server refused it."""
+        """Returns the time of one request in ns; None if the server refused it."""
         batch = self._dataset.batch([index])
         (name,) = batch.inputs
         rows = np.empty(1, object)
@@ -124,7 +123,7 @@ class _Probe:
 
 
 def _one_token(content: Mapping[str, Any]) -> bytes:
-    """Returns the sample that a dataset would write for this prompt, bounded to one token."""
+    """Returns the sample that a dataset would write for this prompt, limited to one token."""
     kind = "messages" if "messages" in content else "prompt"
     left_out = (kind, "fields", "max_tokens", "min_tokens")
     further = {name: value for name, value in content.items() if name not in left_out}
@@ -133,7 +132,7 @@ def _one_token(content: Mapping[str, Any]) -> bytes:
 
 
 def _with_new_begin(content: Mapping[str, Any], random: Random) -> Mapping[str, Any]:
-    """Returns the prompt with its first parts in another order: the same number of tokens, or nearly."""
+    """Returns the prompt with its first parts in another order, with (nearly) the same number of tokens."""
     if "prompt" in content:
         return {**content, "prompt": _shuffled(content["prompt"], random)}
     messages = [*content["messages"]]
@@ -155,7 +154,7 @@ def _shuffled(prompt: Any, random: Random) -> Any:
 
 
 def _begin_shuffled(parts: Sequence[Any], random: Random) -> list[Any]:
-    """Shuffles the first parts until the first one is new. Returns them unchanged if that is impossible."""
+    """Shuffles the first parts until the first part is new. Returns them unchanged if that is impossible."""
     begin, rest = [*parts[:CHANGED_PARTS]], parts[CHANGED_PARTS:]
     if len(begin) < FEWEST_PARTS or all(part == begin[0] for part in begin):
         return [*parts]
@@ -166,5 +165,5 @@ def _begin_shuffled(parts: Sequence[Any], random: Random) -> list[Any]:
 
 
 def _digits_shuffled(text: str, random: Random) -> list[str]:
-    """Returns the characters, with a random digit in place of each digit."""
+    """Returns the characters, with each digit replaced by a random digit."""
     return [str(random.randrange(10)) if "0" <= c <= "9" else c for c in text]

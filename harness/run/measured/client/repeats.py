@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from harness.types import Array
 
 _BEGIN_BYTES = 24
-"""Bytes of an answer's beginning: 6 token ids. Batches of different sizes can change later tokens, even at temperature 0."""
+"""Size of an answer's beginning: 6 token IDs. Different batch sizes can change later tokens, even at temperature 0."""
 
 _LONG_BYTES = 128
-"""Minimum bytes of an answer that hardly occurs twice by chance: 32 token ids. A short answer can be a class or a number."""
+"""Minimum size of an answer that is unlikely to repeat by chance: 32 token IDs. A short answer can be a class."""
 
 
 class Repeats:
@@ -23,7 +23,7 @@ class Repeats:
         self._followed = self._followed_by_same = 0
 
     def add(self, index: int, answer: Array, reply_id: str) -> None:
-        """index: dataset index of the prompt. reply_id: the server's name for the reply; '' if it has none."""
+        """Adds an answer. index: dataset index of the prompt. reply_id: the server's name for the reply, or ''."""
         begin = answer[: _BEGIN_BYTES // answer.itemsize].tobytes()
         first = self._begins.setdefault(index, begin)
         if first is not begin:
@@ -57,7 +57,10 @@ class Repeats:
         }
 
     def alike(self, prompts: Mapping[int, int]) -> Mapping[str, int]:
-        """Counts the different prompts with a long answer, and the prompts that share an answer. prompts: index -> hash."""
+        """Counts the distinct prompts with a long answer, and the prompts that share an answer.
+
+        prompts: maps dataset indices to prompt hashes.
+        """
         by_answer: dict[int, set[int]] = {}
         for index, answer in self._answers.items():
             if prompt := prompts.get(index):

@@ -1,4 +1,4 @@
-"""Notes what a plug-in knows about each sample: the model that its request names, and the duration of its sound."""
+"""Stores what a plug-in knows about each sample: the model that its request names and the duration of its audio."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ class SampleFacts:
         self._facts: dict[int, tuple[int, int]] = {}  # index -> (number of the model, duration)
 
     def note(self, loaded: Sequence[int]) -> None:
-        """Notes the facts of loaded samples. A sample whose request cannot be made has no facts, because its query fails."""
+        """Stores the facts of loaded samples, except samples whose request cannot be made. Their queries fail."""
         if self._model_of is None and self._media_ns is None:
             return
         for index in loaded:
@@ -37,7 +37,7 @@ class SampleFacts:
             self._facts[index] = number, media_ns
 
     def write(self, outdir: Path) -> None:
-        """Writes SAMPLE_FACTS if there are several models or sounds."""
+        """Writes SAMPLE_FACTS if there are several models or audio samples."""
         if len(self._number) < 2 and self._media_ns is None:
             return
         facts = np.array([*self._facts.values()], np.int64).reshape(-1, 2)

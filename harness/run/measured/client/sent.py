@@ -1,4 +1,4 @@
-"""Digests what was sent in a run, and counts the tokens that a prefix cache could have found in it."""
+"""Digests the requests that were sent in a run, and counts the tokens that a prefix cache could have found in them."""
 
 import hashlib
 from array import array
@@ -11,13 +11,13 @@ from harness.remote import HasSent, Remote
 from harness.types import Dataset, HasLiveHistory
 
 SENT_S = 20.0
-"""Time limit: after some minutes the supervisor stops waiting for the last message."""
+"""Time limit. The supervisor waits only some minutes for the last message."""
 
 _LOADED = 256
-"""Samples that are loaded at once."""
+"""Number of samples that are loaded at once."""
 
 NOTHING: Mapping[str, Any] = {"bodies_sha256": None, "reusable": None, "block_tokens": None}
-"""The summary if it is unknown."""
+"""The summary if nothing is known."""
 
 
 class _TooLate(Exception):
@@ -27,13 +27,13 @@ class _TooLate(Exception):
 def summary(
     remote: Remote, dataset: Dataset, issued: Sequence[int], in_order: Sequence[int] | None
 ) -> Mapping[str, Any]:
-    """Returns keys of `tokens` of the last message. Loads samples after the run, and makes their requests again.
+    """Returns keys of `tokens` in the last message. Loads samples after the run and makes their requests again.
 
-    issued: the sample of each request, in the order in which they were issued. in_order: the same samples in an order
-    that does not depend on time; None if this is the order of issue.
+    issued: the sample of each request, in issue order. in_order: the same samples in an order
+    that does not depend on time; None if it is the issue order.
     """
     is_live = isinstance(dataset, HasLiveHistory) and dataset.live_history
-    if is_live or not len(issued):  # the prompts of a live history are gone
+    if is_live or not len(issued):  # prompts with a live history are no longer available
         return NOTHING
     bodies: dict[int, bytes] = {}
     chains: dict[int, _Chain] = {}
@@ -53,12 +53,12 @@ def summary(
 
 
 class _Chain:
-    """The blocks of one prompt: each digest covers everything up to the block's end."""
+    """The blocks of one prompt. Each digest covers everything up to the end of its block."""
 
     def __init__(self, ids: Sequence[int], block_tokens: int) -> None:
         self.block_tokens = block_tokens
         self.usable = (len(ids) - 1) // block_tokens
-        """Blocks that a cache may answer: the last token is always computed."""
+        """Number of blocks that a cache can provide. The last token is always computed."""
         content, size = array("I", ids).tobytes(), 4 * block_tokens
         self.digests: list[bytes] = []
         before = b""
@@ -93,7 +93,7 @@ def _read(
 
 
 def reusable(chains: Mapping[int, _Chain], issued: Sequence[int]) -> int:
-    """Returns the tokens of the prompts that earlier prompts of the run have at their beginnings, in whole blocks."""
+    """Returns the number of prompt tokens, in whole blocks, with which earlier prompts of the run also begin."""
     known: set[bytes] = set()
     tokens = 0
     for index in issued:

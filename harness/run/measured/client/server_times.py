@@ -1,4 +1,4 @@
-"""Gathers the times that servers report, in each reply (`Server-Timing`) or as totals before and after a run."""
+"""Collects the times that servers report in each reply (`Server-Timing`) or as totals before and after a run."""
 
 import re
 from collections import deque
@@ -14,10 +14,10 @@ from harness.remote import Reply, ServerTotals
 
 HEADER = "Server-Timing"
 MOST_HEADS = 65_536
-"""Number of last replies whose heads are kept: 16 MB."""
+"""Number of most recent replies whose heads are kept, in 16 MB."""
 
 MOST_NS = 10**15
-"""Longest credible time of a request: eleven days."""
+"""Longest plausible time of a request: eleven days."""
 
 PARTS = ("queue", "compute", "total")
 _LINE = re.compile(rb"\r\nserver-timing:([^\r]*)", re.IGNORECASE)
@@ -25,16 +25,16 @@ _DURATION = re.compile(rb"(\w+)\s*;\s*dur=(\d+(?:\.\d+)?)")
 
 
 class Heads(deque[bytes]):
-    """The heads of the last replies of a run. The hot path only stores them; they are read after the run."""
+    """The heads of a run's most recent replies. The hot path only stores them; they are parsed after the run."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=MOST_HEADS)
 
 
 def times_of(head: bytes) -> tuple[int, int, int] | None:
-    """Returns (queue, compute, total) in ns, as `serve` sends them; None if the head lacks one of the three.
+    """Returns (queue, compute, total) in ns, as `serve` sends them; None if the head does not have all three.
 
-    Source: the W3C's Server Timing, whose durations are in ms.
+    Source: W3C Server Timing, whose durations are in ms.
     """
     found = _LINE.search(head)
     if found is None:
@@ -47,7 +47,7 @@ def times_of(head: bytes) -> tuple[int, int, int] | None:
 
 
 def tells(reply: Reply) -> bool:
-    """Whether replies like this one report the server's times."""
+    """Returns whether replies like this report the server's times."""
     return times_of(reply.head) is not None
 
 
@@ -66,7 +66,7 @@ def from_heads(heads: Sequence[bytes]) -> Mapping[str, Any] | None:
 def from_totals(
     before: ServerTotals | None, after: ServerTotals | None
 ) -> Mapping[str, Any] | None:
-    """Returns the means of the requests between the two totals; None without requests, or after a server restart."""
+    """Returns the means over the requests between the two totals; None without requests or after a server restart."""
     if before is None or after is None:
         return None
     less = ServerTotals(*(b - a for a, b in zip(before, after, strict=True)))

@@ -1,4 +1,4 @@
-"""The session of one run with its servers: opens and tries connections before LoadGen starts, sums up after the run."""
+"""The session of one run with its servers: opens and tests connections before the run, and summarises after it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -53,11 +53,11 @@ from harness.wire.transport import Transport, transport
 _REHEARSAL_S = 0.1
 
 _CODINGS = 20
-"""Number of requests that are encoded and decoded to measure the time of both."""
+"""Number of requests that are encoded, and replies decoded, to measure both times."""
 
 
 class Session:
-    """Connections, dispatcher and counts of one run."""
+    """The connections, dispatcher and counts of one run."""
 
     _delivery_class: type[Delivery] = Delivery
     _delivery: Delivery
@@ -104,7 +104,7 @@ class Session:
         """Probe requests during the load; None without `add_probes`."""
         check_hosts(config, [address for address, _ in self._flights.peers()])
         self.nodes = Nodes(config, self._remote) if config.qdl else None
-        """The servers' names, for a run in MLPerf's Network division."""
+        """The server names, for a run in MLPerf's Network division."""
         if self._shared is not None:
             check_here(self._flights.peers())
 
@@ -143,7 +143,8 @@ class Session:
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
         """Answers one request on each connection, and measures the client's ceiling and floor.
 
-        loaded: dataset indices. The kernel's first stamps on a connection may be stale; these requests use them up.
+        loaded: dataset indices. The kernel's first time stamps on a connection may be stale; these requests discard
+        them.
         Raises ConfigError if a server does not answer with this model.
         """
         if self._shared is not None:
@@ -215,7 +216,7 @@ class Session:
         raise error
 
     def _look_at(self, reply: Reply, loaded: Sequence[int]) -> None:
-        """Stores a reply's facts about the server, and checks that the requested values can be measured."""
+        """Stores the server facts of a reply, and checks that the requested values can be measured."""
         if server_times.tells(reply):
             self._heads = server_times.Heads()
         if self._slos:
@@ -226,10 +227,10 @@ class Session:
             self._json_ns = self._time_codings(reply, loaded)
 
     def prepare(self, loaded: Sequence[int]) -> None:
-        """Encodes the requests of the samples that LoadGen has loaded; like loading, this is not part of a query.
+        """Encodes the requests of the samples that LoadGen has loaded. Like loading, this is not part of a query.
 
-        A QDL must not cache queries, so with --qdl each request is encoded when it is due. Raises ConfigError if
-        the samples must be shared but cannot be.
+        With --qdl, each request is encoded when it is due, because a QDL must not cache queries. Raises ConfigError
+        if the samples must be shared but cannot be.
         """
         if self._shared is not None:
             self._shared.place(loaded)
@@ -252,7 +253,7 @@ class Session:
         return int(median(spent_ns))
 
     def _check_counts(self, reply: Reply) -> None:
-        """Raises ConfigError if an SLO of tokens cannot be judged."""
+        """Raises ConfigError if a token SLO cannot be judged."""
         assert isinstance(self._remote, HasReader)
         reader = self._remote.reader()
         try:
@@ -277,7 +278,7 @@ class Session:
         failures: Failures,
         complete: Any,
     ) -> DirectDispatcher | InlineRemoteDispatcher:
-        """complete: receives the responses instead of LoadGen; None for LoadGen."""
+        """Makes the dispatcher. complete: receives the responses instead of LoadGen; None for LoadGen."""
         most = merged_samples(self._max_batch, row)
         self._totals = self._totals_now()
         delivery = self._delivery_class(
@@ -305,11 +306,11 @@ class Session:
         return self._dispatcher
 
     def count_anew(self) -> None:
-        """Forgets the tokens so far. Called when no request is in flight."""
+        """Restarts the token counts. Called when no request is in flight."""
         self._tokens = self._delivery.count_anew()
 
     def _totals_now(self) -> ServerTotals | None:
-        """Returns the server's statistics, if there is only one server and its replies have no times."""
+        """Returns the server's statistics if there is only one server and its replies have no times."""
         one = self._heads is None and len(self._urls) == 1
         return self._backend.totals() if one else None
 
@@ -319,7 +320,7 @@ class Session:
         return server_times.from_totals(self._totals, self._totals_now())
 
     def write(self, outdir: Path) -> None:
-        """Ends the probes after the load, and writes what the journal cannot hold into `outdir`."""
+        """Ends the probes after the load, and writes the data that the journal cannot hold to `outdir`."""
         if self.probes is not None:
             self.probes.end(outdir)
         self._facts.write(outdir)
@@ -334,7 +335,7 @@ class Session:
             self.nodes.close()
 
     def _peers(self) -> Iterator[Mapping[str, Any]]:
-        """Yields the servers in the order of --url; with --qdl, their names, too."""
+        """Yields the servers in the order of --url, with their names if --qdl is set."""
         nodes = self.nodes.nodes if self.nodes is not None else [None] * len(self._urls)
         for url, (address, local), node in zip(
             self._urls, self._flights.peers(), nodes, strict=True
@@ -350,7 +351,7 @@ class Session:
     def summary(
         self, failures: Failures, in_order: Sequence[int] | None = None
     ) -> Mapping[str, Any]:
-        """Returns `client` of the last message. in_order: as in `sent.summary`."""
+        """Returns `client` for the last message. in_order: as in `sent.summary`."""
         found = self._ceiling
         return {
             "dispatcher": "direct" if isinstance(self._dispatcher, DirectDispatcher) else "inline",
@@ -375,7 +376,7 @@ class Session:
         }
 
     def _gone(self) -> str:
-        """Returns why the run gave up its servers, or which servers were gone while others answered; '' for neither."""
+        """Returns why the run gave up its servers, or which servers were lost while others answered; else ''."""
         if self._flights.gone is not None:
             return str(self._flights.gone)
         refused = sorted(self._flights.refused.items())

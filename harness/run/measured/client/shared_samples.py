@@ -1,4 +1,4 @@
-"""Puts the loaded samples into memory that the server reads, so that requests need not contain tensors."""
+"""Puts the loaded samples into shared memory that the server reads, so that requests need not contain tensors."""
 
 import mmap
 import os
@@ -16,9 +16,9 @@ from harness.wire.remote_backend import Link, link_to
 
 _ALIGNED_BYTES = 64
 _DONE = (200, 0)
-"""Statuses over HTTP and over gRPC."""
+"""Status values of success over HTTP and gRPC."""
 _MODE = 0o600
-"""Mode of the file: no other user may read the samples."""
+"""File mode; no other user may read the samples."""
 
 
 def shares_samples(remote: Remote) -> SharesSamples | None:
@@ -27,7 +27,7 @@ def shares_samples(remote: Remote) -> SharesSamples | None:
 
 
 def check_here(peers: Sequence[tuple[str, bool]]) -> None:
-    """Raises ConfigError if a server is on a different machine. peers: address, and whether it is on this machine."""
+    """Raises ConfigError if a server is on another machine. peers: (address, whether it is on this machine) pairs."""
     for address, is_local in peers:
         if not is_local:
             raise ConfigError(
@@ -37,10 +37,10 @@ def check_here(peers: Sequence[tuple[str, bool]]) -> None:
 
 
 class SharedSamples:
-    """The samples of a dataset that are loaded now, in one region of shared memory.
+    """The currently loaded samples of a dataset, in one region of shared memory.
 
     The region's file is removed as soon as the servers have mapped it. `close` makes the servers release
-    the region; if this process ends earlier, the supervisor does.
+    the region. If this process ends earlier, the supervisor does it.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SharedSamples:
         self._requests: dict[int, Request] = {}
 
     def place(self, indices: Sequence[int]) -> None:
-        """Shares the loaded samples and drops earlier ones. Raises ConfigError if memory is short or a server refuses."""
+        """Shares the loaded samples, drops earlier ones. Raises ConfigError if memory is short or a server refuses."""
         self._detach()
         remote, batch = self._remote, self._dataset.batch
         offsets, end = {}, 0
@@ -105,7 +105,7 @@ class SharedSamples:
             link.exchange_at_start(self._remote.detach(self._region, transport))
 
     def close(self) -> None:
-        """Closes everything. Raises nothing: the supervisor repeats it."""
+        """Closes everything. Never raises, because the supervisor repeats it."""
         with suppress(ConfigError):
             self._detach()
         for link in self._links:
@@ -114,11 +114,9 @@ class SharedSamples:
 
 @contextmanager
 def _mapped(path: Path, size: int) -> Iterator[mmap.mmap]:
-    """Maps a new file of `size` bytes into memory until the block ends. Raises ConfigError if there is no room."""
+    """Maps a new file of `size` bytes into memory for the block. Raises ConfigError if the memory is too small."""
     try:
-        path.unlink(
-            missing_ok=True
-        )  # a file of an old run that was killed together with its supervisor
+        path.unlink(missing_ok=True)  # left by a run that was killed together with its supervisor
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
     except OSError as e:
         raise ConfigError(

@@ -1,6 +1,6 @@
-"""Compares the time of tokens without text, which a request demands because it ignores the end, with other tokens.
+"""Compares the time of tokens without text with other tokens. A request that ignores the end demands such tokens.
 
-A server computes each of them like any other token. A server that only counts them has them at once.
+An honest server computes each of them like any other token. A server that only counts them has them immediately.
 """
 
 from bisect import bisect_right
@@ -10,13 +10,13 @@ from itertools import pairwise
 from harness.remote import Usage
 
 LEAST_TOKENS = 8
-"""Minimum number of tokens without text whose time is meaningful: a server may send a few tokens together."""
+"""Minimum number of tokens without text whose time is meaningful, because a server may send a few tokens together."""
 
 LEAST_NS = 20_000
-"""A server that takes less time per token, 50,000 tokens/s for one prompt, has not computed them."""
+"""Minimum time per token, i.e. 50,000 tokens/s for one prompt. A faster server has not computed them."""
 
 _RATIO = 20
-"""Minimum speed of these tokens, in multiples of the speed of other tokens: a draft model can guess many ends in a row."""
+"""Ratio to the speed of other tokens that is suspicious. It is high: a draft model can guess many ends in a row."""
 
 
 class Tails:
@@ -29,7 +29,10 @@ class Tails:
     def add(
         self, arrivals: Sequence[tuple[int, int]], usage: Usage, end_ns: int, *, exact: bool
     ) -> None:
-        """arrivals: as Flight.chunks. end_ns: stamp of the last byte. exact: whether the arrivals count tokens."""
+        """Adds a stream.
+
+        arrivals: as in Flight.chunks. end_ns: time stamp of the last byte. exact: whether the arrivals count tokens.
+        """
         if usage.silent < LEAST_TOKENS or not arrivals:
             return
         if not exact:  # texts without counts: the tokens beyond their bytes follow the last one

@@ -1,4 +1,4 @@
-"""Counts the tokens of a run, as the replies report them."""
+"""Counts the tokens of a run, as reported by the replies."""
 
 from array import array
 from collections import Counter
@@ -19,18 +19,18 @@ from harness.types import Array, Dataset
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 
 MOST_PER_CHUNK = 1.25
-"""A chunk with unknown tokens counts as one token only if chunks have at most this many tokens on average, and at
-least the inverse."""
+"""Maximum mean number of tokens per chunk, and the inverse of the minimum, for which a chunk with an unknown number of
+tokens counts as one token."""
 
 AT_ONCE_NS, FEWEST_CHUNKS = LEAST_NS, 8
-"""A stream of this number of chunks was held back if they came in less time per chunk: no server computes 50,000
-tokens/s for one prompt."""
+"""A stream with at least FEWEST_CHUNKS chunks was held back if they arrived in less than AT_ONCE_NS per chunk: no
+server computes 50,000 tokens/s for one prompt."""
 
 FEWEST_ARRIVALS = 4
-"""Arrivals of a stream whose second arrival is compared with the others."""
+"""Minimum number of arrivals in a stream whose second arrival is compared with the others."""
 
 _BY_LENGTH = frozenset(("length", "max_tokens", "model_length", "max_output_tokens"))
-"""Values of finish_reason of answers that a limit ended."""
+"""Values of finish_reason for answers that a limit ended."""
 
 NOTHING_COMPARED = dict.fromkeys(
     (
@@ -40,21 +40,21 @@ NOTHING_COMPARED = dict.fromkeys(
     ),
     0,
 )
-"""Counts of compared prompts in `tokens` of the last message, for a run without a server."""
+"""Counts of compared prompts in `tokens` of the last message if the run has no server."""
 
 COMPARE_S = 10.0
-"""Time limit of this comparison: after some minutes the supervisor stops waiting for the last message."""
+"""Time limit of this comparison. The supervisor waits only some minutes for the last message."""
 
 _LOADED = 256
-"""Samples that are loaded at once for this comparison."""
+"""Number of samples that are loaded at once for this comparison."""
 
 _MOST_REASONS = 16
 _REASON_CHARACTERS = 60
-"""Number of kept texts of one kind, and the limit of their length: they come from the server or the plug-in."""
+"""Maximum number and length of stored texts of one kind, which come from the server or the plug-in."""
 
 
 class Streams:
-    """Gaps between the arrivals of streams, kept as 16 bytes each."""
+    """Gaps between the arrivals of streams, stored as 16 bytes each."""
 
     def __init__(self, bound_ns: int | None = None) -> None:
         """bound_ns: bound of the time between tokens; None without such an SLO."""
@@ -64,7 +64,7 @@ class Streams:
         self._second_ns = array("q")  # gaps before the second arrival
         self._begins = array(
             "q"
-        )  # by stream: place of its first gap, and tokens of its first arrival
+        )  # per stream: position of its first gap, and tokens of its first arrival
         self._extra = self._chunks = self._tokens = self._at_once = self._several = 0
         self._long = self._held = 0
         self._all_exact = self._all_known = True
@@ -72,9 +72,9 @@ class Streams:
     def add(
         self, arrivals: Sequence[tuple[int, int]], tokens: int | None, chunks: int, *, exact: bool
     ) -> int:
-        """Returns the number of tokens that missed the bound; 0 without a bound.
+        """Adds a stream. Returns the number of tokens that missed the bound; 0 without a bound.
 
-        arrivals: (stamp in ns, tokens so far), or chunks so far if not exact. chunks: number that the server sent.
+        arrivals: (time stamp in ns, tokens so far), or chunks so far if not exact. chunks: number of chunks sent.
         """
         late, bound_ns = 0, self._bound_ns
         self._chunks += chunks
@@ -102,11 +102,11 @@ class Streams:
         return late
 
     def summary(self) -> dict[str, Any] | None:
-        """Returns `streams` of the last message; None without a chunk.
+        """Returns `streams` for the last message; None without chunks.
 
-        The time between tokens (ITL) is a gap divided by the tokens of its later arrival, and counts once per token.
-        For the tokens of a first arrival beyond its first one it is 0. It is None if the number of tokens per chunk
-        is unknown and too far from one.
+        The time between tokens (ITL) is a gap divided by the number of tokens in its later arrival, and counts once
+        per token. It is 0 for all tokens of the first arrival except the first token. It is None if the number of
+        tokens per chunk is unknown and too far from one.
         """
         if not self._chunks:
             return None
@@ -170,7 +170,7 @@ class Streams:
 
 
 def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
-    """Returns percentiles of weighted values, as defined by `percentile_ns`; None if all weights are 0."""
+    """Returns percentiles of weighted values, defined as in `percentile_ns`; None if all weights are 0."""
     order = np.argsort(values, kind="stable")
     ends = np.cumsum(weights[order])
     if not len(ends) or not ends[-1]:
@@ -189,21 +189,19 @@ def _count(counter: Counter[str], text: str) -> None:
 
 
 class Tokens:
-    """Sums over the answers of a run. Used by one thread."""
+    """Token sums over the answers of a run. Used by one thread."""
 
     def __init__(self, itl_bound_ns: int | None = None) -> None:
         """itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO."""
         self._answers = self._input = self._output = self._cached = self._alone = 0
         self._from_cache = self._reasoning = self._media_ns = 0
-        # Dataset index -> tokens of the prompt, as first reported by the server, and of its longest answer.
+        # Maps a dataset index to the tokens of the prompt, as first reported by the server, and of its longest answer.
         self._prompts: dict[int, int] = {}
         self._longest: dict[int, int] = {}
-        self._shortest: dict[int, int] = {}  # of the answers that the model ended
+        self._shortest: dict[int, int] = {}  # only answers that the model ended
         self._without_call: set[int] = set()
         self._repeats = Repeats()
-        self._varied = (
-            0  # answers whose prompt had a different number of tokens than the first time
-        )
+        self._varied = 0  # answers whose prompt token count differs from the first report
         self._contradictions: Counter[str] = Counter()
         self._doubts: Counter[str] = Counter()
         self._signs: Counter[str] = Counter()
@@ -216,7 +214,7 @@ class Tokens:
     def stream(
         self, arrivals: Sequence[tuple[int, int]], tokens: int | None, reader: StreamReader
     ) -> int:
-        """Returns the number of late tokens of one answer. arrivals: as Flight.chunks. tokens: of the answer."""
+        """Adds a streamed answer; returns its late tokens. arrivals: as in Flight.chunks. tokens: of the answer."""
         return self._streams.add(arrivals, tokens, reader.chunks, exact=reader.is_exact)
 
     def tail(
@@ -227,7 +225,7 @@ class Tokens:
             self._tails.add(arrivals, usage, end_ns, exact=exact)
 
     def generated(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
-        """Adds an answer of this process; returns its late tokens. stamps_ns: per token. index: as in `add`."""
+        """Adds an answer of this process; returns its late tokens. stamps_ns: one per token. index: as in `add`."""
         self.add(usage, index)
         count = len(stamps_ns)
         arrivals = [(ns, i) for i, ns in enumerate(stamps_ns, 1)]
@@ -275,7 +273,7 @@ class Tokens:
             _count(self._doubts, usage.doubt)
 
     def summary(self) -> dict[str, Any]:
-        """Returns `tokens` of the last message. A sum is None if a reply lacks it, or without answers."""
+        """Returns `tokens` for the last message. A sum is None if a reply does not report it, or without answers."""
         answers = self._answers
         return {
             "answers": answers,
@@ -299,10 +297,10 @@ class Tokens:
         }
 
     def compared(self, remote: Remote, dataset: Dataset) -> Mapping[str, int]:
-        """Compares the server's counts with the sent prompts: exactly for token ids, by bounds for other prompts.
+        """Compares the server's counts with the sent prompts, exactly for token IDs and by bounds for other prompts.
 
-        This loads samples after the run. If the dataset raises or takes longer than COMPARE_S, only the rest of the
-        comparison is lost.
+        Loads samples after the run. If the dataset raises an error or takes longer than COMPARE_S, only the rest of
+        the comparison is lost.
         """
         sent: dict[int, Sent] = {}
         if isinstance(remote, HasSent):
@@ -327,7 +325,7 @@ class Tokens:
         }
 
     def _load_sent(self, remote: HasSent, dataset: Dataset, sent: dict[int, Sent]) -> None:
-        """Adds the sent prompt of each sample, as far as the time allows."""
+        """Adds the sent prompt of each sample until the time limit."""
         indices = [*{**self._prompts, **self._longest, **dict.fromkeys(self._without_call)}]
         end_s = monotonic() + COMPARE_S
         for begin in range(0, len(indices), _LOADED):

@@ -7,16 +7,16 @@ import numpy as np
 from harness.types import Array
 
 Lengths = Callable[[Sequence[int]], Array]
-"""(n,) dataset indices -> (n,) lengths of these samples."""
+"""Maps (n,) dataset indices to the (n,) lengths of these samples."""
 
 
 def by_length(
     ids: list[int], indices: list[int], lengths: Array, max_batch: int
 ) -> tuple[list[int], list[int]]:
-    """Returns ids and indices in an order from which batches of `max_batch` can be cut.
+    """Returns IDs and indices in an order from which batches of `max_batch` can be cut.
 
-    The batches are shuffled, always in the same way: if the batches were sorted, too, the first third of a
-    run would be a different load than the last third. The shortest samples, which do not fill a
+    The batches are shuffled, always in the same way. If the batches were sorted, too, the load in the first
+    third of a run would differ from the last third. The shortest samples, which do not fill a
     batch, come last.
     """
     longest_first = np.argsort(-lengths, kind="stable")

@@ -26,13 +26,13 @@ NAMES: Mapping[type[Dispatcher], str] = {
     SharedDispatcher: "shared",
     PlanningDispatcher: "planning",
 }
-"""Names in result.json."""
+"""Names of the dispatchers in result.json."""
 
 
 def dispatcher_class(
     dispatch: str, config: RunConfig, instances: int, slowest_ns: int
 ) -> type[Dispatcher]:
-    """Returns the dispatcher's class. dispatch: value of the scenario. slowest_ns: time of the slowest warm batch."""
+    """Returns the dispatcher class. dispatch: the scenario's value. slowest_ns: time of the slowest warm batch."""
     if dispatch != "queued":
         return InlineDispatcher if dispatch == "inline" else SlicedDispatcher
     if config.batch_wait_ns or config.dispatch == "deadline":
@@ -53,9 +53,10 @@ def make_dispatcher(
     lengths: Lengths | None,
     wide: Instance | None = None,
 ) -> Dispatcher:
-    """Makes a dispatcher. curve: measured (samples, ns), [] if the dispatcher does not need it.
+    """Makes a dispatcher. curve: measured (samples, ns); [] if the dispatcher does not need it.
 
-    lengths: of the dataset's samples. wide: answers queries that are alone, if all other queries are queued.
+    lengths: lengths of the dataset's samples. wide: the instance that answers a query when no other query waits, for a
+    dispatcher with a queue.
     """
     issuer = journal.issuer()
     if cls is PlanningDispatcher:

@@ -1,4 +1,4 @@
-"""Plans Server's batches: samples wait for others (--batch-wait), batches meet the SLO (--dispatch deadline).
+"""Plans Server batches that wait for more samples (--batch-wait) or meet the SLO (--dispatch deadline).
 
 Without these options, the dispatchers in threads.py and shared.py take as many waiting samples as `core/batch_rule.py`
 determines.
@@ -19,14 +19,14 @@ from harness.types import Array
 
 
 class Deadlines:
-    """Decides how many waiting samples make one batch, so that as few as possible are late.
+    """Decides how many waiting samples form one batch, so that as few samples as possible are late.
 
     All samples of a batch are answered at its end, so its oldest sample decides. A sample that will be late in any
-    case does not delay others. It is not overtaken either, because under load it would wait forever.
+    case does not delay others. It is not overtaken either, because it would wait forever under load.
     Used by one thread at a time.
 
     bound_ns: the SLO's bound, counted from the callback, because the scheduled time is not known
-    during the run. curve: time of a batch of n samples at index n.
+    during the run. curve: at index n, the time of a batch of n samples.
     """
 
     def __init__(self, bound_ns: int, curve: Sequence[int], instances: int) -> None:
@@ -71,7 +71,7 @@ class Deadlines:
 class PlanningDispatcher(QueuedDispatcher):
     """A QueuedDispatcher whose batches wait for more samples, and meet the SLO if possible.
 
-    wait_ns: the longest wait of a sample for others, from its callback. entry_ns: the journal's
+    wait_ns: maximum wait of a sample for others, from its callback. entry_ns: the journal's
     column. deadlines: None if a batch takes every waiting sample.
     """
 
@@ -125,7 +125,7 @@ class PlanningDispatcher(QueuedDispatcher):
             except Empty:
                 return
             if more is None:
-                self._queue.put(None)  # for the next worker: this batch goes first
+                self._queue.put(None)  # for the next worker, after this batch
                 return
             self._ids += more[0]
             self._indices += more[1]

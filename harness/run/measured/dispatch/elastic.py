@@ -1,4 +1,4 @@
-"""Dispatches Server's queries; for a query that is alone, all cores work together."""
+"""Dispatches Server queries. All cores work together on a query if no other query waits."""
 
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -14,8 +14,8 @@ class ElasticDispatcher(QueuedDispatcher):
     """Passes a query to the wide instance if no other query waits and every instance is idle. The first worker answers
     it and keeps the turn until the end, because the other workers' cores compute for it.
 
-    Two threads of one batch on one core take longer than one thread. So every thread is bound to a core, and only the
-    first worker may call the wide instance, whose other threads are bound to the other cores.
+    Two threads of one batch on one core take longer than one thread. Therefore every thread is bound to a core, and
+    only the first worker may call the wide instance, whose other threads are bound to the other cores.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class ElasticDispatcher(QueuedDispatcher):
         rule: BatchRule | None,
         wide: Instance,
     ) -> None:
-        """instances: bound to separate cores, the first instance to the core of `wide`."""
+        """instances: bound to separate cores; the first instance is bound to the core of `wide`."""
         self._wide = wide
         self._first = id(instances[0])
         self._handing = 0

@@ -1,7 +1,7 @@
-"""Answers one batch on one copy of the model, stamps its stages and writes its journal row.
+"""Answers one batch on one copy of the model, takes the time stamps of its stages and writes its journal row.
 
-Every sample of a batch is answered, even if the batch fails: LoadGen waits forever for a
-lost sample. The hot path does no logging and makes no object per sample.
+Every sample of a batch is answered, even if the batch fails, because LoadGen would wait forever for a
+lost sample. The hot path does not log and creates no object per sample.
 """
 
 import threading
@@ -22,20 +22,20 @@ def raised_in_batch(dataset: Dataset, error: BaseException) -> str:
 
 
 class Failures:
-    """Counts the samples of failed batches by kind and holds the first traceback. Any thread may add."""
+    """Counts the samples of failed batches by kind and stores the first traceback. Any thread may call `add`."""
 
     def __init__(self) -> None:
         self.samples = 0
         self.first = ""
-        """The traceback. Its last line is the error; it names the dataset if the dataset raised the error."""
+        """The first traceback. Its last line is the error, which names the dataset if the dataset raised it."""
         self.kinds: dict[str, int] = {}
-        """Kind of failure -> samples; empty if no server answers."""
+        """Number of samples by kind of failure; empty if the run has no server."""
         self._lock = threading.Lock()
 
     def add(
         self, error: BaseException, samples: int, kind: str = "", dataset: Dataset | None = None
     ) -> None:
-        """dataset: the dataset whose batch() raised the error; None if it did not."""
+        """Adds failed samples. dataset: the dataset whose batch() raised the error; None if another part raised it."""
         with self._lock:
             if not self.first:
                 lines = traceback.format_exception(error)
@@ -47,7 +47,7 @@ class Failures:
 
 
 class Responder(Protocol):
-    """Completes a batch in LoadGen, with or without answers. Returns the wall clock at the call."""
+    """Completes a batch in LoadGen, with or without answers. Methods return the wall clock at the call."""
 
     def complete(self, ids: Sequence[int], answers: Any, /) -> int: ...
 
@@ -118,14 +118,14 @@ class Instance:
             outputs = self._infer(batch)
             inferred = wall_ns()
             answers = self._postprocess(outputs, indices)
-            # An assignment into the buffer would silently broadcast a wrong shape.
+            # Assignment to the buffer would silently broadcast a wrong shape.
             if answers.shape != (len(ids), *self._row_shape) or answers.dtype != self._row_dtype:
                 raise ValueError(self._mismatch(answers, len(ids)))
             postprocessed = wall_ns()
             completed = self._responder.complete(ids, answers)
         except BaseException as e:  # noqa: BLE001 - a failed batch is a result: counted, INVALID
             failed = 1
-            in_batch = gathered is taken_ns  # no other stamp was taken
+            in_batch = gathered is taken_ns  # no other time stamp was taken
             self._failures.add(e, len(ids), dataset=self._dataset if in_batch else None)
             postprocessed = wall_ns()
             completed = self._responder.complete_empty(ids)

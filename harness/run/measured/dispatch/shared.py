@@ -1,10 +1,10 @@
 """Lets Server's issuing thread answer queries, too, if the model is fast.
 
-A model that takes microseconds needs less time than handing the GIL from LoadGen's thread to a worker
-and back. So the callback itself takes the waiting samples and runs them on the first instance,
-and wakes other instances only when there is enough work to share. LoadGen cannot issue during this time,
-but then issues all queries that became due in one call (`server_coalesce_queries`). With
-a slow model, free instances would wait for that call, so slow models get a QueuedDispatcher.
+A model that takes microseconds needs less time than passing the GIL from LoadGen's thread to a worker
+and back. Therefore the callback itself runs the waiting samples on the first instance,
+and wakes other instances only when there is enough work to share. LoadGen cannot issue queries during this
+time, but afterwards issues all due queries in one call (`server_coalesce_queries`). With
+a slow model, idle instances would wait for that call, so slow models get a QueuedDispatcher.
 """
 
 import threading
@@ -19,8 +19,8 @@ from harness.run.measured.dispatch.instance import Instance
 from harness.run.measured.dispatch.threads import WORKER
 
 LARGEST_BATCH_NS = 2 * NS_PER_MS
-"""Models whose slowest warm-up batch is faster than this share the issuing thread: a query waits no
-longer than this for LoadGen's thread."""
+"""Maximum time of the slowest warm-up batch for models that use the issuing thread. It is also the longest wait of a
+query for LoadGen's thread."""
 
 SPLIT_FROM = 8
 """Minimum number of samples for which another instance is woken. Chosen by interleaved runs with 1, 2, 8 and never
@@ -30,11 +30,11 @@ _Batch = tuple[list[int], list[int], int]
 
 
 class SharedDispatcher:
-    """The first instance belongs to the issuing thread, every other instance to a worker.
+    """The first instance belongs to the issuing thread, and every other instance to a worker.
 
     One lock guards the waiting samples. A batch is cut from their front, so it is contiguous in
-    issue order. Only the batch is copied: copying the rest each time would take quadratic time. A
-    worker is idle from the moment when it finds no sample until the issuing thread wakes it.
+    issue order. Only the batch is copied, because copying the rest each time would take quadratic time. A
+    worker is idle from the time when it finds no sample until the issuing thread wakes it.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
@@ -59,7 +59,7 @@ class SharedDispatcher:
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         self._issued(len(ids), wall_ns())
-        # No sample waits: only this thread adds samples, and its last call ended when all samples were taken.
+        # No sample waits, because only this thread adds samples and its last call ended when all samples were taken.
         with self._lock:
             self._ids, self._indices, self._waiting = ids, indices, len(ids)
         while (batch := self._take_own()) is not None:

@@ -1,6 +1,6 @@
-"""Hands queries to the instances: inline (streams), sliced (Offline) or queued (Server).
+"""Passes queries to the instances: inline (streams), sliced (Offline) or queued (Server).
 
-The hot path takes no lock beyond the queue's and makes no object per sample.
+The hot path takes no lock except the queue's lock and creates no object per sample.
 """
 
 import threading
@@ -20,7 +20,7 @@ WORKER = "instance-"
 
 
 class Dispatcher(Protocol):
-    """Hands queries to instances. issue: LoadGen's callback, on its issuing thread; it must not raise.
+    """Passes queries to instances. issue: LoadGen's callback, on its issuing thread; it must not raise.
 
     stop: returns when every worker has ended.
     """
@@ -31,7 +31,7 @@ class Dispatcher(Protocol):
 
 
 class InlineDispatcher:
-    """Answers in the callback itself: a switch to a different thread costs 25 us, a direct call 1 us."""
+    """Answers within the callback, because a thread switch costs 25 us and a direct call costs 1 us."""
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
         self._answer = instances[0].answer
@@ -50,7 +50,7 @@ class InlineDispatcher:
             self._answer(ids[start:end], indices[start:end], first + start, wall_ns())
 
     def stop(self) -> None:
-        """Does nothing: there is no thread."""
+        """Does nothing, because there is no thread."""
 
 
 class _Workers:
@@ -87,8 +87,8 @@ _Slices = tuple[list[int], list[int], int, Iterator[int]]
 class SlicedDispatcher(_Workers):
     """Offline: all samples arrive in one call, and workers take slices with a shared counter.
 
-    The counter is a range iterator: taking the next value is atomic under the GIL. Samples that
-    differ in length are first sorted into batches of similar length; the sorting is part of the measured time.
+    The counter is a range iterator, because taking its next value is atomic under the GIL. Samples that
+    differ in length are first sorted into batches of similar length. The sorting is part of the measured time.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class SlicedDispatcher(_Workers):
 
 
 class QueuedDispatcher(_Workers):
-    """Server: the callback enqueues LoadGen's two lists as one item; a worker takes a batch of the waiting samples.
+    """Server: the callback enqueues LoadGen's two lists as one item, and a worker takes a batch of the waiting samples.
 
     Batches grow under load and never wait when idle. Only one worker takes samples at a time, so
     that a batch is contiguous in issue order; the other workers wait for their turn. Only the batch is copied
-    from the lists, and taken samples are deleted once they fill half of a list: other ways take quadratic time.
+    from the lists, and taken samples are deleted when they fill half of a list, to avoid quadratic time.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class QueuedDispatcher(_Workers):
         issuer: Issuer,
         rule: BatchRule | None = None,
     ) -> None:
-        """rule: decides the size of a batch; None: all waiting samples, up to max_batch."""
+        """rule: decides the size of a batch; if it is None, a batch takes all waiting samples, up to max_batch."""
         super().__init__(instances)
         self._max_batch = max_batch
         self._issued = issuer.issued
@@ -150,7 +150,7 @@ class QueuedDispatcher(_Workers):
         self._turn = threading.Lock()
         self._ids: list[int] = []
         self._indices: list[int] = []
-        self._next = 0  # where the waiting samples begin, in both lists
+        self._next = 0  # position of the first waiting sample in both lists
         self._taken = 0
         self._answering = dict.fromkeys(map(id, instances), False)
         self.start()
@@ -166,12 +166,15 @@ class QueuedDispatcher(_Workers):
             answering[mine] = False
 
     def _take(self, mine: int) -> tuple[list[int], list[int], int] | None:
-        """Takes a batch of the waiting samples; blocks until a sample waits. None when closed. mine: the instance's id."""
+        """Blocks until a sample waits, then takes a batch of the waiting samples. Returns None when closed.
+
+        mine: number of the instance.
+        """
         with self._turn:
             return self._sized(mine) if self._some_wait() else None
 
     def _sized(self, mine: int) -> tuple[list[int], list[int], int]:
-        """Takes the next batch, with the rule's size. Some samples must be waiting."""
+        """Takes the next batch, whose size the rule sets. Some samples must be waiting."""
         waiting = len(self._ids) - self._next
         if self._rule is None:
             size = min(waiting, self._max_batch)
@@ -203,7 +206,7 @@ class QueuedDispatcher(_Workers):
         while not queue.empty():
             more = queue.get()
             if more is None:
-                queue.put(None)  # for the next worker: these samples go first
+                queue.put(None)  # for the next worker, after these samples
                 return
             self._ids += more[0]
             self._indices += more[1]

@@ -1,1 +1,1 @@
-"""Answers with a language model on this machine, one token at a time."""
+"""Generates answers with a language model on this machine, one token at a time."""

@@ -1,4 +1,4 @@
-"""Hands samples to language models: in the callback (streams), or to one thread per instance."""
+"""Passes samples to language models, in the callback (streams) or through one thread per instance."""
 
 import threading
 from collections import deque
@@ -11,13 +11,13 @@ from harness.run.measured.dispatch.threads import WORKER, Dispatcher
 from harness.run.measured.generation.instance import GeneratingInstance, Sample
 
 GENERATING, INLINE_GENERATING = "generating", "inline, generating"
-"""Names in result.json."""
+"""Names of the dispatchers in result.json."""
 
 
 def generating_dispatcher(
     dispatch: str, instances: Sequence[GeneratingInstance], issuer: Issuer
 ) -> tuple[Dispatcher, str]:
-    """Returns a dispatcher and its name. dispatch: value of the scenario."""
+    """Returns a dispatcher and its name. dispatch: the scenario's value."""
     if dispatch == "inline":
         return InlineGeneratingDispatcher(instances, issuer), INLINE_GENERATING
     return GeneratingDispatcher(instances, issuer), GENERATING
@@ -29,7 +29,7 @@ def _samples(ids: Sequence[int], indices: Sequence[int], first: int) -> Iterator
 
 
 class InlineGeneratingDispatcher:
-    """Generates the answers to a query in the callback itself."""
+    """Generates the answers to a query within the callback."""
 
     def __init__(self, instances: Sequence[GeneratingInstance], issuer: Issuer) -> None:
         self._instance = instances[0]
@@ -44,14 +44,14 @@ class InlineGeneratingDispatcher:
             instance.step()
 
     def stop(self) -> None:
-        """Does nothing: there is no thread."""
+        """Does nothing, because there is no thread."""
 
 
 class GeneratingDispatcher:
-    """Runs one thread per instance. Before each step, the thread takes waiting samples, as many as the instance has
+    """Runs one thread per instance. Before each step, the thread takes as many waiting samples as the instance has
     room for.
 
-    While several instances have room, each takes its share of the waiting samples.
+    If several instances have room, each takes its share of the waiting samples.
     """
 
     def __init__(self, instances: Sequence[GeneratingInstance], issuer: Issuer) -> None:

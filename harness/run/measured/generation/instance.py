@@ -1,7 +1,7 @@
-"""Generates the answers of a language model, or of a model of speech: samples join at any step, and leave when they are answered.
+"""Generates the answers of a language or speech model. Samples join at any step and leave when they are answered.
 
-These samples never form a batch: each sample has a separate row in the journal, with the stamp of its first token.
-`infer` is then the time from the step that computes the prompt to the last token. Several samples share this time.
+These samples never form a batch. Each sample has a separate row in the journal, with the time stamp of its first
+token. `infer` is then the time from the step that computes the prompt to the last token. Several samples share it.
 """
 
 import threading
@@ -28,14 +28,14 @@ class Sample(NamedTuple):
     """One sample that LoadGen has issued."""
 
     sample_id: int
-    """LoadGen's id of the sample."""
+    """LoadGen's ID of the sample."""
     dataset_index: int
     order: int
-    """Position in the order of issue."""
+    """Position in issue order."""
 
 
 class Generated:
-    """The tokens of a run, over all instances. Any thread may add."""
+    """The tokens of a run, over all instances. Any thread may call `add`."""
 
     def __init__(self, itl_bound_ns: int | None = None) -> None:
         """itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO."""
@@ -43,17 +43,20 @@ class Generated:
         self._lock = threading.Lock()
 
     def add(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
-        """Returns the number of late tokens. stamps_ns: time stamp of each token. index: the sample's dataset index."""
+        """Adds an answer; returns its number of late tokens.
+
+        stamps_ns: time stamp of each token. index: dataset index of the sample.
+        """
         with self._lock:
             return self._tokens.generated(stamps_ns, usage, index)
 
     def summary(self) -> Mapping[str, Any]:
-        """Returns `tokens` of the last message. There is no server with its own counts, so nothing is compared."""
+        """Returns `tokens` for the last message. Without a server there are no other counts, so nothing is compared."""
         return {**self._tokens.summary(), **NOTHING_COMPARED}
 
 
 class _InWork:
-    """A sample that is being answered, and its stamps: wall clock in ns."""
+    """A sample that is being answered, and its time stamps on the wall clock in ns."""
 
     __slots__ = ("begun_ns", "sample", "taken_ns", "tokens_ns")
 
@@ -66,7 +69,7 @@ class _InWork:
 class GeneratingInstance:
     """One copy of a model with everything that it needs to answer. Used by one thread at a time.
 
-    Every sample is answered, even after an error: LoadGen waits forever for a lost sample.
+    Every sample is answered, even after an error, because LoadGen would wait forever for a lost sample.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class GeneratingInstance:
         return not self._in_work
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Adds samples, which join at the next step. Answers samples that cannot start as failed."""
+        """Adds samples, which join at the next step. A sample that cannot start is answered as failed."""
         taken_ns = wall_ns()
         for sample in samples:
             work = _InWork(sample, taken_ns)
@@ -133,7 +136,7 @@ class GeneratingInstance:
             self._fail(failed, e)
             return
         stamp_ns = wall_ns()
-        begun: list[tuple[int, int]] = []  # ids of the sample and of its first token
+        begun: list[tuple[int, int]] = []  # IDs of the sample and of its first token
         done: list[tuple[Answering, _InWork]] = []
         for one in answered:
             work = self._in_work[one]

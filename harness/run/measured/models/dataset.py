@@ -8,7 +8,7 @@ import numpy as np
 from harness.types import Array, Batch, Dataset
 
 HELD = 32
-"""Maximum number of samples that a run loads from one model's dataset: the model gets these inputs in turns."""
+"""Maximum number of samples that a run loads from one model's dataset. The model gets these inputs in turn."""
 
 
 class Request(NamedTuple):
@@ -17,13 +17,13 @@ class Request(NamedTuple):
     size: int
     inputs: Mapping[str, Array]
     model: int
-    """The model's number in the set."""
+    """Number of the model in the set."""
     indices: Sequence[int]
-    """Index of the sample in the model's dataset."""
+    """Index of the sample in the dataset of the model."""
 
 
 class SetDataset:
-    """A dataset whose sample i is for the model `models[i]`; the samples of each model are taken in turns."""
+    """A dataset whose sample i is for the model `models[i]`. The samples of each model are taken in turn."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class SetDataset:
         models: Array,
         about: Mapping[str, Any],
     ) -> None:
-        """datasets: one per model, possibly with equal entries. held: samples of each dataset that may be loaded at once.
+        """datasets: one per model; entries may be the same. held: number of samples of each dataset that may be loaded.
 
         models: (samples,) numbers of the models. about: result of `describe`.
         """
@@ -65,7 +65,7 @@ class SetDataset:
         return Request(batch.size, batch.inputs, model, own)
 
     def of(self, index: int) -> Dataset:
-        """Returns the model's dataset from which the sample comes."""
+        """Returns the dataset from which the sample comes."""
         return self._datasets[self._models[index]]
 
     def label(self, _index: int, /) -> object:
@@ -75,7 +75,7 @@ class SetDataset:
         return self._about
 
     def _by_dataset(self, indices: Sequence[int]) -> list[tuple[Dataset, list[int]]]:
-        """Returns each dataset of the samples once, with the indices in this dataset."""
+        """Returns each dataset of the samples once, with the indices in that dataset."""
         wanted: dict[int, tuple[Dataset, set[int]]] = {}
         for index in indices:
             dataset = self.of(index)

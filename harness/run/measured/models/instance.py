@@ -1,4 +1,4 @@
-"""Answers one sample with its model from the cache, even after an error; takes the time stamps and writes the row."""
+"""Answers one sample with its model from the cache, even after an error. Takes time stamps and writes the row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -20,7 +20,7 @@ _FAILED = ORIGINS.index("failed")
 
 
 def origin_of(lease: Lease[OpenModel]) -> int:
-    """Returns the model's origin as an index of ORIGINS."""
+    """Returns the model's origin as an index into ORIGINS."""
     if lease.how in (HIT, JOINED):
         return ORIGINS.index(lease.how)
     tier = "source" if lease.loaded.from_source else "local"
@@ -28,7 +28,7 @@ def origin_of(lease: Lease[OpenModel]) -> int:
 
 
 def cache_summary(models: ResidentModels) -> Mapping[str, Any]:
-    """Returns `models` of the last message: the cache's counts per model, in the order of the set."""
+    """Returns `models` for the last message: the cache's counts per model, in the order of the set."""
     files = models.members.file_counts
     return {
         "resident": [asdict(counts) for counts in models.counts.values()],
@@ -37,7 +37,7 @@ def cache_summary(models: ResidentModels) -> Mapping[str, Any]:
 
 
 def as_bytes(answers: Answers) -> Ragged:
-    """Returns one answer as a row of bytes: models differ in shape and type, and LoadGen takes bytes."""
+    """Returns one answer as a row of bytes, because models differ in shape and type and LoadGen takes bytes."""
     row = answers.rows[0] if isinstance(answers, Ragged) else answers[0]
     return Ragged([np.frombuffer(np.ascontiguousarray(row).tobytes(), np.uint8)])
 
@@ -77,7 +77,7 @@ def _unchecked(_outputs: Outputs, _answers: Answers) -> bool:
 
 
 OF_THE_MODELS = Postprocess(_as_they_are, _unchecked)
-"""Changes nothing: SetBackend runs each model's postprocessing."""
+"""Changes nothing, because SetBackend runs each model's postprocessing."""
 
 
 class SetInstance(Instance):

@@ -1,4 +1,4 @@
-"""Opens the files and datasets of a set of models for a run; loads and times each model once."""
+"""Opens the files and datasets of a set of models for a run. Loads and times each model once."""
 
 import hashlib
 import json
@@ -31,11 +31,11 @@ class Opened(NamedTuple):
     backend: SetBackend
     dataset: SetDataset
     load_s: list[float]
-    """Load times of the models, which were loaded one after another."""
+    """Load time of each model; models were loaded one after another."""
     slowest_ns: int
-    """Time of the slowest load together with its first answer."""
+    """Time of the slowest load, including its first answer."""
     resident_bytes: int
-    """The largest number of bytes that the cache may hold."""
+    """Maximum number of bytes that the cache may hold."""
 
 
 class _Tried(NamedTuple):
@@ -43,9 +43,9 @@ class _Tried(NamedTuple):
 
     dataset: Dataset
     held: int
-    """Samples that may be loaded at once."""
+    """Number of samples that may be loaded at once."""
     backend: Mapping[str, Any]
-    """The backend's description."""
+    """Result of the backend's `describe`."""
     load_ns: int
     first_ns: int
     """Time of the first answer."""
@@ -60,9 +60,9 @@ def open_set(
     stack: ExitStack,
     progress: Callable[[int, int], None],
 ) -> Opened:
-    """Loads each model alone and answers two samples, so that faults show before the first query.
+    """Loads each model alone and answers two samples, so that faults appear before the first query.
 
-    progress: called with the number of models done and their total. Raises ConfigError if a file is missing, or if a
+    progress: called with the number of loaded models and their total. Raises ConfigError if a file is missing, or if a
     model cannot answer a single sample.
     """
     places = places_of(config, models)
@@ -161,7 +161,7 @@ def _try_one(config: RunConfig, members: Members, number: int, member: Member) -
 
 
 def _about_backends(described: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns for each key the value that all backends share, or else all distinct values as one text."""
+    """Maps each key to the value that all backends share, or else to all distinct values as one string."""
     keys = dict.fromkeys(key for one in described for key in one)
     values = {
         key: list(dict.fromkeys(json.dumps(one.get(key), default=str) for one in described))
@@ -186,7 +186,7 @@ def _digest(models: ModelSet, places: list[Place], slots: list[int]) -> str:
 
 
 def _popularity(models: ModelSet) -> Mapping[str, Any]:
-    """Returns the law with its parameter, if it has a parameter."""
+    """Returns the popularity law, with its parameter if it has one."""
     law = models.content.popularity
     own = {"zipf": {"exponent": law.exponent}, "pareto": {"alpha": law.alpha}}
     return {"law": law.law, **own.get(law.law, {})}

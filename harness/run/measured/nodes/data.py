@@ -12,7 +12,7 @@ class NodeData:
     """The driver's dataset, whose samples the nodes load."""
 
     def __init__(self, dataset: Dataset, load: Callable[[Sequence[int]], None]) -> None:
-        """load: makes every node load samples and drop its earlier ones."""
+        """load: makes every node load samples and drop its earlier samples."""
         self._dataset = dataset
         self._load = load
         self.synthetic = bool(getattr(dataset, "synthetic", False))
@@ -28,7 +28,7 @@ class NodeData:
         self._load(indices)
 
     def unload(self, indices: Sequence[int]) -> None:
-        """Does nothing: the nodes keep the samples until they load others."""
+        """Does nothing, because the nodes keep the samples until they load others."""
 
     def batch(self, indices: Sequence[int]) -> Batch:
         return Batch(len(indices), {INDICES: np.asarray(indices, np.int32)})

@@ -1,4 +1,4 @@
-"""Sends control requests to the nodes: for facts, loading samples, clocks and journals."""
+"""Sends control requests to the nodes, for facts, sample loading, clocks and journals."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 class NodeLink:
-    """A connection to one node, in addition to the run's. Raises ConfigErrors with the node's address."""
+    """An extra connection to one node for control requests. Raises ConfigErrors with the node's address."""
 
     def __init__(self, url: str) -> None:
         self.server = Server(address=parse_address(url))
@@ -53,7 +53,7 @@ class NodeLink:
             ) from None
 
     def load(self, run: bytes, indices: Sequence[int]) -> None:
-        """Makes the node load these samples, drop its earlier ones and clear its journal.
+        """Makes the node load these samples, drop its earlier samples and clear its journal.
 
         run: identifies this run. A node refuses the request while another run uses it.
         """
@@ -61,11 +61,11 @@ class NodeLink:
         self._asked(Request("/harness/load", body=(run, body)), LOAD_LIMIT_S)
 
     def leave(self, run: bytes) -> None:
-        """Releases the node, so that a different run can use it at once."""
+        """Releases the node, so that another run can use it immediately."""
         self._asked(Request("/harness/leave", body=(run,)), LEAVE_LIMIT_S)
 
     def clock(self) -> ClockOffset:
-        """Measures how far the node's clock is ahead of this machine's."""
+        """Measures the lead of the node's clock over this machine's clock."""
         return clock_offset(self._ping)
 
     def _ping(self) -> Ping:
@@ -74,7 +74,10 @@ class NodeLink:
         return Ping(sent_ns, answer["arrived_ns"], answer["now_ns"], wall_ns())
 
     def journal(self) -> Array:
-        """Returns (rows, 6) int64: received, taken, gathered, inferred, postprocessed, sent; ns on the node's clock."""
+        """Returns (rows, 6) int64 times in ns on the node's clock.
+
+        Columns: received, taken, gathered, inferred, postprocessed, sent.
+        """
         reply = self._asked(Request("/harness/journal", method="GET"), ASK_LIMIT_S)
         rows: Array = np.frombuffer(bytes(reply.body), "<i8")
         if rows.size % _STAMPS:
@@ -82,7 +85,7 @@ class NodeLink:
         return rows.reshape(-1, _STAMPS)
 
     def host(self) -> dict[str, Any]:
-        """Returns the node's machine data since it loaded the samples, like `host` in result.json."""
+        """Returns the node's machine data since it loaded the samples, in the form of `host` in result.json."""
         return self._json(Request("/harness/host", method="GET"))
 
     def _json(self, request: Request) -> dict[str, Any]:
@@ -122,14 +125,14 @@ class NodeLink:
 
 
 class NodeLinks:
-    """All nodes of a run, in the order of --nodes. Requests go to all of them at the same time."""
+    """All nodes of a run, in the order of --nodes. Requests go to all nodes at the same time."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.links = [NodeLink(url) for url in urls]
         self._run = token_bytes(RUN_BYTES)
         self._loaded = False
         self.lost: set[int] = set()
-        """Numbers of lost nodes, which get no more requests."""
+        """Numbers of lost nodes, which get no further requests."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -153,7 +156,7 @@ class NodeLinks:
         self._each(lambda link: link.load(self._run, indices))
 
     def clocks(self) -> dict[int, ClockOffset]:
-        """Returns clock offsets by number; measures one node after another, so that they do not disturb each other."""
+        """Returns clock offsets by node number. Measures one node at a time, so that they do not disturb each other."""
         return {
             number: link.clock()
             for number, link in enumerate(self.links)

@@ -1,4 +1,4 @@
-"""Opens the nodes of a run in the measured process, which then sends requests to them as to servers."""
+"""Opens the nodes of a run in the measured process, which then treats them as servers."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,13 +23,13 @@ from harness.wire.remote_backend import remote_backend
 _CLIENT = "kserve"
 
 BATCHES_AN_INSTANCE = 2
-"""Batches that a node holds per instance: one being computed and one waiting."""
+"""Number of batches that a node holds per instance: one being computed and one waiting."""
 
 MOST_CONNECTIONS = 4096
-"""Maximum number of connections to all nodes together: each connection takes a descriptor."""
+"""Maximum total number of connections to all nodes. Each connection takes a file descriptor."""
 
 MOST_BLOCKING = 64
-"""Connections that warm up and calibrate at the same time, one thread each."""
+"""Maximum number of connections that warm up and calibrate at the same time, each in one thread."""
 
 
 def as_client(config: RunConfig) -> RunConfig:
@@ -63,9 +63,9 @@ class OpenNodes:
 
     links: NodeLinks
     facts: Sequence[NodeFacts]
-    """In the order of --nodes."""
+    """Facts of the nodes, in the order of --nodes."""
     config: RunConfig
-    """Configuration of the run, not of `as_client`."""
+    """Configuration of the run, not the result of `as_client`."""
 
     @property
     def first(self) -> NodeFacts:
@@ -73,12 +73,12 @@ class OpenNodes:
 
     @property
     def requests(self) -> Sequence[int]:
-        """Requests that each node may hold at once: per instance, one batch being computed and one waiting.
+        """Number of requests that each node may hold at once: one batch being computed and one waiting per instance.
 
-        In Server, a request has the samples that arrived together, mostly one, and the node forms the batches.
+        In Server, a request has the samples that arrived together, usually one, and the node forms the batches.
         """
         scenario = registry.load("scenario", self.config.scenario)
-        if scenario.streams:  # the next query is issued when the present query is answered
+        if scenario.streams:  # the next query is issued when the current query is answered
             return [facts.instances for facts in self.facts]
         of_a_batch = 1 if scenario.all_at_once else self.max_batch
         most = max(BATCHES_AN_INSTANCE, MOST_CONNECTIONS // len(self.facts))
@@ -131,7 +131,7 @@ class OpenNodes:
         return dataset if self.config.inputs_on_wire else NodeData(dataset, self.links.load)
 
     def timeout_s(self, slowest_ns: int) -> float:
-        """Returns the time after which a node with an unanswered batch is lost."""
+        """Returns the time after which a node with an unanswered batch counts as lost."""
         asked_ns = self.config.request_timeout_ns
         asked_s = REQUEST_TIMEOUT_S if asked_ns is None else asked_ns / 1e9
         slowest_ns = max(slowest_ns, *(facts.slowest_batch_ns for facts in self.facts))

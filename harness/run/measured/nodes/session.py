@@ -1,4 +1,4 @@
-"""The session of one run with its nodes: their connections, the rows of their journals, and their clocks."""
+"""The session of one run with its nodes: connections, journal rows and clocks."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ from harness.wire.flight import Flight
 from harness.wire.node_flights import LOST, NodeFlights
 
 _ROW = re.compile(rb"\r\nserver-timing: row;desc=(\d{1,18}),", re.IGNORECASE)
-"""The part of a reply's head with the number of the batch's row in the node's journal."""
+"""Matches the part of a reply head with the number of the batch's row in the node's journal."""
 
 _STAMPS = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")
 """Columns of a node's journal, in order."""
 
 Answered = tuple[int, int, bytes, int, int]
-"""(issue order of the first sample, number of the node, head of the reply, stamp before the request was sent, stamp of
-the reply's arrival)."""
+"""(issue order of the first sample, node number, reply head, time stamp before the request was sent, time stamp of the
+reply's arrival)."""
 
 
 class NodeDelivery(Delivery):
@@ -44,7 +44,7 @@ class NodeDelivery(Delivery):
         super().__init__(*args, **options)
         self.answered: list[Answered] = []
         self.lost: dict[int, int] = {}
-        """Number of a lost node -> samples that it held."""
+        """Maps the number of a lost node to the number of samples that it held."""
 
     def deliver(self, done: Sequence[Flight]) -> None:
         keep = self.answered.append
@@ -98,10 +98,10 @@ class NodeSession(Session):
         return made
 
     def rows(self) -> Mapping[str, Array]:
-        """Returns columns of the batches whose rows the nodes reported, in no order; call after the run.
+        """Returns the columns of the batches whose rows the nodes reported, in any order. Call after the run.
 
-        first: issue order of the batch's first sample. node: number of the node. asked_ns, arrived_ns: on this
-        machine's clock. _STAMPS: on the node's clock.
+        first: issue order of the batch's first sample. node: node number. asked_ns, arrived_ns: times on this
+        machine's clock. _STAMPS: times on the node's clock.
         """
         links = self._opened.links
         links.lost |= {loss.number for loss in self._flights.losses}
@@ -113,7 +113,7 @@ class NodeSession(Session):
         return columns
 
     def _host(self, number: int) -> Mapping[str, Any]:
-        """Returns a node's report on its machine, or the reason why it is missing."""
+        """Returns a node's machine report, or the reason why it is missing."""
         links = self._opened.links
         if number in links.lost:
             return {"host": None, "no_host": "the node was lost"}
@@ -143,7 +143,7 @@ class NodeSession(Session):
             yield {**peer, "local": peer["local"] and facts.boot == boot_id()}
 
     def _node(self, number: int) -> Mapping[str, Any]:
-        """Returns the node's part of `nodes` in the last message."""
+        """Returns the node's entry in `nodes` of the last message."""
         facts = self._opened.facts[number]
         before, after = self._before.get(number), self._after.get(number)
         loss = next((loss for loss in self._flights.losses if loss.number == number), None)
@@ -172,7 +172,7 @@ class NodeSession(Session):
 def _journals(
     links: Sequence[NodeLink], lost: set[int]
 ) -> tuple[Mapping[int, Array], Mapping[int, str]]:
-    """Returns the journals by node number, and the reasons why other journals are missing."""
+    """Returns the journals by node number, and the reasons why journals are missing by node number."""
     found, reasons = {}, {}
     for number, link in enumerate(links):
         if number in lost:
@@ -186,7 +186,7 @@ def _journals(
 
 
 def joined(answered: Sequence[Answered], journals: Mapping[int, Array]) -> Mapping[str, Array]:
-    """Returns one column per field, with one entry per reported batch. Rows that the journal lacks are skipped."""
+    """Returns one column per field, with one entry per reported batch. Skips batches without a row in the journal."""
     first, node, rows, ways = [], [], [], []
     for order, number, head, asked_ns, arrived_ns in answered:
         match, journal = _ROW.search(head), journals.get(number)
@@ -209,9 +209,9 @@ def joined(answered: Sequence[Answered], journals: Mapping[int, Array]) -> Mappi
 
 
 def exchanges(columns: Mapping[str, Array], number: int) -> Array:
-    """Returns (batches, 4) stamps of a node: asked, received there, sent there, arrived. Each batch serves as a ping.
+    """Returns (batches, 4) time stamps of a node: asked, received there, sent there, arrived. Each batch is a ping.
 
-    The node has the batch between its two stamps. The rest of the time between asked and arrived was spent on the way,
+    The node has the batch between its two time stamps. The rest of the time between asked and arrived is network time,
     and the error of the clock offset is at most half of that rest.
     """
     mine = columns["node"] == number

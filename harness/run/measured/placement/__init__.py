@@ -1,1 +1,1 @@
-"""Which threads answer: an instance on all cores for a lone query, or fewer threads than cores."""
+"""Chooses the threads that answer: an instance on all cores for a single query, or fewer threads than cores."""

@@ -1,7 +1,7 @@
-"""Lets the only instance of a stream compute with fewer threads if its queries are then answered sooner.
+"""Lets the only instance of a stream compute with fewer threads if they answer queries sooner.
 
-A framework's threads may fall asleep between two queries. If the model takes microseconds, the kernel needs longer to
-wake a thread than the thread saves. A loop without pauses never shows this.
+A framework's threads may fall asleep between two queries. If the model takes microseconds, waking a thread takes
+longer than the thread saves. A loop without pauses does not show this.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,37 +18,37 @@ from harness.run.measured.placement.lone import query_ns
 from harness.types import Backend
 
 SOONER = 0.1
-"""Minimum share of a query's time that fewer threads must save. With a lower minimum, the choice would differ between
+"""Minimum share of a query's time that fewer threads must save. A lower minimum would lead to different choices in
 equal runs.
 """
 
 ALIKE = 0.03
-"""Numbers of threads whose times differ by at most this share are alike: the smallest is then taken."""
+"""Maximum relative difference between the times of equivalent thread counts. The smallest such count is taken."""
 
 LIMIT_NS = 2 * NS_PER_MS
-"""Longest query for which fewer threads are tried. A thread wakes within some ten microseconds, so longer queries would
-gain little.
+"""Maximum time of a query for which fewer threads are tried. A thread wakes within some ten microseconds, so longer
+queries would gain little.
 """
 
 LOAD_LIMIT_S = 0.25
-"""If the instance took longer to load, fewer threads are not tried: each turn loads the model again."""
+"""Maximum load time of an instance for which fewer threads are tried, because each turn loads the model again."""
 
 ROUNDS = 3
 
 WARM_UP = 10
-"""Queries before the timed ones of a turn: frameworks choose kernels and start threads in the first ones."""
+"""Number of untimed queries at the start of a turn, in which frameworks choose kernels and start threads."""
 
 LEAST, MOST = 10, 100
-"""Number of timed queries in a turn."""
+"""Minimum and maximum number of timed queries in a turn."""
 
 TURN_NS = 5 * NS_PER_MS
-"""After this time a turn ends, if it has had LEAST queries."""
+"""Time after which a turn ends if it has had LEAST queries."""
 
 QUIET = 0.25
 """Quantile of a turn's times that represents the turn. It is low, because other load only adds time."""
 
 Reopen = Callable[[int], Backend]
-"""Closes the instance and opens it again with this number of threads: some frameworks have one pool per process."""
+"""Closes the instance and reopens it with this number of threads, because some frameworks have one pool per process."""
 
 Query = Callable[[], Sequence[Sequence[int]]]
 """Returns the batches of a query, with different samples in each call."""
@@ -60,14 +60,14 @@ class Choice(NamedTuple):
     answerer: Answerer
     threads: int
     times_ns: Sequence[tuple[int, int]] = ()
-    """(threads, ns) of a query in its best turn, by threads, most threads first; () if fewer threads were not tried."""
+    """(threads, ns) of a query in the best turn, most threads first; () if fewer threads were not tried."""
 
 
 def choose(usual: Answerer, threads: int, reopen: Reopen, query: Query) -> Choice:
     """Times queries with all threads and with fewer threads, in turns.
 
-    usual: the open and warm instance with `threads` threads. A number of threads with which the model does not work is
-    not chosen. Raises a ConfigError if the model cannot be opened again with all threads.
+    usual: the open and warm instance with `threads` threads. If the model does not work with a number of threads, that
+    number is not chosen. Raises a ConfigError if the model cannot be reopened with all threads.
     """
     trial = _Trial(usual, threads, reopen, query)
     trial.take_turn(threads)
@@ -81,7 +81,7 @@ def choose(usual: Answerer, threads: int, reopen: Reopen, query: Query) -> Choic
         order = [each for each in order if each == threads or trial.may_win(each)]
         if order == [threads]:
             break
-        order.reverse()  # the instance that is open has the next turn, too
+        order.reverse()  # the open instance also has the next turn
         turns = order
     chosen = fewest(threads, trial.rounds)
     return Choice(trial.opened(chosen), chosen, trial.best_ns())
@@ -93,10 +93,10 @@ def fewer(threads: int) -> list[int]:
 
 
 def fewest(threads: int, rounds: Mapping[int, Sequence[float]]) -> int:
-    """Returns the number of threads with the lowest times; `threads`, unless another number is clearly faster.
+    """Returns the number of threads with the lowest times; returns `threads` unless another number is clearly faster.
 
-    rounds: number of threads -> time of a query in each round. Disturbances only add time, so the slowest round of fewer
-    threads is compared with the fastest round of all threads.
+    rounds: maps a number of threads to the time of a query in each round. Disturbances only add time, so the slowest
+    round of fewer threads is compared with the fastest round of all threads.
     """
     most_ns = (1 - SOONER) * min(rounds[threads])
     sooner = {n: max(times) for n, times in rounds.items() if n < threads and max(times) <= most_ns}
@@ -111,10 +111,10 @@ class _Trial:
         self._answerer, self._open, self._all = usual, threads, threads
         self._reopen, self._query = reopen, query
         self.rounds: dict[int, list[float]] = {threads: []}
-        """Number of threads -> time of a query in each of its turns, in ns."""
+        """Maps a number of threads to the time of a query in each of its turns, in ns."""
 
     def take_turn(self, threads: int) -> None:
-        """Times queries. Forgets a smaller number of threads with which the model does not work."""
+        """Times queries. Drops a smaller number of threads if the model does not work with it."""
         if threads == self._all:
             self.rounds[threads].append(self._turn_ns(threads))
             return

@@ -1,4 +1,4 @@
-"""Opens the wide instance, which has a thread on each core, if it answers a single query faster than one core."""
+"""Opens the wide instance, with one thread on each core, if it answers a single query faster than one core does."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,37 +29,37 @@ from harness.models.opened.separate_instance import SeparateInstance
 from harness.run.measured.answerer import Answerer
 
 TAIL = 1.1
-"""Limit of the plan's percentile, as a share of the percentile without the wide instance: a query that arrives while
-all cores work for one query waits for its end. The mean must be lower.
+"""Limit of the plan's percentile, relative to the percentile without the wide instance. It may rise because a query
+that arrives while all cores work on another query waits for it. The mean must be lower.
 """
 
 SIMULATED_QUERIES = 4_000
 
 MEMORY_SHARE = 0.3
-"""Limit of one more instance's memory, taken as twice the model's size, as a share of the available memory."""
+"""Maximum share of the available memory for one more instance, whose memory is estimated as twice the model size."""
 
 LOAD_LIMIT_S = 5.0
-"""If a usual instance takes longer to load, no wide instance is loaded: LoadGen's run would wait for it."""
+"""Maximum load time of a usual instance for which a wide instance is loaded: LoadGen's run waits for it."""
 
 WARM_UP, ROUNDS = 3, 10
-"""Rounds of one sample in both instances, and how many of them are only warm-up."""
+"""Number of warm-up rounds, and of all rounds, of one sample in both instances."""
 
 LIMIT_S = 1.0
-"""After this time, the finished rounds decide, if there are at least two."""
+"""Time after which the finished rounds decide if there are at least two."""
 
 Curve = Sequence[tuple[int, int]]
 """(samples, ns) per batch size, with every usual instance busy."""
 
 
 class Wide:
-    """The wide instance, or the reason why there is none."""
+    """The wide instance, or the reason why it was not opened."""
 
     answerer: Answerer | None = None
-    """Its `cpus` contain only the processor of the calling thread."""
+    """The wide instance. Its `cpus` contain only the processor of the calling thread."""
     reason: str | None = None
     wide_ns: int | None = None
     narrow_ns: int | None = None
-    """Median time of one sample in the wide instance and in a usual one, while nothing else computes."""
+    """Median time of one sample in the wide instance and in a usual instance, while nothing else computes."""
 
     def __init__(
         self, group: InstanceGroup, config: RunConfig, model: Model, path: Path | None
@@ -77,7 +77,7 @@ class Wide:
     ) -> None:
         """usual: an open instance, which took loaded_s to load. sample: dataset index of a loaded sample.
 
-        curve: [] for batches of one sample. stack: closes the instance, if it stays open.
+        curve: [] for batches of one sample. stack: closes the instance if it stays open.
         """
         self.reason = self._unsuitable(usual, loaded_s)
         if self.reason is not None:
@@ -96,7 +96,7 @@ class Wide:
                     stack.push(own.pop_all())
 
     def about(self) -> Mapping[str, Any]:
-        """Returns `elastic` of the last message."""
+        """Returns `elastic` for the last message."""
         cpus = self._group.wide if self.answerer is not None else None
         times = {"wide_ns": self.wide_ns, "narrow_ns": self.narrow_ns}
         return {"cpus": cpus, **times, "reason": self.reason}
@@ -124,13 +124,13 @@ class Wide:
         return usual._replace(backend=backend, cpus=cpus[:1])
 
     def _loses(self, plan: LoadPlan, curve: Curve) -> str | None:
-        """Simulates queries at the plan's rate. Returns why the wide instance does not help them; None if it does."""
+        """Simulates queries at the plan's rate. Returns a reason if the wide instance does not help, else None."""
         if plan.target_qps is None:
             return "the request rate is not known before the run"
         assert self.wide_ns is not None
         assert self.narrow_ns is not None
         times = f"{show_ns(self.wide_ns)} on all cores and {show_ns(self.narrow_ns)} on one"
-        if self.wide_ns >= self.narrow_ns:  # on a busy machine, the curve may be slower than both
+        if self.wide_ns >= self.narrow_ns:  # the curve of a busy machine may be slower than both
             return f"a single query gains nothing, because a sample takes {times}"
         due_ns = server_schedule_ns(SIMULATED_QUERIES, plan.target_qps, 0)
         service = _constant(curve or [(1, self.narrow_ns)])
@@ -179,7 +179,7 @@ def _times_ns(wide: Answerer, usual: Answerer, sample: int) -> tuple[int, int]:
 
 
 def _differs(wide: Answerer, usual: Answerer, sample: int) -> str | None:
-    """Returns the reason against the wide instance if the two answers differ beyond rounding; else None."""
+    """Returns a reason against the wide instance if the two answers differ by more than rounding; else None."""
     ours, theirs = wide.answer([sample]), usual.answer([sample])
     if isinstance(ours, Ragged) or isinstance(theirs, Ragged):
         return None

@@ -1,1 +1,1 @@
-"""Streams in real time: what each one plays, and how their frames are answered."""
+"""Real-time streams: the sequence that each stream plays, and the answers to its frames."""

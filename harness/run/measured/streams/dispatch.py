@@ -1,7 +1,8 @@
-"""Hands the frames of streams to instances: in the order of issue, and never two of one stream at a time.
+"""Passes the frames of streams to instances, in issue order and never two frames of one stream at the same time.
 
-A batch is the longest run of waiting frames whose streams are all different and not being answered, so it is contiguous in
-issue order, as the journal needs. If another frame of its stream is being answered, the next frame waits, and so do all later frames, because they are due later.
+A batch is the longest run of waiting frames whose streams are all different and not being answered. It is therefore
+contiguous in issue order, as the journal requires. If another frame of its stream is being answered, the next frame
+waits. All later frames then wait, too, because they are due later.
 """
 
 import threading
@@ -16,12 +17,12 @@ from harness.run.measured.streams.instance import StreamInstance
 
 
 class FrameDispatcher:
-    """One thread per instance."""
+    """Dispatches frames to instances, each on one thread."""
 
     def __init__(
         self, instances: Sequence[StreamInstance], max_batch: int, issuer: Issuer, streams: int
     ) -> None:
-        """streams: their number; query q is a frame of stream q % streams."""
+        """streams: number of streams; query q is a frame of stream q % streams."""
         self._issued = issuer.issued
         self._streams = streams
         self._most = min(max_batch, -(-streams // len(instances)))  # or one would hold them all
@@ -64,8 +65,8 @@ class FrameDispatcher:
             return queries
 
     def _ready(self) -> int:
-        """Returns the size of the next batch; 0 if the next frame has to wait."""
-        most = min(self._most, len(self._waiting))  # adjacent queries are of different streams
+        """Returns the size of the next batch; 0 if the next frame must wait."""
+        most = min(self._most, len(self._waiting))  # adjacent queries belong to different streams
         for size in range(most):
             if self._in_work[self._waiting[size] % self._streams]:
                 return size

@@ -1,4 +1,4 @@
-"""Answers one frame of each of some streams on one copy of the model, and writes their journal row."""
+"""Answers one frame per stream, for some streams, on one copy of the model, and writes their journal row."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ class StreamInstance:
         failures: Failures,
         cpus: Sequence[int] = (),
     ) -> None:
-        """postprocess: the steps of one frame. complete: takes the sequences that have ended."""
+        """postprocess: the postprocessing steps of one frame. complete: receives the sequences that have ended."""
         self.cpus = cpus
         self._backend, self._streams = backend, streams
         self._postprocess = postprocess

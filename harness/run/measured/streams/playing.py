@@ -1,7 +1,7 @@
 """Keeps the sequence that each stream plays, the position in the sequence, and the state after the last frame.
 
-The state is stored here, with the stream, so any instance may answer a frame of any stream. Only the instance that
-holds a frame of the stream touches it (`dispatch.py`).
+The state is stored with the stream, so that any instance may answer a frame of any stream. Only the instance that
+holds a frame of the stream accesses the state (`dispatch.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from harness.types import Array, Dataset
 
 
 class Playing:
-    """One sequence, up to its last frame."""
+    """One sequence, which plays until its last frame."""
 
     __slots__ = ("answers", "at", "first_query", "frames", "inputs", "sample", "states")
 
@@ -27,7 +27,7 @@ class Playing:
         frames: int,
         states: Mapping[str, Array],
     ) -> None:
-        """inputs: (frames, ...) as they are in the file. states: of the start."""
+        """inputs: (frames, ...) arrays as in the file. states: initial states."""
         self.sample, self.first_query = sample, query
         self.inputs, self.frames, self.states = inputs, frames, states
         self.at = 0
@@ -35,18 +35,18 @@ class Playing:
 
     @property
     def frame(self) -> Mapping[str, Array]:
-        """The inputs of the next frame."""
+        """Returns the inputs of the next frame."""
         at = self.at
         return {name: rows[at] for name, rows in self.inputs.items()}
 
 
 class Streams:
-    """All streams of a run. Each plays samples drawn with replacement, by a generator of the stream's number."""
+    """All streams of a run. Each plays samples drawn with replacement, with a generator seeded by the stream number."""
 
     def __init__(
         self, backend: SequenceBackend, dataset: Dataset, held: int, count: int, seed: int
     ) -> None:
-        """held: samples in memory. seed: LoadGen's seed of sample indices."""
+        """held: number of samples in memory. seed: LoadGen's sample index seed."""
         self._cut, self._starts, self._dataset = backend.cut, backend.starts, dataset
         self._held = held
         self._playing: list[Playing | None] = [None] * count
@@ -56,7 +56,7 @@ class Streams:
         return len(self._playing)
 
     def frame_of(self, query: int) -> Playing:
-        """Returns what the stream of this query plays; the next sequence if its last one has ended."""
+        """Returns the sequence that the stream of this query plays; begins the next sequence if the last one has ended."""
         stream = query % len(self._playing)
         playing = self._playing[stream]
         if playing is None or playing.at == playing.frames:
@@ -70,7 +70,7 @@ class Streams:
     def move_on(
         playing: Sequence[Playing], answers: Any, states: Sequence[Mapping[str, Array]]
     ) -> list[Play]:
-        """Takes the answers and the next states of these sequences. Returns those that have ended."""
+        """Takes the answers and the next states of these sequences. Returns the sequences that have ended."""
         ended = []
         for one, answer, following in zip(playing, answers, states, strict=True):
             one.states = following

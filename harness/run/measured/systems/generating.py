@@ -1,4 +1,4 @@
-"""A language model, or a model of speech, that runs in this process and answers token by token."""
+"""A language or speech model that runs in this process and answers token by token."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from harness.run.setup import Setup
 
 
 class GeneratingModel(OneModel):
-    """Instances of a model; sequences join and leave each of them at any time."""
+    """Instances of a model. Sequences may join and leave each instance at any time."""
 
     no_schedule = "a model that answers token by token forms no batches"
 

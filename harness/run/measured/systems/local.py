@@ -27,7 +27,7 @@ class LocalModel(OneModel):
 
     _wide: Wide | None = None
     _dispatcher: type[Dispatcher]
-    """Set by `connect`."""
+    """Dispatcher class; set by `connect`."""
     _was_reopened = False
 
     def open(self, stack: ExitStack, progress: Progress) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""A set of models in this process; each is loaded when a query needs it, and kept in a cache."""
+"""A set of models in this process. Each model is loaded when a query needs it and kept in a cache."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,7 +27,7 @@ class SetOfModels(System):
         assert isinstance(models, ModelSet)
         self._opened = opened = open_set(self.config, models, group, stack, progress)
         self.load_s, self.slowest_ns = opened.load_s, opened.slowest_ns
-        backend: Any = opened.backend  # each batch has the number of a model
+        backend: Any = opened.backend  # each batch has a model number
         dataset: Any = opened.dataset
         self.dataset, self.held = dataset, len(opened.dataset)
         self.answerers = [Answerer(backend, dataset, OF_THE_MODELS)] * group.instances

@@ -18,7 +18,7 @@ from harness.types import Backend, Dataset, TensorSpec
 
 
 class ModelOnNodes(RemoteModel):
-    """Nodes of --nodes, which receive requests like servers."""
+    """The nodes of --nodes, which receive requests like servers."""
 
     _nodes: OpenNodes
     _session: NodeSession

@@ -27,7 +27,7 @@ class OneModel(System):
     """Several instances of one model, or connections to it."""
 
     _path: Path | None = None
-    """The model's file."""
+    """The model file."""
     _stack: ExitStack
     """Closes everything that `open` opened; set by `open`."""
     _instances: ExitStack
@@ -62,7 +62,7 @@ class OneModel(System):
 
     @property
     def _takes_steps(self) -> bool:
-        """Whether the manifest's steps and hook make the answers from the backend's outputs."""
+        """Returns whether the manifest's steps and hook convert the backend's outputs to answers."""
         return True
 
     def _backends(self, stack: ExitStack) -> Sequence[Backend]:

@@ -1,4 +1,4 @@
-"""A model with states in this process, whose sequences come in real time, frame by frame."""
+"""A stateful model in this process, whose sequences arrive in real time, frame by frame."""
 
 from harness.models.manifest.hook import postprocessor_of
 from harness.models.sequences.backend import SequenceBackend

@@ -17,20 +17,20 @@ from harness.wire.remote_backend import RemoteBackend
 
 
 class RemoteModel(OneModel):
-    """Servers of --url."""
+    """The servers of --url."""
 
     no_schedule = "a server answers, and has its own queue"
     _session: Session
 
     @property
     def _takes_steps(self) -> bool:
-        # A QDL takes the reply as the answer, whatever the name of the server's output.
+        # A QDL takes the reply as the answer, regardless of the name of the server's output.
         return not self.config.qdl
 
     def _backends(self, stack: ExitStack) -> Sequence[Backend]:
         backends = super()._backends(stack)
         if isinstance(backends[0], RemoteBackend):
-            # Check the first server before the warm-up; the session checks all.
+            # Check the first server before the warm-up; the session checks all servers.
             check_hosts(self.config, [backends[0].peer()])
         return backends
 

@@ -1,4 +1,4 @@
-"""Defines a system under test: it is opened once, describes itself, and makes the dispatcher of LoadGen's run."""
+"""Defines a system under test, which is opened once, describes itself, and makes the dispatcher of LoadGen's run."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from harness.run.setup import Setup
 from harness.types import Backend, Dataset, TensorSpec
 
 Progress = Callable[[int, int], None]
-"""Called with (number of loaded samples or models, their total)."""
+"""Called with the number of loaded samples or models, and their total."""
 
 
 OF_KINDS = ("client", "tokens", "models", "backend", "elastic")
@@ -47,41 +47,42 @@ class RunParts(NamedTuple):
 
 
 class System(ABC):
-    """A system under test. Call `open`, then `connect` once the answers' form is known, `dispatch` for LoadGen's run,
-    and `summary` after it.
+    """A system under test. Call `open`, then `connect` when the form of the answers is known, `dispatch` for LoadGen's
+    run, and `summary` after it.
     """
 
     no_schedule = ""
-    """Why a schedule of the system's batches cannot be simulated; "" if simulation is possible."""
+    """Reason why the schedule of the system's batches cannot be simulated; "" if it can."""
     no_probe = ""
-    """Why a probe with changed inputs is impossible; "" if it is possible."""
+    """Reason why a probe with changed inputs is impossible; "" if it is possible."""
     may_vary = False
-    """Samples may differ in shape; set by `open`."""
+    """Whether samples may differ in shape; set by `open`."""
     fixed_batch: int | None = None
-    """The only batch size of the model's file; set by `open`."""
+    """The only batch size that the model file allows; None if it allows any. Set by `open`."""
     max_batch: int
-    """Samples of the largest batch; `open` may lower it."""
+    """Number of samples in the largest batch; `open` may lower it."""
     import_s = 0.0
     load_s: list[float]
-    """Seconds that each instance, or each model of a set, took to load."""
+    """Load time in seconds of each instance, or of each model of a set."""
     slowest_ns = 0
-    """Minimum time of a query that finds no model loaded; set by `open`."""
+    """Time of the slowest query whose model must first be loaded; 0 if models stay loaded. Set by `open`."""
     separate: Sequence[SeparateInstance] = ()
     """Instances in separate processes."""
     reopen: Reopen | None = None
-    """Replaces the only instance by one with a different number of threads; None if the number may not change. Set by
-    `open`."""
+    """Replaces the only instance by an instance with a different number of threads; None if the number must not change.
+    Set by `open`."""
 
     in_order: Callable[[], list[int]] | None = None
-    """Returns the samples of all queries in an order that does not depend on time, after the run; None: the order of issue."""
+    """Returns, after the run, the samples of all queries in an order that does not depend on time. None: the issue
+    order."""
 
     answerers: Sequence[Answerer]
     """One answerer per instance or connection; set by `open`."""
     dataset: Dataset
     held: int
-    """Samples of the dataset that a run loads at once."""
+    """Number of samples of the dataset that a run loads at once."""
     classes: range | None = None
-    """The classes that an answer can be; None if unknown. Set by `check_steps`."""
+    """The classes that an answer can have; None if unknown. Set by `check_steps`."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -101,18 +102,18 @@ class System(ABC):
         """Raises ConfigError if the loaded samples have numbers for which the model's tables have no row."""
 
     def described_again(self) -> Mapping[str, Any] | None:
-        """Returns the description of a model that was opened again since the `loaded` message; None if it was not."""
+        """Returns the description of a model that was reopened after the `loaded` message; None if it was not reopened."""
         return None
 
     def connect(self, plan: LoadPlan, preparation: Preparation) -> None:  # noqa: B027 - not every kind has any
-        """Opens and tries connections. The plan is known by then, and samples are loaded."""
+        """Opens and tests connections. Called when the plan is known and samples are loaded."""
 
     @abstractmethod
     def dispatch(self, parts: RunParts) -> Dispatch:
         """Returns the dispatcher for LoadGen's run."""
 
     def before_load(self) -> Callable[[Sequence[int]], None] | None:
-        """Returns a function to call with dataset indices when they are loaded for LoadGen; None if unnecessary."""
+        """Returns a function to call with dataset indices after these are loaded for LoadGen; None if unnecessary."""
         return None
 
     def sut_name(self) -> Callable[[], str] | None:
@@ -120,16 +121,19 @@ class System(ABC):
         return None
 
     def begin_hold(self) -> None:  # noqa: B027 - not every kind has any
-        """Forgets what was counted, because a ramp holds its rate from now on. No query is in flight."""
+        """Resets the counts, because a ramp now holds its rate. No query is in flight."""
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
-        """Returns the keys of OF_KINDS that this kind of system has, with values. Call after the dispatcher has stopped."""
+        """Returns the values of the keys in OF_KINDS that this kind of system has.
+
+        Call after the dispatcher has stopped.
+        """
         return {}
 
     def _loaded_message(
         self, backend: Backend, inputs: Sequence[TensorSpec], sha256: str | None, size_bytes: int
     ) -> dict[str, Any]:
-        """Returns the `loaded` message. sha256, size_bytes: the model's."""
+        """Returns the `loaded` message. sha256, size_bytes: digest and size of the model file."""
         return {
             **described(backend, self.config.backend, self.dataset, self._setup.dataset),
             "inputs": inputs,
