@@ -3,13 +3,14 @@
 The model gets `input_ids` (token ids), `prompt` (a string) or `messages` (a chat); all lines must have the same key.
 `max_tokens` bounds the answer, and `reference` is the right answer (a string, or the numbers of a vector). `model`,
 `tools` and the other keys of REQUEST, and everything in `body`, are fields of the prompt's request. Other keys are
-ignored.
+not sent: a note lists them, and a key that looks like a misspelt one is refused.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -32,9 +33,22 @@ KINDS = ("input_ids", "prompt", "messages")
 REQUEST = (
     *("model", "temperature", "top_p", "seed", "stop", "logit_bias"),
     *("tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort"),
-    "chat_template_kwargs",
+    *("chat_template_kwargs", "top_k", "min_p", "min_tokens", "ignore_eos", "n"),
+    *("frequency_penalty", "presence_penalty", "repetition_penalty"),
 )
 """Keys of a line that are fields of its request."""
+
+KEYS = (*KINDS, *REQUEST, "max_tokens", "max_completion_tokens", "reference", "body")
+"""Keys of a line that are read."""
+
+_NAMES = ("id", "custom_id", "method", "url")
+"""Keys that name a line, e.g. in OpenAI's batch files: nobody expects them in a request."""
+
+_LIKE = 0.85
+"""Similarity from which an unknown key counts as a misspelt one."""
+
+_MOST_UNSENT = 16
+"""Maximum number of unknown keys that a note lists."""
 
 MOST_LINE_BYTES = 16 * 2**20
 MOST_FILE_BYTES = 4 * 2**30
@@ -66,7 +80,7 @@ class PromptsDataset(HeldPrompts):
         self._path = sources.one_file(setup, "prompts", *_SUFFIXES, most_bytes=MOST_FILE_BYTES)
         is_table = self._path.suffix == ".parquet"
         rows = _table(self._path) if is_table else json_lines(self._path)
-        self._kind, prompts = _read(self._path, rows)
+        self._kind, prompts, self._unsent = _read(self._path, rows)
         super().__init__(name, prompts)
 
     def describe(self) -> Mapping[str, object]:
@@ -82,6 +96,7 @@ class PromptsDataset(HeldPrompts):
             "lengths": {"min": min(sizes), "median": float(np.median(sizes)), "max": max(sizes)},
             **({"models": dict(sorted(models.items()))} if [*models] != [""] else {}),
             **({"draws_tokens": True} if drawn else {}),
+            **({"notes": [_unsent_note(self._unsent)]} if self._unsent else {}),
             "digest": sources.digest({self._path.name: self._path}, self._setup),
         }
 
@@ -122,13 +137,15 @@ def _table(path: Path) -> Iterator[Row]:
     pq = _pyarrow()
     try:
         file = pq.ParquetFile(path)
-        columns = (*KINDS, *REQUEST, "body", "max_tokens", "reference")
-        wanted = [c for c in columns if c in file.schema_arrow.names]
+        names = file.schema_arrow.names
+        unknown = dict.fromkeys(name for name in names if name not in KEYS)
+        wanted = [name for name in names if name in KEYS]
         number = 0
         for batch in file.iter_batches(_ROWS_READ, columns=wanted):
             for row in batch.to_pylist():
                 number += 1
-                yield f"{path}: row {number}", {k: v for k, v in row.items() if v is not None}
+                known = {k: v for k, v in row.items() if v is not None}
+                yield f"{path}: row {number}", {**known, **unknown}
     except (OSError, ValueError) as e:  # pyarrow's own errors are ValueErrors
         raise unreadable(path, e) from e
 
@@ -144,13 +161,15 @@ def _pyarrow() -> ModuleType:
     return pq
 
 
-def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt]]:
-    """Returns the common key, and the prompts. Raises a ConfigError that lists each row that cannot be used."""
+def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt], list[str]]:
+    """Returns the common key, the prompts, and the keys that are not sent. Raises a ConfigError that lists each row that cannot be used."""
     kind, first, prompts = "", "", []
     problems: list[str] = []
+    unsent: dict[str, None] = {}
     for place, content in rows:
         try:
             mine, prompt = prompt_of(content)
+            unsent.update(dict.fromkeys(_unknown(content)))
         except ValueError as e:
             problems.append(f"{place}: {e}")
             if len(problems) == MOST_PROBLEMS:
@@ -165,7 +184,24 @@ def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt]]:
     refuse(problems)
     if not prompts:
         raise ConfigError(f"{path} has no prompts: nothing can be measured")
-    return kind, prompts
+    return kind, prompts, [*unsent]
+
+
+def _unknown(row: object) -> list[str]:
+    """Returns the keys of a line that are not read. Raises a ValueError if a key seems to be misspelt."""
+    unknown = [key for key in row if key not in KEYS] if isinstance(row, dict) else []
+    for key in unknown:
+        if near := get_close_matches(key, KEYS, n=1, cutoff=_LIKE):
+            raise ValueError(f"the key {key!r:.40} is unknown: did you mean {near[0]!r}?")
+    return [key for key in unknown if key not in _NAMES]
+
+
+def _unsent_note(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - _MOST_UNSENT} more" if len(keys) > _MOST_UNSENT else ""
+    return (
+        f"not sent: {', '.join(f'{key:.40}' for key in keys[:_MOST_UNSENT])}{more}; "
+        "put further fields of a request into `body`"
+    )
 
 
 def prompt_of(row: object) -> tuple[str, Prompt]:
@@ -181,7 +217,7 @@ def prompt_of(row: object) -> tuple[str, Prompt]:
         raise ValueError(f"it needs one of {', '.join(KINDS)}, but has {have}")
     kind = kinds[0]
     size, content = _CHECKS[kind](row[kind])
-    most = row.get("max_tokens")
+    most = row.get("max_tokens", row.get("max_completion_tokens"))
     if most is not None and (type(most) is not int or not 0 < most < MOST_TOKEN):
         raise ValueError(f"max_tokens is {most!r:.40}, but must be a whole number of at least 1")
     reference = row.get("reference")

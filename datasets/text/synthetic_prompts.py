@@ -28,9 +28,10 @@ class SyntheticPromptsDataset(TokenPrompts):
     prefixes       number of different common prefixes (1); each prompt has one of them, drawn from the seed
     tokens         range of the token ids, excluding its end
     count          number of prompts
+    draw           number of a draw (1): another draw has other tokens, but the same lengths
     """
 
-    options = ("input", "output", "prefix", "prefixes", "tokens", "count")
+    options = ("input", "output", "prefix", "prefixes", "tokens", "count", "draw")
 
     def __init__(self, setup: DatasetSetup) -> None:
         refuse_data_dir(setup, "synthetic-prompts")
@@ -41,7 +42,9 @@ class SyntheticPromptsDataset(TokenPrompts):
             "output": options.lengths("output", OUTPUT_TOKENS),
         }
         inputs, outputs = (drawn(w, count, setup.seed, name) for name, w in wanted.items())
-        self._tokens, self._seed = options.token_range(), setup.seed
+        draw = options.whole("draw", 1, MOST)
+        self._tokens = options.token_range()
+        self._seed = (setup.seed,) if draw == 1 else (setup.seed, draw)
         self._share, prefixes = options.share("prefix"), options.whole("prefixes", 1, MOST)
         random = np.random.default_rng([setup.seed, *b"prefixes"])
         self._prefix_of = random.integers(0, prefixes, count)
@@ -49,7 +52,8 @@ class SyntheticPromptsDataset(TokenPrompts):
         self._longest = int(self._prefix_tokens.max())
         self._prefixes: dict[int, Array] = {}
         self._about = {
-            "source": f"seeded token ids, seed {setup.seed}",
+            "source": f"seeded token ids, seed {setup.seed}"
+            + (f", draw {draw}" if draw > 1 else ""),
             "from": {name: str(w) for name, w in wanted.items()},
             "tokens": str(self._tokens),
             **({"prefix_share": self._share, "prefixes": prefixes} if self._share else {}),
@@ -67,12 +71,12 @@ class SyntheticPromptsDataset(TokenPrompts):
         return self._prefixes[which][:common], own
 
     def _drawn(self, stream: int, number: int, count: int) -> Array:
-        random = np.random.default_rng([self._seed, stream, number])
+        random = np.random.default_rng([*self._seed, stream, number])
         return random.integers(int(self._tokens.low), int(self._tokens.high), count)
 
     def describe(self) -> Mapping[str, object]:
         content = (
-            self._seed,
+            *self._seed,
             self._inputs.tolist(),
             self._outputs.tolist(),
             tuple(self._tokens),

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.datasets.parts.sessions.turns import Turn, delay_ns
+from harness.datasets.text.prompts import KEYS
+
+_TURN_KEYS = ("id", "after", "delay_ms")
 
 MOST_DELAY_MS = 3_600_000
 """The longest delay: one hour."""
@@ -19,6 +22,7 @@ def session(content: Mapping[str, Any]) -> list[Turn]:
         try:
             if not isinstance(row, dict):
                 raise ValueError("it is not a JSON object")
+            _check_keys(row)
             turns.append(Turn(row, _after(row, position, positions), _delay_ns(row)))
             name = str(row.get("id", position))
             if name in positions:
@@ -27,6 +31,15 @@ def session(content: Mapping[str, Any]) -> list[Turn]:
             raise ValueError(f"turn {position + 1}: {e}") from None
         positions[name] = position
     return turns
+
+
+def _check_keys(row: Mapping[str, Any]) -> None:
+    """Raises a ValueError for a key that a turn cannot have: a misspelt delay would change the load."""
+    if unknown := [key for key in row if key not in (*_TURN_KEYS, *KEYS)]:
+        raise ValueError(
+            f"the key {unknown[0]!r:.40} is unknown: a turn has {', '.join(_TURN_KEYS)} and the keys of prompts; "
+            "put further fields of a request into `body`"
+        )
 
 
 def prompt(content: Mapping[str, Any]) -> list[Turn]:

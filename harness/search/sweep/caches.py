@@ -8,12 +8,14 @@ of these two measures.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 from harness.core.config.run_config import RunConfig
 from harness.search.options import COLD, WARM, cache_share
 
 _PREFIX = "prefix"
+_DRAW, _MOST_DRAW = "draw", 1_000_000
 _FRESH = "fresh"
 _DATASET = "synthetic-prompts"
 
@@ -31,15 +33,24 @@ def problems(config: RunConfig, caches: tuple[str, ...]) -> Iterator[str]:
         yield f"--cache {shares[0]} is a share of generated prompts: add --dataset {_DATASET}, or write cold,warm"
     elif shares and _PREFIX in dict(config.dataset_option):
         yield f"--cache {shares[0]} sets the common share of the prompts: drop --dataset-option prefix"
+    if shares and _DRAW in dict(config.dataset_option):
+        yield f"--cache {shares[0]} draws new prompts for each run: drop --dataset-option draw"
 
 
 def config_of(config: RunConfig, cache: str, beginning: str) -> RunConfig:
-    """Returns the configuration of a run with this state. beginning: text for `fresh`, the same for all states of a rate."""
-    if config.before_run is None:
-        config = replace(config, backend_option=_with(config.backend_option, _FRESH, beginning))
-    elif cache == WARM:
-        config = replace(config, before_run=None)
+    """Returns the configuration of a run with this state.
+
+    beginning: text for `fresh`, the same for all states of a rate; `on` lets each run choose one. The tokens of this
+    text would add to a share, so each run with a share draws new prompts instead.
+    """
     share = cache_share(cache)
+    if config.before_run is not None:
+        config = replace(config, before_run=None) if cache == WARM else config
+    elif share is None or beginning == "on":
+        config = replace(config, backend_option=_with(config.backend_option, _FRESH, beginning))
+    else:
+        draw = str(Random(f"{beginning} {cache}").randint(2, _MOST_DRAW))
+        config = replace(config, dataset_option=_with(config.dataset_option, _DRAW, draw))
     if share is None:
         return config
     return replace(config, dataset_option=_with(config.dataset_option, _PREFIX, f"{share:g}"))

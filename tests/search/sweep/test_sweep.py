@@ -586,6 +586,8 @@ def test_shares_of_the_cache_are_prompts_with_a_common_begin(swept: Swept) -> No
     _, system = swept(System(250.0), *REMOTE, *data, "--rate", "100,200", "--cache", "0%,50%")
     prefixes = [dict(c.dataset_option)["prefix"] for c in system.configs]
     assert prefixes == ["0", "0.5", "0", "0.5"]
+    assert len({dict(c.dataset_option)["draw"] for c in system.configs}) == 4
+    assert not any("fresh" in dict(c.backend_option) for c in system.configs)
     assert [p["cache"] for p in sweep_json()["points"]] == ["0%", "50%"] * 2
 
 

@@ -58,6 +58,15 @@ def test_lengths_and_the_common_prefix_are_as_requested(
         assert len(begins) > prefixes
 
 
+def test_another_draw_has_other_tokens_and_the_same_lengths() -> None:
+    first, second = (synthetic(input="20:40", prefix="0.5", draw=draw) for draw in ("1", "2"))
+    one, other = ([row["prompt"] for row in prompts(made)] for made in (first, second))
+    assert [*map(len, one)] == [*map(len, other)]
+    assert one[0][:10] != other[0][:10]
+    assert first.describe()["digest"] != second.describe()["digest"]
+    assert first.describe()["digest"] == synthetic(input="20:40", prefix="0.5").describe()["digest"]
+
+
 def test_two_prompts_of_one_prefix_differ_behind_it() -> None:
     rows = prompts(synthetic(input="100", prefix="0.6"))
     first, second = rows[0]["prompt"], rows[1]["prompt"]

@@ -208,6 +208,16 @@ def test_any_bytes_are_prompts_or_a_refusal(
             {"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "Hi", "model": "m"}},
             {"fields": ["model", "prompt"], "model": "m", "prompt": "Hi"},
         ),
+        (
+            {"prompt": "Hi", "top_k": 5, "ignore_eos": True, "max_completion_tokens": 3},
+            {
+                "fields": ["ignore_eos", "top_k", "max_tokens", "prompt"],
+                "ignore_eos": True,
+                "top_k": 5,
+                "max_tokens": 3,
+                "prompt": "Hi",
+            },
+        ),
         ({"prompt": "Hi", "temperature": 0.5, "body": {"temperature": 0.9}}, 0.5),
     ],
 )
@@ -244,11 +254,28 @@ def test_models_and_drawn_tokens_are_described(tmp_path: Path) -> None:
         ({"prompt": "a", "model": 7}, "model is 7, but must be a name"),
         ({"prompt": "a", "model": 'x"y'}, "but must be a name"),
         ({"prompt": "a", "body": {"n": 2}}, "n must be 1"),
+        ({"prompt": "a", "n": 2}, "n must be 1"),
+        (
+            {"prompt": "a", "max_toknes": 3},
+            "the key 'max_toknes' is unknown: did you mean 'max_tokens'?",
+        ),
     ],
 )
 def test_fields_that_cannot_be_sent_are_refused(tmp_path: Path, row: Any, problem: str) -> None:
     (found,) = refusal(jsonl(tmp_path, row))
     assert problem in found
+
+
+def test_keys_that_are_not_sent_are_noted(tmp_path: Path) -> None:
+    """Bug: sampling fields were dropped in silence, and the run was VALID."""
+    rows = [{"id": 1, "prompt": "a", "category": "x"}, {"prompt": "b", "category": "y", "num": 2}]
+    (note,) = PromptsDataset(setup(jsonl(tmp_path, *rows))).describe()["notes"]
+    assert note == "not sent: category, num; put further fields of a request into `body`"
+    pq.write_table(pa.table({"prompt": ["a"], "category": ["x"]}), tmp_path / "p.parquet")
+    (note,) = PromptsDataset(setup(tmp_path / "p.parquet")).describe()["notes"]
+    assert note.startswith("not sent: category; ")
+    about = PromptsDataset(setup(jsonl(tmp_path / ".", {"prompt": "a", "id": 1}))).describe()
+    assert "notes" not in about
 
 
 def test_columns_of_a_table_are_fields_of_the_request(tmp_path: Path) -> None:

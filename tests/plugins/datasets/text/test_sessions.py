@@ -64,6 +64,10 @@ def test_turns_are_samples_with_their_prompts(tmp_path: Path) -> None:
             "turn 1: after names 'b', which is not an earlier turn",
         ),
         ({"turns": [{"prompt": "a"}, {"prompt": "b", "after": "0"}]}, "but must be a list of ids"),
+        (
+            {"turns": [{"prompt": "a", "delay": 100}]},
+            "turn 1: the key 'delay' is unknown: a turn has id, after, delay_ms and the keys of prompts; put",
+        ),
         ({"turns": [{"prompt": "a", "delay_ms": -1}]}, "delay_ms is -1, but must be from 0"),
         (
             {"turns": [{"id": "x", "prompt": "a"}, {"id": "x", "prompt": "b"}]},
