@@ -552,6 +552,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
 
 INTERRUPTED = "interrupted"
 HOPELESS = "hopeless"
+CLIENT_BOUND = "client-bound"
 
 
 def codes(kind: Kind, about: About) -> frozenset[str]:

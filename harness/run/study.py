@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from harness.core import files
 from harness.core.clock import utc_text
-from harness.core.codes import INTERRUPTED, MACHINE_DOUBTS, About, Kind, Reason, codes
+from harness.core.codes import CLIENT_BOUND, INTERRUPTED, MACHINE_DOUBTS, About, Kind, Reason, codes
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
 from harness.core.shown.cells import write_rows
@@ -261,6 +261,12 @@ def other_reason(result: Mapping[str, Any]) -> Reason | None:
     """Returns the first reason in result.json that does not concern the load."""
     others = (Reason.stored(r) for r in result["reasons"] if r["code"] not in _LOAD_REASONS)
     return next(others, None)
+
+
+def is_client_bound(result: Mapping[str, Any]) -> bool:
+    """Whether the client limited the run, which then shows nothing about its load; runs at other loads may succeed."""
+    other = other_reason(result)
+    return other is not None and other.code == CLIENT_BOUND
 
 
 def show_result(

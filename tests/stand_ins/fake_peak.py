@@ -1,7 +1,7 @@
 """Fake runs of a system with a peak instead of harness.run.supervisor.job.measure."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,8 @@ def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str,
 class System:
     """VALID up to `peak` queries/s or samples per query. broken: number of the run -> its different end:
     a reason's code, with the exit status, or an error that is raised. fastest_ns: number of the run
-    -> its least latency, for runs where it is not 1 us. model_ns: time of a batch of one in bare loops.
+    -> its least latency, for runs where it is not 1 us. model_ns: time of a batch of one in bare loops. final: reasons of
+    runs that are complete, so that their folder has its final name.
     """
 
     def __init__(
@@ -59,10 +60,12 @@ class System:
         broken: Mapping[int, tuple[str, int] | HarnessError] | None = None,
         fastest_ns: Mapping[int, int] | None = None,
         model_ns: float | None = None,
+        final: Sequence[str] = (),
     ) -> None:
         self.peak = peak
         self.fastest_ns = fastest_ns or {}
         self.model_ns = model_ns
+        self.final = ("slo-missed", *final)
         self.broken = broken or {}
         self.configs: list[RunConfig] = []
 
@@ -96,7 +99,7 @@ class System:
         self, config: RunConfig, reasons: list[str], late: int | None, status: int
     ) -> Finished:
         assert config.out is not None
-        partial = status > 0 and reasons != ["slo-missed"]
+        partial = status > 0 and reasons[0] not in self.final
         folder = config.out.with_name(config.out.name + ".partial") if partial else config.out
         (folder / "performance" / "run_1").mkdir(parents=True)
         made = result(config, reasons, late)

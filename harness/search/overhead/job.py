@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.core import files, registry
-from harness.core.codes import INTERRUPTED, Reason
+from harness.core.codes import CLIENT_BOUND, INTERRUPTED, Reason
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.core.number_types import number_type
 from harness.core.stats import LEVEL
@@ -29,9 +29,6 @@ from harness.search.overhead.parts import Pair, overhead_of, pair_of, tells
 IN_PROCESS, SERVED = "in-process", "served"
 _ANSWERS, _THROUGHPUT = "answers", "throughput"
 _NOISE_PROBE_S = 0.2
-
-CLIENT_BOUND = "client-bound"
-"""The only reason that does not end the study, because it may not apply to another run of the pair."""
 
 _OF_THE_SERVER = (
     *("url", "connections", "request_timeout_ns", "header"),
@@ -151,7 +148,10 @@ class _OverheadJob(Study[OverheadOptions]):
         return [Reason.stored(reason) for reason in self._runs[name].result["reasons"]]
 
     def _hopeless(self) -> str | None:
-        """Returns why no further run would yield an overhead; None if a further run may."""
+        """Returns why no further run would yield an overhead; None if a further run may.
+
+        The client may limit one run of a pair and not the other.
+        """
         for name in self._runs:
             for reason in self._reasons(name):
                 if reason.code != CLIENT_BOUND:

@@ -26,7 +26,7 @@ from harness.results import database, run_folder
 from harness.results.outcome import Finished
 from harness.results.slos.shown import attainment
 from harness.results.steady.shown import verdict_of
-from harness.run.study import Study, other_reason, unfit_options, write_page
+from harness.run.study import Study, is_client_bound, other_reason, unfit_options, write_page
 from harness.search.options import PeakOptions
 from harness.search.peak import table
 from harness.search.peak.probe import (
@@ -221,7 +221,7 @@ class PeakJob(Study[PeakOptions]):
         left = self.time_left(self._planned_s(kind), "at most") if probe.ended is None else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
         # At a lower load the client may keep up. The search begins at half of the load that a calibration found.
-        if probe.ended != table.CLIENT_BOUND:
+        if not is_client_bound(finished.result):
             what = "this run does not show whether its load is possible, so the search ends"
             self._check_answered(finished, what)
         return finished

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.codes import INTERRUPTED
+from harness.core.codes import CLIENT_BOUND, INTERRUPTED
 from harness.core.config.parse import Slo, parse_slos, searched
 from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
 from harness.results.evidence.stages import PERCENTILES
@@ -26,9 +26,6 @@ SHORTFALL = 0.02
 """If the completed rate is this share below the offered rate, a queue was left at the end. The search does not resolve
 smaller differences.
 """
-
-CLIENT_BOUND = "client-bound"
-"""Reason of a run that the server's client limited; such a run neither passed nor failed."""
 
 OTHER_RATE = 0.01
 """Minimum difference between offered and requested rate, as a share, that is printed with a peak."""

@@ -6,7 +6,7 @@ are new to the server (--backend-option fresh). A warm run repeats the cold run 
 of these two measures.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -40,7 +40,7 @@ def problems(config: RunConfig, caches: tuple[str, ...]) -> Iterator[str]:
 def config_of(config: RunConfig, cache: str, beginning: str) -> RunConfig:
     """Returns the configuration of a run with this state.
 
-    beginning: text for `fresh`, the same for all states of a rate; `on` lets each run choose one. The tokens of this
+    beginning: text for `fresh`; a warm run has the text of its cold run, and `on` lets each run choose one. The tokens of this
     text would add to a share, so each run with a share draws new prompts instead.
     """
     share = cache_share(cache)
@@ -60,6 +60,14 @@ def _with(
     options: tuple[tuple[str, str], ...], name: str, value: str
 ) -> tuple[tuple[str, str], ...]:
     return tuple({**dict(options), name: value}.items())
+
+
+def missing(caches: Sequence[str], measured: Container[str]) -> list[str]:
+    """Returns the states that are not measured. A warm run also needs its cold run again, whose prompts may have left
+    the server's cache.
+    """
+    left = [cache for cache in caches if cache not in measured]
+    return [cache for cache in caches if cache in left or (cache == COLD and WARM in left)]
 
 
 def folder_name(cache: str, rate: float) -> str:

@@ -5,11 +5,12 @@ same command with the same --out continues a sweep that was stopped, or adds rat
 """
 
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core import files
 from harness.core.config.parse import leading, parse_rate
@@ -23,15 +24,33 @@ from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.defaults import slos_of
 from harness.results import run_folder
 from harness.results.outcome import Finished
-from harness.run.study import Ended, Study, unfit_options, write_csv, write_page
+from harness.run.study import (
+    Ended,
+    Study,
+    is_client_bound,
+    unfit_options,
+    write_csv,
+    write_page,
+)
 from harness.search.options import COLD, WARM, PeakOptions, SweepOptions, cache_share
 from harness.search.peak.job import PeakJob
 from harness.search.peak.probe import model_ns
 from harness.search.sweep import caches, table
-from harness.search.sweep.table import Point, knee, point_of
+from harness.search.sweep.table import Point, is_usable, knee, point_of
 
 SWEEP = "sweep.json"
 _POINTS = "points"
+
+MOST_BOUND = 2
+"""Number of rates in a row at which the client was the limit, after which higher rates of this state are not tried."""
+
+
+class _Due(NamedTuple):
+    """A rate with missing points."""
+
+    rate: float
+    caches: Sequence[str]
+    """States of the cache to measure, in this order."""
 
 
 def problems(config: RunConfig, options: SweepOptions) -> Iterator[str]:
@@ -68,6 +87,8 @@ class _SweepJob(Study[SweepOptions]):
         self._peak = self._options.peak
         self._peak_is_measured = False
         self._fastest_ns: int | None = None
+        self._bound: Counter[str] = Counter()
+        self._beginning = ""
         self._slos = slos_of(self._scenario, config, self._model)
         self._slo = leading(self._slos)
         percentiles = [slo.percentile for slo in self._slos]
@@ -108,15 +129,10 @@ class _SweepJob(Study[SweepOptions]):
             self._save()
         offered = self._offered()
         self._save()
-        measured = {(point.rate_per_s, point.cache) for point in self._points()}
-        missing = [
-            rate
-            for rate in dict.fromkeys(offered)
-            if any((rate, cache) not in measured for cache in self._caches)
-        ]
+        due = self._due(offered)
         was_late = False
-        for number in range(len(missing)):
-            result = self._run_all(missing[number:], len(missing))
+        for number in range(len(due)):
+            result = self._run_all(due[number:], len(due))
             is_late = self._is_late(result)
             if is_late and (was_late or self._is_beyond_the_model(result)):
                 self._fastest_ns = result["latency_ns"]["min"]
@@ -124,25 +140,50 @@ class _SweepJob(Study[SweepOptions]):
                 return
             was_late = is_late
 
-    def _run_all(self, left: Sequence[float], count: int) -> Mapping[str, Any]:
-        """Makes the runs at the first rate of `left`, one for each state of the cache.
+    def _due(self, offered: Sequence[float]) -> list[_Due]:
+        """Returns the rates that have no usable point in a state of the cache, with these states."""
+        usable = [point for point in self._points() if is_usable(point._asdict())]
+        due = []
+        for rate in dict.fromkeys(offered):
+            measured = {point.cache for point in usable if point.rate_per_s == rate}
+            due.append(_Due(rate, caches.missing(self._caches, measured)))
+        return [one for one in due if one.caches]
 
-        Returns the last result. left: rates that have not been measured yet. count: number of rates to measure.
+    def _run_all(self, left: Sequence[_Due], count: int) -> Mapping[str, Any]:
+        """Makes the runs at the first rate of `left`, one for each state of the cache that it lacks.
+
+        Returns the last result; an empty one if no run was made. left: rates that have not been measured yet. count:
+        number of rates to measure.
         """
-        beginning = secrets.token_hex(8)
         result: Mapping[str, Any] = {}
-        for number, cache in enumerate(self._caches):
-            config = self._config
-            if cache:
-                config = caches.config_of(config, cache, beginning)
-            finished = self._run(config, cache, left, count, self._caches[number:])
-            self._save()
-            self._check_answered(finished, "the sweep ends here")
-            result = finished.result
+        rate, states = left[0]
+        for number, cache in enumerate(states):
+            if self._is_given_up(cache):
+                continue
+            now = [_Due(rate, states[number:]), *left[1:]]
+            result = self._run(now, count)
+            if is_client_bound(result):
+                result = self._run(now, count, " again")
+            self._count_bound(cache, is_bound=is_client_bound(result))
         return result
 
+    def _is_given_up(self, cache: str) -> bool:
+        needed = (COLD, WARM) if cache == WARM else (cache,)
+        return any(self._bound[one] >= MOST_BOUND for one in needed)
+
+    def _count_bound(self, cache: str, *, is_bound: bool) -> None:
+        """Counts the rates in a row at which the client was the limit."""
+        self._bound[cache] = self._bound[cache] + 1 if is_bound else 0
+        if self._is_given_up(cache):
+            state = f" with the state {cache}" if cache else ""
+            say(
+                f"the client was the limit at {MOST_BOUND} rates in a row: no higher rate{state} is tried"
+            )
+
     def _is_late(self, result: Mapping[str, Any]) -> bool:
-        """Whether even the fastest answer missed the SLO."""
+        """Whether even the fastest answer missed the SLO. A run that the client limited does not show this."""
+        if not result or is_client_bound(result):
+            return False
         least_ns = (result["latency_ns"] or {}).get("min")
         return self._slo is not None and least_ns is not None and least_ns > self._slo.bound_ns
 
@@ -193,40 +234,34 @@ class _SweepJob(Study[SweepOptions]):
         queries = ceil(config.duration_ns / NS_PER_S * rate)
         return config.queries or max(queries, queries_needed(1, self._percentile))
 
-    def _run(
-        self,
-        config: RunConfig,
-        cache: str,
-        rates: Sequence[float],
-        count: int,
-        left: Sequence[str],
-    ) -> Finished:
-        """Makes a run.
+    def _run(self, left: Sequence[_Due], count: int, again: str = "") -> Mapping[str, Any]:
+        """Makes a run at the first rate of `left`, in the first of its states; returns its result.
 
-        rates: as `left` of `_run_all`. left: states of the cache that this rate still lacks, including `cache`.
+        again: end of its name in the progress. The other arguments are as in `_run_all`.
         """
-        rate = rates[0]
+        rate, (cache, *_) = left[0]
+        config = self._config
+        if cache:
+            if cache != WARM:  # the prompts of an earlier run may be in the server's cache
+                self._beginning = secrets.token_hex(8)
+            config = caches.config_of(config, cache, self._beginning)
         out = files.free_name(self.folder / _POINTS / caches.folder_name(cache, rate))
         config = replace(config, target_qps=rate, queries=self._queries(rate), out=out)
-        each = [(one, len(self._caches)) for one in rates[1:]]
-        planned_s = [
-            self._queries(one) / one
-            for one, runs in [(rate, len(left)), *each]
-            for _ in range(runs)
-        ]
-        number = count - len(rates) + 1
-        text = (
-            f"rate {number} of {count}, {show_rate(rate)} queries/s{f', {cache}' if cache else ''}"
-        )
+        planned_s = [self._queries(one.rate) / one.rate for one in left for _ in one.caches]
+        number = count - len(left) + 1
+        state = f", {cache}" if cache else ""
+        text = f"rate {number} of {count}, {show_rate(rate)} queries/s{state}{again}"
         finished = self.make_run(config, text, planned_s)
-        left = self.time_left(planned_s[1:])
-        self._say(f"{text}: {finished.in_short('p99')}{left}")
-        return finished
+        self._say(f"{text}: {finished.in_short('p99')}{self.time_left(planned_s[1:])}")
+        self._save()
+        if not is_client_bound(finished.result):
+            self._check_answered(finished, "the sweep ends here")
+        return finished.result
 
     def _points(self) -> list[Point]:
-        """Returns the points of the finished runs whose result depends on their rate, in ascending order.
+        """Returns the points of the finished runs whose result depends on their rate or client, in ascending order.
 
-        If a rate was measured again with all states of the cache, the last runs count.
+        If a point was measured again, its last usable run counts, or its last run if none is usable.
         """
         points = []
         for path in (self.folder / _POINTS).glob(f"*/{run_folder.RESULT}"):
@@ -236,8 +271,9 @@ class _SweepJob(Study[SweepOptions]):
             with files.reading(f"{path} is not a valid result of a run", "run `check` for details"):
                 points.append(point_of(result, path.parent, self.folder, self._peak))
         found = sorted((p for p in points if p), key=lambda p: (p.rate_per_s, _place(p), p.folder))
-        last = {(p.rate_per_s, p.cache): p for p in found if p.cache}
-        return [p for p in found if not p.cache or last[p.rate_per_s, p.cache] is p]
+        by_use = sorted(found, key=lambda p: is_usable(p._asdict()))
+        last = {(p.rate_per_s, p.cache): p for p in by_use}
+        return [p for p in found if last[p.rate_per_s, p.cache] is p]
 
     def content(self) -> dict[str, Any]:
         """Returns the content of sweep.json.

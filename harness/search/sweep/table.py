@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.core.codes import CLIENT_BOUND
 from harness.core.config.parse import leading, parse_slos
 from harness.core.units import show_percent, show_rate
 from harness.results.pages.tables import Cell, Table, aligned, columns
@@ -11,6 +12,7 @@ from harness.results.slos.shown import attainment, has_several, met_text
 from harness.results.steady.shown import NOT_STEADY, verdict_of
 from harness.run.study import (
     NOT_AT_REST,
+    is_client_bound,
     machine_text,
     other_reason,
     shared_doubts,
@@ -76,11 +78,17 @@ class Point(NamedTuple):
     """Time to the first token of a language model."""
 
 
+def is_usable(point: Mapping[str, Any]) -> bool:
+    """Whether the point shows something about its rate, VALID or not: its client was not the limit."""
+    return CLIENT_BOUND not in point["reasons"]
+
+
 def point_of(
     result: Mapping[str, Any], folder: Path, below: Path, peak: float | None
 ) -> Point | None:
-    """Returns the point of a run; None if the run failed for a reason other than its rate."""
-    if other_reason(result) is not None or not result["queries"]:
+    """Returns the point of a run; None if the run failed for a reason other than its rate or its client."""
+    failed = other_reason(result) is not None and not is_client_bound(result)
+    if failed or not result["queries"]:
         return None
     rates, latency = result["throughput_per_s"], result["latency_ns"] or {}
     return Point(
@@ -208,7 +216,7 @@ def marks_of_all(content: Mapping[str, Any]) -> Iterator[str]:
     for cache, part in caches.parts(content):
         if cache:
             yield f"{'cache':<12}{cache}"
-        yield from marks(part)
+        yield from marks(part, cache)
 
 
 def words(content: Mapping[str, Any]) -> list[str]:
@@ -217,8 +225,11 @@ def words(content: Mapping[str, Any]) -> list[str]:
     return [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
 
 
-def marks(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields lines about the knee, the peak, the highest VALID rate, and its limit."""
+def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
+    """Yields lines about the knee, the peak, the highest VALID rate, and its limit.
+
+    cache: state of the cache, which the line of the highest VALID rate names, because this line is also a headline.
+    """
     fastest_ns = content.get("fastest_ns")
     if fastest_ns is not None:
         yield f"{'stopped':<12}{out_of_reach(content['slo'], fastest_ns)}"
@@ -232,7 +243,8 @@ def marks(content: Mapping[str, Any]) -> Iterator[str]:
         name, about = scale(content)
         yield f"{name:<12}{show_rate(peak)} queries/s: {about}"
     if highest is not None:
-        yield f"{'valid':<12}{show_rate(highest)} queries/s: the highest requested rate that was VALID"
+        state = f" ({cache} cache)" if cache else ""
+        yield f"{'valid':<12}{show_rate(highest)} queries/s{state}: the highest requested rate that was VALID"
         yield from _holes(content["points"], highest)
     yield from _limits(content)
 
@@ -249,6 +261,11 @@ def _limits(content: Mapping[str, Any]) -> Iterator[str]:
     """Yields the doubts that all points share, and signs that the machine, not the model, was the limit."""
     points, slo = content["points"], content["slo"]
     yield from shared_lines(points)
+    if unusable := [show_rate(p["rate_per_s"]) for p in points if not is_usable(p)]:
+        yield (
+            f"{'not usable':<12}the client was the limit at {', '.join(unusable)} queries/s ({CLIENT_BOUND}): the same command "
+            "with this --out measures these points again"
+        )
     met = [p for p in points if p["verdict"] == "VALID" and p.get("steady") == NOT_STEADY]
     if met:
         rates = ", ".join(show_rate(p["rate_per_s"]) for p in met)

@@ -246,6 +246,51 @@ def test_a_run_that_fails_for_another_reason_ends_it(
     assert "the sweep ends here: batch-failed: batch-failed it is" in capsys.readouterr().err
 
 
+def test_client_bound_run_is_repeated_once_and_the_sweep_continues(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: one client-bound run ended the sweep, without a row and without the other rates."""
+    bound = {1: ("client-bound", 4), 2: ("client-bound", 4), 4: ("client-bound", 4)}
+    arguments = (*SERVER, "--rate", "100..300/3")
+    status, system = swept(System(900.0, bound, final=["client-bound"]), *arguments)
+    assert (status, [c.target_qps for c in system.configs]) == (0, [100, 100, 200, 300, 300])
+    points = sweep_json()["points"]
+    assert [(p["rate_per_s"], p["verdict"]) for p in points] == [
+        *((100, "INVALID"), (200, "VALID"), (300, "VALID")),
+    ]
+    out = capsys.readouterr().out
+    assert re.search(r"^ +100 .* INVALID client-bound$", out, re.MULTILINE)
+    assert "\nnot usable  the client was the limit at 100 queries/s (client-bound): " in out
+    status, system = swept(System(900.0), *arguments)
+    assert (status, [c.target_qps for c in system.configs]) == (0, [100])
+    assert [p["verdict"] for p in sweep_json()["points"]] == ["VALID"] * 3
+
+
+def test_client_bound_at_two_rates_in_a_row_ends_only_its_state(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bound = dict.fromkeys((1, 2, 4, 5), ("client-bound", 4))
+    data = ("--dataset", "synthetic-prompts", "--dataset-option", "tokens=5:15")
+    system = System(900.0, bound, final=["client-bound"])
+    words = (*REMOTE, *data, "--rate", "100..400/4", "--cache", "0%,50%")
+    assert swept(system, *words)[0] == 0
+    made = [(c.target_qps, dict(c.dataset_option)["prefix"]) for c in system.configs]
+    zero, half = [(100, "0"), (200, "0")], [(rate, "0.5") for rate in (100, 200, 300, 400)]
+    assert made == [zero[0], zero[0], half[0], zero[1], zero[1], *half[1:]]
+    assert len({dict(c.backend_option)["fresh"] for c in system.configs}) == len(system.configs)
+    said = "the client was the limit at 2 rates in a row: no higher rate with the state 0% is tried"
+    assert said in capsys.readouterr().err
+    page = Path("swept/sweep.html").read_text().replace("\xa0", " ")
+    told = "400 queries/s (50% cache): the highest requested rate that was VALID"
+    assert f'<p class="headline">{told}</p>' in page  # bug: it named no state
+
+
+def test_sweep_whose_points_are_all_client_bound_ends_with_status_4(swept: Swept) -> None:
+    system = System(900.0, dict.fromkeys(range(1, 9), ("client-bound", 4)), final=["client-bound"])
+    assert swept(system, *SERVER, "--rate", "100..300/3")[0] == 4
+    assert [c.target_qps for c in system.configs] == [100, 100, 200, 200]
+
+
 def test_a_users_mistake_leaves_nothing(swept: Swept) -> None:
     for first in ("100..300/3", "50%,100%"):
         system = System(900.0, {1: ConfigError("it is too large")})
@@ -603,6 +648,18 @@ def test_a_sweep_that_stopped_between_cold_and_warm_measures_both_again(swept: S
         *((100, "cold"), (100, "warm"), (200, "cold"), (200, "warm")),
     ]
     assert points[2]["folder"] != "points/cold-200"
+
+
+def test_resumed_sweep_measures_only_the_missing_states_of_a_rate(swept: Swept) -> None:
+    """Bug: all states of a rate were measured again if one was missing, and a VALID row changed."""
+    data = ("--dataset", "synthetic-prompts", "--dataset-option", "tokens=5:15")
+    words = (*REMOTE, *data, "--rate", "100,200", "--cache", "cold,warm,0%,50%")
+    swept(System(250.0, {4: ("interrupted", 130)}), *words)
+    before = sweep_json()["points"]
+    _, system = swept(System(250.0), *words)
+    assert [c.target_qps for c in system.configs] == [100, 200, 200, 200, 200]
+    assert dict(system.configs[0].dataset_option)["prefix"] == "0.5"
+    assert sweep_json()["points"][:3] == before
 
 
 @pytest.mark.parametrize(
