@@ -14,7 +14,8 @@ from harness.core.config.parse import parse_slo
 from harness.core.units import show_ns
 from harness.errors import ConfigError
 from harness.results.compare.limits import parse_limit
-from tests.builders.finished import REASON, RUNS, invalid
+from tests.builders.edited import edit
+from tests.builders.finished import REASON, RUNS, answered_later, invalid
 from tests.faults.command import LIMIT_S, ROOT
 
 PLUGIN = "pytest_mlperf_harness"
@@ -55,6 +56,18 @@ def test_a_baseline_is_judged_as_compare_does(tmp_path: Path) -> None:
     assert line == "limit: broken   throughput -90.0 % against -5 %"
     (line, *_) = regressions(RUNS / "server", slower, limit, None)
     assert line.startswith("not comparable: ")
+
+
+def test_a_baseline_may_be_a_folder_of_repeats(tmp_path: Path) -> None:
+    """Bug: the baseline of --repeats had other schedule seeds than the run."""
+    base = tmp_path / "base"
+    for seed in (1, 2, 3):
+        run = shutil.copytree(RUNS / "single-stream", base / f"run-{seed}")
+        edit(run / "environment.json", lambda c: c["loadgen"]["seeds"].update(schedule=seed))  # noqa: B023 - runs at once
+        answered_later(run, seed)
+    (base / "repeats.json").write_text("{}")
+    limits = [parse_limit("p50:+20%")]
+    assert [*regressions(base, RUNS / "single-stream", limits, None)] == []
 
 
 def test_wrong_bounds_are_named_before_anything_runs(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from harness.core.config.parse import RAMP
 from harness.core.number_types import number_type
 from harness.core.registry import SCENARIOS
 from harness.core.units import show_percent
+from harness.loadgen.scenario import scenario_named
 from harness.models.opened.loading import FORMAT_OPTION
 from harness.results.agreement import Agreement, limits
 from harness.results.compare.finished import FinishedRun
@@ -46,13 +47,7 @@ def refusals(
             yield f"{run.name} is INVALID ({', '.join(_codes(run))})"
     yield from _workload_refusals(before, after, _OPTIMISED if optimised else frozenset())
     yield from (_unscored(before, after) if optimised else _model_refusals(before, after, answers))
-    # Each run of --repeats has its own schedule seed; both sides must have the same seeds.
-    ours, theirs = (
-        sorted({str(_seeds(run).get("schedule", "-")) for run in side}) for side in (before, after)
-    )
-    if ours != theirs:
-        seeds = f"{_text(ours)} on one side, {_text(theirs)} on the other"
-        yield f"arrivals: schedule seeds {seeds}"
+    yield from _arrival_refusals(before, after)
     for one in (before, after):
         yield from _configuration_refusals(one)
 
@@ -117,6 +112,20 @@ def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
         if differ:
             names = ", ".join(differ)
             yield f"{side[0].name} and {run.name} have different configurations: {names}"
+
+
+def _arrival_refusals(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Iterator[str]:
+    """Refuses different schedule seeds in a scenario with a schedule. Each run of --repeats has its own seed; both sides
+    must have the same seeds.
+    """
+    if not scenario_named(before[0].result["scenario"]).scheduled:
+        return
+    ours, theirs = (
+        sorted({str(_seeds(run).get("schedule", "-")) for run in side}) for side in (before, after)
+    )
+    if ours != theirs:
+        seeds = f"{_text(ours)} on one side, {_text(theirs)} on the other"
+        yield f"arrivals: schedule seeds {seeds}: make the same number of --repeats on both sides"
 
 
 def _model_refusals(
@@ -246,10 +255,15 @@ def settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _without_effect(config: Mapping[str, Any]) -> Collection[str]:
-    """Returns the settings that the scenario ignores: --dispatch in other scenarios than Server."""
+    """Returns the settings that the scenario ignores: --dispatch in other scenarios than Server, and the schedule's seed
+    in scenarios without a schedule.
+    """
     name = config.get("scenario")
-    known = name in SCENARIOS and "dispatch" in registry.load("scenario", name).options
-    return () if known else ("dispatch",)
+    scenario = registry.load("scenario", name) if name in SCENARIOS else None
+    ignored = () if scenario is not None and "dispatch" in scenario.options else ("dispatch",)
+    return (
+        (*ignored, "schedule_seed") if scenario is not None and not scenario.scheduled else ignored
+    )
 
 
 def differences(
@@ -269,7 +283,8 @@ def differences(
 
 def _described(run: FinishedRun) -> Mapping[str, Any]:
     environment = {k: v for k, v in run.environment.items() if k != "loadgen"}
-    config = {k: v for k, v in run.config.items() if k != "out"}
+    left_out = {"out", *_without_effect(run.config)}
+    config = {k: v for k, v in run.config.items() if k not in left_out}
     return {**config, **dict(_flat(environment))}
 
 

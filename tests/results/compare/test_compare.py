@@ -807,6 +807,25 @@ def test_incomparable_runs_are_not_ranked(
     assert not any(one.endswith((SAME, WORSE, UNDECIDED)) for one in rows)
 
 
+def reseeded(run: Path, copy: Path, seed: int) -> Path:
+    """A copy that is a different run with another seed of the arrivals."""
+    edited(run, copy, "environment.json", lambda c: c["loadgen"]["seeds"].update(schedule=seed))
+    edit(copy / "config.yaml", lambda c: c.update(schedule_seed=seed))
+    answered_later(copy, seed)
+    return copy
+
+
+def test_schedule_seed_counts_only_in_scenarios_with_a_schedule(
+    tmp_path: Path, prints: Said
+) -> None:
+    """Bug: in single-stream, three runs of --repeats could not be compared with one run."""
+    for name, status in (("single-stream", 0), ("offline", 0), ("server", 4)):
+        sides = [reseeded(FOLDERS / name, tmp_path / f"{name}-{seed}", seed) for seed in (1, 2)]
+        printed = prints("compare", f"{sides[0]},{sides[1]}", FOLDERS / name, status=status)
+        assert ("refused   arrivals: schedule seeds " in printed) == (status == 4)
+        assert ("differs   schedule_seed: " in printed) == (status == 4)
+
+
 def test_a_side_of_two_configurations_is_refused(runs: Path, tmp_path: Path, prints: Said) -> None:
     other = edited(runs / "fast", tmp_path / "other", "config.yaml", lambda c: c.update(threads=9))
     answered_later(other, 1)
