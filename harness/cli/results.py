@@ -81,8 +81,9 @@ def _add_gate(parser: Parser) -> None:
     )
     parser.flag(
         "--optimised",
-        "treat the other sides as optimised versions of the first: model file, precision and largest batch may "
-        "differ; both sides need an accuracy, and the change in accuracy is reported as the price",
+        "treat the other sides as changed or optimised versions of the first: model file, precision and largest "
+        "batch may differ; both sides need an accuracy, whose change is reported as the price, or every --fail-on "
+        "limits another number than the accuracy",
     )
 
 

@@ -35,18 +35,29 @@ def refusals(
     answers: Agreement | None = None,
     *,
     optimised: bool = False,
+    only_speed: bool = False,
 ) -> Iterator[str]:
     """Yields the reasons why the sides must not be ranked, one line each.
 
     answers: comparison of the sides' first runs; None without answers. optimised: whether the second side is the
-    first one made faster. Its model file and settings may then differ, but its accuracy must be known.
+    first one made faster. Its model file and settings may then differ, but its accuracy must be known, unless
+    only_speed: whether the user chose numbers to judge, none of which is the accuracy. Without an accuracy, the
+    model's name must not differ.
     """
     misses = one_misses(before, after)
     for run in (*before, *after):
         if run.result["verdict"] != "VALID" and misses is None:
             yield f"{run.name} is INVALID ({', '.join(_codes(run))})"
-    yield from _workload_refusals(before, after, _OPTIMISED if optimised else frozenset())
-    yield from (_unscored(before, after) if optimised else _model_refusals(before, after, answers))
+    unscored = [run for run in (*before, *after) if "accuracy" not in run.numbers]
+    may_differ = _OPTIMISED - {"model"} if unscored else _OPTIMISED
+    yield from _workload_refusals(before, after, may_differ if optimised else frozenset())
+    if not optimised:
+        yield from _model_refusals(before, after, answers)
+    elif unscored and not only_speed:
+        yield (
+            f"accuracy: {label(unscored)} {'have' if unscored[1:] else 'has'} none, so the cost of the speed is unknown: "
+            f"{_SCORED_OR_SPEED}"
+        )
     yield from _arrival_refusals(before, after)
     for one in (before, after):
         yield from _configuration_refusals(one)
@@ -74,15 +85,6 @@ def _codes(run: FinishedRun) -> list[str]:
     if run.result["verdict"] == "VALID":
         return []
     return list(dict.fromkeys(reason["code"] for reason in run.result["reasons"]))
-
-
-def _unscored(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Iterator[str]:
-    for run in (*before, *after):
-        if "accuracy" not in run.numbers:
-            yield (
-                f"accuracy: {run.name} has none, so the cost of the speed is unknown: run it with --mode both on a "
-                "dataset with labels"
-            )
 
 
 def label(side: Sequence[FinishedRun]) -> str:
@@ -151,7 +153,12 @@ def _model_refusals(
             )
 
 
-_MADE_FASTER = "if one side is an optimised version of the other, add --optimised"
+_SCORED_OR_SPEED = "run both sides with --mode both on a dataset with labels, or judge only speed with --fail-on p99:+10%"
+
+_MADE_FASTER = (
+    "if one side is a changed or optimised version of the other, add --optimised, and "
+    f"{_SCORED_OR_SPEED}"
+)
 
 _ONE_MANIFEST = (
     "if both files contain the same network, run both from one manifest that lists both files: "

@@ -25,6 +25,9 @@ from harness.types import Array
 BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and worse"
 UNDECIDED = "not decided"
 
+UNDECIDED_LIMIT = "undecided"
+"""Limit of `--fail-on` that breaks if the comparison as a whole is not decided."""
+
 ALIKE = 0.05
 """Share within which the whole interval of a change counts as no difference."""
 
@@ -92,7 +95,7 @@ class Comparison(NamedTuple):
     reasonable number would decide it.
     """
     optimised: bool = False
-    """Whether the second side is a faster version of the first. Its accuracy is then the cost of the speed."""
+    """Whether the second side is a changed version of the first. Its accuracy is then the cost of the speed."""
     missing: Sequence[FinishedRun] | None = None
     """The side that misses its SLO if the other side meets it."""
 
@@ -132,11 +135,19 @@ def compare(
 
     noise: share that replaces the noise of the runs. chosen: numbers chosen in advance. These and the
     scenario's own number are judged at 95 % each, all others at 95 % together. optimised: whether the second
-    side is the first one made faster.
+    side is the first one made faster. Its accuracy must then be known, unless numbers of speed were chosen.
     """
     far = limits(comparable.precision_of(before[0])).far
     answers = agreement(before[0].folder, after[0].folder, far)
-    refusals = list(comparable.refusals(before, after, answers, optimised=optimised))
+    refusals = list(
+        comparable.refusals(
+            before,
+            after,
+            answers,
+            optimised=optimised,
+            only_speed=is_only_speed(chosen),
+        )
+    )
     shown = noise_of(before, after, noise)
     headline = headline_name(before[0])
     names = [n for n in before[0].numbers if all(n in r.numbers for r in (*before, *after))]
@@ -166,6 +177,11 @@ def compare(
         optimised=optimised,
         missing=comparable.one_misses(before, after),
     )
+
+
+def is_only_speed(chosen: Collection[str]) -> bool:
+    """Returns whether numbers were chosen, and the accuracy is not one of them."""
+    return any(name != UNDECIDED_LIMIT for name in chosen) and "accuracy" not in chosen
 
 
 class Deciding(NamedTuple):

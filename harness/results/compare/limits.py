@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 from harness.errors import Regression, RunInvalid, refuse
 from harness.results.compare.change_text import interval, size
-from harness.results.compare.compare import UNDECIDED, WORSE, Change, Comparison
-
-_OF_DECISION = "undecided"
-"""Limit that breaks if the comparison as a whole is not decided."""
+from harness.results.compare.compare import (
+    UNDECIDED,
+    UNDECIDED_LIMIT,
+    WORSE,
+    Change,
+    Comparison,
+)
 
 
 class Limit(NamedTuple):
@@ -32,15 +35,15 @@ class Judged(NamedTuple):
 
 def parse_limit(text: str) -> Limit:
     """Parses 'p99:+5%' (at most 5 % more) or 'undecided'. Raises ValueError."""
-    if text.strip() == _OF_DECISION:
-        return Limit(text, _OF_DECISION, 0.0)
+    if text.strip() == UNDECIDED_LIMIT:
+        return Limit(text, UNDECIDED_LIMIT, 0.0)
     match = re.fullmatch(r"(\w.*):([+-]\d+(?:\.\d+)?)%", text.strip())
     if match is None:
         raise ValueError(
-            f"{text!r} is not a limit: write number:change, e.g. p99:+5% or throughput:-3%, or {_OF_DECISION}"
+            f"{text!r} is not a limit: write number:change, e.g. p99:+5% or throughput:-3%, or {UNDECIDED_LIMIT}"
         )
-    if match[1] == _OF_DECISION:
-        raise ValueError(f"{text!r} is not a limit: {_OF_DECISION} takes no number")
+    if match[1] == UNDECIDED_LIMIT:
+        raise ValueError(f"{text!r} is not a limit: {UNDECIDED_LIMIT} takes no number")
     return Limit(text, match[1], float(match[2]) / 100)
 
 
@@ -48,7 +51,7 @@ def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
     """Judges the limits. Raises a ConfigError with all limits that have an unmeasured number or a wrong sign."""
     changes = {change.name: change for change in comparison.changes}
     problems = []
-    of_numbers = [limit for limit in limits if limit.name != _OF_DECISION]
+    of_numbers = [limit for limit in limits if limit.name != UNDECIDED_LIMIT]
     for limit in of_numbers:
         change = changes.get(limit.name)
         if change is None:

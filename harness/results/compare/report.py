@@ -75,10 +75,12 @@ def notes(
     yield "intervals", _levels(comparison)
     if promised := _promised(comparison, other):
         yield "promise", promised
+    if _is_unscored(comparison) and not comparison.refusals:
+        yield "accuracy", "not compared: a side has none, so the limits judge only speed"
     yield from (("limit", one.line) for one in judged)
     yield from (("refused", _shortened(refusal)) for refusal in comparison.refusals)
     if comparison.verdict == UNDECIDED:
-        yield "next", _next(comparison)
+        yield "next", _next(comparison, judged)
 
 
 def _levels(comparison: Comparison) -> str:
@@ -86,13 +88,15 @@ def _levels(comparison: Comparison) -> str:
     return f"{''.join(own)}95 % for all other numbers together"
 
 
-def _next(comparison: Comparison) -> str:
+def _next(comparison: Comparison, judged: Sequence[Judged]) -> str:
     """Returns the command for the runs that would decide."""
     runs = max(comparison.runs_needed or _RUNS, len(comparison.before))
     sides = (comparison.before, comparison.after)
     folders = " ".join(shlex.quote(str(side[0].folder)) for side in sides)
     command = f"python -m harness rerun {folders} --repeats {runs}"
     command += " --optimised" if comparison.optimised else ""
+    if _is_unscored(comparison):
+        command += "".join(f" --fail-on {shlex.quote(one.limit.text)}" for one in judged)
     if comparison.noise.between and comparison.runs_needed is None:
         return f"{command}, on a quieter machine: this noise hides a change of this size"
     return command
@@ -181,12 +185,19 @@ def verdict(comparison: Comparison, other: str = "B") -> str:
     if more:
         word = "but" if comparison.verdict == MIXED or says_less else "and"
         parts.append(f"{word} {', '.join(more)}")
-    if comparison.optimised and comparison.accuracy is not None:
+    if comparison.optimised:
         parts.append(_paid(comparison.accuracy))
     return "; ".join(parts)
 
 
-def _paid(accuracy: Change) -> str:
+def _is_unscored(comparison: Comparison) -> bool:
+    """Returns whether another version of the model is compared without its accuracy."""
+    return comparison.optimised and comparison.accuracy is None
+
+
+def _paid(accuracy: Change | None) -> str:
+    if accuracy is None:
+        return "the accuracy was not compared"
     before, after = (f"{value:.6g}" for value in (accuracy.before, accuracy.after))
     if before == after:
         return f"the accuracy stays at {after} {accuracy.unit}".rstrip()

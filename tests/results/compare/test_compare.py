@@ -603,11 +603,44 @@ def test_last_line_shows_the_accuracy_cost_of_an_optimised_side() -> None:
     assert dict(notes(undecided, []))["next"].endswith(" --repeats 5 --optimised")
 
 
-def test_an_optimised_side_without_accuracy_is_refused() -> None:
-    ours, theirs = a_run("a"), a_run("b")
-    del theirs.numbers["accuracy"]  # type: ignore[attr-defined]
-    (refusal,) = compare([ours], [theirs], optimised=True).refusals
-    assert refusal.startswith("accuracy: b has none, so the cost of the speed is unknown")
+def unscored(name: str, model_sha256: str, **changed: float) -> FinishedRun:
+    run = replace(a_run(name, **changed), config={"model_sha256": model_sha256})
+    del run.numbers["accuracy"]  # type: ignore[attr-defined]
+    return run
+
+
+def test_an_optimised_side_without_accuracy_is_refused_in_one_line() -> None:
+    """Bug: the line appeared once per run, and named no limit on speed."""
+    ours, theirs = a_run("a"), [unscored(name, "f" * 64) for name in ("b-1", "b-2")]
+    for chosen in ((), ("undecided",), ("p99", "accuracy")):
+        (refusal,) = compare([ours], theirs, chosen=chosen, optimised=True).refusals
+        assert refusal == (
+            "accuracy: b-1 and 1 more have none, so the cost of the speed is unknown: run both sides with "
+            "--mode both on a dataset with labels, or judge only speed with --fail-on p99:+10%"
+        )
+
+
+def test_limits_on_speed_are_judged_for_a_changed_file_without_accuracy() -> None:
+    """Bug: a gate without labels never judged a changed model file."""
+    ours, theirs = unscored("a", "e" * 64), unscored("b", "f" * 64, p99=20_000)
+    (refusal,) = compare([ours], [theirs], chosen=["p99"]).refusals
+    assert refusal.endswith(
+        "add --optimised, and run both sides with --mode both on a dataset with labels, or judge only speed with "
+        "--fail-on p99:+10%"
+    )
+    found = compare([ours], [theirs], chosen=["p99"], optimised=True)
+    judged = judge(found, [parse_limit("p99:+10%")])
+    assert (found.refusals, exit_status([(found, judged)])) == ([], Regression.exit_status)
+    assert dict(notes(found, judged))["accuracy"].startswith("not compared: ")
+    assert list(lines(found, judged))[-1].endswith(
+        " as fast as A at p99; the accuracy was not compared"
+    )
+    near = compare([ours], [unscored("b", "f" * 64)], chosen=["p99"], optimised=True)
+    command = dict(notes(near, judge(near, [parse_limit("p99:+10%")])))["next"]
+    assert command.endswith(" --optimised --fail-on p99:+10%")
+    other = replace(theirs, result={**theirs.result, "model": "letters"})
+    refusals = compare([ours], [other], chosen=["p99"], optimised=True).refusals
+    assert refusals == ["model: a digits, b letters"]
 
 
 @pytest.mark.parametrize("text", ["p99", "p99:5%", "p99:+5", "p99:+%", ":+5%"])
