@@ -43,11 +43,11 @@ REPORT = Report("advise", FILE, SCHEMA, text.lines, page.write, _document)
 def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
     """Returns the exit status. values: the options that `advise` shares with a run, parsed as for a run."""
     folder = options.source or _measure_into_folder(options, values)
-    advice = REPORT.show_again(folder, as_json=options.json)
     try:
+        if options.source is None:  # the page shows the commands, which need these files
+            apply.write(_document(REPORT.read(folder)), values, folder)
+        advice = REPORT.show_again(folder, as_json=options.json)
         files.write_json(folder / DERIVED, advice)
-        if options.source is None:
-            apply.write(advice, values, folder)
     except OSError as e:
         raise RunInvalid(
             f"{e.filename or folder} cannot be written: {e.strerror}: copy {folder} elsewhere, and pass it to "

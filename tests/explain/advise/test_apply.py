@@ -14,8 +14,10 @@ import yaml
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
 from harness.core.files import sha256
 from harness.explain.advise.output import apply
+from harness.explain.advise.output.page import _head
 from harness.explain.advise.output.text import conclusion
 from harness.models.precision.made import make
+from harness.results.pages.page import command_html
 
 SEQUENTIAL = "graph={graph} threads=1 execution=sequential precision={precision}"
 
@@ -43,7 +45,8 @@ def one(
 
 def written(folder: Path, *advice: dict[str, Any]) -> tuple[RunConfig | None, list[str]]:
     """Returns the written configuration, and the lines that report it."""
-    document = {"advice": list(advice), "now": SEQUENTIAL.format(graph="basic", precision="file")}
+    now = SEQUENTIAL.format(graph="basic", precision="file")
+    document = {"advice": list(advice), "now": now, "batch": 4}
     (folder / "int8.onnx").write_bytes(b"int8")
     apply.write(document, {"backend": "ort", "model": "digits"}, folder)
     file = folder / "faster.yaml"
@@ -76,8 +79,31 @@ def test_the_proof_command_makes_both_runs_and_reruns_them_in_turns(tmp_path: Pa
     before = from_plain(yaml.safe_load((tmp_path / "before.yaml").read_text()), "before.yaml")
     assert (before.threads, before.model_file) == (1, None)
     assert before.backend_option == (("graph", "basic"),)
+    after = from_plain(yaml.safe_load((tmp_path / "faster.yaml").read_text()), "faster.yaml")
+    assert before.max_batch == after.max_batch == 4  # Bug: each warm-up chose its own
     _, lines = written(tmp_path, one("off"))
     assert lines[-1].endswith("-faster")
+
+
+def test_the_page_shows_the_commands_of_the_terminal(tmp_path: Path) -> None:
+    """Bug: advise.html had neither `take it` nor `prove it`."""
+    fast = one("off")
+    document = {
+        "advice": [fast],
+        "now": SEQUENTIAL.format(graph="basic", precision="file"),
+        "batch": 1,
+        "model": {"name": "digits"},
+        "runtime": "ONNX Runtime",
+        "questions": [],
+        "top": fast,
+    }
+    assert "take it" not in "".join(_head(document, tmp_path))
+    apply.write(document, {"backend": "ort", "model": "digits"}, tmp_path)
+    head = "".join(_head(document, tmp_path))
+    commands = apply.commands(document, tmp_path)
+    assert [label for label, _ in commands] == ["take it", "prove it"]
+    for label, command in commands:
+        assert f"<p>{label}:</p>{command_html(command)}" in head
 
 
 def test_the_setting_that_saved_the_most_time_is_taken(tmp_path: Path) -> None:
@@ -147,7 +173,7 @@ def test_the_printed_command_runs_the_faster_model(tmp_path: Path) -> None:
     folder.mkdir()
     shutil.copyfile(make(request)["file"], folder / "int8.onnx")
     now = SEQUENTIAL.format(graph="all", precision="file")
-    document = {"advice": [one(precision="int8")], "now": now}
+    document = {"advice": [one(precision="int8")], "now": now, "batch": 1}
     apply.write(document, {"backend": "ort", "model": "digits"}, folder)
     command = shlex.split(apply.lines(document, folder)[-1].removeprefix("take it"))
     command = [sys.executable, *command[1:], "--duration", "500ms", "--no-metrics", "--out", "run"]

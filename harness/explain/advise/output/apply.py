@@ -30,7 +30,11 @@ def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> No
     if chosen is None:
         return
     for name, text in ((BEFORE, advice["now"]), (CONFIG, chosen["setting"])):
-        config = replace(RunConfig(scenario="offline", **run), **_options(text, folder))
+        config = replace(
+            RunConfig(scenario="offline", **run),
+            max_batch=advice["batch"],  # otherwise, each warm-up would choose one
+            **_options(text, folder),
+        )
         write_yaml(folder / name, to_plain(replace(config, **resolved.absolute(config))))
 
 
@@ -48,23 +52,32 @@ def _options(setting: str, folder: Path) -> Mapping[str, Any]:
 
 
 def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
-    """Returns the commands that apply and prove the advice; none if no setting was measured to be faster."""
+    """Returns the lines with the commands that apply and prove the advice; none if no setting was measured to be
+    faster.
+    """
     chosen = best_measured(advice)
-    file = folder / CONFIG
-    if chosen is not None and file.is_file():
+    if chosen is not None and (folder / CONFIG).is_file():
         needs = [f"{'decide':<12}{chosen['needs']}"] if chosen["needs"] else []
-        command = f"{program()} --config {quote(str(file))}"
         return [
             f"{'faster':<12}{saved(chosen)}",
             *needs,
-            f"{'take it':<12}{command}",
-            *(f"{'prove it':<12}{proof}" for proof in _proof(chosen, folder)),
+            *(f"{label:<12}{command}" for label, command in commands(advice, folder)),
         ]
     parallel = [one for one in _measured_faster(advice) if _execution(one) == PARALLEL]
     return [
         f"{'take it':<12}{one['change']}: no option of the backend ort sets this"
         for one in parallel
     ][:1]
+
+
+def commands(advice: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
+    """Returns the commands that apply and prove the advice, with their labels; none without CONFIG."""
+    chosen = best_measured(advice)
+    file = folder / CONFIG
+    if chosen is None or not file.is_file():
+        return []
+    take = f"{program()} --config {quote(str(file))}"
+    return [("take it", take), *(("prove it", proof) for proof in _proof(chosen, folder))]
 
 
 def saved(one: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.units import NS_PER_MS, counted, show_ns
+from harness.explain.advise.output import apply
 from harness.explain.advise.output import text as advise_report
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure, table
@@ -21,7 +22,7 @@ def write(advice: Mapping[str, Any], folder: Path) -> Path:
     installed.
     advice: the content of advise.json.
     """
-    article = Article(list(_head(advice)), list(figures(advice)), list(_tail(advice)))
+    article = Article(list(_head(advice, folder)), list(figures(advice)), list(_tail(advice)))
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
@@ -90,10 +91,12 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
     )
 
 
-def _head(advice: Mapping[str, Any]) -> Iterator[str]:
+def _head(advice: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"<h1>Advice · {escape(advice['model']['name'])}</h1>"
     yield f'<p class="headline">{escape(advise_report.conclusion(advice))}</p>'
     yield f'<p class="quiet">{escape(advice["runtime"])} · {escape(advice["now"])}</p>'
+    for label, command in apply.commands(advice, folder):
+        yield f"<p>{label}:</p>{page.command_html(command)}"
     rows = [(one["question"], one["asked"], one["answer"]) for one in advice["questions"]]
     yield table(("", "question", "answer"), rows)
 
