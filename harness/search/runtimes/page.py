@@ -21,6 +21,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
+    command = table.next_command(content)
     head = [
         f"<h1>Runtimes · {escape(content['scenario'])} · {escape(one['model'])}</h1>",
         f'<p class="headline">{escape(table.headline(one))}</p>',
@@ -29,6 +30,7 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
     tail = [
         *page.section(table.table_of(one)),
         page.table(("about", "text"), list(table.facts(one))),
+        *([f"<p>next:</p>{page.command_html(command)}"] if command else []),
     ]
     return Article(head, list(figures(one)), tail)
 

@@ -1,6 +1,7 @@
 """Prints the cells of each model, the fastest first, and the cell that is ahead."""
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,14 @@ SHOWN = ("throughput", "p50", "p90", "p99")
 
 MOST_NAMES = 4
 """Maximum number of cells that a sentence names."""
+
+WIDEST = 1.0
+"""Largest half of an interval that is shown, as a share. Beyond it, the ends differ by more than a factor of 4."""
+
+WIDE = "undecided"
+
+_SETTLED_ANEW = ("--rounds", "--time-limit", "--out")
+"""Options that the command of `next` replaces or leaves out."""
 
 RANKED, NOT_RANKED, ABSENT = "ranked", "not ranked", "absent"
 
@@ -96,6 +105,8 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
         yield from (f"{label:<12}{text}" for label, text in facts(one))
         yield ""
     yield f"{'time':<12}{_time(content)}"
+    if command := next_command(content):
+        yield f"{'next':<12}{command}"
     yield f"{'results':<12}{folder}"
     yield from headlines(content)
 
@@ -105,6 +116,34 @@ def _time(content: Mapping[str, Any]) -> str:
     if content["took_s"] <= content["limit_s"]:
         return f"{took} of at most {limit}"
     return f"{took}, more than the limit of {limit}: two rounds are always made"
+
+
+def next_command(content: Mapping[str, Any]) -> str:
+    """Returns the command with the rounds that would decide every model, and enough time for them; '' if every model is
+    decided, or if no reasonable number of rounds would decide one.
+    """
+    needed = [(one["ahead"] or {}).get("runs_needed") or 0 for one in content["models"]]
+    ended = any(one["ended"] == "time" for one in content["models"])
+    rounds = max([*needed, content["rounds"] if ended else 0])
+    made = max((cell["rounds"] for one in content["models"] for cell in one["cells"]), default=0)
+    if not rounds or not made:
+        return ""
+    limit_s = max(content["limit_s"], content["took_s"] * rounds / made)
+    words = _without(shlex.split(content["command"]), _SETTLED_ANEW)
+    return f"{shlex.join(words)} --rounds {rounds} --time-limit {math.ceil(limit_s / 60)}min"
+
+
+def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Returns the words of a command without these options and their values."""
+    given = [*words]
+    kept = []
+    while given:
+        name, equals, _ = (word := given.pop(0)).partition("=")
+        if name not in options:
+            kept.append(word)
+        elif not equals and given:
+            given.pop(0)
+    return kept
 
 
 def _made(content: Mapping[str, Any], one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -185,7 +224,13 @@ def _numbers(cell: Mapping[str, Any], shown: Sequence[str]) -> Iterator[TableCel
             continue
         low, high = number["low"], number["high"]
         yield number["mean"]
-        yield None if low is None or high is None else math.sqrt(high / low) - 1
+        yield None if low is None or high is None else _half(low, high)
+
+
+def _half(low: float, high: float) -> float | str:
+    """Returns half of an interval as a share; WIDE if it is too wide to be of use."""
+    half = math.sqrt(high / low) - 1
+    return WIDE if half > WIDEST else half
 
 
 def _rest(one: Mapping[str, Any], cell: Mapping[str, Any], *, scored: bool) -> Iterator[TableCell]:
@@ -218,7 +263,7 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "answers", text
     yield from _left_out(one)
     if one["ended"] == "time":
-        yield "time limit", "the time limit ended the rounds: set a longer one with --time-limit"
+        yield "time limit", "the time limit ended the rounds: run `next`"
     runs = [{"verdict": "VALID", "doubts": codes} for cell in cells for codes in cell["doubts"]]
     if text := machine_text(runs, NOT_AT_REST):
         yield (
@@ -256,12 +301,15 @@ def _interval_text(measured: Sequence[Mapping[str, Any]]) -> str:
     ]
     text = "half of the 95 % interval over the rounds"
     if len(few) == len(measured):
-        return "half of the 95 % interval within the runs (over the rounds, if there are three or more)"
-    return (
-        f"{text}; within the runs of {', '.join(few)}, with fewer than three rounds"
-        if few
-        else text
-    )
+        text = "half of the 95 % interval within the runs (over the rounds, if there are three or more)"
+    elif few:
+        text += f"; within the runs of {', '.join(few)}, with fewer than three rounds"
+    numbers = [number for cell in measured for number in cell["numbers"].values()]
+    ends = [
+        (n["low"], n["high"]) for n in numbers if n["low"] is not None and n["high"] is not None
+    ]
+    wide = any(_half(*pair) == WIDE for pair in ends)
+    return f"{text}; {WIDE}: the ends differ by more than a factor of 4" if wide else text
 
 
 def _answers_text(one: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ from harness.results.compare.finished import FinishedRun
 from harness.search.grid.cells.cells import Cell
 from harness.search.grid.cells.options import GridOptions, parse_precisions
 from harness.search.options import RuntimesOptions
-from harness.search.runtimes import answers, choice, standing
+from harness.search.runtimes import answers, choice, standing, table
 from harness.search.runtimes.answers import compared
 from harness.search.runtimes.options import names_runtimes
 from harness.types import DatasetSetup
@@ -329,10 +329,42 @@ def test_time_limit_ends_the_rounds_after_the_second(
     assert len(backends.configs) == 6
     assert content["models"][0]["ended"] == "time"
     out = capsys.readouterr().out
+    assert "time limit  the time limit ended the rounds: run `next`\n" in out
+    rounds = content["models"][0]["ahead"]["runs_needed"] or 10
+    given = "--model digits --threads 1 --quiet --backend ort,openvino,litert"
     assert (
-        "time limit  the time limit ended the rounds: set a longer one with --time-limit\n" in out
+        f"next        python -m harness sweep {given} --rounds {rounds} --time-limit 1min\n" in out
     )
     assert "half of the 95 % interval within the runs" in out
+
+
+def test_next_command_has_the_rounds_that_would_decide_and_their_time() -> None:
+    """Bug: `14 rounds would decide` named no option."""
+    cell = {"rounds": 4}
+    one = {"ahead": {"runs_needed": 14}, "ended": "rounds", "cells": [cell]}
+    content = {
+        "command": "harness sweep --out 'a b' --rounds=4 --backend ort,mnn --time-limit 5min",
+        "models": [one],
+        "rounds": 4,
+        "limit_s": 300.0,
+        "took_s": 100.0,
+    }
+    expected = "harness sweep --backend ort,mnn --rounds 14 --time-limit 6min"
+    assert table.next_command(content) == expected
+    decided = {**one, "ahead": {"runs_needed": None}, "ended": "decided"}
+    assert table.next_command({**content, "models": [decided]}) == ""
+
+
+def test_interval_of_no_use_is_undecided() -> None:
+    """Bug: `p99 2.11 ms +- 464.9 %`."""
+    number = {"mean": 2.11e6, "low": 3.74e5, "high": 1.19e7, "of_rounds": True}
+    cell = {"name": "ort", "numbers": {"p99": number}}
+    assert [*table._numbers(cell, ["p99"])] == [2.11e6, "undecided"]
+    assert table._interval_text([cell]).endswith(
+        "; undecided: the ends differ by more than a factor of 4"
+    )
+    near = {**number, "low": 2e6, "high": 2.2e6}
+    assert table._interval_text([{**cell, "numbers": {"p99": near}}]).endswith("over the rounds")
 
 
 def test_default_limit_grows_with_the_cells(swept: Swept) -> None:
