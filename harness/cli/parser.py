@@ -10,10 +10,10 @@ import dataclasses
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from harness.core.config.options import flag_name, option_key, visible_fields
 from harness.core.console import program, show
@@ -21,6 +21,12 @@ from harness.errors import ConfigError, refuse
 
 MOST_COLUMNS = 100
 """Width of a help page on a wider terminal."""
+
+MOST_VERBS = 3
+"""Maximum number of verbs that the message about another verb's option lists."""
+
+ALMOST_EQUAL = 0.9
+"""Similarity (difflib's ratio) from which an unknown option is a typing mistake: `--round` for `--rounds`."""
 
 _ARGPARSE_MESSAGES = {
     r"ignored explicit argument (.*)": r" takes no value: drop \1",
@@ -56,6 +62,11 @@ def building() -> Iterator[None]:
         _is_building = False
 
 
+def _no_verbs(flag: str) -> Iterable[str]:
+    del flag
+    return ()
+
+
 class HelpFormatter(argparse.HelpFormatter):
     """Prints help texts as written: `%` is a character, and only texts of one line are wrapped."""
 
@@ -79,6 +90,9 @@ class HelpFormatter(argparse.HelpFormatter):
 
 class Parser(argparse.ArgumentParser):
     """Raises a ConfigError with one line for each wrong argument; the exit status is 2."""
+
+    verbs_with: ClassVar[Callable[[str], Iterable[str]]] = staticmethod(_no_verbs)
+    """Returns the verbs that have an option. Set by harness/cli/verbs.py, which imports this module."""
 
     def __init__(self, verb: str, about: str, *usages: str, notes: str = "") -> None:
         """verb: empty for the page of the whole program. usages: each describes one form of the arguments after the
@@ -126,6 +140,11 @@ class Parser(argparse.ArgumentParser):
 
     def has(self, flag: str) -> bool:
         return flag in self._option_string_actions
+
+    def shows(self, flag: str) -> bool:
+        """Returns whether the help pages list the option."""
+        action = self._option_string_actions.get(flag)
+        return action is not None and action.help is not argparse.SUPPRESS
 
     def add_option(self, group: argparse._ArgumentGroup, field: "dataclasses.Field[Any]") -> None:
         """Adds an option to a group of this parser. field: a field of a schema (core/config/options.py)."""
@@ -274,10 +293,23 @@ def _parsed(
             after_unknown = False
             continue
         after_unknown = "=" not in word
-        near = get_close_matches(name.lstrip("-"), [option.lstrip("-") for option in known], n=1)
-        hint = f"did you mean --{near[0]}?" if near else "see --help"
-        problems.append(f"unknown option {name}: {hint}")
+        problems.append(f"unknown option {name}: {_hint(name, known)}")
     return options, [*dict.fromkeys(problems)]
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    """Returns an almost equal option of this verb, else the verbs that have the option, else a similar option.
+
+    known: this verb's options.
+    """
+    word, words = name.lstrip("-"), [option.lstrip("-") for option in known]
+    same = get_close_matches(word, words, n=1, cutoff=ALMOST_EQUAL)
+    verbs = [] if same else [f"`{verb}`" for verb in Parser.verbs_with(name)]
+    if verbs:
+        more = " and others" if len(verbs) > MOST_VERBS else ""
+        return f"it is an option of {', '.join(verbs[:MOST_VERBS])}{more}"
+    near = same or get_close_matches(word, words, n=1)
+    return f"did you mean --{near[0]}?" if near else "see --help"
 
 
 class _HelpAll(argparse.Action):

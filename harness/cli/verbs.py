@@ -140,6 +140,14 @@ def members(group: str) -> Iterable[str]:
     return (name for name in VERBS if name.startswith(f"{group} "))
 
 
+def verbs_with(flag: str) -> Iterable[str]:
+    """Returns the verbs that have an option."""
+    return (name for name, verb in VERBS.items() if verb.parser().shows(flag))
+
+
+Parser.verbs_with = staticmethod(verbs_with)
+
+
 def verb_list(names: Iterable[str]) -> str:
     rows = {name: VERBS[name].about for name in names}
     width = max(map(len, rows))
