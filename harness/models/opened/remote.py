@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.core import registry
 from harness.core.config.address import is_private, parse_address
+from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.shown.secrets import learn
 from harness.core.units import NS_PER_S
@@ -55,6 +56,14 @@ def server_problems(config: RunConfig) -> Iterator[str]:
                 f"--header {header}={source}: {variable} has a line break or another character that HTTP forbids: "
                 "remove it"
             )
+
+
+def without_token_times(slo: Slo) -> str:
+    """Returns the problem with an SLO on token times if replies are not streamed."""
+    return (
+        f"--slo {slo} needs token times, but the server does not stream: drop it, or use --backend openai without "
+        "stream=off"
+    )
 
 
 def nameless(backend: str) -> str:

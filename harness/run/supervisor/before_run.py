@@ -1,7 +1,9 @@
 """Performs what --before-run names: resets the servers' prefix caches, or runs a command."""
 
 import shlex
+import shutil
 import subprocess
+from collections.abc import Iterator
 from contextlib import closing
 
 from harness.core.config.run_config import RunConfig
@@ -21,6 +23,21 @@ LIMIT_S = 60.0
 _HINTS = {"vllm": ": start vLLM with VLLM_SERVER_DEV_MODE=1", "sglang": ""}
 _NOT_THERE = 404
 _OK = range(200, 300)
+
+
+def problems(config: RunConfig) -> Iterator[str]:
+    """Yields the problem with a command that cannot be started, without starting it."""
+    command = config.before_run
+    if command is None or command in RESETS:
+        return
+    shown = f"--before-run {command_line(command)!r}"
+    try:
+        words = shlex.split(command)
+    except ValueError as e:
+        yield f"{shown}: {one_line(e)}"
+        return
+    if not words or shutil.which(words[0]) is None:
+        yield f"{shown}: there is no such program: write vllm, sglang or a command"
 
 
 def perform(config: RunConfig) -> None:

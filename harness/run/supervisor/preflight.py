@@ -25,10 +25,11 @@ from harness.models.manifest.model import Model
 from harness.models.opened import instances
 from harness.models.opened.formats_read import formats_of
 from harness.models.opened.loading import missing_data, unknown_names
-from harness.models.opened.remote import server_problems
+from harness.models.opened.remote import server_problems, without_token_times
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import resolved
 from harness.results.seal import signature
+from harness.run.supervisor import before_run
 
 
 def resolve(config: RunConfig) -> ResolvedRun:
@@ -77,6 +78,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     if config.audit is not None and not config.audit.is_file():
         problems.append(f"--audit {config.audit} does not exist")
     problems += _closed_loop_problems(config)
+    problems += before_run.problems(config)
     problems += _token_problems(config, model)
     problems += _stream_problems(config, model)
     if config.sign is not None and (problem := signature.problem(config.sign)):
@@ -131,6 +133,8 @@ def _token_problems(config: RunConfig, model: Model) -> Iterator[str]:
             f"--slo {of_tokens[0].name} needs a language model, but model {model.name!r} generates no tokens: "
             "drop it, or add --url for a language model on a server"
         )
+    if of_tokens and config.backend == "openai" and ("stream", "off") in config.backend_option:
+        yield without_token_times(of_tokens[0])
 
 
 def _stream_problems(config: RunConfig, model: Model) -> Iterator[str]:

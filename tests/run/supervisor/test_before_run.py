@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.core.config.run_config import RunConfig
-from harness.run.supervisor import before_run
+from harness.models.manifest.lookup import load_model
+from harness.run.supervisor import before_run, preflight
 from tests.builders.refusals import refusal
 from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
@@ -69,6 +70,33 @@ def test_a_command_that_fails_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(before_run, "LIMIT_S", 0.1)
     assert refusal(before_run.perform, config(f"{python} 'import time; time.sleep(9)'")).endswith(
         "did not end within 0.1 s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("nosuchprogram now", "there is no such program: write vllm, sglang or a command"),
+        ("'half", "No closing quotation"),
+    ],
+)
+def test_a_command_that_cannot_start_is_refused_first(command: str, problem: str) -> None:
+    checked = (config(command), load_model("digits"), "digits", None)
+    assert refusal(preflight.check, *checked).endswith(f": {problem}")
+    preflight.check(config(f"{sys.executable} -V"), *checked[1:])
+
+
+def test_token_times_without_streams_are_refused_first() -> None:
+    told = RunConfig.of(
+        scenario="server",
+        backend="openai",
+        url=("http://127.0.0.1:9",),
+        backend_option=("stream=off",),
+        slo=("ttft:p99=1s",),
+    )
+    assert refusal(preflight.check, told, load_model("tinylm"), "digit-strings", None) == (
+        "--slo ttft:p99=1s needs token times, but the server does not stream: drop it, or use --backend openai "
+        "without stream=off"
     )
 
 

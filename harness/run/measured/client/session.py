@@ -15,7 +15,12 @@ from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import responder_for
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import scenario_named
-from harness.models.opened.remote import check_hosts, request_timeout_s, servers_of
+from harness.models.opened.remote import (
+    check_hosts,
+    request_timeout_s,
+    servers_of,
+    without_token_times,
+)
 from harness.remote import (
     BadAnswer,
     CutOff,
@@ -81,10 +86,7 @@ class Session:
         self._slos = [slo for slo in config.slo if slo.of]
         reader = stream_reader(self._remote)
         if self._slos and reader is None:
-            raise ConfigError(
-                f"--slo {self._slos[0]} needs token times, but the server does not stream: drop it, or "
-                "use --backend openai without stream=off"
-            )
+            raise ConfigError(without_token_times(self._slos[0]))
         self._urls = config.url
         self._timeout_s = self._longest_s(config, slowest_ns)
         self._ceiling: ceiling.Ceiling | None = None
