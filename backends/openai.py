@@ -52,6 +52,8 @@ _CHOICES = {
 _HEADERS = (("Content-Type", "application/json"),)
 _NOT_UNDERSTOOD = (400, 422)
 """Statuses of servers that refuse an unknown field."""
+_NOT_THERE = "the server answered 404:"
+"""Beginning of the text of a `Refused` for a path that the server does not know."""
 
 _CHAT = b'"messages":'
 _PATHS = {False: "/v1/completions", True: "/v1/chat/completions"}
@@ -149,9 +151,8 @@ class OpenAiRemote:
         for chat in _PATHS if self._endpoint is None else (True,):
             self._probe(exchange, chat)
         if not self._dialects:
-            tried = (f"{self._paths[chat]}: {text}" for chat, text in self._refusals.items())
             raise ConfigError(
-                f"model {self._model!r} did not answer a one-word prompt: {'; '.join(tried)}"
+                f"model {self._model!r} did not answer a one-word prompt: {self._tried()}"
             )
         if self._endpoint is not None:
             self._dialects[False] = self._dialects[True]
@@ -164,6 +165,16 @@ class OpenAiRemote:
         self._reading = self._reading._replace(
             needs_end=all(d.ends for d in self._dialects.values())
         )
+
+    def _tried(self) -> str:
+        """Returns the refusals by path; the first of them if the server knows none of the paths."""
+        texts = {self._paths[chat]: text for chat, text in self._refusals.items()}
+        if all(text.startswith(_NOT_THERE) for text in texts.values()):
+            first = next(iter(texts.values()))
+            return (
+                f"{' and '.join(texts)}: {first}; if --url has a path, pass only http://HOST:PORT"
+            )
+        return "; ".join(f"{path}: {text}" for path, text in texts.items())
 
     def _probe(self, exchange: Exchange, chat: bool) -> None:
         """Finds the fields that the server takes, with one prompt."""

@@ -294,7 +294,10 @@ def parse_slo(text: str) -> Slo:
     """Parses 'p99=15ms', 'ttft:p99=2s'."""
     match = re.fullmatch(r"(?:(ttft|tpot|itl):)?p(\d+(?:\.\d+)?)=(\S+)", text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not an SLO: write percentile=bound, e.g. p99=15ms")
+        raise ValueError(
+            f"{text!r} is not an SLO: write percentile=bound, e.g. p99=15ms for the latency, or ttft:p99=2s for token "
+            "times (ttft, tpot, itl)"
+        )
     percent = float(match[2])
     if not 50 <= percent <= 99.99:
         raise ValueError(f"percentile p{match[2]} must lie between p50 and p99.99")

@@ -250,8 +250,8 @@ def test_server_is_described_by_its_own_words() -> None:
             replace(VLLM, apis=()),
             {},
             (
-                "model 'tiny' did not answer a one-word prompt: /v1/completions: the server "
-                "answered 404: Not Found; /v1/chat/completions: the server answered 404: Not Found"
+                "model 'tiny' did not answer a one-word prompt: /v1/completions and /v1/chat/completions: the server "
+                "answered 404: Not Found; if --url has a path, pass only http://HOST:PORT"
             ),
         ),
     ],
