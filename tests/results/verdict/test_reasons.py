@@ -87,6 +87,17 @@ def failing(count: int) -> Callable[[Evidence], Evidence]:
     return change
 
 
+def requests_failing(count: int) -> Callable[[Evidence], Evidence]:
+    """Does the same as `failing`, in a run whose samples were sent to a server."""
+
+    def change(run: Evidence) -> Evidence:
+        assert run.done is not None
+        columns = {**run.done.columns, "sent_ns": run.done.columns["scheduled_ns"]}
+        return failing(count)(replace(run, done=replace(run.done, columns=columns)))
+
+    return change
+
+
 def stepped(ns: int) -> Callable[[Evidence], Evidence]:
     return lambda run: replace(run, clock=ClockWatch(largest_step_ns=ns))
 
@@ -101,6 +112,8 @@ assert SETTLED is not None
 SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     ("a batch failed", ended(failed_samples=8, first_failure="Traceback:\n  x\nValueError: y\n"), "batch-failed", "performance run: 8 of 700 samples failed: ValueError: y"),
     ("a batch failed by the journal alone", failing(8), "batch-failed", "performance run: 8 samples failed"),
+    # Bug: a hung server that was stopped by a signal was told as a failure of the model
+    ("requests failed by the journal alone", requests_failing(8), "requests-failed", "performance run: 8 samples failed"),
     ("the process never said how it ended", lambda run: replace(run, ended=None), "died", "performance run: the measured process ended without its last message"),
     ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen wrote no detail log: make the run's folder writable"),
     ("a cut log", log(complete=False), "log-incomplete", "performance run: LoadGen's detail log is cut off, or LoadGen did not write it"),
