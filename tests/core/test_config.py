@@ -82,7 +82,7 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
     ("parse", "text", "message"),
     [
         (parse_scenario, "serve", "no scenario named 'serve': choose from single-stream, multi-stream, server, offline"),
-        (parse_slo, "15ms", "'15ms' is not an SLO: write percentile=bound, e.g. p99=15ms for the latency, or ttft:p99=2s for token times (ttft, tpot, itl)"),
+        (parse_slo, "15ms", "'15ms' is not an SLO: write percentile=bound, e.g. p99=15ms for the latency, which has no prefix, or ttft:p99=2s for token times (ttft, tpot, itl)"),
         (parse_slo, "p49.9=1ms", "percentile p49.9 must lie between p50 and p99.99"),
         (parse_slo, "p100=1ms", "percentile p100 must lie between p50 and p99.99"),
         (parse_slo, "p99=0ms", "bound 0ms must be more than 0"),

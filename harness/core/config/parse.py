@@ -295,8 +295,8 @@ def parse_slo(text: str) -> Slo:
     match = re.fullmatch(r"(?:(ttft|tpot|itl):)?p(\d+(?:\.\d+)?)=(\S+)", text.strip())
     if match is None:
         raise ValueError(
-            f"{text!r} is not an SLO: write percentile=bound, e.g. p99=15ms for the latency, or ttft:p99=2s for token "
-            "times (ttft, tpot, itl)"
+            f"{text!r} is not an SLO: write percentile=bound, e.g. p99=15ms for the latency, which has no prefix, or "
+            "ttft:p99=2s for token times (ttft, tpot, itl)"
         )
     percent = float(match[2])
     if not 50 <= percent <= 99.99:

@@ -147,7 +147,7 @@ def test_a_path_that_leaves_the_folder_is_refused(
         ({"colour": "red"}, "unknown field 'colour'"),
         ({"accuracy": {"metric": "top1", "target": 1, "unit": "%"}}, "unknown field 'accuracy.unit'"),
         ({"inputs": [{"name": "x", "shape": [1]}]}, "field 'inputs.0.dtype' is missing"),
-        ({"slo": "15ms"}, "field 'slo': '15ms' is not an SLO: write percentile=bound, e.g. p99=15ms for the latency, or ttft:p99=2s for token times (ttft, tpot, itl)"),
+        ({"slo": "15ms"}, "field 'slo': '15ms' is not an SLO: write percentile=bound, e.g. p99=15ms for the latency, which has no prefix, or ttft:p99=2s for token times (ttft, tpot, itl)"),
         ({"name": "../x"}, r"field 'name': String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$', not '../x'"),
         ({"outputs": [{"name": "y", "postprocess": ["argmax", {"stack": {"outputs": ["y"]}}]}]}, "field 'outputs.0.postprocess': stack sees the outputs by name: it must be the first step"),
         ({"outputs": [{"name": "y"}, {"name": "z", "postprocess": "argmax"}]}, "field 'outputs': 'z' has postprocess steps, but only the first output may have them"),
