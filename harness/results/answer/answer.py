@@ -36,6 +36,14 @@ class Answer(NamedTuple):
     advice: str | None
     """One next step, for the first reason or else the most serious doubt; None if there is nothing to do."""
 
+    def __str__(self) -> str:
+        """Returns the lines of a screen: the verdict, the answer, and each other text that is not None."""
+        rows = {"verdict": self.verdict, "answer": self.headline, "accuracy": self.accuracy}
+        if self.accuracy == self.headline:
+            del rows["accuracy"]
+        rows |= {"limited by": self.limited_by, "doubts": self.doubts, "advice": self.advice}
+        return "\n".join(f"{label:<12}{text}" for label, text in rows.items() if text)
+
 
 def answer_of(result: Mapping[str, Any]) -> Answer:
     """Derives the answer. result: the content of result.json (harness/results/schema/result.py)."""
@@ -135,9 +143,7 @@ def _headline(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
     value_ns = latency.get(name)
     if value_ns is None:
         return f"{_without_percentile(result, slo)}{load}"
-    bound = ""
-    if slo is not None:
-        bound = _beside(value_ns, slo.bound_ns, is_proven=not _is_unproven(result))
+    bound = "" if slo is None else _of_slo(result, name, value_ns, slo)
     return f"{name} {show_ns(value_ns)}{bound}{_interval(result, name, value_ns)}{load}"
 
 
@@ -159,6 +165,16 @@ def _of_tokens(loadgen: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
             value_ns = loadgen[key][name]
             parts.append(f"{time} {name} {show_ns(value_ns)}{_beside(value_ns, bounds[key])}")
     return ", ".join(parts)
+
+
+def _of_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) -> str:
+    """Returns the bound beside the percentile `name`; with LoadGen's estimate, if only the estimate is above the bound."""
+    estimate = result.get("headline") or {}
+    is_estimate = estimate.get("name") == f"{name} latency, early-stopping estimate"
+    if is_estimate and value_ns <= slo.bound_ns < estimate["value"]:
+        margin = f"{show_ns(estimate['value'])} with LoadGen's margin"
+        return f" measured, {margin}{_beside(estimate['value'], slo.bound_ns)}"
+    return _beside(value_ns, slo.bound_ns, is_proven=not _is_unproven(result))
 
 
 def _is_unproven(result: Mapping[str, Any]) -> bool:

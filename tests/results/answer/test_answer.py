@@ -46,6 +46,28 @@ def test_the_answer_of_a_server_run_is_its_percentile_with_the_bound() -> None:
     assert unproven.headline.startswith("p90 507 us, not proven to be within 1 ms (95 %: ")
 
 
+def test_an_estimate_above_the_bound_is_shown_beside_the_percentile() -> None:
+    """Bug: an INVALID run printed `p99 19.3 ms of 20 ms allowed`, because only LoadGen's estimate missed the bound."""
+    headline = {"name": "p90 latency, early-stopping estimate", "unit": "ns", "value": 1_200_000}
+    measured = {**p90(507_000, 620_000), "headline": headline}
+    missed = answer_of(golden("single-stream", slo="p90=1ms", **measured))
+    assert missed.headline.startswith(
+        "p90 507 us measured, 1.20 ms with LoadGen's margin, above the 1 ms allowed (95 %: "
+    )
+    met = answer_of(golden("single-stream", slo="p90=2ms", **measured))
+    assert met.headline.startswith("p90 507 us of 2 ms allowed (95 %: ")
+
+
+def test_an_answer_is_printed_as_lines_of_text() -> None:
+    """Bug: `print(run.answer)` printed the tuple, although docs/python.md promises plain text."""
+    answer = answer_of(golden("server"))
+    lines = str(answer).splitlines()
+    assert lines[:2] == [f"verdict     {answer.verdict}", f"answer      {answer.headline}"]
+    assert "None" not in str(answer)
+    bare = answer._replace(accuracy=answer.headline, limited_by=None, doubts=None, advice=None)
+    assert str(bare).splitlines() == lines[:2]
+
+
 def test_a_rate_that_the_harness_chose_is_named_a_demonstration() -> None:
     """Bug: a new user mistook the demonstration rate for the result."""
     result = golden("server")
