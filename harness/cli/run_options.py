@@ -17,6 +17,7 @@ from harness import __version__
 from harness.cli.parser import Parser, add_options, read_options
 from harness.cli.start import config_files
 from harness.cli.start.config_files import CONFIG_FLAG, ConfigFile, presets
+from harness.core import registry
 from harness.core.config import code
 from harness.core.config.options import (
     flag_name,
@@ -24,6 +25,7 @@ from harness.core.config.options import (
     parse_values,
     visible_fields,
 )
+from harness.core.config.problems import of_other_scenarios
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.config.schema import RunOptions
 from harness.core.console import say
@@ -273,6 +275,13 @@ def _settled(key: str) -> Sequence[str]:
     return (*rule.of_any, *rule.of_run)
 
 
+def _not_taken(scenario: str, values: Mapping[str, Any]) -> list[str]:
+    """Returns the fields of a file that cannot hold in the scenario: its options, or an SLO if latencies only show the load."""
+    fields = list(of_other_scenarios(scenario, values))
+    judged = "slo" in values and registry.load("scenario", scenario).all_at_once
+    return [*fields, "slo"] if judged else fields
+
+
 class _Stored:
     """Fields of RunConfig in the files of --config, without the fields that later values invalidate."""
 
@@ -298,6 +307,9 @@ class _Stored:
             file = self._from.get(field)
             if file is not None and (field in rule.of_any or file.is_of_run):
                 self._drop(field, f"{by} sets --{key.replace('_', '-')}")
+        if key == "scenario" and value is not None:
+            for field in _not_taken(str(value), self.values):
+                self._drop(field, f"{by} sets --scenario {value}")
 
     def leave_out(self, fields: Sequence[str]) -> None:
         """Drops fields that the verb sets itself."""

@@ -369,14 +369,22 @@ _CODINGS = ("accept-encoding", "content-encoding", "te", "transfer-encoding")
 """Headers that negotiate compression between client and server."""
 
 
+def of_other_scenarios(name: str, values: Mapping[str, object]) -> Iterator[str]:
+    """Yields the fields of `values` that the scenario does not take."""
+    taken = registry.load("scenario", name).options
+    for field in _OF_SOME_SCENARIOS:
+        harmless = (_DEFAULTS[field], _WITHOUT_EFFECT.get(field))
+        if field not in taken and values.get(field, _DEFAULTS[field]) not in harmless:
+            yield field
+
+
 def _scenario_problems(options: RunOptions) -> Iterator[str]:
     name = options.scenario
     scenario = registry.load("scenario", name)
-    for field, beginning in _OF_SOME_SCENARIOS.items():
-        harmless = (_DEFAULTS[field], _WITHOUT_EFFECT.get(field))
-        if field not in scenario.options and getattr(options, field) not in harmless:
-            others = [n for n in SCENARIOS if field in registry.load("scenario", n).options]
-            yield f"{beginning} --scenario {' or '.join(others)}: drop it for {name}"
+    values = {field: getattr(options, field) for field in _OF_SOME_SCENARIOS}
+    for field in of_other_scenarios(name, values):
+        others = [n for n in SCENARIOS if field in registry.load("scenario", n).options]
+        yield f"{_OF_SOME_SCENARIOS[field]} --scenario {' or '.join(others)}: drop it for {name}"
     if scenario.streams and (options.instances or 1) > 1:
         yield (
             f"--instances {options.instances}: {name} issues one query at a time, which one instance "

@@ -233,6 +233,25 @@ def test_values_of_a_file_survive_unrelated_options(
     assert called.said == (f"harness: {told}\n" if told else "")
 
 
+def test_values_that_a_scenario_does_not_take_are_left_out_of_files(called: Called) -> None:
+    """Bug: `target_qps` of a file refused `--scenario offline`, although files go with any scenario."""
+    file = write("o.yaml", "scenario: server\ntarget_qps: 100\nslo: p99=9ms\n")
+    config = called(CONFIG_FLAG, file, "--scenario", "offline")
+    assert (config.target_qps, config.slo) == (None, ())
+    told = "--target-qps, --slo left out, because the command line sets --scenario offline"
+    assert called.said == f"harness: {file}: {told}\n"
+    config = called(CONFIG_FLAG, file, "--scenario", "single-stream")
+    assert (config.target_qps, len(config.slo)) == (None, 1)
+    later = write("p.yaml", "scenario: offline\n")
+    config = called(CONFIG_FLAG, file, CONFIG_FLAG, later, "--slo", "p99=5ms")
+    assert (config.target_qps, len(config.slo)) == (None, 1)
+    assert called.said == (
+        f"harness: {file}: --target-qps left out, because {later} sets --scenario offline\n"
+    )
+    own = write("q.yaml", "scenario: offline\ntarget_qps: 100\n")
+    assert refused(CONFIG_FLAG, own)[0].startswith("--target-qps is the arrival rate of")
+
+
 @pytest.mark.parametrize(
     ("words", "kept", "told"),
     [
