@@ -29,6 +29,7 @@ from harness.search.peak import page as peak_page
 from harness.search.peak import table as peak_table
 from harness.search.runtimes import page as runtimes_page
 from harness.search.runtimes import table as runtimes_table
+from harness.search.sweep import caches
 from harness.search.sweep import page as sweep_page
 from harness.search.sweep import table as sweep_table
 from harness.search.tune import page as tune_page
@@ -114,7 +115,11 @@ def _peak(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _sweep(content: Mapping[str, Any]) -> tuple[str, str]:
-    highest = content["highest_valid"]
+    found = [
+        sweep_table.highest_without_hole(part["points"], part["highest_valid"])
+        for _, part in caches.parts(content)
+    ]
+    highest = max((rate for rate in found if rate is not None), default=None)
     outcome = (
         f"highest VALID {show_rate(highest)} queries/s" if highest is not None else "none VALID"
     )

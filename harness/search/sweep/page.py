@@ -173,7 +173,9 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
     if content["peak"] is not None:
         at_rate[points.scale(content)[0]] = content["peak"]
     if not content["peak_is_measured"]:
-        at_rate["highest VALID"] = content["highest_valid"]
+        at_rate["highest VALID"] = points.highest_without_hole(
+            content["points"], content["highest_valid"]
+        )
     offered = {point["rate_per_s"]: offered_per_s(point) for point in content["points"]}
     for name, rate in at_rate.items():
         if rate is None:

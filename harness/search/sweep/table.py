@@ -244,17 +244,45 @@ def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
         yield f"{name:<12}{show_rate(peak)} queries/s: {about}"
     if highest is not None:
         state = f" ({cache} cache)" if cache else ""
-        yield f"{'valid':<12}{show_rate(highest)} queries/s{state}: the highest requested rate that was VALID"
-        yield from _holes(content["points"], highest)
+        yield from _highest(content["points"], highest, state)
     yield from _limits(content)
 
 
-def _holes(points: Sequence[Mapping[str, Any]], highest: float) -> Iterator[str]:
-    """Yields the rates below the highest VALID rate that were not VALID, because they make the answer less certain."""
+def holes_below(points: Sequence[Mapping[str, Any]], highest: float) -> list[float]:
+    """Returns the rates below the highest VALID rate that were not VALID, because they make the answer less certain."""
     below = [p["rate_per_s"] for p in points if p["verdict"] != "VALID"]
-    if holes := sorted(rate for rate in below if rate < highest):
-        rates = ", ".join(map(show_rate, holes))
-        yield f"{'hole':<12}lower rates were INVALID ({rates} queries/s): measure them again before you quote the highest rate"
+    return sorted(rate for rate in below if rate < highest)
+
+
+def highest_without_hole(
+    points: Sequence[Mapping[str, Any]], highest: float | None
+) -> float | None:
+    """Returns the highest VALID rate below which no rate failed; None without one. highest: the highest VALID rate."""
+    holes = [] if highest is None else holes_below(points, highest)
+    if not holes:
+        return highest
+    rates = (p["rate_per_s"] for p in points if p["verdict"] == "VALID")
+    return max((rate for rate in rates if rate < holes[0]), default=None)
+
+
+def _highest(points: Sequence[Mapping[str, Any]], highest: float, state: str) -> Iterator[str]:
+    """Yields the highest rate below which no rate failed, and the VALID rates above failed ones.
+
+    highest: the highest VALID rate. state: text about the state of the cache.
+    """
+    holes, sound = holes_below(points, highest), highest_without_hole(points, highest)
+    if not holes:
+        yield f"{'valid':<12}{show_rate(highest)} queries/s{state}: the highest requested rate that was VALID"
+        return
+    if sound is None:
+        yield f"{'valid':<12}none{state}: every VALID rate has an INVALID rate below it"
+    else:
+        yield f"{'valid':<12}{show_rate(sound)} queries/s{state}: the highest VALID rate below which no rate failed"
+    rates = ", ".join(map(show_rate, holes))
+    yield (
+        f"{'hole':<12}VALID again at {show_rate(highest)} queries/s, although lower rates were INVALID ({rates} queries/s): "
+        "measure them again before you quote the higher rate"
+    )
 
 
 def _limits(content: Mapping[str, Any]) -> Iterator[str]:

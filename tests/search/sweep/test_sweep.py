@@ -453,8 +453,14 @@ def test_invalid_rate_below_the_highest_valid_one_is_reported() -> None:
     assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 2500.0}))
     points[1] = {**points[1], "verdict": "INVALID"}
     found = list(marks({**content, "highest_valid": 2500.0}))
-    told = "lower rates were INVALID (1,833 queries/s): measure them again before you quote the highest rate"
-    assert f"hole        {told}" in found
+    told = "VALID again at 2,500 queries/s, although lower rates were INVALID (1,833 queries/s): measure them again before you quote the higher rate"
+    assert found[-2:] == [
+        "valid       1,000 queries/s: the highest VALID rate below which no rate failed",
+        f"hole        {told}",
+    ]
+    points[0] = {**points[0], "verdict": "INVALID"}
+    found = list(marks({**content, "highest_valid": 2500.0}))
+    assert "valid       none: every VALID rate has an INVALID rate below it" in found
     assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 1000.0}))
 
 
