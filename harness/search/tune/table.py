@@ -148,7 +148,14 @@ def _why_none(content: Mapping[str, Any]) -> str:
     if finalists and all(one["failed"] for one in finalists):
         first = finalists[0]
         return f"no plan was chosen: every plan failed; {first['plan']}: {first['failed']}"
-    return "no plan was chosen: the search was stopped, or no plan was judged twice"
+    most = max((len(one["values"]) for one in finalists if not one["failed"]), default=0)
+    if most < 2:
+        return "no plan was chosen: no plan was judged twice"
+    aim = Aim(**content["judged"])
+    full = [one for one in finalists if len(one["values"]) == most and not one["failed"]]
+    best = max(full, key=lambda one: aim.gain(one["mean"], 1.0))
+    so_far = f"the best plan so far is {best['plan']}, {aim.what} {aim.show(best['mean'])}, {most} rounds"
+    return f"no plan was chosen, because the search was stopped: {so_far}"
 
 
 def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:

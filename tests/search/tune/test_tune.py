@@ -462,7 +462,15 @@ def test_stopped_run_ends_the_search_and_keeps_the_measurements(
     assert content["taken"] is None
     assert [len(one["values"]) for one in content["finalists"]] == [1, 1, 2]
     assert names(Path("t.partial")) == [SEAL, "bare", "runs", "tune.json"]
-    assert capsys.readouterr().out.startswith("NOT TUNED")
+    out = capsys.readouterr().out
+    assert out.startswith("NOT TUNED")
+    best = content["finalists"][2]["plan"]
+    told = f"no plan was chosen, because the search was stopped: the best plan so far is {best}, "
+    assert told in out, "not `or no plan was judged twice`"
+    few = [{**one, "values": {"0": 1.0}} for one in content["finalists"]]
+    assert "no plan was chosen: no plan was judged twice" in conclusion(
+        {**content, "finalists": few}
+    )
 
 
 @pytest.mark.parametrize(
