@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any
 
+from harness.core.console import CANONICAL, program
 from harness.core.units import counted, show_percent
 from harness.results.compare.change_text import against, columns, row, size, times
 from harness.results.compare.comparable import Difference
@@ -58,14 +59,20 @@ def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") ->
     heads = columns(other)
     yield from aligned(heads, [row(change) for change in comparison.changes])
     yield ""
-    yield from (f"{label:<10}{text}" for label, text in notes(comparison, judged, other))
+    yield from (f"{label:<10}{text}" for label, text in notes(comparison, judged, other, program()))
     yield f"{'verdict':<10}{verdict(comparison, other)}"
 
 
 def notes(
-    comparison: Comparison, judged: Sequence[Judged], other: str = "B"
+    comparison: Comparison,
+    judged: Sequence[Judged],
+    other: str = "B",
+    called: str = CANONICAL,
 ) -> Iterator[tuple[str, str]]:
-    """Yields (label, text) pairs about answers, differing settings, noise and limits, and why nothing may be ranked."""
+    """Yields (label, text) pairs about answers, differing settings, noise and limits, and why nothing may be ranked.
+
+    called: the program's name in the next command.
+    """
     if comparison.answers is not None:
         yield "answers", _answers(comparison)
     elif comparison.before[0].result["backend"] != comparison.after[0].result["backend"]:
@@ -80,7 +87,7 @@ def notes(
     yield from (("limit", one.line) for one in judged)
     yield from (("refused", _shortened(refusal)) for refusal in comparison.refusals)
     if comparison.verdict == UNDECIDED:
-        yield "next", _next(comparison, judged)
+        yield "next", _next(comparison, judged, called)
 
 
 def _levels(comparison: Comparison) -> str:
@@ -88,12 +95,12 @@ def _levels(comparison: Comparison) -> str:
     return f"{''.join(own)}95 % for all other numbers together"
 
 
-def _next(comparison: Comparison, judged: Sequence[Judged]) -> str:
+def _next(comparison: Comparison, judged: Sequence[Judged], called: str) -> str:
     """Returns the command for the runs that would decide."""
     runs = max(comparison.runs_needed or _RUNS, len(comparison.before))
     sides = (comparison.before, comparison.after)
     folders = " ".join(shlex.quote(str(side[0].folder)) for side in sides)
-    command = f"python -m harness rerun {folders} --repeats {runs}"
+    command = f"{called} rerun {folders} --repeats {runs}"
     command += " --optimised" if comparison.optimised else ""
     if _is_unscored(comparison):
         command += "".join(f" --fail-on {shlex.quote(one.limit.text)}" for one in judged)

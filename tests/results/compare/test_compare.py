@@ -17,6 +17,7 @@ import yaml
 from benchmarks.coverage import alike
 from harness.cli.main import main
 from harness.core.codes import About, Kind, codes
+from harness.core.console import PROGRAM_VARIABLE
 from harness.core.stats import percentile_ns
 from harness.errors import ConfigError, Regression, RunInvalid
 from harness.machine.characterise import here
@@ -181,7 +182,7 @@ def verdicts(
     return {c.name: c.verdict for c in compare(ours, theirs, noise).changes}
 
 
-def test_one_run_a_side_is_reported_and_not_judged() -> None:
+def test_one_run_a_side_is_reported_and_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug: 54 of 75 pairs of equal runs were `better` or `worse` because of assumed noise."""
     found = compare([a_run("a")], [a_run("b", p99=1350, throughput=450)])
     assert {c.name: c.verdict for c in found.changes} == {
@@ -190,6 +191,9 @@ def test_one_run_a_side_is_reported_and_not_judged() -> None:
     assert found.verdict == UNDECIDED
     printed = list(lines(found, []))
     assert "next      python -m harness rerun a b --repeats 5" in printed
+    monkeypatch.setenv(PROGRAM_VARIABLE, "./run.sh")
+    assert "next      ./run.sh rerun a b --repeats 5" in list(lines(found, []))
+    assert ("next", "python -m harness rerun a b --repeats 5") in list(notes(found, []))
     assert printed[-1].startswith("verdict   not decided: B is 0.741 x (")
     assert printed[-1].endswith(
         ") as fast as A at p99 in these runs: 5 runs per side, in turns, may decide"
