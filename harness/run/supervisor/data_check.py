@@ -65,7 +65,8 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
     rows += [(key, str(about[key])) for key in ("source", "digest", "cache") if key in about]
     rows += [("steps", line) for line in _steps(about, model)]
     rows += [("labels", line) for line in _histogram(labels, names)]
-    rows += [("note", note) for note in (*_notes(about), *_count(loaded, len(dataset)))]
+    notes = (*_notes(about), *_count(loaded, len(dataset)), *_one_label(labels, data_dir))
+    rows += [("note", note) for note in notes]
     rows.append(("speed", f"{show_rate(speed)} samples/s decoded and preprocessed"))
     return Checked([f"{key:<12}{text}" for key, text in rows], faults)
 
@@ -125,6 +126,21 @@ def _count(model: Model, have: int) -> Iterator[str]:
         yield f"MLPerf's set for {model.name} has {expected:,} samples, but this one has {have:,}"
 
 
+def _one_label(labels: Sequence[object], data_dir: Path | None) -> Iterator[str]:
+    """Yields a note if no two labels differ, with the sub-folder that has the classes if there is one."""
+    numbers = {
+        label.number if isinstance(label, ClassName) else label
+        for label in labels
+        if isinstance(label, int | str)
+    }
+    if len(numbers) != 1 or len(labels) < 2:
+        return
+    folders = data_dir.iterdir() if data_dir is not None and data_dir.is_dir() else ()
+    inner = [p for p in sorted(folders) if p.is_dir() and sum(q.is_dir() for q in p.iterdir()) > 1]
+    meant = f": did you mean {' or '.join(map(str, inner))}?" if inner else ""
+    yield f"all samples have one label{meant}"
+
+
 def _notes(about: Mapping[str, object]) -> Sequence[str]:
     notes = about.get("notes", ())
     return [str(note) for note in notes] if isinstance(notes, list | tuple) else []
@@ -162,7 +178,7 @@ def _histogram(labels: Sequence[object], names: Mapping[int, str]) -> Iterator[s
         return
     by_class = Counter(classes)
     what = "objects" if objects else "samples"
-    yield f"{len(classes):,} {what} in {len(by_class):,} classes"
+    yield f"{len(classes):,} {what} in {counted(len(by_class), 'class', 'classes')}"
     if names:
         yield from _table(by_class, names, what)
     elif len(by_class) <= SHOWN_CLASSES:

@@ -41,6 +41,23 @@ def test_check_describes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert re.fullmatch(r"speed       \S+ samples/s decoded and preprocessed", lines[-1])
 
 
+def test_a_folder_one_level_too_high_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: with the folder above `val`, all samples had one label, and `data check` reported nothing."""
+    for i, name in enumerate(("ant", "bird")):
+        write(tmp_path / "val" / name / f"{i}.jpg", i)
+    status, lines, _ = check("folder", "--data-dir", str(tmp_path), capsys=capsys)
+    assert status == 0
+    assert "labels      2 samples in 1 class" in lines
+    told = "note        all samples have one label"
+    assert f"{told}: did you mean {tmp_path / 'val'}?" in lines
+    inner = check("folder", "--data-dir", str(tmp_path / "val"), capsys=capsys)
+    assert not any(line.startswith(told) for line in inner[1])
+    deeper = check("folder", "--data-dir", str(tmp_path / "val" / "ant"), capsys=capsys)
+    assert not any("did you mean" in line for line in deeper[1])
+
+
 def test_many_classes_fill_no_more_than_a_screen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
