@@ -289,7 +289,9 @@ def _parsed(
         name = word.partition("=")[0]
         if not name.startswith("-"):
             if not after_unknown:
-                problems.append(f"unexpected argument {word!r}: see --help")
+                is_model = "--model" in known and word.endswith(".onnx")
+                hint = f"did you mean --model {word}?" if is_model else "see --help"
+                problems.append(f"unexpected argument {word!r}: {hint}")
             after_unknown = False
             continue
         after_unknown = "=" not in word

@@ -174,7 +174,7 @@ _REASONS: _Rows = {
         ),
         "accuracy-failed": (
             "The dataset or the metric raised an exception, the data changed, or the run did not start.",
-            "Read the text, which contains the exception. If the program that `IMAGE_SCORER` or another variable names is faulty, correct it; `score RUN` or `submit run` then scores the same answers again.",
+            "Read the text, which contains the exception, and correct what it names: your dataset, your metric, or MLCommons' scoring program. After a scoring program, `score RUN` or `submit run` scores the same answers again.",
         ),
         "answers-unusable": (
             "The metric cannot score an answer, e.g. because it is not an image of the right size.",

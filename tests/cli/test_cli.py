@@ -430,3 +430,12 @@ def test_list_names_a_model_whose_package_is_missing(
     monkeypatch.setattr(Model, "file_bytes", property(missing))
     assert main(["list"]) == 0
     assert "  light/alexnet " in capsys.readouterr().out
+
+
+def test_a_model_without_its_option_is_reported_with_the_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bug: `advise net.onnx` said only `see --help`."""
+    assert main(["advise", "net.onnx"]) == 2
+    said = capsys.readouterr().err
+    assert "unexpected argument 'net.onnx': did you mean --model net.onnx?" in said

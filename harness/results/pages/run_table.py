@@ -114,7 +114,8 @@ def _details(result: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"  note    {note}" for note in notes)
     if notes or result["doubts"]:
         yield ""
-    yield from _numbers(result)
+    if numbers := list(_numbers(result)):
+        yield from (*numbers, "")
 
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -163,7 +164,6 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
             yield table.about
             yield from aligned(table.columns, table.rows)
             yield from table.notes
-    yield ""
 
 
 def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,9 @@ _FORMS = {"step": "in a step", "ramp": "gradually", "wave": "in waves", "phase":
 _MOST = 1000
 """Largest factor that is printed."""
 
+_LEAST_S = 0.05
+"""The shortest warm-up that is named: a shorter one would be printed as 0.0 s."""
+
 NOT_STEADY = "not steady"
 
 
@@ -27,7 +30,7 @@ def shown(result: Mapping[str, Any]) -> str | None:
     if not steady:
         return None
     text = _verdict(steady)
-    if steady["warm_up_s"]:
+    if steady["warm_up_s"] >= _LEAST_S:
         text += f"; the first {_seconds(steady['warm_up_s'])} were left out as warm-up"
     difference = (steady.get("official") or {}).get("difference")
     return f"{text}; {difference}" if difference else text

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ def test_run_without_a_first_query_advises_no_details_command() -> None:
     lines = screen(golden("server", verdict="INVALID", reasons=[LATE], calibration=None))
     assert lines[-1] == f"results     {FOLDER}"
     assert not any("--details" in line for line in lines)
+
+
+def test_a_run_without_numbers_has_one_blank_line_before_the_results() -> None:
+    """Bug: accuracy-only and interrupted runs printed two."""
+    empty = {"calibration": None, "headline": None, "throughput_per_s": None, "reference": None}
+    tables = {"latency_ns": None, "stages_ns": None, "not_for_submission": []}
+    lines = screen(golden("server", **empty, **tables))
+    assert not any(pair == ("", "") for pair in pairwise(lines)), lines
 
 
 def test_an_invalid_run_begins_with_its_reasons() -> None:

@@ -87,6 +87,8 @@ def test_steady_and_undecided_runs_are_shown() -> None:
     assert shown({"steady": steady}) == (
         "yes: no change of 10 % or more in latency; the first 2.0 s were left out as warm-up"
     )
+    short = section(refereed(latency("steady"), warm_up_s=0.02), None, BEGIN_NS, None)
+    assert shown({"steady": short}) == "yes: no change of 10 % or more in latency", "not 0.0 s"
     undecided = section(refereed(latency("undecided"), needed_s=75.0), None, BEGIN_NS, None)
     assert shown({"steady": undecided}) == "undecided: run about 75 s"
 
