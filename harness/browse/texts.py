@@ -8,7 +8,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from harness.core.codes import CODES
+from harness.core.codes import CODES, without_links
 from harness.core.files import PARTIAL
 from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
@@ -67,7 +67,7 @@ _ENVIRONMENT.filters |= {
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,
     "meaning": lambda code: (
-        CODES[code].meaning if code in CODES else "a code of a different version"
+        without_links(CODES[code].meaning) if code in CODES else "a code of a different version"
     ),
     "moment": lambda text: text[:16].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL).replace(f"{PARTIAL}/", "/"),

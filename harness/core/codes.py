@@ -4,6 +4,7 @@
 searches take their sets of codes from here, and `scripts/docs.py` writes docs/verdict.md from here.
 """
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -108,7 +109,7 @@ _REASONS: _Rows = {
         ),
         "client-bound": (
             "The client, not the server, limited the run: it stalled, read replies late, had no time left, or reached its ceiling.",
-            "Lower the rate, give the client a separate machine or more hosts (`--load-hosts`), or send larger requests (`--max-batch`).",
+            "Lower the rate, give the client a separate machine or more hosts (`--load-hosts`), or, if the backend sends batches, raise `--max-batch`.",
         ),
         "samples-lost": (
             "A sample was not answered exactly once, or LoadGen's count differs from the harness's.",
@@ -550,6 +551,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
 )
 """Maps a code to its row. The documentation has the same order within a kind."""
 
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
 INTERRUPTED = "interrupted"
 HOPELESS = "hopeless"
 CLIENT_BOUND = "client-bound"
@@ -558,6 +561,11 @@ CLIENT_BOUND = "client-bound"
 def codes(kind: Kind, about: About) -> frozenset[str]:
     """Returns all codes of that kind for that part of a run."""
     return frozenset(code for code, row in CODES.items() if (row.kind, row.about) == (kind, about))
+
+
+def without_links(text: str) -> str:
+    """Returns a meaning or an advice with the titles of its links only, for places other than the documentation."""
+    return _LINK.sub(r"\1", text)
 
 
 MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)

@@ -1,9 +1,8 @@
 """Groups doubts by part of the run, and picks one piece of advice. Pure."""
 
-import re
 from collections.abc import Mapping, Sequence
 
-from harness.core.codes import CODES, About
+from harness.core.codes import CODES, About, without_links
 
 Entries = Sequence[Mapping[str, str]]
 """`reasons` or `doubts` of result.json."""
@@ -16,8 +15,6 @@ _GRAVEST_FIRST = (
 
 _CAUSES = ("busy-machine", "steal", "throttled")
 """Doubts about the machine that explain other doubts about it."""
-
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 def grouped(doubts: Entries) -> str | None:
@@ -61,4 +58,4 @@ def _about(entry: Mapping[str, str]) -> About | None:
 def _advice(entry: Mapping[str, str]) -> str | None:
     """Returns the code's advice without Markdown."""
     known = CODES.get(entry["code"])
-    return _LINK.sub(r"\1", known.advice).replace("`", "") if known else None
+    return without_links(known.advice).replace("`", "") if known else None

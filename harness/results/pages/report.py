@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.codes import CODES
+from harness.core.codes import CODES, without_links
 from harness.core.units import counted, show_ns
 from harness.machine.host_log import HOST_CSV
 from harness.results import records, run_folder
@@ -135,7 +135,9 @@ def _entries(entries: Sequence[Mapping[str, str]], kind: str) -> Iterator[str]:
     yield f'<ul class="{kind}">'
     for entry in entries:
         known = CODES.get(entry["code"])
-        meaning = f'<div class="quiet">{escape(known.meaning)}</div>' if known else ""
+        meaning = (
+            f'<div class="quiet">{escape(without_links(known.meaning))}</div>' if known else ""
+        )
         yield f"<li><b>{escape(entry['code'])}</b>: {escape(entry['text'])}{meaning}</li>"
     yield "</ul>"
 

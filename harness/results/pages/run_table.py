@@ -47,7 +47,7 @@ _COLOURS = {
 
 
 _SENTENCE = re.compile(
-    r"  (?:reason|doubt|note) +|(?:answer|accuracy|tokens|sound|by model|sessions|probes|cancelled|ramp|goodput|cost|models|steady|limited by|doubts|advice|MLPerf|rate|power|overhead|client) +"
+    r"  (?:reason|doubt|note) +|(?:answer|accuracy|tokens|sound|by model|sessions|probes|cancelled|ramp|goodput|cost|models|steady|limited by|doubts|advice|metric|rate|power|overhead|client) +"
 )
 """Matches the label of a line that may be wrapped. Tables and paths are not wrapped."""
 
@@ -167,10 +167,10 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (label, text) pairs for MLPerf's metric, the rates, and the cost of the load generator."""
+    """Yields (label, text) pairs for the metric of the scenario, the rates, and the cost of the load generator."""
     headline, rates = result["headline"], result["throughput_per_s"]
     if headline:
-        yield "MLPerf", f"{headline['name']}: {show_quantity(headline)}"
+        yield "metric", f"{headline['name']}: {show_quantity(headline)}"
     if rates:
         known = [
             f"{show_rate(rates[key])}/s {name}"

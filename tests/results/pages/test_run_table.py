@@ -66,7 +66,7 @@ def test_the_details_have_every_number() -> None:
     for doubt in (BUSY, PADDED):
         assert f"  doubt   {doubt['code']}: {doubt['text']}\n" in text
     assert "  note    not for submission: a quick run, not under the official rules\n" in text
-    assert "\nMLPerf      completed queries: 172 queries/s\n" in text
+    assert "\nmetric      completed queries: 172 queries/s\n" in text
     assert "200/s requested, 172/s in the schedule drawn from the seed, 172/s completed\n" in text
     for name in PERCENTILES:
         one = result["latency_intervals_ns"][name]
