@@ -39,9 +39,18 @@ def test_unknown_token_numbers_are_not_shown() -> None:
 
 def test_the_share_of_the_cache_is_shown_beside_the_possible_share() -> None:
     tokens = {"answers": 1, "output_per_s": 120.0, "cached": 450, "input": 1000}
-    line = "120 tokens/s, 45.0 % of the prompts cached (45.2 % possible)"
+    line = "120 tokens/s, 45.0 % of the prompt tokens cached (45.2 % possible)"
     assert shown({"tokens": {**tokens, "reusable": 452}}) == line
     assert shown({"tokens": {**tokens, "reusable": None}}) == "120 tokens/s"
+
+
+def test_more_cached_than_possible_names_the_size_of_the_blocks() -> None:
+    """Bug: `23.2 % of the prompts cached (10.2 % possible)` of a server whose blocks have 4 tokens."""
+    tokens = {"answers": 1, "output_per_s": 120.0, "cached": 232, "input": 1000, "reusable": 102}
+    assert shown({"tokens": {**tokens, "cache_block_tokens": 16}}) == (
+        "120 tokens/s, 23.2 % of the prompt tokens cached (more than 10.2 % in blocks of 16 tokens: the server's are "
+        "probably smaller than cache_block)"
+    )
 
 
 def test_prompts_without_an_answer_leave_no_share_of_the_cache() -> None:

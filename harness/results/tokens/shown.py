@@ -33,12 +33,18 @@ def shown(result: Mapping[str, Any]) -> str | None:
 
 
 def _cached(tokens: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the share of the prompts that came from the server's cache, and the share that the prompts allow.
+    """Yields the share of the prompt tokens that came from the server's cache, and the share that the prompts allow.
 
-    `reusable` counts every prompt that was sent, so it has no share if some of them have no answer.
+    `reusable` counts every prompt that was sent, so it has no share if some of them have no answer. It assumes blocks
+    of `cache_block` tokens; a server with smaller blocks can find more.
     """
     if tokens["answers"] < ((result.get("queries") or {}).get("samples_issued") or 0):
         return
     cached, allowed, whole = (tokens.get(key) for key in ("cached", "reusable", "input"))
     if cached is not None and allowed is not None and whole:
-        yield f"{show_percent(cached / whole, 1)} of the prompts cached ({show_percent(allowed / whole, 1)} possible)"
+        possible = f"{show_percent(allowed / whole, 1)} possible"
+        if cached > allowed:
+            block = tokens.get("cache_block_tokens")
+            size = f" of {block} tokens" if block else ""
+            possible = f"more than {show_percent(allowed / whole, 1)} in blocks{size}: the server's are probably smaller than cache_block"
+        yield f"{show_percent(cached / whole, 1)} of the prompt tokens cached ({possible})"
