@@ -20,6 +20,7 @@ NS_PER_UNIT = {
     "h": 3600 * NS_PER_S,
 }
 BYTES_PER_UNIT = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+_MOST_DIGITS = 9
 _LARGEST_FIRST = ("h", "min", "s", "ms", "us", "ns")
 
 
@@ -66,6 +67,17 @@ def show_rate(per_s: float) -> str:
 def show_percent(share: float, digits: int = 0, *, signed: bool = False) -> str:
     """Formats a share with a space before the sign, as in the SI: 0.123 -> '12 %'."""
     return f"{share * 100:{'+' if signed else ''},.{digits}f} %"
+
+
+def show_share(share: float, digits: int = 1) -> str:
+    """Formats a share from 0 to 1 with as many digits as it needs to differ from 0 % and 100 %: 0.99955 -> '99.96 %'."""
+    while digits < _MOST_DIGITS and 0 < share < 1 and _is_whole(share, digits):
+        digits += 1
+    return show_percent(share, digits)
+
+
+def _is_whole(share: float, digits: int) -> bool:
+    return round(share * 100, digits) in (0, 100)
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

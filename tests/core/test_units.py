@@ -18,6 +18,7 @@ from harness.core.units import (
     show_ns,
     show_percent,
     show_rate,
+    show_share,
     show_si,
     show_wait,
     write_duration,
@@ -141,6 +142,23 @@ def test_a_percentage_has_a_space_before_its_sign(
     share: float, digits: int, signed: bool, text: str
 ) -> None:
     assert show_percent(share, digits, signed=signed) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.0, "0.0 %"),
+        (1.0, "100.0 %"),
+        (0.9234, "92.3 %"),
+        (6673 / 6676, "99.96 %"),
+        (0.99999, "99.999 %"),
+        (0.0004, "0.04 %"),
+        (0.00001, "0.001 %"),
+    ],
+)
+def test_a_share_below_one_is_never_shown_as_all(share: float, text: str) -> None:
+    """Bug: 3 of 6,676 answers missed an SLO, and `100.0 %` had met it."""
+    assert show_share(share) == text
 
 
 @pytest.mark.parametrize(

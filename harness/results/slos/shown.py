@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.core.config.parse import leading, parse_slo, parse_slos
 from harness.core.stats import share_interval
-from harness.core.units import show_ns, show_percent, show_rate, write_duration
+from harness.core.units import show_ns, show_rate, show_share, write_duration
 from harness.loadgen.scenario import scenario_named
 
 
@@ -45,10 +45,10 @@ def met_text(met: Mapping[str, Any]) -> str:
     """Returns the share and its interval in brackets; "" without a share. met: from `attainment`."""
     if met.get("met_share") is None:
         return ""
-    text = show_percent(met["met_share"], 1)
+    text = show_share(met["met_share"])
     if met.get("met_low") is None:
         return text
-    return f"{text} ({show_percent(met['met_low'], 1)} to {show_percent(met['met_high'], 1)})"
+    return f"{text} ({show_share(met['met_low'])} to {show_share(met['met_high'])})"
 
 
 def _one(one: Mapping[str, Any]) -> str:

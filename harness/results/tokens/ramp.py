@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.core.config.parse import Slo
 from harness.core.stats import percentile_ns, share_interval
-from harness.core.units import counted, show_percent, show_rate
+from harness.core.units import counted, show_rate, show_share
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
 from harness.results.schema.client import Ramp, RampStep
@@ -83,8 +83,8 @@ def shown(result: Mapping[str, Any]) -> str | None:
     held = ramp["steps"][-1]
     words = [f"held {show_rate(ramp['held_per_s'])} queries/s"]
     if held["share"] is not None:
-        low, high = (show_percent(held[key], 1) for key in ("share_low", "share_high"))
-        words.append(f"{show_percent(held['share'], 1)} ({low} to {high}) met every SLO")
+        low, high = (show_share(held[key]) for key in ("share_low", "share_high"))
+        words.append(f"{show_share(held['share'])} ({low} to {high}) met every SLO")
     if ramp["broke_per_s"] is not None:
         words.append(f"an SLO broke at {show_rate(ramp['broke_per_s'])}")
     else:
