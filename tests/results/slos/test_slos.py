@@ -147,6 +147,20 @@ def test_too_few_answers_are_not_enough_to_be_sure() -> None:
     assert codes(run(columns=fine), parse_slos("ttft:p90=1s")) == []
 
 
+def test_shown_goodput_does_not_exceed_the_throughput() -> None:
+    """Bug: goodput was N / T beside a throughput of (N - 1) / T."""
+    goodput = section(run(), parse_slos("p99=10s ttft:p99=10s"))
+    assert goodput is not None
+    rates = {"throughput_per_s": {"completed": 76.6}}
+    result = {
+        "scenario": "server",
+        "slo": "p99=10s ttft:p99=10s",
+        "goodput": {**goodput, "per_s": 77.2, "share": 1.0},
+    }
+    assert str(shown(result)).startswith("77.2 queries/s")
+    assert str(shown({**result, **rates})).startswith("76.6 queries/s")
+
+
 def test_times_that_answers_do_not_have_are_a_reason() -> None:
     one_token = {**streams(), "tokens": np.ones(COUNT, np.int32)}
     one_token["failed"] = np.zeros(COUNT, np.uint16)
