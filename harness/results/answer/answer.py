@@ -143,8 +143,10 @@ def _headline(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
     value_ns = latency.get(name)
     if value_ns is None:
         return f"{_without_percentile(result, slo)}{load}"
-    bound = "" if slo is None else _of_slo(result, name, value_ns, slo)
-    return f"{name} {show_ns(value_ns)}{bound}{_interval(result, name, value_ns)}{load}"
+    bound, failures = "", _failures(result)
+    if slo is not None and (not failures or value_ns > slo.bound_ns):
+        bound = _of_slo(result, name, value_ns, slo)
+    return f"{failures}{name} {show_ns(value_ns)}{bound}{_interval(result, name, value_ns)}{load}"
 
 
 def _token_bounds(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -269,6 +271,13 @@ def _failed(result: Mapping[str, Any]) -> str:
     queries = result.get("queries") or {}
     failed, answered = queries.get("samples_failed"), queries.get("samples_answered")
     return f", failed ones included ({failed:,} of {answered:,} samples)" if failed else ""
+
+
+def _failures(result: Mapping[str, Any]) -> str:
+    """Returns the failed samples, for the beginning of a sentence; empty without failed samples."""
+    queries = result.get("queries") or {}
+    failed, answered = queries.get("samples_failed"), queries.get("samples_answered")
+    return f"{failed:,} of {answered:,} samples failed: " if failed else ""
 
 
 def _harness_chose_rate(result: Mapping[str, Any], scenario: Scenario) -> bool:

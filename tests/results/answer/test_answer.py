@@ -184,6 +184,16 @@ def test_a_rate_that_was_not_kept_up_is_named() -> None:
     assert answer_of(result).headline.endswith(" at 900 queries/s, of which 170 were completed")
 
 
+def test_failures_come_before_a_latency_that_claims_no_bound() -> None:
+    """Bug: with 354 of 400 failed requests the answer was `p50 36.8 us of 1 s allowed`."""
+    result = golden("closed-loop")
+    assert " allowed" in answer_of(result).headline
+    result["queries"] |= {"samples_failed": 354, "samples_answered": 400}
+    headline = answer_of(result).headline
+    assert headline.startswith("354 of 400 samples failed: p")
+    assert " allowed" not in headline
+
+
 def test_rate_that_includes_failed_samples_shows_their_number() -> None:
     """Bug: for a run with 85 % failed queries the text said only "of which 80.5 were completed"."""
     queries = {"samples_failed": 1_700, "samples_answered": 2_010}
