@@ -176,9 +176,9 @@ def _unusable(at: Array, first: int, last: int, begin_ns: int, end_ns: int) -> s
     if (np.diff(at) <= 0).any():
         return "the wall clock went back between readings"
     if first < 0 or last == len(at):
-        begin = f"began {show_ns(int(at[0]) - begin_ns)} after the run began"
-        end = f"ended {show_ns(end_ns - int(at[-1]))} before the run ended"
-        return f"its readings {begin if first < 0 else end}"
+        late = f"began {show_ns(int(at[0]) - begin_ns)} after the run began"
+        short = f"ended {show_ns(end_ns - int(at[-1]))} before the run ended"
+        return f"its readings {late if first < 0 else short}"
     for name, end in (("begin", begin_ns), ("end", end_ns)):
         away_ns = int(np.abs(at - end).min())
         if away_ns > END_NS:

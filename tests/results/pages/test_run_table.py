@@ -49,7 +49,7 @@ def test_run_without_a_first_query_advises_no_details_command() -> None:
 def test_a_run_without_numbers_has_one_blank_line_before_the_results() -> None:
     """Bug: accuracy-only and interrupted runs printed two."""
     empty = {"calibration": None, "headline": None, "throughput_per_s": None, "reference": None}
-    tables = {"latency_ns": None, "stages_ns": None, "not_for_submission": []}
+    tables: dict[str, Any] = {"latency_ns": None, "stages_ns": None, "not_for_submission": []}
     lines = screen(golden("server", **empty, **tables))
     assert not any(pair == ("", "") for pair in pairwise(lines)), lines
 

@@ -17,7 +17,7 @@ from harness.types import BackendSetup
 TEXT = "eight words of text"
 
 
-def told(usage: Any, text: str = TEXT, ids: list[int] | None = None, **more: bool) -> Usage:
+def told(usage: Any, text: str = TEXT, ids: list[int] | None = None, **more: Any) -> Usage:
     return usage_of(counts_in({"usage": usage}), ids, text, "stop", **more)
 
 

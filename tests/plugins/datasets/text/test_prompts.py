@@ -269,12 +269,14 @@ def test_fields_that_cannot_be_sent_are_refused(tmp_path: Path, row: Any, proble
 def test_keys_that_are_not_sent_are_noted(tmp_path: Path) -> None:
     """Bug: sampling fields were dropped in silence, and the run was VALID."""
     rows = [{"id": 1, "prompt": "a", "category": "x"}, {"prompt": "b", "category": "y", "num": 2}]
-    (note,) = PromptsDataset(setup(jsonl(tmp_path, *rows))).describe()["notes"]
-    assert note == "not sent: category, num; put further fields of a request into `body`"
+    about = PromptsDataset(setup(jsonl(tmp_path, *rows))).describe()
+    assert about["notes"] == [
+        "not sent: category, num; put further fields of a request into `body`"
+    ]
     pq.write_table(pa.table({"prompt": ["a"], "category": ["x"]}), tmp_path / "p.parquet")
-    (note,) = PromptsDataset(setup(tmp_path / "p.parquet")).describe()["notes"]
-    assert note.startswith("not sent: category; ")
-    about = PromptsDataset(setup(jsonl(tmp_path / ".", {"prompt": "a", "id": 1}))).describe()
+    about = PromptsDataset(setup(tmp_path / "p.parquet")).describe()
+    assert about["notes"] == ["not sent: category; put further fields of a request into `body`"]
+    about = PromptsDataset(setup(jsonl(tmp_path, {"prompt": "a", "id": 1}))).describe()
     assert "notes" not in about
 
 
