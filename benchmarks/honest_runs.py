@@ -168,7 +168,8 @@ DIALECTS: Mapping[str, Dialect] = {
     "vllm reasoning": replace(VLLM, tokens=24, gap_s=0.001, ids=False, stream=_thinking),
     "sglang": replace(VLLM, name="sglang", ids=False, usage="last", gap_s=0.001, tokens=20),
     "llama.cpp": replace(LLAMA_CPP, tokens=20, gap_s=0.001),
-    "transformers": replace(TRANSFORMERS, tokens=20, gap_s=0.001, first_s=0.003),
+    # Its prompts count one token per message: the others are a template's.
+    "transformers": replace(TRANSFORMERS, tokens=20, gap_s=0.001, first_s=0.003, begin=200),
     "old http": replace(VLLM, http="1.0", tokens=8, gap_s=0.001),
     "vllm calls": replace(VLLM, tokens=16, gap_s=0.001, ids=False, stream=_calling),
     "vllm short answers": replace(VLLM, tokens=2, gap_s=0.001),

@@ -81,7 +81,8 @@ def test_a_machine_whose_cable_is_pulled_is_lost(tmp_path: Path) -> None:
         puller.join()
     assert status == 4
     (text,) = [r["text"] for r in result["reasons"] if r["code"] == "node-lost"]
-    assert f"{THERE}:{far.port}, no answer for 2.00 s" in text
+    assert f"{THERE}:{far.port} was lost with " in text
+    assert "(no answer for 2.00 s)" in text
     there, lost = result["nodes"]
     assert (there["failed"], there["samples"] + lost["samples"]) == (0, 400)
     assert lost["failed"] == lost["lost_samples"] > 0

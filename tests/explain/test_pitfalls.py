@@ -236,7 +236,7 @@ def test_a_bare_file_goes_only_to_backends_that_read_its_format(tmp_path: Path) 
     assert not [name for name in names if "openvino file" in name or "torch" in name]
     reasons = {one.name: one.reason for one in found if isinstance(one, Impossible)}
     read = {
-        "torch": "it reads torchscript, torch-export; the model has onnx",
+        "torch": "it reads torchscript, torch-export, but the model has onnx",
         "tensorflow": "it reads savedmodel, keras; the model has onnx",
         "litert": "it reads tflite; the model has onnx",
         "ncnn": "it reads ncnn; the model has onnx",

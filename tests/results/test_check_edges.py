@@ -14,7 +14,7 @@ from harness.errors import ConfigError
 from harness.loadgen.logs import DETAIL
 from harness.models.manifest.model import MODELS_DIR
 from harness.results import records
-from harness.results.check.copies import _peak
+from harness.results.check.copies import _peak, compared
 from harness.results.recheck import check
 from tests.builders.edited import edit
 from tests.golden.make_runs import FOLDERS
@@ -88,3 +88,11 @@ def test_official_accuracy_run_may_hold_the_number_of_loadgens_table(tmp_path: P
     held = json.loads((out / "answers/run.json").read_bytes())["plan"]["performance_count"]
     assert held == 248
     assert check(out) == []
+
+
+def test_a_float_may_differ_in_its_last_digits_only() -> None:
+    """Bug: `check` contradicted a run, because NumPy had added up its numbers in another order."""
+    stored, other = 2.6846394233283455, 2.6846394233283446
+    assert not [*compared("a", {"x": stored, "n": 3}, {"x": other, "n": 3})]
+    assert [*compared("a", {"x": 2.6846394}, {"x": 2.6846395})]
+    assert [*compared("a", {"n": 3}, {"n": 4})]

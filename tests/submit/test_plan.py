@@ -265,7 +265,7 @@ def test_an_audit_with_other_answers_is_failed_with_both_scores(tmp_path: Path) 
     failed = [r for r in plan(CLOSED, tmp_path) if r.state != DONE]
     assert [(r.name, r.state) for r in failed] == [("Offline-TEST01", FAILED)]
     assert failed[0].why == (
-        "its answers differ: acc: 100 in the accuracy run, 0 in the audit, within 1 % is allowed"
+        "its answers differ: acc: 100 in the accuracy run, 0 in the audit, but only within 1 % is allowed"
     )
 
 

@@ -1,5 +1,6 @@
 """Compares files of a finished run that repeat numbers with their sources: summaries, environment.json, metrics."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -20,6 +21,9 @@ _SAMPLE = re.compile(r"(harness_\w+)\{(.*)\} (\S+)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
 _BY = re.compile(", (?:scored|judged|checked) by ")
 """Matches the end of a score's line, which names the program."""
+
+_ROUNDING = 1e-12
+"""Largest relative difference of a float that was computed twice."""
 
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -181,5 +185,11 @@ def compared(path: str, stored: Any, derived: Any) -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(derived, dict):
         for name in sorted({*stored, *derived}):
             yield from compared(f"{path}.{name}", stored.get(name), derived.get(name))
-    elif stored != derived:
+    elif stored != derived and not _is_rounded(stored, derived):
         yield f"{path}: result.json has {stored!r}, but the files have {derived!r}"
+
+
+def _is_rounded(stored: Any, derived: Any) -> bool:
+    """Returns whether both are floats that differ in the last digits: NumPy adds up numbers in another order elsewhere."""
+    floats = isinstance(stored, float) and isinstance(derived, float)
+    return floats and math.isclose(stored, derived, rel_tol=_ROUNDING)

@@ -170,7 +170,7 @@ def test_a_manifest_without_argmax_is_refused_before_the_run(tmp_path: Path) -> 
     assert done.status == 2
     assert done.said.splitlines()[-1] == (
         "harness: metric 'top1' cannot score the model's answers: top1 needs labels, but each answer has 10 "
-        "scores, float32: postprocess with argmax or topk"
+        "float32 scores: postprocess with argmax or topk"
     )
     alone = run(*words, "--mode", "performance", "--out", str(tmp_path / "alone"))
     assert alone.status == 0, alone.said + alone.printed
