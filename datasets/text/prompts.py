@@ -23,23 +23,11 @@ from harness.core.files import parse_json
 from harness.core.formats.prompt_fields import draws_tokens, framed
 from harness.datasets.parts import sources
 from harness.datasets.parts.prompts.held import HeldPrompts, Prompt
+from harness.datasets.parts.prompts.keys import KEYS, KINDS, REQUEST
 from harness.datasets.parts.prompts.tokens import input_of
 from harness.datasets.parts.sources import refuse, unreadable
 from harness.errors import MOST_PROBLEMS, ConfigError, PluginUnavailable
 from harness.types import Dataset, DatasetSetup
-
-KINDS = ("input_ids", "prompt", "messages")
-
-REQUEST = (
-    *("model", "temperature", "top_p", "seed", "stop", "logit_bias"),
-    *("tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort"),
-    *("chat_template_kwargs", "top_k", "min_p", "min_tokens", "ignore_eos", "n"),
-    *("frequency_penalty", "presence_penalty", "repetition_penalty"),
-)
-"""Keys of a line that are fields of its request."""
-
-KEYS = (*KINDS, *REQUEST, "max_tokens", "max_completion_tokens", "reference", "body")
-"""Keys of a line that are read."""
 
 _NAMES = ("id", "custom_id", "method", "url")
 """Keys that name a line, e.g. in OpenAI's batch files: nobody expects them in a request."""

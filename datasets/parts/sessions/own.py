@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from harness.datasets.parts.prompts.keys import KEYS
 from harness.datasets.parts.sessions.turns import Turn, delay_ns
-from harness.datasets.text.prompts import KEYS
 
 _TURN_KEYS = ("id", "after", "delay_ms")
 

@@ -42,8 +42,9 @@ def any_run(run: Evidence) -> Iterator[Reason]:
         *_, last = run.ended["first_failure"].strip().splitlines() or ["no message"]
         yield Reason("batch-failed", f"{name} run: {count} samples failed: {last}")
     elif run.done is not None and run.done.failed:
-        code = "requests-failed" if "sent_ns" in run.done.columns else "batch-failed"
-        yield Reason(code, f"{name} run: {counted(run.done.failed, 'sample')} failed")
+        was_sent = "sent_ns" in run.done.columns
+        text = f"{name} run: {counted(run.done.failed, 'sample')} failed"
+        yield Reason("requests-failed" if was_sent else "batch-failed", text)
     if run.failure is None:
         yield from _log_reasons(run, name)
         yield from _sample_reasons(run, name)

@@ -277,7 +277,7 @@ def test_client_bound_at_two_rates_in_a_row_ends_only_its_state(
     made = [(c.target_qps, dict(c.dataset_option)["prefix"]) for c in system.configs]
     zero, half = [(100, "0"), (200, "0")], [(rate, "0.5") for rate in (100, 200, 300, 400)]
     assert made == [zero[0], zero[0], half[0], zero[1], zero[1], *half[1:]]
-    assert len({dict(c.backend_option)["fresh"] for c in system.configs}) == len(system.configs)
+    assert len({dict(c.dataset_option)["draw"] for c in system.configs}) == len(system.configs)
     said = "the client was the limit at 2 rates in a row: no higher rate with the state 0% is tried"
     assert said in capsys.readouterr().err
     page = Path("swept/sweep.html").read_text().replace("\xa0", " ")

@@ -1,0 +1,14 @@
+"""Lists the keys of a line of the dataset `prompts`."""
+
+KINDS = ("input_ids", "prompt", "messages")
+
+REQUEST = (
+    *("model", "temperature", "top_p", "seed", "stop", "logit_bias"),
+    *("tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort"),
+    *("chat_template_kwargs", "top_k", "min_p", "min_tokens", "ignore_eos", "n"),
+    *("frequency_penalty", "presence_penalty", "repetition_penalty"),
+)
+"""Keys of a line that are fields of its request."""
+
+KEYS = (*KINDS, *REQUEST, "max_tokens", "max_completion_tokens", "reference", "body")
+"""Keys of a line that are read."""
