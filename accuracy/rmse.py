@@ -18,7 +18,7 @@ class Rmse:
         if any(size != 1 for size in shape):
             sizes = " x ".join("?" if size is None else str(size) for size in shape)
             raise ValueError(
-                f"rmse needs one number per answer, but each answer has {sizes} numbers: choose another metric, or "
+                f"rmse needs one number per answer, but each answer has {sizes} numbers: choose a different metric, or "
                 "combine them into one with the step `hook`"
             )
 

@@ -62,8 +62,8 @@ class Top1:
             if number is not None and number not in classes:
                 name = f" ({label})" if isinstance(label, str) else ""
                 raise ValueError(
-                    f"the label of sample {index} is {number}{name}, but the model's classes are {classes[0]} to "
-                    f"{classes[-1]}: number the classes like the model, or shift the answers with the step `shift`"
+                    f"the label of sample {index} is {number}{name}, outside the model's classes {classes[0]} to "
+                    f"{classes[-1]}: number the labels like the model's classes, or shift the answers with the step `shift`"
                 )
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
@@ -78,7 +78,7 @@ class Top1:
                 good[count] += _class_of(labels[index]) in names[:count]
         if not longest:
             raise ValueError(
-                f"no answer is a label: {self._name} needs one {self._dtype} number or several integers "
+                f"no answer is a label, because {self._name} needs one {self._dtype} number or several integers "
                 "per answer: postprocess with argmax or topk"
             )
         if longest < self._counts:

@@ -135,7 +135,7 @@ class ExecuTorchBackend(FrameworkBackend):
             return TensorSpec(name, port.dtype, port.sizes)
         if self._setup.max_batch > most:
             raise ConfigError(
-                f"{self._path}: it takes at most {most} samples at once, but batches may have {self._setup.max_batch}: "
+                f"{self._path} takes at most {most} samples at once, but batches may have {self._setup.max_batch}: "
                 f"add --max-batch {most}, or export it with a larger Dim"
             )
         own: list[int | str | None] = [None, *port.sizes[1:]]
@@ -200,7 +200,7 @@ def refuse_missing(path: Path, facts: Program, runtime: Any) -> None:
     lacking = [*sorted(facts.operators - runtime.operator_registry.operator_names), *delegates]
     if lacking:
         raise ConfigError(
-            f"{path}: it needs {', '.join(lacking)}, which the installed package executorch lacks: export it for "
+            f"{path} needs {', '.join(lacking)}, which the installed package executorch lacks: export it for "
             f"{XNNPACK}, or with core ATen operators"
         )
 

@@ -170,7 +170,7 @@ def _headers(text: str) -> Headers:
     content = _parsed("headers", tree_of, text)
     if not isinstance(content, dict) or not all(isinstance(v, str) for v in content.values()):
         raise ConfigError(
-            '--backend-option headers: it is not an object of strings: write e.g. {"X-Version": "2"}'
+            '--backend-option headers: the value is not an object of strings: write e.g. {"X-Version": "2"}'
         )
     return tuple((str(name), value) for name, value in content.items())
 

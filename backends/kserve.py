@@ -92,7 +92,7 @@ class KserveRemote:
         if served.max_batch is not None and self._setup.max_batch > served.max_batch:
             raise ConfigError(
                 f"the server's model {self._model!r} takes at most {served.max_batch} samples per request: "
-                f"--max-batch {served.max_batch}"
+                f"pass --max-batch {served.max_batch}"
             )
         inputs = served.inputs or tuple(declared(spec) for spec in self._setup.inputs)
         if not inputs:

@@ -91,7 +91,7 @@ class NcnnBackend(FrameworkBackend):
         for layer in self._layers:
             if ncnn.layer_to_index(layer.kind) < 0:
                 raise ValueError(
-                    f"it has a layer {layer.kind}, which ncnn {ncnn.__version__} lacks"
+                    f"it has a layer of type {layer.kind}, which ncnn {ncnn.__version__} does not support"
                 )
 
     def _specs(self) -> tuple[TensorSpec, ...]:

@@ -116,9 +116,7 @@ def _readable(path: Path) -> Path:
         return path
     files = sorted(path.glob("*.xml"))
     if len(files) != 1:
-        raise ConfigError(
-            f"{path}: a folder with an OpenVINO IR has one .xml, but this one has {len(files)}"
-        )
+        raise ConfigError(f"{path} must contain exactly one .xml, but contains {len(files)}")
     return files[0]
 
 

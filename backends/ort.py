@@ -112,7 +112,7 @@ class OrtBackend(FrameworkBackend):
                 f"{name!r} has the type {kind}" for name, kind in self._left_out.items()
             )
             raise ConfigError(
-                f"{self._path}: it has no output that is an array"
+                f"{self._path} has no output that is an array"
                 + (
                     f": {have}: export it with one, e.g. float32 (skl2onnx: zipmap=False)"
                     if have
@@ -143,7 +143,9 @@ class OrtBackend(FrameworkBackend):
             raise ConfigError(
                 f"--device {device}: this ONNX Runtime has no {requested}: {how_to_install('ort-gpu')}"
             )
-        raise ConfigError(f"--provider {requested}: this ONNX Runtime has {', '.join(have)}")
+        raise ConfigError(
+            f"--provider {requested}: this ONNX Runtime supports only {', '.join(have)}"
+        )
 
     def _provider_options(self) -> dict[str, str]:
         number = self._setup.device.partition(":")[2]

@@ -118,7 +118,7 @@ class TorchBackend(FrameworkBackend):
         if setup.device != "cpu":
             if setup.batch_axes is not None:
                 yield (
-                    f"--device {setup.device}: backend {self.name!r} takes states and other batch axes only on the CPU: "
+                    f"--device {setup.device}: backend {self.name!r} supports states and other batch axes only on the CPU: "
                     "drop it"
                 )
             return
@@ -197,7 +197,7 @@ class TorchBackend(FrameworkBackend):
         files = [op for op in _FILE_OPERATORS if op in operators]
         if files:
             raise ConfigError(
-                f"{self._path}: it calls {files[0]}, which reads or writes files: a model file may only "
+                f"{self._path} calls {files[0]}, which reads or writes files: a model file may only "
                 "compute, so this file is not loaded"
             )
         arguments = [a.name for a in module.forward.schema.arguments[1:]]

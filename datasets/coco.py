@@ -125,7 +125,7 @@ def _samples(path: Path, inside: str) -> list[Sample]:
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
     except (ValueError, RecursionError) as e:
-        raise ConfigError(f"{path} is not JSON: {e}") from None
+        raise ConfigError(f"{path} is not valid JSON: {e}") from None
     try:
         return _joined(path, inside, content)
     except (KeyError, TypeError, AttributeError, ValueError) as e:

@@ -35,7 +35,7 @@ class DigitsDataset(LoadedRows):
             with np.load(self.file, allow_pickle=False) as file:
                 self._images, self._labels = file["images"], file["labels"]
         except (OSError, ValueError, KeyError) as e:
-            raise ConfigError(f"{self.file} cannot be read: {e}: reinstall the package") from e
+            raise ConfigError(f"{self.file} cannot be read ({e}): reinstall the package") from e
         self._setup = setup
         self._input = _image_input(setup)
         super().__init__(len(self._labels))

@@ -137,11 +137,11 @@ def _unread(folder: Path, paths: Iterable[Path]) -> Iterator[str]:
         suffix = path.suffix.lower()
         if path.is_dir():
             if path.is_symlink() and "/" in name:
-                yield f"{path}: it is a link to a folder, and links are not followed: copy the folder"
+                yield f"{path} is a link to a folder, and links are not followed: copy the folder"
         elif suffix in UNREAD:
             yield f"{path}: {suffix} is not supported: {advice}"
         elif suffix not in SUFFIXES and path.is_file() and _begins_as_image(path):
-            yield f"{path}: it is an image without an image suffix: add one, e.g. .jpg"
+            yield f"{path} is an image without an image suffix: add one, e.g. .jpg"
 
 
 def _begins_as_image(path: Path) -> bool:

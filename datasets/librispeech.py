@@ -123,7 +123,7 @@ def read_utterances(root: Path, rate: int) -> list[Utterance]:
             problems.append(f"{path} and {sounds[path.stem]} have the same name: rename one")
         sounds[path.stem] = path
     transcripts = dict(_transcripts(root, problems))
-    problems += [f"{p}: it has no transcript" for n, p in sounds.items() if n not in transcripts]
+    problems += [f"{p} has no transcript" for n, p in sounds.items() if n not in transcripts]
     utterances = []
     for name in sorted(transcripts):
         where, text = transcripts[name]

@@ -145,7 +145,7 @@ def _sizes_by_name(setup: DatasetSetup) -> tuple[dict[str, int], list[str]]:
                 if before != size:
                     problems.append(
                         f"--input-shape: {name} is {before} in {where} and {size} in {spec.name}: "
-                        "dimensions with one name must have one size"
+                        "dimensions with the same name must have the same size"
                     )
     return {name: size for name, (size, _) in first.items()}, problems
 

@@ -38,7 +38,7 @@ class OpenVinoWhisperBackend(SpeechEngine):
         for name in _FILES:
             if not (self._path / name).is_file():
                 raise ConfigError(
-                    f"{self._path}: it has no {name}: name the folder that `optimum-cli export openvino` wrote, with "
+                    f"{self._path} does not contain {name}: name the folder that `optimum-cli export openvino` wrote, with "
                     "openvino-tokenizers installed"
                 )
         settings = openvino_settings.settings(self._option, self._setup.threads)

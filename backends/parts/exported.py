@@ -52,16 +52,16 @@ def check_is_data(path: Path) -> None:
             suspects = [n for n in members if "/aotinductor/" in n]  # PyTorch would load libraries
             if not graphs:
                 raise ConfigError(
-                    f"{path}: it is not an archive that torch.export.save of PyTorch 2.8 or "
+                    f"{path} is not an archive that torch.export.save of PyTorch 2.8 or "
                     "later wrote: export the model again"
                 )
             for name in graphs:
                 suspects += _suspects(json.loads(archive.read(name)))
     except (OSError, zipfile.BadZipFile, ValueError, RecursionError) as e:
-        raise ConfigError(f"{path}: it is not an archive that torch.export.save wrote: {e}") from e
+        raise ConfigError(f"{path} is not an archive that torch.export.save wrote: {e}") from e
     if suspects:
         raise ConfigError(
-            f"{path}: it has {suspects[0][:80]!r}, which is neither an operator nor a size: a model file "
+            f"{path} contains {suspects[0][:80]!r}, which is neither an operator nor a size: a model file "
             "may only compute, so this file is not loaded"
         )
 

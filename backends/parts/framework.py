@@ -48,13 +48,13 @@ class FrameworkBackend(ABC):
         have = " ".join(f"{key}={'|'.join(values)}" for key, values in self.options.items())
         for key, value in setup.options.items():
             if key not in self.options:
-                hint = f"it has {have}" if have else "it has no options"
+                hint = f"choose from {have}" if have else "it has no options"
                 yield f"backend {self.name!r} has no option {key!r}: {hint}"
             elif value not in self.options[key]:
                 values = ", ".join(self.options[key])
                 yield f"--backend-option {key}: {value!r} is not one of {values}"
         if setup.device.partition(":")[0] not in self.devices:
-            yield f"backend {self.name!r} has no --device {setup.device}: it has {', '.join(self.devices)}"
+            yield f"backend {self.name!r} does not support --device {setup.device}: choose from {', '.join(self.devices)}"
         if setup.provider is not None and not self.has_providers:
             yield f"backend {self.name!r} has no providers: drop --provider {setup.provider}"
 
@@ -67,7 +67,7 @@ class FrameworkBackend(ABC):
             why = impostor(self._path) or _no_text(self._path) or one_line(e) or type(e).__name__
             raise ConfigError(f"{self._path}: {self.title} cannot load it: {why}") from e
         if not self._inputs:
-            raise ConfigError(f"{self._path}: it has no inputs: export it with one")
+            raise ConfigError(f"{self._path} has no inputs: export it with at least one")
         self._check_names()
         self._fixed = None if self._setup.batch_axes is not None else fixed_batch(self._inputs)
         return self
@@ -210,7 +210,7 @@ def _no_text(path: Path) -> str:
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        return "its name, or a folder's, is not UTF-8: rename it"
+        return "its name or a folder name is not valid UTF-8: rename it"
     return ""
 
 

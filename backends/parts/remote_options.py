@@ -13,11 +13,11 @@ def setup_problems(backend: str, setup: BackendSetup, known: Mapping[str, str]) 
     have = " ".join(f"{option}={values}" for option, values in known.items())
     for option, value in setup.options.items():
         if option not in known:
-            yield f"backend {backend!r} has no option {option!r}: it has {have}"
+            yield f"backend {backend!r} has no option {option!r}: choose from {have}"
         elif not value:
             yield f"--backend-option {option}: the value is empty: it takes {known[option]}"
     if setup.device != "cpu":
-        yield (f"backend {backend!r} has no --device {setup.device}: the server chooses the device")
+        yield f"backend {backend!r} does not support --device {setup.device}: the server chooses the device"
     if setup.provider is not None:
         yield f"backend {backend!r} has no providers: drop --provider {setup.provider}"
 

@@ -34,11 +34,11 @@ def _signature(path: Path, signatures: Mapping[str, Any]) -> Any:
         return next(iter(signatures.values()))
     if not signatures:
         raise ConfigError(
-            f"{path}: it has no signature to call: save the model with "
+            f"{path} has no signature to call: save the model with "
             "tf.saved_model.save(model, folder, signatures=...), or a Keras model with model.export(folder)"
         )
     raise ConfigError(
-        f"{path}: it has the signatures {', '.join(signatures)}, but not {_SIGNATURE!r}: save the model with it"
+        f"{path} has the signatures {', '.join(signatures)}, but not {_SIGNATURE!r}: save the model with it"
     )
 
 

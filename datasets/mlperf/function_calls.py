@@ -124,9 +124,9 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             row = parse_json(line)
         except (ValueError, RecursionError):
-            raise ConfigError(f"{place}: it is not JSON") from None
+            raise ConfigError(f"{place} is not valid JSON") from None
         if not isinstance(row, dict):
-            raise ConfigError(f"{place}: it is not a JSON object")
+            raise ConfigError(f"{place} is not a JSON object")
         yield place, row
 
 
@@ -146,7 +146,7 @@ def _sample(subset: str, place: str, row: Mapping[str, Any], right: Mapping[str,
         request = framed(fields, {"messages": chat})
         encoded = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode()
     except (LookupError, TypeError, AttributeError, UnicodeEncodeError) as e:
-        raise ConfigError(f"{place}: it is not a sample of BFCL: {e!r:.80}") from None
+        raise ConfigError(f"{place} is not a BFCL sample: {e!r:.80}") from None
     return _Sample(subset, encoded, functions, right.get(str(row.get("id")), []))
 
 

@@ -76,7 +76,7 @@ def processed(folder: Path) -> Path:
     if len(found) != 1:
         names = ", ".join(str(place.relative_to(folder)) for place in found) or "none"
         raise ConfigError(
-            f"{folder} must have exactly one graph with {SEEDS}, but it has {names}: run MLCommons' split_seeds.py, or "
+            f"{folder} must contain exactly one graph with {SEEDS}, but contains {names}: run MLCommons' split_seeds.py, or "
             "pass the folder `processed` of one graph"
         )
     return found[0]

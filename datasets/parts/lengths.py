@@ -40,7 +40,7 @@ def read_lengths(path: Path) -> Array:
         elif text:
             lengths.append(length)
     if not lengths and not problems:
-        problems.append(f"{path} is empty: it must have one length per line")
+        problems.append(f"{path} is empty: it must contain one length per line")
     refuse(problems)
     return np.asarray(lengths)
 

@@ -28,13 +28,13 @@ def checked_frames(path: Path, rate: int) -> int:
     )
     if actual != rate:
         raise ConfigError(
-            f"{path}: it has {actual:,} Hz, but the audio step has {rate:,}: convert the file, because "
+            f"{path} has a sampling rate of {actual:,} Hz, but the audio step expects {rate:,} Hz: convert the file, because "
             "resampling here would change the scores"
         )
     if channels != 1:
-        raise ConfigError(f"{path}: it has {channels} channels: convert it to one")
+        raise ConfigError(f"{path} has {channels} channels: convert it to one channel")
     if not frames:
-        raise ConfigError(f"{path}: it has no audio samples")
+        raise ConfigError(f"{path} has no audio samples")
     return frames
 
 

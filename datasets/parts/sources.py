@@ -54,7 +54,7 @@ def one_file(
         if len(files) != 1:
             names = ", ".join(p.name for p in files[:5]) or "none"
             raise ConfigError(
-                f"{path} must have exactly one {kind.removeprefix('a ')}, but it has {names}: name one"
+                f"{path} must contain exactly one {kind.removeprefix('a ')}, but contains {names}: name one"
             )
         path = files[0]
     elif not path.is_file():

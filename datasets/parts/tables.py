@@ -68,7 +68,7 @@ def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
     unnamed = [n for n, columns in named.items() if not columns and n not in tokenised]
     if len(unnamed) > 1:
         problems.append(
-            f"inputs {', '.join(unnamed)} all take the remaining columns: name each input's with a "
+            f"inputs {', '.join(unnamed)} all take the remaining columns: list the columns of each input in a "
             "`column` step"
         )
     elif unnamed and not left:

@@ -140,9 +140,9 @@ def _json(text: str, place: str) -> object:
     try:
         return parse_json(text)
     except json.JSONDecodeError as e:
-        raise ConfigError(f"{place}: it is not JSON, at character {e.pos + 1}") from e
+        raise ConfigError(f"{place} is not valid JSON, at character {e.pos + 1}") from e
     except (ValueError, RecursionError) as e:
-        raise ConfigError(f"{place}: it is not JSON: {e}") from e
+        raise ConfigError(f"{place} is not valid JSON: {e}") from e
 
 
 def _messages(content: object) -> tuple[_Message, ...]:

@@ -114,11 +114,11 @@ def _json(line: bytes) -> object:
     try:
         return parse_json(line.decode().rstrip("\r\n"))
     except json.JSONDecodeError as e:
-        return ValueError(f"it is not JSON, at character {e.colno}")
+        return ValueError(f"it is not valid JSON, at character {e.colno}")
     except UnicodeDecodeError as e:
         return ValueError(f"it is not UTF-8, at byte {e.start + 1}")
     except (RecursionError, ValueError) as e:
-        return ValueError(f"it is not JSON: {e}")
+        return ValueError(f"it is not valid JSON: {e}")
 
 
 def _table(path: Path) -> Iterator[Row]:
@@ -166,7 +166,7 @@ def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt], list[str]
         if not kind:
             kind, first = mine, place
         elif mine != kind:
-            problems.append(f"{place}: it has {mine!r}, but {first} has {kind!r}: use one of them")
+            problems.append(f"{place} has {mine!r}, but {first} has {kind!r}: use only one of them")
             break
         prompts.append(prompt)
     refuse(problems)

@@ -181,7 +181,7 @@ def read_squad(path: Path) -> tuple[list[str], list[Question]]:
     try:
         content = json.loads(path.read_bytes())
     except json.JSONDecodeError as e:
-        raise ConfigError(f"{path}:{e.lineno}: not JSON: {e.msg}") from None
+        raise ConfigError(f"{path}:{e.lineno}: not valid JSON: {e.msg}") from None
     except (OSError, ValueError, RecursionError) as e:
         raise sources.unreadable(path, e) from e
     reader = _Reader()

@@ -47,7 +47,7 @@ class LatencyBudget:
         """
         slos, limits = _slos(bounds), _limits(fail_on)
         if bool(limits) != (baseline is not None):
-            raise ConfigError("baseline and fail_on need each other: pass both, or neither")
+            raise ConfigError("baseline and fail_on must be passed together: pass both, or neither")
         if slos and not config.slo and not config.mlperf and config.runs_performance:
             config, slos = replace(config, slo=tuple(slos[:1])), slos[1:]
         if config.out is None:

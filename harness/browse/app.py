@@ -242,8 +242,12 @@ def _listen(host: str, port: int | None) -> socket.socket:
     except OSError as e:
         if port is None and e.errno == errno.EADDRINUSE:
             return _listen(host, 0)
-        hint = "choose another --port" if e.errno == errno.EADDRINUSE else "choose another --host"
-        raise ConfigError(f"{host}:{number} cannot be used: {e.strerror}: {hint}") from None
+        hint = (
+            "choose a different --port"
+            if e.errno == errno.EADDRINUSE
+            else "choose a different --host"
+        )
+        raise ConfigError(f"{host}:{number} cannot be used ({e.strerror}): {hint}") from None
 
 
 def _is_loopback(listening: socket.socket) -> bool:

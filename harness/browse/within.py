@@ -69,7 +69,9 @@ def check_folder(root: Path, relative: str) -> Path:
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ConfigError(f"{relative}/{name} is not read: it is a link, or not a regular file")
         if number >= MOST_FILES:
-            raise ConfigError(f"{relative} has more than {MOST_FILES:,} entries: is this a run?")
+            raise ConfigError(
+                f"{relative} has more than {MOST_FILES:,} entries: check that it is the folder of a run"
+            )
     return folder
 
 

@@ -119,9 +119,11 @@ def arrivals(arguments: list[str]) -> int:
             lines = arrival_profiles.lines(after_ns, profile.title())
             file.writelines(f"{line}\n" for line in lines)
     except FileExistsError:
-        raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
+        raise ConfigError(
+            f"{out} already exists and will not be overwritten: pass a different --out"
+        ) from None
     except OSError as e:
-        raise ConfigError(f"{out} cannot be written: {e.strerror}: pass another --out") from e
+        raise ConfigError(f"{out} cannot be written ({e.strerror}): pass a different --out") from e
     show(f"{out}: {counted(len(after_ns), 'arrival')} in {after_ns[-1] / 1e9:,.3f} s")
     return 0
 

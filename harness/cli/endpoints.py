@@ -325,7 +325,7 @@ def pack(arguments: Sequence[str]) -> int:
     to = user_path(options.to) if options.to else call.work / "tree"
     partial = to.with_name(f"{to.name}.partial")
     if to.exists():
-        raise ConfigError(f"{to} exists: remove it, or pass --to with another folder")
+        raise ConfigError(f"{to} already exists: pass a different --to, or remove it")
     shutil.rmtree(partial, ignore_errors=True)
     write_tree(call.request, call.template, call.curve, described, call.work, partial)
     status = _check(partial, official, rehearsal=call.request.rehearsal)

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if e.errno not in _FULL:
             raise
         say(
-            f"{e.filename or 'a file'} cannot be written: {e.strerror}: free space there, or write elsewhere"
+            f"{e.filename or 'a file'} cannot be written ({e.strerror}): free space there, or write elsewhere"
         )
         return RunInvalid.exit_status
     except KeyboardInterrupt as e:  # before the run handled signals itself

@@ -50,7 +50,7 @@ def compare(arguments: list[str]) -> int:
     parser.flag("--json", "print JSON instead of a table")
     options = parser.parse_args(arguments)
     if len(options.sides) < 2:
-        raise ConfigError("compare needs two sides: name another run")
+        raise ConfigError("compare needs two sides: name a second run")
     prices = _prices(options.price, len(options.sides))
     return _compared(options.sides, _gate(options), prices, as_json=options.json)
 

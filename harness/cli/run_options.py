@@ -385,7 +385,7 @@ def _contradictions(of_run: Mapping[str, Any], values: Mapping[str, Any]) -> Ite
         yield "--queries and --duration both set the length of the run: keep one"
     if "metric" in of_run and _dataset(values) == "synthetic":
         yield (
-            "--metric cannot score synthetic data, which has no labels: drop it, or pass another --dataset"
+            "--metric cannot score synthetic data, which has no labels: drop it, or pass a different --dataset"
         )
 
 

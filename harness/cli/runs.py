@@ -45,7 +45,7 @@ def runs(arguments: list[str]) -> int:
             if is_locked
             else "remove it, and the next run makes a new one"
         )
-        raise ConfigError(f"{database.path_in(results)} cannot be read: {e}: {hint}") from None
+        raise ConfigError(f"{database.path_in(results)} cannot be read ({e}): {hint}") from None
     if options.format in ("csv", "json"):
         show(database.export(rows, options.format))
     elif rows and options.pages:
@@ -159,7 +159,7 @@ def _output_problems(options: argparse.Namespace) -> Iterator[str]:
     if options.standalone and not options.pages:
         yield "--standalone needs a page: add --history PAGE or --pareto PAGE"
     if options.limit is not None and not 1 <= options.limit <= MOST_RUNS:
-        yield f"--limit {options.limit}: it must lie between 1 and {MOST_RUNS:,}"
+        yield f"--limit {options.limit}: it must be between 1 and {MOST_RUNS:,}"
 
 
 def _as_utc(text: str) -> str:
@@ -193,7 +193,7 @@ def browse(arguments: list[str]) -> int:
     )
     options = parser.parse_args(arguments)
     if options.port is not None and not 0 <= options.port <= 65_535:
-        raise ConfigError(f"--port {options.port}: it must lie between 0 and 65,535")
+        raise ConfigError(f"--port {options.port}: it must be between 0 and 65,535")
     try:
         from harness.browse.app import serve
     except ModuleNotFoundError as e:

@@ -260,7 +260,7 @@ def pack(arguments: Sequence[str]) -> int:
             # An incomplete tree would block the next attempt.
             shutil.rmtree(path, ignore_errors=True)
         hint = "free some space or correct its permissions, and pack again"
-        raise ConfigError(f"{to} cannot be written: {e.strerror}: {hint}") from e
+        raise ConfigError(f"{to} cannot be written ({e.strerror}): {hint}") from e
     show(str(to))
     return status
 

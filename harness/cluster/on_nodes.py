@@ -175,13 +175,15 @@ def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, A
         stored = files.read_json(path)
         if {"shared": [], **stored} != {**asked, "nodes": stored.get("nodes")}:
             raise ConfigError(
-                f"{folder} holds the results of a different command: pass another --out"
+                f"{folder} contains the results of a different command: pass a different --out"
             )
         rows = stored["nodes"] if asked["shared"] else []
         measured = (0, RunInvalid.exit_status)
         return {row["folder"]: row for row in rows if row["status"] in measured}
     if any(folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty, and has no {NODES}: pass another --out")
+        raise ConfigError(
+            f"{folder} is not empty and does not contain {NODES}: pass a different --out"
+        )
     files.write_json(path, {**asked, "nodes": []})
     return {}
 

@@ -242,7 +242,7 @@ _REASONS: _Rows = {
         "journal-missing": ("The journal, the harness's record of the samples, is missing.", _DISK),
         "not-saved": (
             "The result folder could not be written, so the printed table is all there is.",
-            "Free disk space or pass another `--out`, then run again.",
+            "Free disk space or pass a different `--out`, then run again.",
         ),
     },
 }

@@ -77,7 +77,7 @@ def cached_file(path: Path) -> Iterator[Path]:
             yield temporary
     except OSError as e:
         raise ConfigError(
-            f"{path} cannot be written: {e.strerror or e}: set XDG_CACHE_HOME to a writable folder with free space"
+            f"{path} cannot be written ({e.strerror or e}): set XDG_CACHE_HOME to a writable folder with free space"
         ) from e
 
 
@@ -95,7 +95,7 @@ def cached_folder(path: Path) -> Iterator[Path]:
             temporary.replace(path)
     except OSError as e:
         raise ConfigError(
-            f"{path} cannot be written: {e.strerror or e}: set XDG_CACHE_HOME to a writable folder with free space"
+            f"{path} cannot be written ({e.strerror or e}): set XDG_CACHE_HOME to a writable folder with free space"
         ) from e
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -138,7 +138,7 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
     more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
     runs_or_folders = "folders" if verb else "runs"
     return (
-        f"{folder} is not {kind}, but contains {runs_or_folders}: {shown}{more}: name one of them"
+        f"{folder} is not {kind}, but contains {runs_or_folders} ({shown}{more}): name one of them"
     )
 
 
@@ -185,10 +185,10 @@ def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
         raise ConfigError(_no_folder(path.parent)) from e
     except OSError as e:
         raise ConfigError(
-            f"{path} cannot be read: {e.strerror}: check that it is a run's folder"
+            f"{path} cannot be read ({e.strerror}): check that it is a run's folder"
         ) from e
     except (ValueError, RecursionError) as e:
-        raise ConfigError(f"{path} is not JSON: {e}") from None
+        raise ConfigError(f"{path} is not valid JSON: {e}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is not a file of a run")
     return content
@@ -212,7 +212,7 @@ def _fault(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, json.JSONDecodeError):
-        return f"not JSON: {error}"
+        return f"not valid JSON: {error}"
     if type(error) is KeyError and error.args:
         return f"no entry {error.args[0]!r:.100}"
     if type(error) is ValueError and error.args:

@@ -399,7 +399,7 @@ def check_name(kind: str, name: str) -> None:
     if name in KINDS[kind] or name in _entry_points(kind):
         return
     if name.endswith(".py"):
-        raise ConfigError(f"{kind} {name!r}: name its class, too: {name}:Class")
+        raise ConfigError(f"{kind} {name!r} does not name a class: write {name}:Class")
     known = [*KINDS[kind], *_entry_points(kind)]
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"

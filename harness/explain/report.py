@@ -56,7 +56,7 @@ class Report(NamedTuple):
             if isinstance(e, OSError) and e.errno in _NO_ROOM:
                 where = e.filename or new.path
                 raise RunInvalid(
-                    f"{where} cannot be written: {e.strerror}: free some space there"
+                    f"{where} cannot be written ({e.strerror}): free some space there"
                 ) from e
             raise
         new.finish(newest=False)

@@ -49,7 +49,7 @@ class Profile:
         expected = self.duration_ns / NS_PER_S * sum(self.rates) / len(self.rates)
         if expected > MOST_ARRIVALS:
             yield (
-                f"about {expected:,.0f} arrivals are more than {MOST_ARRIVALS:,}: lower --rate or "
+                f"about {expected:,.0f} arrivals would be generated, but at most {MOST_ARRIVALS:,} are allowed: lower --rate or "
                 "--duration"
             )
 
@@ -128,7 +128,7 @@ def parse_cv(text: str) -> float:
     except ValueError:
         raise ValueError(f"{text!r} is not a number") from None
     if not 0.01 <= cv <= 100:
-        raise ValueError(f"{text} must lie between 0.01 and 100")
+        raise ValueError(f"{text} must be between 0.01 and 100")
     return cv
 
 

@@ -73,7 +73,7 @@ class Arrivals:
         count = queries or len(self.after_ns)
         if count > len(self.after_ns):
             raise ConfigError(
-                f"--queries {count:,}: {self.path} has {counted(len(self.after_ns), 'arrival')}"
+                f"--queries {count:,}: {self.path} has only {counted(len(self.after_ns), 'arrival')}"
             )
         return Load(count, float(self.after_ns[count - 1]) / NS_PER_S)
 
@@ -143,7 +143,7 @@ def _content(path: Path) -> bytes:
         size = path.stat().st_size
         if size > LARGEST_BYTES:
             raise ConfigError(
-                f"{path} has {show_bytes(size)}, more than {show_bytes(LARGEST_BYTES)}: shorten it"
+                f"{path} has {show_bytes(size)}, but at most {show_bytes(LARGEST_BYTES)} are allowed: shorten it"
             )
         return path.read_bytes()
     except OSError as e:

@@ -192,7 +192,7 @@ def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
         if name in registry.BY_PROGRAM:
             yield f"{name} may run one of your programs, which `check` does not run, {stored}"
             continue
-        yield f"{name} is code and did not run, {stored}: --trust {name}"
+        yield f"{name} is code and did not run, {stored}: pass --trust {name}"
 
 
 def _model(folder: Path, config: RunConfig) -> Model:
@@ -298,7 +298,7 @@ def _scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
     if run.ended is None:
         return score.Scoring()
     moved = missing_data(derived.resolved.config.data_dir)
-    refuse(f"{folder} cannot be scored again: {why}: restore it" for why in moved)
+    refuse(f"{folder} cannot be scored again ({why}): restore it" for why in moved)
     return score.judge(folder, derived.resolved, loaded, run.ended, derived.compared_run)
 
 

@@ -108,7 +108,7 @@ def _write(folder: Path, findings: Findings, content: Mapping[str, Any]) -> None
         with suppress(PluginUnavailable):
             _ = report_at_end(folder, findings) if has_page else None
     except OSError as e:
-        raise ConfigError(f"{folder} cannot be written: {e.strerror}: repeat the run") from e
+        raise ConfigError(f"{folder} cannot be written ({e.strerror}): repeat the run") from e
 
 
 def _add_to_database(folder: Path, content: Mapping[str, Any]) -> None:

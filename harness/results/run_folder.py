@@ -46,7 +46,7 @@ class ResultFolder:
             taken = final.exists() or final.is_symlink()
         except OSError as e:  # the name is too long
             raise ConfigError(
-                f"{final} cannot be created: {e.strerror}: pass another {option}"
+                f"{final} cannot be created ({e.strerror}): pass a different {option}"
             ) from e
         if final.name.endswith(PARTIAL):
             raise ConfigError(
@@ -54,7 +54,7 @@ class ResultFolder:
             )
         if taken:
             raise ConfigError(
-                f"{final} exists: results are never overwritten; pass another {option}"
+                f"{final} already exists and will not be overwritten: pass a different {option}"
             )
         self.final = final
         self.path = final.with_name(final.name + PARTIAL)
@@ -62,12 +62,12 @@ class ResultFolder:
             self.path.mkdir(parents=True)
         except FileExistsError:
             raise ConfigError(
-                f"{self.path} exists, from a run that is in progress or did not finish: pass another "
+                f"{self.path} already exists, from a run that is in progress or did not finish: pass a different "
                 f"{option}, or remove it once nothing writes there"
             ) from None
         except OSError as e:
             raise ConfigError(
-                f"{self.path} cannot be created: {e.strerror}: pass {option} elsewhere"
+                f"{self.path} cannot be created ({e.strerror}): pass {option} elsewhere"
             ) from e
 
     def subfolder(self, role: str) -> Path:

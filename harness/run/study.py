@@ -229,7 +229,7 @@ class Study(ABC, Generic[Options]):
         if differ:
             names = ", ".join(differ)
             raise ConfigError(
-                f"{self.folder} is a {noun} with a different {names}: pass another --out"
+                f"{self.folder} is a {noun} with a different {names}: pass a different --out"
             )
 
     def _check_answered(self, finished: Finished, consequence: str) -> None:
@@ -248,7 +248,7 @@ def keep_or_remove(folder: Callable[[], Path], has_measured: Callable[[], bool])
     try:
         yield
     except OSError as e:
-        why = f"{folder()} cannot be written: {e.strerror}: pass --out elsewhere"
+        why = f"{folder()} cannot be written ({e.strerror}): pass --out elsewhere"
         raise RunInvalid(why) from e
     except BaseException as e:
         of_use = not isinstance(e, ConfigError) and any(folder().glob("*/*"))

@@ -121,7 +121,7 @@ def parse_caches(text: str) -> tuple[str, ...]:
     words = dict.fromkeys(word.strip() for word in text.split(","))
     states = [word for word in (COLD, WARM) if word in words]
     if states == [WARM]:
-        raise ValueError(f"{text!r}: a warm run repeats the cold one: write cold,warm")
+        raise ValueError(f"{text!r}: a warm run repeats the cold run: write cold,warm")
     shares = sorted({_parse_common(word) for word in words if word not in (COLD, WARM)})
     return (*states, *(f"{share * 100:g}%" for share in shares))
 

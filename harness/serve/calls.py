@@ -85,7 +85,7 @@ def parsed(text: bytes) -> object:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as e:
-        raise Refusal(400, f"the request is not JSON: {e}") from None
+        raise Refusal(400, f"the request is not valid JSON: {e}") from None
 
 
 def read_call(content: object, served: Served) -> Call:

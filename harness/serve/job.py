@@ -83,7 +83,7 @@ def _loop_of(
     if isinstance(served, ServedModel):
         if options.prefix_cache is not None:
             raise ConfigError(
-                f"--prefix-cache is for language models, which {served.name!r} is not: drop it"
+                f"--prefix-cache is for language models, but {served.name!r} is not one: drop it"
             )
         inference = OpenInference(served, options.name)
         if options.grpc is None:

@@ -259,7 +259,7 @@ def _resolve(address: Address) -> list[_Where]:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as e:
         raise ConfigError(
-            f"{address}: the name {address.host!r} cannot be resolved: {e.strerror}: check it, or give an IP address"
+            f"{address}: the name {address.host!r} cannot be resolved ({e.strerror}): check it, or give an IP address"
         ) from e
     return [(family, where) for family, _, _, _, where in found]
 
@@ -341,7 +341,7 @@ def unreachable(address: Address, error: OSError) -> NoReturn:
     else:
         why = os.strerror(error.errno) if error.errno else str(error)
         todo = f"start the server, or check the {'path' if address.unix else 'port'}"
-    raise ConfigError(f"--url {address} cannot be reached: {why}: {todo}") from error
+    raise ConfigError(f"--url {address} cannot be reached ({why}): {todo}") from error
 
 
 def check_limits(connections: int, servers: int) -> None:

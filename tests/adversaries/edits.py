@@ -536,7 +536,7 @@ TABLES: list[tuple[str, str, str, str, Callable[[int], int | slice], str]] = [
     ("power.csv", "one of the idle time", "watts", "1.0", lambda _: 10, "power.readings"),
     ("host.csv", "one in the run", "cpu_user_s", "1e9", lambda n: n - 2, "host"),
     ("host.csv", "a counter before it", "cpu_user_s", "1e9", lambda _: 0, "cpu_user_s falls"),
-    ("host.csv", "a time before it", "wall_ns", "9" * 18, lambda _: 1, "the order of time"),
+    ("host.csv", "a time before it", "wall_ns", "9" * 18, lambda _: 1, "in chronological order"),
 ]
 """For the run `metered`: (file, about, column, new value, row, words of `check`)."""
 

@@ -79,7 +79,7 @@ def test_wrong_bounds_are_named_before_anything_runs(tmp_path: Path) -> None:
     assert second.startswith("latency_budget: p99: ")
     with pytest.raises(ConfigError, match=r"^fail_on: 'p99' is not a limit"):
         budget(config, fail_on="p99")
-    with pytest.raises(ConfigError, match=r"^baseline and fail_on need each other"):
+    with pytest.raises(ConfigError, match=r"^baseline and fail_on must be passed together"):
         budget(config, fail_on="p99:+5%")
     assert list(tmp_path.iterdir()) == []
 

@@ -450,5 +450,5 @@ def test_the_verb_refuses_what_it_cannot_serve(
     assert main(["browse", str(tmp_path), "--host", "203.0.113.7"]) == 2
     err = capsys.readouterr().err
     assert "does not exist: pass a folder of results" in err
-    assert "--port 70000: it must lie between 0 and 65,535" in err
+    assert "--port 70000: it must be between 0 and 65,535" in err
     assert "203.0.113.7:9470 cannot be used" in err

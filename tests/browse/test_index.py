@@ -55,7 +55,7 @@ def test_a_folder_that_cannot_be_read_has_a_reason(results: Path) -> None:
     pipe.unlink()
     os.mkfifo(pipe)
     found = problems(results)
-    assert found["server"].startswith("server/result.json: not JSON: ")
+    assert found["server"].startswith("server/result.json: not valid JSON: ")
     assert "Too many levels of symbolic links" in found["offline"]
     assert found["single-stream"] == "it has no result.json: its run is in progress or died"
     assert (

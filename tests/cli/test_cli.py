@@ -83,17 +83,17 @@ REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model ti
         ("bricks --model a --model b", "unknown option --model: it is an option of `run`, `peak`, `sweep` and others"),
         ("peak --scenario server --repeats 3", "unknown option --repeats: it is an option of `run`, `machine`, `rerun`"),
         ("--scenario server --backend null --out x.partial", "x.partial: --out must not end in .partial: unfinished runs have that name"),
-        ("--scenario server --repeats 1", "--repeats: 1 must lie between 2 and 1,000"),
+        ("--scenario server --repeats 1", "--repeats: 1 must be between 2 and 1,000"),
         ("--scenario server --queries 5 --duration 1s", "--queries and --duration both set the length of the run: keep one"),
         ("--scenario server --mode accuracy --queries 5", "--queries sets the length of the performance run: drop it with --mode accuracy"),
         ("--scenario server --mode accuracy --duration 1s", "--duration sets the length of the performance run: drop it with --mode accuracy"),
-        ("--scenario server --dataset synthetic --metric top1", "--metric cannot score synthetic data, which has no labels: drop it, or pass another --dataset"),
+        ("--scenario server --dataset synthetic --metric top1", "--metric cannot score synthetic data, which has no labels: drop it, or pass a different --dataset"),
         ("--scenario server offline", "unexpected argument 'offline': see --help"),
         ("--scenario server --queries", "--queries needs a value: --queries N"),
         ("--scenario server --quiet=3", "--quiet takes no value: drop '3'"),
         ("--scenario server --duration -3s", "--duration: '-3s' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("--scenario server --duration --json", "--duration needs a value: --duration TIME"),
-        ("--scenario server --threads -1", "--threads: -1 must lie between 1 and 1,024"),
+        ("--scenario server --threads -1", "--threads: -1 must be between 1 and 1,024"),
         ("--scenario server -3s", "unknown option -3s: see --help"),
         ("--scenario server --count 10", "use --queries N in place of --count"),
         ("--scenario server --count=10", "use --queries N in place of --count"),
@@ -139,7 +139,7 @@ def test_a_mistake_prints_one_line_and_exits_with_2(arguments: str, line: str) -
             [
                 "unknown option --quite: did you mean --quiet?",
                 "--duration: '10' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s",
-                "--threads: 0 must lie between 1 and 1,024",
+                "--threads: 0 must be between 1 and 1,024",
                 "--target-qps is the arrival rate of --scenario server: drop it for offline",
             ],
         ),
@@ -186,7 +186,7 @@ def full() -> None:
         (
             full,
             4,
-            "a file cannot be written: No space left on device: free space there, or write elsewhere",
+            "a file cannot be written (No space left on device): free space there, or write elsewhere",
         ),
     ],
 )
@@ -281,7 +281,7 @@ def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunCon
         ("- server\n", "my.yaml is not a configuration: it must map option names to values"),
         ("1: server\n", "my.yaml is not a configuration: it must map option names to values"),
         ("", "my.yaml is not a configuration: it must map option names to values"),
-        ("scenario: server\nqueries: 0\n", "my.yaml: queries: 0 must lie between 1 and 2,147,483,647"),
+        ("scenario: server\nqueries: 0\n", "my.yaml: queries: 0 must be between 1 and 2,147,483,647"),
         ("a: &a [1, 1]\nb: [*a, *a]\n", "my.yaml line 2: aliases are not allowed here"),
         ("x" * (1 << 20) + "x", "my.yaml is larger than 1 MiB: name a configuration or a manifest"),
     ],
@@ -296,7 +296,7 @@ def test_a_bad_configuration_file_is_reported_in_one_line(text: str, line: str) 
 )
 def test_a_file_that_is_not_yaml_is_named_in_one_line(text: str) -> None:
     (line,) = problems("--config", write(text))
-    assert re.match(r"^my\.yaml (is not YAML: \S|line 1: tags such as '!!python)", line)
+    assert re.match(r"^my\.yaml (is not valid YAML: \S|line 1: tags such as '!!python)", line)
 
 
 def test_list_names_every_plug_in(capsys: pytest.CaptureFixture[str]) -> None:

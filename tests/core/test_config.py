@@ -83,8 +83,8 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
     [
         (parse_scenario, "serve", "no scenario named 'serve': choose from single-stream, multi-stream, server, offline"),
         (parse_slo, "15ms", "'15ms' is not an SLO: write percentile=bound, e.g. p99=15ms for the latency, which has no prefix, or ttft:p99=2s for token times (ttft, tpot, itl)"),
-        (parse_slo, "p49.9=1ms", "percentile p49.9 must lie between p50 and p99.99"),
-        (parse_slo, "p100=1ms", "percentile p100 must lie between p50 and p99.99"),
+        (parse_slo, "p49.9=1ms", "percentile p49.9 must be between p50 and p99.99"),
+        (parse_slo, "p100=1ms", "percentile p100 must be between p50 and p99.99"),
         (parse_slo, "p99=0ms", "bound 0ms must be more than 0"),
         (parse_slo, "p99=15", "'15' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         (parse_rate, "fast", "'fast' is not a number"),
@@ -95,8 +95,8 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
         (parse_rate, "2e9", f"2e9 {RATE}"),
         (parse_positive_duration_ns, "0s", "0s must be more than 0"),
         (parse_positive_duration_ns, "0.1ns", "0.1ns must be more than 0"),
-        (bounded(1, 65536), "0", "0 must lie between 1 and 65,536"),
-        (bounded(1, 65536), "65537", "65537 must lie between 1 and 65,536"),
+        (bounded(1, 65536), "0", "0 must be between 1 and 65,536"),
+        (bounded(1, 65536), "65537", "65537 must be between 1 and 65,536"),
         (bounded(1, 65536), "1.0", "'1.0' is not a whole number: write 1"),
         (bounded(1, 65536), "1.5", "'1.5' is not a whole number"),
         (bounded(1, 65536), "inf", "'inf' is not a whole number"),
@@ -167,7 +167,7 @@ def test_the_largest_batch_is_limited_by_the_journal() -> None:
     problems: list[str] = []
     assert config_from({"max_batch": MAX_BATCH}, "x", problems) == {"max_batch": MAX_BATCH}
     assert config_from({"max_batch": MAX_BATCH + 1}, "x", problems) == {}
-    assert problems == ["x: max_batch: 65536 must lie between 1 and 65,535"]
+    assert problems == ["x: max_batch: 65536 must be between 1 and 65,535"]
 
 
 def _without_contradictions(values: dict[str, Any]) -> dict[str, Any]:
@@ -268,8 +268,8 @@ def test_value_of_a_backend_option_may_be_in_a_file(name: str, text: str, tmp_pa
         (None, " cannot be read: No such file or directory"),
         (b"\xff", " is not UTF-8, at byte 1"),
         (b"{a: 1e3}", " line 1: 1e3 may be 1000 or the string '1e3': write 1000 or '1e3'"),
-        (b'{"a": 1, "a": 2}', " is not JSON: "),
-        (b"[" * 10**5, " is not JSON: "),
+        (b'{"a": 1, "a": 2}', " is not valid JSON: "),
+        (b"[" * 10**5, " is not valid JSON: "),
         (b" " * (2**20 + 1), " is larger than 1 MiB: name a JSON or YAML file"),
     ],
 )
@@ -349,7 +349,7 @@ def test_all_problems_of_a_configuration_are_reported_at_once() -> None:
     assert refusals(make_config, values, problems) == [
         "my.yaml: duration: '10' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s",
         "my.yaml: unknown key 'target-qps': did you mean 'target_qps'?",
-        "my.yaml: queries: 0 must lie between 1 and 2,147,483,647",
+        "my.yaml: queries: 0 must be between 1 and 2,147,483,647",
         "my.yaml: unknown key 'queriez': did you mean 'queries'?",
         "--scenario is missing: choose from single-stream, multi-stream, server, offline",
     ]

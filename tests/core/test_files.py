@@ -85,7 +85,9 @@ def test_a_name_that_is_not_utf_8_is_shown_with_question_marks(tmp_path: Path) -
 def test_a_cache_without_room_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(ConfigError, match=r"file/a cannot be written: .*: set XDG_CACHE_HOME to "),
+        pytest.raises(
+            ConfigError, match=r"file/a cannot be written \(.*\): set XDG_CACHE_HOME to "
+        ),
         cached_file(tmp_path / "file" / "a"),
     ):
         raise AssertionError
@@ -119,7 +121,11 @@ def test_broken_content_is_reported_in_one_line_with_the_hint() -> None:
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [("{", "is not JSON: "), ("[1]", "is not a file of a run"), ("[" * 100_000, "is not JSON: ")],
+    [
+        ("{", "is not valid JSON: "),
+        ("[1]", "is not a file of a run"),
+        ("[" * 100_000, "is not valid JSON: "),
+    ],
 )
 def test_a_file_that_holds_no_json_object_is_named(content: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(content)
@@ -144,11 +150,11 @@ def test_a_folder_without_the_file_is_named_with_its_runs(tmp_path: Path) -> Non
     (tmp_path / "run").mkdir()
     (tmp_path / "run/a.json").write_text("{}")
     assert refusal(files.read_json, tmp_path / "a.json", "bricks") == (
-        f"{tmp_path} is not a folder of `bricks`, but contains folders: {tmp_path / 'run'}: name one "
+        f"{tmp_path} is not a folder of `bricks`, but contains folders ({tmp_path / 'run'}): name one "
         "of them"
     )
     told = refusal(files.read_json, tmp_path / "a.json")
-    assert told.endswith(f"but contains runs: {tmp_path / 'run'}: name one of them")
+    assert told.endswith(f"but contains runs ({tmp_path / 'run'}): name one of them")
     assert refusal(files.read_json, tmp_path / "gone/a.json").endswith("does not exist")
 
 
@@ -167,5 +173,5 @@ def test_the_runs_of_a_sweep_are_named(tmp_path: Path) -> None:
     run = tmp_path / "points/50"
     run.mkdir(parents=True)
     (run / "a.json").write_text("{}")
-    with pytest.raises(ConfigError, match=rf"is not a run's folder, but contains runs: {run}: "):
+    with pytest.raises(ConfigError, match=rf"is not a run's folder, but contains runs \({run}\): "):
         files.read_json(tmp_path / "a.json")

@@ -144,7 +144,7 @@ def test_a_full_disk_does_not_hide_why_a_model_was_not_loaded(
 ) -> None:
     """Bug: a traceback of the failed write replaced the plug-in's error."""
     fail_at_each(tmp_path, CLOSED, Fault("error", step=2, status=3), lasting=True, step=2)
-    assert "cannot be written: Input/output error: pass --out elsewhere" in capsys.readouterr().err
+    assert "cannot be written (Input/output error): pass --out elsewhere" in capsys.readouterr().err
 
 
 def test_a_full_disk_does_not_hide_a_bug_of_the_harness(
@@ -167,7 +167,7 @@ def test_a_full_disk_does_not_hide_a_bug_of_the_harness(
         pytest.raises(RuntimeError, match="the measured process failed"),
     ):
         simulate(world, tmp_path / "run")
-    assert "cannot be written: No space left on device" in capsys.readouterr().err
+    assert "cannot be written (No space left on device)" in capsys.readouterr().err
 
 
 FAULTS = (

@@ -435,7 +435,7 @@ def test_array_changes_keep_the_shape_and_the_type() -> None:
         (["--data-dir", "x"], "--data-dir x: name its dataset with --dataset, e.g. folder"),
         (["--model", "digits", "--dataset", "folder"], "dataset 'folder' needs --data-dir: "),
         (["--out", "full/pitfalls.json/x"], "--out full/pitfalls.json/x: full/pitfalls.json is not a writable "),
-        (["--out", "full"], "full/pitfalls.json exists: reports are never overwritten; "),
+        (["--out", "full"], "full/pitfalls.json already exists and will not be overwritten: "),
     ],
 )  # fmt: skip
 def test_a_mistake_is_reported_in_one_line(

@@ -74,7 +74,7 @@ def test_a_failed_measurement_keeps_a_useful_folder(
     with pytest.raises(raised) as ended:
         measure()
     if raised is RunInvalid:
-        text = f"{folder} cannot be written: No space left on device: free some space there"
+        text = f"{folder} cannot be written (No space left on device): free some space there"
         assert str(ended.value) == text
     assert folder.exists() == (kept or saved)
     note = f"harness: stopped: sum --from {folder} shows the results so far\n"

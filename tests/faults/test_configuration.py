@@ -150,7 +150,7 @@ def test_several_mistakes_are_all_reported(tmp_path: Path) -> None:
             "has schema_version 999, this harness reads up",
         ),
         ("- scenario\n", "is not a configuration: it must map option names to values"),
-        ("scenario: [server\n", "is not YAML: "),
+        ("scenario: [server\n", "is not valid YAML: "),
         ("a: &a [x, x]\nb: &b [*a, *a]\nscenario: *b\n", "aliases are not allowed here"),
         (
             "scenario: !!python/object/apply:os.system [id]\n",

@@ -361,7 +361,7 @@ def test_a_results_folder_deleted_during_the_run_loses_no_number(tmp_path: Path)
     shutil.rmtree(tmp_path / "r.partial")
     done = ended(process)
     assert done.status == 4
-    assert "cannot be written: No such file or directory" in done.said
+    assert "cannot be written (No such file or directory)" in done.said
     assert "not-saved" in done.printed
     assert "p99" in done.printed
 
@@ -401,7 +401,7 @@ def test_a_read_only_results_folder_is_reported_in_one_line(tmp_path: Path) -> N
     done = run(*SERVER, "--out", f"{tmp_path}/results/r", prefix=NOBODY)
     assert done.status == 2
     assert done.said == (
-        f"harness: {tmp_path}/results/r.partial cannot be created: Permission denied: pass --out\n"
+        f"harness: {tmp_path}/results/r.partial cannot be created (Permission denied): pass --out\n"
     )
 
 

@@ -37,7 +37,7 @@ def test_a_requested_port_that_is_taken_ends_the_command(tmp_path: Path) -> None
         done = run(*QUICK, "--metrics", place, "--out", str(tmp_path / "r"))
     assert (done.status, done.printed) == (2, "")
     assert done.said == (
-        f"harness: --metrics {place}: Address already in use: choose another, or use --no-metrics\n"
+        f"harness: --metrics {place}: Address already in use: choose a different address, or use --no-metrics\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -164,7 +164,7 @@ def test_a_full_disk_at_the_metrics_loses_no_number(tmp_path: Path) -> None:
 def test_a_full_disk_at_the_measurements_makes_the_run_invalid(name: str, tmp_path: Path) -> None:
     done = _run_with_full(name, tmp_path / "r", "--meter", "estimate")
     assert done.status == 4
-    assert f"{tmp_path}/r.partial cannot be written: No space left on device" in done.said
+    assert f"{tmp_path}/r.partial cannot be written (No space left on device)" in done.said
     assert "p99" in done.printed
     assert codes(tmp_path / "r.partial") == ["not-saved"]
     assert not (tmp_path / "r").exists()

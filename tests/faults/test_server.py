@@ -100,7 +100,7 @@ def is_whole(result: dict[str, Any]) -> None:
         pytest.param(bad.not_finite, "bad-answer", "", id="not-finite", marks=SLOW),
         pytest.param(bad.resized(3), "bad-answer", "bytes", id="too-long", marks=SLOW),
         pytest.param(bad.resized(-3), "bad-answer", "bytes", id="too-short", marks=SLOW),
-        pytest.param(bad.no_json, "bad-answer", "not JSON", id="no-json", marks=SLOW),
+        pytest.param(bad.no_json, "bad-answer", "not valid JSON", id="no-json", marks=SLOW),
         pytest.param(bad.trailing_bytes, "bad-reply", "7 bytes after", id="trailing", marks=SLOW),
         pytest.param(
             bad.garbage(b"SSH-2\r\n\r\n"), "bad-reply", "HTTP/1.1", id="garbage", marks=SLOW
@@ -292,7 +292,7 @@ def test_a_server_that_fails_in_the_warm_up_is_reported_in_one_line(
         more = ("--model", "digits", "--no-metrics", "--out", str(tmp_path / "run"))
         assert main([*run, *more, "--request-timeout", "500ms"]) == 2
         line = capsys.readouterr().err.splitlines()[-1]
-        refused = "cannot be reached: Connection refused: start the server, or check the port"
+        refused = "cannot be reached (Connection refused): start the server, or check the port"
     assert line.startswith(f"harness: --url {server.url}")
     assert told in line or (behaviour is not bad.reset_before and refused in line)
 
@@ -328,11 +328,11 @@ def test_a_missing_server_or_host_name_is_reported_in_one_line(
 ) -> None:
     with bad.refused() as url:
         assert refusal(capsys, tmp_path / "run", url) == (
-            f"harness: --url {url} cannot be reached: Connection refused: start the server, or check the port"
+            f"harness: --url {url} cannot be reached (Connection refused): start the server, or check the port"
         )
     url = "http://no-such-host.invalid:8000"
     line = refusal(capsys, tmp_path / "run", url)
-    assert line.startswith(f"harness: {url}: the name 'no-such-host.invalid' cannot be resolved: ")
+    assert line.startswith(f"harness: {url}: the name 'no-such-host.invalid' cannot be resolved (")
 
 
 @pytest.mark.slow
@@ -422,7 +422,7 @@ def test_exhausted_ports_are_reported_in_one_line(tmp_path: Path) -> None:
         in told
     )
     told = in_own_network(["held", str(tmp_path / "held")])
-    assert "cannot be reached: all local ports for connections to it are in use" in told
+    assert "cannot be reached (all local ports for connections to it are in use)" in told
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def no_number(_context: Any, _request: Any, _nth: int) -> Any:
         pytest.param(
             lambda *_: reply([1, 10], bytes(36)), "bad-answer", "has 36 bytes", id="short"
         ),
-        pytest.param(no_number, "bad-answer", "hold NaN", id="nan"),
+        pytest.param(no_number, "bad-answer", "contain NaN", id="nan"),
         pytest.param(late(3), "timeout", "no reply within 1 s (--request-timeout)", id="deadline"),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_port_without_a_server_is_reported_in_one_line(
     assert main([*words, "--model", "digits", "--no-metrics", "--out", str(tmp_path / "run")]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line == (
-        f"harness: --url {server.url} cannot be reached: Connection refused: start the server, or check "
+        f"harness: --url {server.url} cannot be reached (Connection refused): start the server, or check "
         "the port"
     )
 
@@ -103,7 +103,7 @@ def test_a_run_over_tls_needs_a_trusted_name_or_insecure(
             ran(tmp_path / "refused", server)
         line = capsys.readouterr().err.splitlines()[-1]
         _, result = ran(tmp_path / "run", server, "--insecure")
-    assert line.startswith(f"harness: --url {server.url} cannot be reached: its certificate")
+    assert line.startswith(f"harness: --url {server.url} cannot be reached (its certificate")
     assert line.endswith("use the name in its certificate, or add --insecure")
     is_whole(result)
     assert result["queries"]["samples_failed"] == 0, result["reasons"]

@@ -233,7 +233,7 @@ def test_too_many_arrivals_and_too_large_a_file_are_refused(
     monkeypatch.setattr(arrivals, "MOST_ARRIVALS", 2)
     assert problems(tmp_path, "0\n0\n0\n") == ["FILE has more than 2 arrivals: shorten it"]
     monkeypatch.setattr(arrivals, "LARGEST_BYTES", 3)
-    assert problems(tmp_path, "0\n0\n") == ["FILE has 4 B, more than 3 B: shorten it"]
+    assert problems(tmp_path, "0\n0\n") == ["FILE has 4 B, but at most 3 B are allowed: shorten it"]
 
 
 def test_a_verbs_own_duration_does_not_contradict_arrivals(
@@ -285,7 +285,7 @@ def test_queries_takes_the_first_arrivals_and_at_most_all(tmp_path: Path) -> Non
     found = arrivals.read(written(tmp_path, "1,0\n1.5,1\n3,2\n"))
     assert (found.load(None).query_count, found.load(None).expected_s) == (3, 2.0)
     assert found.load(2).expected_s == 0.5
-    with pytest.raises(ConfigError, match=r"^--queries 4: .* has 3 arrivals$"):
+    with pytest.raises(ConfigError, match=r"^--queries 4: .* has only 3 arrivals$"):
         found.load(4)
     made = found.put(plan("server", query_count=2, target_qps=None), tmp_path)
     assert made.arrivals_sha256 == found.sha256
@@ -451,12 +451,12 @@ def test_the_kind_loadgen_is_loadgens_own_schedule(seed: int, rate: float) -> No
         (
             "constant --rate 1e9 --duration 1h",
             [
-                "about 3,600,000,000,000 arrivals are more than 10,000,000: lower --rate or --duration"
+                "about 3,600,000,000,000 arrivals would be generated, but at most 10,000,000 are allowed: lower --rate or --duration"
             ],
         ),
         (
             "gamma --rate x --cv 0 --seed -1 --duration 5",
-            ["--rate: 'x' is", "--duration: '5'", "--cv: 0 must lie", "--seed: -1 must lie"],
+            ["--rate: 'x' is", "--duration: '5'", "--cv: 0 must be", "--seed: -1 must be"],
         ),
     ],
 )
@@ -485,7 +485,9 @@ def test_a_written_schedule_can_be_replayed_and_is_not_overwritten(
     assert printed.startswith(f"{out}: {len(found.after_ns):,} arrivals in ")
     assert out.read_text().startswith(f"# {kind} --rate {rates}")
     assert main(words) == 2
-    assert capsys.readouterr().err.startswith(f"harness: {out} exists: nothing is overwritten")
+    assert capsys.readouterr().err.startswith(
+        f"harness: {out} already exists and will not be overwritten"
+    )
     if kind == "loadgen":
         seed = ROUNDS[PINNED_VERSION].seeds.schedule
         assert found.after_ns.tolist() == server_schedule_ns(500, 500.0, seed).tolist()
@@ -501,7 +503,7 @@ def test_an_error_while_writing_leaves_no_file(
     monkeypatch.setattr("harness.loadgen.arrival_profiles.lines", full)
     out = tmp_path / "out.csv"
     assert main(["arrivals", "constant", "--rate", "5", "--out", str(out)]) == 2
-    assert "cannot be written: No space left on device" in capsys.readouterr().err
+    assert "cannot be written (No space left on device)" in capsys.readouterr().err
     assert not out.exists()
 
 

@@ -319,8 +319,8 @@ def test_a_folder_of_runs_names_its_newest(
     Path("results/latest").symlink_to("run-4")
     for words in (["check", "results"], ["report", "results"], ["--config", "results"]):
         assert refuses(*words).endswith(
-            "results is not a run's folder, but contains runs: results/run-2, results/run-3, "
-            "results/run-4 and 2 more: name one of them"
+            "results is not a run's folder, but contains runs (results/run-2, results/run-3, "
+            "results/run-4 and 2 more): name one of them"
         )
 
 

@@ -74,7 +74,7 @@ def test_an_untouched_run_of_own_plugins_agrees_from_any_folder(
     shown = capsys.readouterr()
     assert shown.out == f"{run}: result.json agrees with the files; the run is VALID\n"
     assert shown.err.splitlines() == [
-        f"harness: {name} is code and did not run, so the stored score is used: --trust {name}"
+        f"harness: {name} is code and did not run, so the stored score is used: pass --trust {name}"
         for name in names
     ]
     assert not (run.parent / "ran").exists()

@@ -107,12 +107,12 @@ def test_all_mistakes_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -
         "harness: --since soon: write a date, e.g. 2026-11-21",
         "harness: --verdict good: write valid or invalid",
         "harness: --format xml: choose from table, csv, json",
-        "harness: --limit 0: it must lie between 1 and 9,223,372,036,854,775,807",
+        "harness: --limit 0: it must be between 1 and 9,223,372,036,854,775,807",
     ]
     assert main(["runs", "--limit", "9" * 20, "--since", "0001-01-01T00:00:00+23:59"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "harness: --since 0001-01-01T00:00:00+23:59: write a date, e.g. 2026-11-21",
-        f"harness: --limit {'9' * 20}: it must lie between 1 and 9,223,372,036,854,775,807",
+        f"harness: --limit {'9' * 20}: it must be between 1 and 9,223,372,036,854,775,807",
     ]
 
 
@@ -133,7 +133,7 @@ def test_a_file_of_another_schema_is_left_alone(
         database.add(results, "next", stored_result("2026-04-01"))
     assert main(["runs", "--results", str(results)]) == 2
     line = (
-        "schema 99, but this harness reads schema 2: remove it, and the next run makes a new one\n"
+        "schema 99, but this harness reads schema 2): remove it, and the next run makes a new one\n"
     )
     assert capsys.readouterr().err.endswith(line)
     assert database.path_in(results).read_bytes() == before
@@ -148,7 +148,7 @@ def test_locked_database_is_reported_and_stays_intact(
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             database.add(results, "next", stored_result("2026-04-01"))
         assert main(["runs", "--results", str(results)]) == 2
-        line = "runs.sqlite cannot be read: database is locked: another process writes there: "
+        line = "runs.sqlite cannot be read (database is locked): another process writes there: "
         assert capsys.readouterr().err.endswith(f"{line}try again\n")
     assert len(listed(results, capsys)) == 4
 

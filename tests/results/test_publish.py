@@ -220,7 +220,7 @@ def test_a_page_of_a_copy_needs_no_other_file(copy: Path) -> None:
 
 
 def test_an_existing_folder_is_refused(run: Path, copy: Path, refuses: Said) -> None:
-    assert "exists: results are never overwritten; pass another OUT" in refuses(
+    assert "already exists and will not be overwritten: pass a different OUT" in refuses(
         "publish", run, copy
     )
     assert main(["publish", str(run), str(run / "inside")]) == 2

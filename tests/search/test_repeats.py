@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_named_is_reported_in_one_line(
         return system(config, **how)
 
     monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
-    told = "all.partial cannot be written: Directory not empty: pass --out elsewhere"
+    told = "all.partial cannot be written (Directory not empty): pass --out elsewhere"
     assert refuses(*SERVER, "--out", "all", "--repeats", "2", "--quiet", status=4) == told
 
 
@@ -165,7 +165,7 @@ def test_missing_module_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--repeats 1", "--repeats: 1 must lie between 2 and 1,000"),
+        ("--repeats 1", "--repeats: 1 must be between 2 and 1,000"),
         ("--repeats 3 --mlperf", "--repeats changes the seeds: drop --mlperf, which fixes them"),
         ("--repeats 3 --audit a.config", "--audit makes one run, but --repeats makes several: drop it"),
         ("--repeats 3 --metrics-linger 1s", "--metrics-linger waits after one run, but --repeats makes several: drop it"),

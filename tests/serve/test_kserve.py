@@ -305,8 +305,8 @@ def request_of(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("{", "the request is not JSON"),
-        ("[" * 100_000, "the request is not JSON"),
+        ("{", "the request is not valid JSON"),
+        ("[" * 100_000, "the request is not valid JSON"),
         ('{"a": NaN}', "NaN is not a JSON number"),
         ([], "the request is not a JSON object"),
         ({}, "the request has no inputs"),

@@ -149,7 +149,7 @@ def test_server_of_an_unknown_protocol_is_reported(prints: Said) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("http://127.0.0.1:1", "cannot be reached: Connection refused"),
+        ("http://127.0.0.1:1", "cannot be reached (Connection refused)"),
         ("127.0.0.1:8000", "is not a server URL"),
         ("http://user:secret@127.0.0.1", "the URL contains a password"),
         ("http://no-such-host.invalid", "cannot be resolved"),

@@ -136,7 +136,7 @@ def test_questions_about_other_paths_are_counted_apart() -> None:
         (["digits", "--backend", "kserve"], "--backend kserve sends queries to a server, but `serve` is a server itself: "),
         (["digits", "--listen", "0.0.0.0"], "--listen: '0.0.0.0' is not an address: write HOST:PORT, e.g. 127.0.0.1:8000"),
         (["digits", "--listen", "nowhere.invalid:80"], "nowhere.invalid:80 cannot be used ("),
-        (["digits", "--threads", "0"], "--threads: 0 must lie between 1 and 1,024"),
+        (["digits", "--threads", "0"], "--threads: 0 must be between 1 and 1,024"),
         (["digits", "--backend-option", "graph=x", "--listen", "127.0.0.1:0"], "--backend-option graph: 'x' is not one of "),
         ([], "MODEL is missing: "),
         (["digits", "other"], "unexpected argument 'other': see --help"),

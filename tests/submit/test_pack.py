@@ -162,7 +162,7 @@ def test_failed_packing_leaves_nothing_behind(tmp_path: Path) -> None:
     log = tmp_path / "work/runs/Server-accuracy/attempt-1/accuracy" / ACCURACY
     answers = log.read_bytes()
     log.unlink()
-    with pytest.raises(ConfigError, match=f"^{log} cannot be read or written: No such file"):
+    with pytest.raises(ConfigError, match=f"^{log} cannot be read or written \\(No such file"):
         packed(request, tmp_path / "work", tmp_path / "tree")
     assert [p.name for p in tmp_path.iterdir()] == ["work"]
     log.write_bytes(answers)
@@ -179,7 +179,7 @@ def test_a_full_disk_is_named_as_the_cause(
 
     monkeypatch.setattr("harness.submit.pack.pack.copy_logs", full)
     line = refusal(packed, CLOSED, work, tmp_path / "tree")
-    assert line.endswith("No space left on device: free some space, or pass another --to")
+    assert line.endswith("No space left on device): free some space, or pass a different --to")
 
 
 def test_data_that_were_moved_are_named_once(tmp_path: Path) -> None:
@@ -321,10 +321,10 @@ def test_the_command_packs_and_checks(
     out = capsys.readouterr().out
     assert out.endswith(f"passed: 4 results, 0 findings\n{tmp_path / 'tree'}\n")
     assert main([*words, "--to", str(tmp_path / "tree")]) == 2
-    assert "exists: pass another --to" in capsys.readouterr().err
+    assert "already exists: pass a different --to" in capsys.readouterr().err
     for to in (".", "..", "/"):
         assert main([*words, "--to", to]) == 2
-        assert "exists: pass another --to" in capsys.readouterr().err
+        assert "already exists: pass a different --to" in capsys.readouterr().err
     assert main([*words, "--to", str(tmp_path / "other"), "--official", str(tmp_path)]) == 2
     assert "pass a checkout of mlcommons/inference" in capsys.readouterr().err
     assert not list(tmp_path.glob("other*"))

@@ -409,10 +409,10 @@ WITHOUT_MODEL = "a run without --model uses digits, which is not the model of re
         ("resnet", None, {"division": "open"}, []),
         ("resnet", None, {"rehearsal": True}, []),
         ("bert-99", "resnet50", {}, [
-            "--model resnet50 is the model of resnet, not of bert-99: pass another --model, --division open, or --rehearsal"
+            "--model resnet50 is the model of resnet, not of bert-99: pass a different --model, --division open, or --rehearsal"
         ]),
         ("bert-99", "dlrm-v3", {}, [
-            "--model dlrm-v3 is the model of dlrm-v3, not of bert-99: pass another --model, --division open, or --rehearsal"
+            "--model dlrm-v3 is the model of dlrm-v3, not of bert-99: pass a different --model, --division open, or --rehearsal"
         ]),
         ("bert-99", "resnet50", {"rehearsal": True}, []),
         ("resnet", "resnet50-tf", {}, []),
@@ -537,7 +537,7 @@ def test_the_request_is_kept_and_not_replaced(tmp_path: Path) -> None:
         assert run_here(*words, *same)[:2] == first[:2]
     (tmp_path / "w/runs/Offline-performance/attempt-1.partial").mkdir(parents=True)
     file = tmp_path / "w/request.yaml"
-    advice = "edit that file, or pass another --work"
+    advice = "edit that file, or pass a different --work"
     assert refused(*words, *WORDS, "--threads", "1") == [f"{file} has no threads: {advice}"]
     assert refused(*words, "--target-qps", "200", "--system", "other") == [
         f"{file} has system box, not other: {advice}",

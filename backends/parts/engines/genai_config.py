@@ -18,12 +18,12 @@ def read(folder: Path) -> Mapping[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(
-            f"{folder}: it has no {NAME}: name the folder that ONNX Runtime GenAI's model builder wrote"
+            f"{folder} does not contain {NAME}: name the folder that ONNX Runtime GenAI's model builder wrote"
         ) from None
     except (OSError, ValueError) as e:
         raise ConfigError(f"{path} cannot be read: {e}") from None
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise ConfigError(f"{path}: it has no `model` object: build the model again")
+        raise ConfigError(f"{path} has no `model` object: build the model again")
     return content
 
 

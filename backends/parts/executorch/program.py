@@ -110,14 +110,14 @@ def read(path: Path) -> Program:
         if METHOD not in plans:
             have = ", ".join(plans) or "none"
             raise ConfigError(
-                f"{path}: it has the methods {have}, but {METHOD!r} is measured: export the module's forward"
+                f"{path} has the methods {have}, but the harness measures {METHOD!r}: export the module's `forward`"
             )
         plan = plans[METHOD]
         return _program(path, plan, [*_delegated(program, plan, segments)])
     except OSError as e:
-        raise ConfigError(f"{path}: it cannot be read: {e.strerror or e}") from None
+        raise ConfigError(f"{path} cannot be read: {e.strerror or e}") from None
     except (ValueError, RecursionError) as e:
-        raise ConfigError(f"{path}: it is not a complete ExecuTorch program (.pte): {e}") from None
+        raise ConfigError(f"{path} is not a complete ExecuTorch program (.pte): {e}") from None
 
 
 def _segments(program: Table, content: memoryview) -> Sequence[memoryview]:
@@ -218,7 +218,7 @@ def _of_xnnpack(blob: memoryview, named: Container[str]) -> Iterator[Weight]:
     graph = root(blob[start : start + size], b"XN")
     names = (one.text(_CONSTANT_NAME) for one in graph.tables(_GRAPH_CONSTANTS))
     if any(name and name not in named for name in names):
-        raise ValueError("it lacks weights of a graph")  # XNNPACK does not check this
+        raise ValueError("the weights of a graph are missing")  # XNNPACK does not check this
     for value in graph.tables(_GRAPH_VALUES):
         tensor = value.table(_XVALUE)
         if tensor is not None and value.number(_XVALUE_KIND, "B") == _QUANTISED:

@@ -74,7 +74,7 @@ def read(form: Form, body: bytes, samples: int) -> Outputs:
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as e:
-        raise BadAnswer(f"the reply is not JSON{_shown(body)}") from e
+        raise BadAnswer(f"the reply is not valid JSON{_shown(body)}") from e
     try:
         found = _found(form, content, samples)
         if form.dtype == TEXT:

@@ -108,7 +108,7 @@ def _part(text: object, pointer: Pointer) -> object:
     try:
         content = parse_json(str(text))
     except (ValueError, RecursionError):
-        raise ValueError(f"the sample is not JSON: {one_line(str(text)[:60])!r}") from None
+        raise ValueError(f"the sample is not valid JSON: {one_line(str(text)[:60])!r}") from None
     try:
         return pointer.find(content)
     except LookupError:

@@ -31,7 +31,7 @@ def png_of(pixels: Array) -> bytes:
 def check_png(dtype: str) -> None:
     """Raises a ValueError if PNG cannot hold values of this type."""
     if dtype not in ("uint8", "uint16"):
-        raise ValueError(f"PNG holds uint8 or uint16, but the input is {dtype}: use npy or base64")
+        raise ValueError(f"PNG stores uint8 or uint16, but the input is {dtype}: use npy or base64")
 
 
 def _channels_last(pixels: Array) -> Array:

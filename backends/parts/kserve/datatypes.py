@@ -39,7 +39,7 @@ class Tensor(NamedTuple):
         if self.datatype not in NAMES or self.datatype == "BF16":
             raise ConfigError(
                 f"input {self.name!r} of the server's model has the datatype {self.datatype}, which no "
-                "NumPy array can hold: serve the model with a different one, e.g. FP32"
+                "NumPy array can hold: serve the model with a different type, e.g. FP32"
             )
         return TensorSpec(self.name, NAMES[self.datatype], self.shape or ())
 

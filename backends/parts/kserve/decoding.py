@@ -254,7 +254,7 @@ def json_object(text: bytes) -> Mapping[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as e:
-        raise BadAnswer(f"the reply is not JSON: {text[:60]!r}") from e
+        raise BadAnswer(f"the reply is not valid JSON: {text[:60]!r}") from e
     if not isinstance(content, dict):
         raise BadAnswer(f"the reply is {shown(content)}, not a JSON object")
     return content

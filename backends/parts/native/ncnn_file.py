@@ -63,9 +63,7 @@ def param_of(path: Path) -> Path:
         return path
     files = sorted(path.glob("*.param"))
     if len(files) != 1:
-        raise ValueError(
-            f"a folder with an ncnn model has one .param, but this one has {len(files)}"
-        )
+        raise ValueError(f"the folder must contain exactly one .param, but contains {len(files)}")
     return files[0]
 
 
@@ -97,7 +95,9 @@ def read_layers(param: Path) -> list[Layer]:
     except (IndexError, ValueError):
         raise ValueError("it is an incomplete ncnn .param file: fetch it again") from None
     if count != len(layers):
-        raise ValueError(f"it announces {count} layers but has {len(layers)}: fetch it again")
+        raise ValueError(
+            f"its header declares {count} layers, but the file has {len(layers)}: fetch it again"
+        )
     _check_wiring(layers)
     return layers
 

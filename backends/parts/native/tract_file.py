@@ -71,4 +71,4 @@ def _graph(path: Path) -> bytes:
                     return inside.read(_MOST_BYTES)
     except (tarfile.TarError, EOFError) as e:
         raise ValueError(f"it is not an NNEF archive: {e}") from e
-    raise ValueError(f"it is not an NNEF archive: it has no {GRAPH_FILE}")
+    raise ValueError(f"it is not an NNEF archive, because {GRAPH_FILE} is missing")

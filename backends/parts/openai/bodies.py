@@ -38,7 +38,7 @@ def added_fields(text: str) -> dict[str, Any]:
     try:
         json.dumps(fields, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as e:
-        problems.append(f"a value is not JSON ({one_line(e)})")
+        problems.append(f"a value is not valid JSON ({one_line(e)})")
     if problems:
         raise ConfigError(f"{OPTION}: {'; '.join(problems)}")
     return fields

@@ -26,7 +26,9 @@ class Fresh:
                 sample.find(key, begin) + len(key) for key in _TEXTS if sample.find(key, begin) >= 0
             ]
             if not places:
-                raise ValueError("fresh: a prompt has no text to put a beginning before")
+                raise ValueError(
+                    "fresh: a prompt has no text to which a new beginning could be added"
+                )
             return self._before(sample, min(places))
         at += len(_PROMPT)
         if sample[at : at + 1] == b"[":

@@ -36,7 +36,7 @@ def served(exchange: Exchange, setup: BackendSetup, named: str | None = None) ->
     name = wanted or (ours if ours in names or len(names) != 1 else names[0])
     if names and name not in names:
         raise ConfigError(
-            f"the server has no model {name!r}: it has {one_line(', '.join(names[:8]))}: name one with "
+            f"the server has no model {name!r}, only {one_line(', '.join(names[:8]))}: name one with "
             "--backend-option served=NAME"
         )
     owner = models.get(name, {}).get("owned_by") or ""

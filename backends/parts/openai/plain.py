@@ -115,7 +115,7 @@ def json_of(reply: Reply) -> dict[str, Any]:
     try:
         content = json.loads(bytes(reply.body))
     except (ValueError, RecursionError) as e:
-        raise BadAnswer(f"the reply is not JSON: {bytes(reply.body[:_QUOTED])!r}") from e
+        raise BadAnswer(f"the reply is not valid JSON: {bytes(reply.body[:_QUOTED])!r}") from e
     if not isinstance(content, dict):
         raise BadAnswer(f"the reply is not a JSON object: {content!r:.{_QUOTED}}")
     if content.get("error"):

@@ -155,7 +155,7 @@ def json_in(text: bytes, what: str) -> Any:
         # UTF-8 except for a byte order mark. Given bytes, json.loads first looks for other encodings.
         return json.loads(text.decode() if text.startswith(b"{") else text)
     except (ValueError, RecursionError) as e:
-        raise BadAnswer(f"{what} is not JSON: {words(text)[:_QUOTED]}") from e
+        raise BadAnswer(f"{what} is not valid JSON: {words(text)[:_QUOTED]}") from e
 
 
 def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:

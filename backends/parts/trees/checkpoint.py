@@ -93,7 +93,7 @@ def check(path: Path) -> None:
     if leaf_shape[0] > targets or leaf_shape[1] > most:
         raise ValueError("its leaves have more numbers than the model has classes")
     if not _within(target_of, -1, targets) or not _within(class_of, -1, most):
-        raise ValueError("a tree belongs to no class of the model")
+        raise ValueError("a tree does not belong to a class of the model")
     for _ in range(trees):
         _check_tree(reader, features, threshold, leaf, int(leaf_shape.prod()))
 
@@ -125,7 +125,7 @@ def _check_tree(
     inner = kinds != _LEAF
     _check_children([side[inner] for side in children], nodes)
     if not _within(split[inner], 0, features):
-        raise ValueError("a tree asks for a feature that the model does not have")
+        raise ValueError("a tree uses a feature that the model does not have")
     if vector_length > 1 and not (_sizes(vectors, nodes)[~inner] == vector_length).all():
         raise ValueError("a leaf has the wrong number of scores")
     if (kinds == _CATEGORICAL).any() and not len(categories[0]):

@@ -28,7 +28,7 @@ def kind_of(path: Path) -> Kind:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError as e:
-        raise ConfigError(f"{path}: it cannot be read: {e.strerror or e}") from None
+        raise ConfigError(f"{path} cannot be read: {e.strerror or e}") from None
     if _XGBOOST_TEXT.match(head) or _XGBOOST_BINARY.match(head):
         return "xgboost"
     if _LIGHTGBM.match(head):

@@ -74,7 +74,7 @@ def _checkpoint(treelite: Any, path: Path) -> Any:
         checkpoint.check(path)
     except ValueError as e:
         raise ConfigError(
-            f"{path}: it is not a complete treelite checkpoint: {e}: serialize the model again"
+            f"{path} is not a complete treelite checkpoint ({e}): serialize the model again"
         ) from None
     return treelite.Model.deserialize(path)
 

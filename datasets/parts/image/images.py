@@ -53,7 +53,7 @@ def _problems(steps: Sequence[Step]) -> list[str]:
     names = [s.name for s in steps]
     if [_RANK[n] for n in names] != sorted(_RANK[n] for n in names):
         problems.append(
-            f"the steps are {', '.join(names)}: decode comes first, then resize and crop, "
+            f"the steps {', '.join(names)} are in the wrong order: write decode first, then resize and crop, "
             "normalise, layout"
         )
     problems += [

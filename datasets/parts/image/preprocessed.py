@@ -48,7 +48,9 @@ class ImageDataset(LoadedRows):
     def __init__(self, folder: Path, samples: Sequence[Sample], setup: DatasetSetup) -> None:
         """Raises a ConfigError if there are no samples, or with one line per missing file."""
         if not samples:
-            raise ConfigError(f"dataset {self.name!r}: {folder} has no images: nothing to measure")
+            raise ConfigError(
+                f"dataset {self.name!r}: {folder} has no images: nothing can be measured"
+            )
         problems = [*synthetic_options(setup, self.name, shapes={})]
         if setup.inputs:  # `data check` may name no model
             problems += unknown_inputs("--input-shape", setup.shapes, setup)

@@ -61,7 +61,7 @@ def _otel(rows: Sequence[_Row], _settings: Settings) -> Iterator[_Session]:
         try:
             spans += otel.spans_of(place, row)
         except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise ValueError(f"{place}: it is not an OpenTelemetry span: {e}") from None
+            raise ValueError(f"{place} is not an OpenTelemetry span: {e}") from None
     return otel.sessions(spans)
 
 
@@ -119,7 +119,7 @@ def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Fou
         raise ConfigError(str(e)) from None
     except WRONG_CONTENT as e:  # a value has another type than in the format
         raise ConfigError(
-            f"{paths[0]} cannot be read as {chosen.name}: {type_and_text(e)}: name its --dataset-option format"
+            f"{paths[0]} cannot be read as {chosen.name} ({type_and_text(e)}): name its --dataset-option format"
         ) from e
     if not sessions:
         raise ConfigError(f"{paths[0]} has no sessions: nothing can be measured")
@@ -154,7 +154,7 @@ def _of_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
             try:
                 yield f"{path}:{number}", parse_json(line)
             except json.JSONDecodeError:
-                yield f"{path}:{number}", ValueError("it is not JSON")
+                yield f"{path}:{number}", ValueError("it is not valid JSON")
             except (ValueError, RecursionError) as e:
                 yield f"{path}:{number}", ValueError(str(e))
 

@@ -47,7 +47,7 @@ def _calls(content: Mapping[str, Any]) -> Iterator[_Call]:
     number = 0
     for entry in list_of(content, "requests"):
         if not isinstance(entry, dict):
-            raise ValueError(f"requests has {entry!r:.40}, but must have objects")
+            raise ValueError(f"requests contains {entry!r:.40}, but must contain objects")
         kind = entry.get("type")
         if kind == "subagent":
             inner, from_s = list_of(entry, "requests"), number_of(entry, "t")
@@ -57,7 +57,7 @@ def _calls(content: Mapping[str, Any]) -> Iterator[_Call]:
             raise ValueError(f"requests has the type {kind!r:.40}: it must be n, s or subagent")
         for row in inner:
             if not isinstance(row, dict):
-                raise ValueError(f"requests has {row!r:.40}, but must have objects")
+                raise ValueError(f"requests contains {row!r:.40}, but must contain objects")
             at_s = number_of(row, "t")
             if at_s + 1e-6 < from_s:  # older traces count from the beginning of the subagent
                 at_s += from_s

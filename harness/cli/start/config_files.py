@@ -93,7 +93,7 @@ def _place(name: str, notices: list[str]) -> Path:
         path = user_path(name)
         if name.isidentifier() and not path.exists():
             raise ConfigError(
-                f"{CONFIG_FLAG} {name}: no such file or preset: the presets are {', '.join(presets())}"
+                f"{CONFIG_FLAG} {name} is neither a file nor a preset: the presets are {', '.join(presets())}"
             )
         return path
     if Path(name).exists():

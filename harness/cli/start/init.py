@@ -32,7 +32,7 @@ def init(arguments: list[str]) -> int:
         text, kind = options_text(options.verb), "config"
     else:
         if options.verb != DEFAULT:
-            raise ConfigError("a verb and --model make two different files: pass one of them")
+            raise ConfigError("a verb and --model make two different files: pass only one of them")
         (out, text), kind = _manifest_of(options), "manifest"
     schema = out.with_name(f"{kind}.schema.json")
     _write(out, f"# yaml-language-server: $schema={schema.name}\n{text}")
@@ -108,7 +108,9 @@ def _manifest_of(options: argparse.Namespace) -> tuple[Path, str]:
     out = out or _beside(model)
     shapes = _shapes(options)
     if out.exists():  # before a framework is started
-        raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out")
+        raise ConfigError(
+            f"{out} already exists and will not be overwritten: pass a different --out"
+        )
     return out, _with_title(model.name, manifest_of(model, out, shapes, options.backend))
 
 
@@ -128,9 +130,11 @@ def _write(path: Path, text: str) -> None:
         with atomic_file(path, new=True) as temporary:
             temporary.write_text(text, encoding="utf-8")
     except FileExistsError:
-        raise ConfigError(f"{path} exists: nothing is overwritten; pass another --out") from None
+        raise ConfigError(
+            f"{path} already exists and will not be overwritten: pass a different --out"
+        ) from None
     except OSError as e:
-        raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --out") from e
+        raise ConfigError(f"{path} cannot be written ({e.strerror}): pass a different --out") from e
 
 
 def options_text(verb: str) -> str:

@@ -174,7 +174,7 @@ def parse_arrivals(text: str) -> "Path | Ramp":
                 f"{text!r} contains {word!r}, which is not known: write e.g. ramp:5,factor=1.2,step=10s"
             )
     if not 1.01 <= found.factor <= 10:
-        raise ValueError(f"{text!r}: the factor must lie between 1.01 and 10")
+        raise ValueError(f"{text!r}: the factor must be between 1.01 and 10")
     if found.step_ns < _LEAST_STEP_NS:
         least = write_duration(_LEAST_STEP_NS)
         raise ValueError(
@@ -300,7 +300,7 @@ def parse_slo(text: str) -> Slo:
         )
     percent = float(match[2])
     if not 50 <= percent <= 99.99:
-        raise ValueError(f"percentile p{match[2]} must lie between p50 and p99.99")
+        raise ValueError(f"percentile p{match[2]} must be between p50 and p99.99")
     bound_ns = parse_duration_ns(match[3])
     if bound_ns < 1:
         raise ValueError(f"bound {match[3]} must be more than 0")
@@ -398,7 +398,7 @@ def bounded(smallest: int, largest: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         value = _whole(text)
         if not smallest <= value <= largest:
-            raise ValueError(f"{text} must lie between {smallest:,} and {largest:,}")
+            raise ValueError(f"{text} must be between {smallest:,} and {largest:,}")
         return value
 
     return parse

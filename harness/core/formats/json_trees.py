@@ -15,7 +15,7 @@ def parse_tree(text: str) -> object:
     except (ValueError, RecursionError) as e:
         if isinstance(e, json.JSONDecodeError):
             return parse_yaml(text)
-        raise ValueError(f"is not JSON: {one_line(e)}") from None
+        raise ValueError(f"is not valid JSON: {one_line(e)}") from None
 
 
 def compact(tree: object) -> str:

@@ -76,7 +76,7 @@ def texts_from(raw: bytes | memoryview, count: int) -> Array:
         texts.append(str(raw[at : at + length], "utf-8", "surrogateescape"))
         at += length
     if at != len(raw) or len(texts) != count:
-        raise ValueError(f"{len(raw)} bytes are not {count} strings with a length prefix each")
+        raise ValueError(f"{len(raw)} bytes do not contain exactly {count} length-prefixed strings")
     return _objects(texts)
 
 

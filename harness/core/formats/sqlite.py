@@ -29,4 +29,4 @@ def opened(path: Path, schema: int, create: str) -> Iterator[sqlite3.Connection]
                 db.execute(f"PRAGMA user_version = {schema}")
             yield db
     except (OSError, sqlite3.Error, ValueError) as e:
-        raise ConfigError(f"{path} cannot be used: {e}: pass another --database") from None
+        raise ConfigError(f"{path} cannot be used ({e}): pass a different --database") from None

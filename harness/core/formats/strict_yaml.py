@@ -132,7 +132,7 @@ def parse_yaml(text: str) -> object:
     except (yaml.YAMLError, ValueError, RecursionError) as e:
         if "int_max_str_digits" in str(e):
             raise ValueError("has a number of more than 4,300 digits") from None
-        raise ValueError(f"is not YAML: {' '.join(str(e).split())}") from None
+        raise ValueError(f"is not valid YAML: {' '.join(str(e).split())}") from None
 
 
 def load_yaml(path: Path) -> object:
@@ -147,7 +147,7 @@ def load_yaml(path: Path) -> object:
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
     except UnicodeError as e:
-        raise ConfigError(f"{path} is not YAML: {e}") from None
+        raise ConfigError(f"{path} is not valid YAML: {e}") from None
     try:
         return parse_yaml(text)
     except ValueError as e:

@@ -69,7 +69,7 @@ def _view(found: _Described, numbers: Array) -> Array:
         (n - 1) * stride for n, stride in zip(found.shape, found.strides, strict=True)
     )
     if found.offset < 0 or (all(found.shape) and last >= len(numbers)):
-        raise ValueError(f"its numbers end at {len(numbers)}, but the tensor needs {last + 1}")
+        raise ValueError(f"its storage has {len(numbers)} numbers, but the tensor needs {last + 1}")
     return np.lib.stride_tricks.as_strided(
         numbers[found.offset :],
         found.shape,

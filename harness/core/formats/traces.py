@@ -167,7 +167,7 @@ def _from_json(line: str) -> _Request:
     try:
         row = parse_json(line)
     except (json.JSONDecodeError, RecursionError):
-        raise ValueError("it is not JSON") from None
+        raise ValueError("it is not valid JSON") from None
     if not isinstance(row, Mapping):
         raise ValueError("it is not a JSON object")
     time_ns = _milliseconds_ns(row.get("timestamp"))
@@ -190,7 +190,7 @@ def _table_rows(
             yield (
                 number,
                 ValueError(
-                    f"it has {len(cells)} columns, but the heading has {width}: write decimals with a point"
+                    f"it has {len(cells)} columns, but the header has {width}: write decimals with a point"
                 ),
             )
             continue

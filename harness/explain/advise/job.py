@@ -50,7 +50,7 @@ def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
         files.write_json(folder / DERIVED, advice)
     except OSError as e:
         raise RunInvalid(
-            f"{e.filename or folder} cannot be written: {e.strerror}: copy {folder} elsewhere, and pass it to "
+            f"{e.filename or folder} cannot be written ({e.strerror}): copy {folder} elsewhere, and pass it to "
             "advise --from"
         ) from e
     if not options.json and (commands := apply.lines(advice, folder)):

@@ -109,7 +109,7 @@ def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subj
     graph = read(path, options.batch, {**declared, **dict(options.size)})
     if not graph.layers:
         raise ConfigError(
-            f"{path}: no layer depends on an input, so there is nothing to time: name another model"
+            f"{path}: no layer depends on an input, so there is nothing to time: name a different model"
         )
     return record.cut(title, graph, options.most_layers)
 

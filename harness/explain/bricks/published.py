@@ -50,7 +50,9 @@ def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> t
         order = {"models": models} if models else {}
         write_json(folder / INDEX, {"schema": SCHEMA, "bricks": rows, **order})
     except FileExistsError:
-        raise ConfigError(f"--publish {folder} exists: nothing is overwritten") from None
+        raise ConfigError(
+            f"--publish {folder} already exists and will not be overwritten: pass a different folder"
+        ) from None
     except OSError as e:
         raise ConfigError(f"--publish {folder} cannot be written: {e.strerror}") from e
     return len(rows), sum(row["size_bytes"] for row in rows)
@@ -168,9 +170,11 @@ def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
     graph = read(path)
     cut = Cut(graph, graph.layers)
     if not graph.layers or cut.brick.digest != digest:
-        raise ConfigError(f"{path} holds layers that the index does not list: its digest differs")
+        raise ConfigError(
+            f"{path} contains layers that the index does not list: its digest differs"
+        )
     if cut.brick.weight_bytes > size_bytes:
-        raise ConfigError(f"{path} declares more bytes of weights than it holds")
+        raise ConfigError(f"{path} declares more bytes of weights than it contains")
     return cut
 
 

@@ -94,8 +94,8 @@ def _runs(events: Sequence[Event], least: int) -> list[Event]:
     every = [e for e in events if e["name"] == _RUN]
     if len(every) < least:
         raise ConfigError(
-            f"the profile has {len(every)} of {least} runs: ONNX Runtime keeps {MOST_EVENTS:,} "
-            "events at most: profile fewer runs"
+            f"the profile has only {len(every)} of {least} runs, because ONNX Runtime keeps at most "
+            f"{MOST_EVENTS:,} events: profile fewer runs"
         )
     return every
 

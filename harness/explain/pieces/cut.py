@@ -139,7 +139,7 @@ class Cut:
         ]
         described = [wiring, [numbers[name] for name in self.outputs]]
         trained = (
-            f"{node.op_type}: its attribute {attribute.name} may hold trained numbers"
+            f"{node.op_type}: its attribute {attribute.name} may contain trained numbers"
             for node in self.nodes
             for attribute in node.proto.attribute
             if _may_be_trained(attribute)

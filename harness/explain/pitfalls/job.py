@@ -75,11 +75,11 @@ def check_out(out: Path | None) -> None:
         return
     home = next(path for path in (out, *out.parents) if path.exists())
     if not home.is_dir() or not os.access(home, os.W_OK):
-        raise ConfigError(f"--out {out}: {home} is not a writable folder: name another")
+        raise ConfigError(f"--out {out}: {home} is not a writable folder: pass a different --out")
     for name in (JSON, LOG, page.PAGE):
         if (out / name).exists():
             raise ConfigError(
-                f"{out / name} exists: reports are never overwritten; pass another --out"
+                f"{out / name} already exists and will not be overwritten: pass a different --out"
             )
 
 

@@ -48,7 +48,7 @@ def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
         yield f"--from {options.source} does not exist"
     if isinstance(options.otlp, Path):
         if options.otlp.exists():
-            yield f"--otlp {options.otlp} exists: pass another"
+            yield f"--otlp {options.otlp} already exists: pass a different file"
         elif not options.otlp.absolute().parent.is_dir():
             yield f"--otlp {options.otlp}: there is no folder {options.otlp.parent}"
     elif options.otlp is not None:

@@ -302,7 +302,7 @@ def room_of(about: Generation, prompt: Sequence[int]) -> int:
     room = about.context - len(prompt)
     if not prompt or room < 1:
         raise ValueError(
-            f"the prompt has {len(prompt):,} tokens: the model takes 1 to {about.context - 1:,}"
+            f"the prompt has {len(prompt):,} tokens, but the model takes 1 to {about.context - 1:,}"
         )
     if max(prompt) >= about.vocabulary or min(prompt) < 0:
         raise ValueError(
@@ -328,7 +328,7 @@ def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Itera
             )
         if spec.dtype not in _FLOATS:
             raise ConfigError(
-                f"input {name!r} is {spec.dtype}: a cache must be {' or '.join(_FLOATS)}"
+                f"input {name!r} is {spec.dtype}, but a cache must be {' or '.join(_FLOATS)}"
             )
         rows = np.zeros((sequences, heads, context, size), spec.dtype)
         yield _Cache(name, _PAST.sub(r"present\1", name), rows)

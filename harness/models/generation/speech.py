@@ -58,7 +58,7 @@ class SpeechBackend(TokenBackend):
     def _generator(self, step: Backend) -> SpeechGenerator:
         if not isinstance(step, TranscribesSpeech):
             raise ConfigError(
-                "the manifest has `transcription`, which only a speech engine follows: use --backend openvino-whisper or "
+                "the manifest has `transcription`, which only a speech engine supports: use --backend openvino-whisper or "
                 "ort-whisper"
             )
         self._engine = step

@@ -189,7 +189,7 @@ def ordered(protos: Sequence[Any], path: Path) -> Sequence[Any]:
     try:
         return [protos[i] for i in TopologicalSorter(needs).static_order()]
     except CycleError:
-        raise ConfigError(f"{path}: its layers form a cycle, so it is not a model") from None
+        raise ConfigError(f"{path}: its layers form a cycle, so it is not a valid model") from None
 
 
 def _captured(proto: Any) -> Iterable[str]:

@@ -28,14 +28,14 @@ def only_model(name: str, files: Collection[str]) -> str:
         return candidates[0]
     if not candidates:
         raise ConfigError(
-            f"--model {name}: it has no file that a backend reads ({', '.join(BY_SUFFIX)}, "
+            f"--model {name} has no file that a backend can read ({', '.join(BY_SUFFIX)}, "
             f"{saved_model.FILE}): export it to one of these formats, and pass its path"
         )
     shown = ", ".join(candidates[:_MOST_CANDIDATES])
     more = len(candidates) - _MOST_CANDIDATES
     others = f" and {more} more" if more > 0 else ""
     raise ConfigError(
-        f"--model {name}: it has {len(candidates)} model files, {shown}{others}: name one, e.g. "
+        f"--model {name} has {len(candidates)} model files ({shown}{others}): name one, e.g. "
         f"{name}:{candidates[0]}"
     )
 
@@ -77,7 +77,7 @@ def beside(path: Path, file: str, read: str) -> str:
     """
     there = posixpath.normpath(posixpath.join(posixpath.dirname(file), read))
     if there.startswith(("/", "../")):
-        raise ConfigError(f"{path}: it reads {read!r:.200}, which is not in its folder")
+        raise ConfigError(f"{path} reads {read!r:.200}, which is not in its folder")
     return there
 
 

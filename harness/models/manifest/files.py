@@ -150,10 +150,10 @@ def _beside(path: Path, name: str) -> Path:
     except (OSError, ValueError):  # the path is too long or contains a NUL
         inside = exists = False
     if not inside:
-        raise ConfigError(f"{path}: it reads {name!r:.200}, which is not in its folder")
+        raise ConfigError(f"{path} reads {name!r:.200}, which is not in its folder")
     if not exists:
         raise ConfigError(
-            f"{path}: it reads {name!r:.200}, which is missing: put it next to the model file"
+            f"{path} reads {name!r:.200}, which is missing: put it next to the model file"
         )
     return place
 

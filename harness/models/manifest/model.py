@@ -351,12 +351,12 @@ class Model:
         for name in sorted(files.keys() | pinned.keys()):
             if name not in pinned:
                 raise ConfigError(
-                    f"{path}: it reads {name!r}, which the manifest of {self.name!r} does not pin: "
+                    f"{path} reads {name!r}, which the manifest of {self.name!r} does not pin: "
                     "add it, with its SHA-256, to `external` of this file"
                 )
             if name not in files:
                 raise ConfigError(
-                    f"{path}: it does not read {name!r}, which the manifest of {self.name!r} lists "
+                    f"{path} does not read {name!r}, which the manifest of {self.name!r} lists "
                     "in `external` of this file: remove it there"
                 )
             actual = sha256_of(path) if path.is_dir() else sha256_alone(files[name])

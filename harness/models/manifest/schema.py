@@ -158,7 +158,9 @@ NO_BATCH = "none"
 
 def _check_axis(axis: int | str, shape: Sequence[int | str | None]) -> None:
     if axis == 0 and not shape:
-        raise ValueError("it must have at least the batch; without one, write `batch_axis: none`")
+        raise ValueError(
+            "it must have at least the batch: if there is no batch, write `batch_axis: none`"
+        )
     if isinstance(axis, int) and axis >= len(shape):
         raise ValueError(
             f"batch_axis is {axis}, but the shape {show_shape(shape)} has the axes 0 to {len(shape) - 1}"
@@ -228,14 +230,14 @@ class State(_Strict):
         _check_axis(self.batch_axis, self.shape)
         if not _is_whole(self.shape, self.batch_axis) or self.dtype == "string":
             raise ValueError(
-                f"a state holds numbers, and each size except the batch must be a number: change {show_shape(self.shape)}"
+                f"a state must be numeric, and each size except the batch must be a number: change {show_shape(self.shape)}"
             )
         return self
 
 
 def _check_stack(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     if any(step.name == "stack" for step in steps[1:]):
-        raise ValueError("stack sees the outputs by name: it must be the first step")
+        raise ValueError("stack takes the outputs by name: make it the first step")
     return steps
 
 
@@ -318,7 +320,7 @@ class Generation(_Strict):
     def _tokens_are_in_the_vocabulary(self) -> Self:
         if self.pieces and len(self.pieces) != self.vocabulary:
             raise ValueError(
-                f"pieces lists {len(self.pieces)} tokens, vocabulary is {self.vocabulary}: list each one"
+                f"pieces lists {len(self.pieces)} tokens, but vocabulary is {self.vocabulary}: list every token"
             )
         named = self.end if self.unknown is None else (*self.end, self.unknown)
         if any(token >= self.vocabulary for token in named):

@@ -28,8 +28,8 @@ def proposal(backend: Backend, specs: Sequence[TensorSpec]) -> Proposal:
         outputs = backend.infer(batch)
     except Exception as e:  # frameworks' own exceptions share no base class
         raise ConfigError(
-            f"its cache grows with each token, and a step with an empty cache fails: {one_line(e)}: write the "
-            "manifest by hand, docs/manifest.md#language-models"
+            f"its cache grows with each token, and a step with an empty cache fails ({one_line(e)}): write the "
+            "manifest by hand (docs/manifest.md#language-models)"
         ) from e
     if not isinstance(outputs, Mapping) or LOGITS not in outputs:
         raise ConfigError(

@@ -296,13 +296,13 @@ def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[Ten
     names = backend.outputs() if isinstance(backend, HasOutputs) else ()
     if qdl and len(names) > 1:
         raise ConfigError(
-            f"--qdl: the server's model has the outputs {', '.join(names)}: it must reply with the answer only, "
-            "because a QDL may not postprocess: e.g. `serve --postprocess`"
+            f"--qdl: the server's model has the outputs {', '.join(names)}, but it must return only the answer, "
+            "because a QDL may not postprocess: use e.g. `serve --postprocess`"
         )
     if names and not qdl and model.output is not None and model.output.name not in names:
         raise ConfigError(
             f"model {model.name!r}: the manifest's output {model.output.name!r} is not among the "
-            f"file's: {', '.join(names)}"
+            f"file's outputs ({', '.join(names)})"
             + ("" if isinstance(backend, RemoteBackend) else f": {OTHER_NAMES}")
         )
     return inputs
@@ -416,7 +416,7 @@ def _unknown_options(cls: Any, name: str, given: Mapping[str, str]) -> Iterator[
     for option in sorted(given.keys() - set(known)):
         near = get_close_matches(option, known, n=1)
         has = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
-        yield f"--dataset-option {option}: dataset {name!r} has no such option: {has}"
+        yield f"--dataset-option {option}: dataset {name!r} does not have this option: {has}"
 
 
 def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:

@@ -50,7 +50,7 @@ def server_problems(config: RunConfig) -> Iterator[str]:
         value = os.environ.get(variable)
         learn(value or "")
         if not value:
-            yield f"--header {header}={source}: the environment has no {variable}"
+            yield f"--header {header}={source}: the environment variable {variable} is not set"
         elif not is_sendable(value):
             yield (
                 f"--header {header}={source}: {variable} has a line break or another character that HTTP forbids: "

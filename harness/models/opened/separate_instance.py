@@ -51,7 +51,7 @@ class Arena:
         for name, values in arrays:
             array = np.asarray(values)
             if array.dtype.hasobject:
-                raise ValueError(f"an array of {array.dtype} cannot leave its process")
+                raise ValueError(f"an array of {array.dtype} cannot be sent to another process")
             placed.append((name, array, end))
             end += -(-array.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         if (

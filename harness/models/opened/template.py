@@ -83,7 +83,9 @@ def manifest_of_package(
     name = model.package
     manifest = manifest or Path(f"{name.short}.yaml")
     if manifest.exists():
-        raise ConfigError(f"{manifest} exists: nothing is overwritten; pass another --out")
+        raise ConfigError(
+            f"{manifest} already exists and will not be overwritten: pass a different --out"
+        )
     model.obtain(tuple(FORMATS), say)
     path = model.path(tuple(FORMATS))
     assert path is not None

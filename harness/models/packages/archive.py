@@ -74,7 +74,7 @@ def opened(path: Path) -> Iterator[Archive]:
         else:
             yield _Tarball(path)
     except _FAULTS as e:
-        raise ConfigError(f"{path} cannot be read: {one_line(e)}: remove it and try again") from e
+        raise ConfigError(f"{path} cannot be read ({one_line(e)}): remove it and try again") from e
 
 
 class _Wheel:
@@ -159,7 +159,7 @@ class _Bounded(io.RawIOBase):
 
     def read(self, size: int = -1, /) -> bytes:
         if not 0 <= size <= _MOST_READ_BYTES:
-            raise ValueError(f"it asks for {show_bytes(size)} at once")
+            raise ValueError(f"it requests {show_bytes(size)} at once")
         self._check(self._unpacked.tell() + size)
         return self._unpacked.read(size)
 

@@ -139,7 +139,9 @@ def _archive(name: PackageName, known: Listing | None, say: Say) -> Path:
     home = folder_of(name)
     there = sorted(p for p in home.iterdir() if p.suffix == name.suffix) if home.is_dir() else []
     if len(there) > 1:
-        raise ConfigError(f"{home} has {len(there)} archives: keep the one of {name.requirement}")
+        raise ConfigError(
+            f"{home} contains {len(there)} archives: keep only the archive of {name.requirement}"
+        )
     if there:
         check_archive(name, there[0])
         _check_same(name, known, there[0])
@@ -159,7 +161,7 @@ def _download_folder(home: Path) -> Iterator[Path]:
         folder = TemporaryDirectory(prefix=".download-", dir=home)
     except OSError as e:
         raise ConfigError(
-            f"{home} cannot be written: {e.strerror}: set XDG_CACHE_HOME to a writable folder with free space"
+            f"{home} cannot be written ({e.strerror}): set XDG_CACHE_HOME to a writable folder with free space"
         ) from e
     with folder as made:
         yield Path(made)
@@ -231,7 +233,9 @@ def _digest(archive: Path) -> str:
     try:
         return sha256(archive)
     except OSError as e:
-        raise ConfigError(f"{archive} cannot be read: {e.strerror}: remove it and try again") from e
+        raise ConfigError(
+            f"{archive} cannot be read ({e.strerror}): remove it and try again"
+        ) from e
 
 
 def _digest_of(content: IO[bytes]) -> str:

@@ -71,8 +71,8 @@ def quantisation_samples(
         return _read(own, range(len(own)), batch, _digests(whole), about)
     if scored is None:
         raise ConfigError(
-            f"int8 takes its ranges from samples that are not scored, but dataset {name!r} has no "
-            "others: name some with --calibration-dir, a --data-dir of the same kind"
+            f"int8 takes its ranges from samples that are not scored, but dataset {name!r} has none: "
+            "pass such samples with --calibration-dir, which takes the same kind of path as --data-dir"
         )
     others = sorted(set(range(len(whole))) - set(scored))
     if others:

@@ -216,8 +216,8 @@ class SequenceBackend:
         for name in wanted:
             if name not in outputs:
                 raise ConfigError(
-                    f"model {self._name!r}: the manifest's output {name!r} is not among the file's: "
-                    f"{', '.join(outputs)}: {OTHER_NAMES}"
+                    f"model {self._name!r}: the manifest's output {name!r} is not among the file's "
+                    f"outputs ({', '.join(outputs)}): {OTHER_NAMES}"
                 )
         for name, before in states.items():
             output = self.layout.states[name].output
@@ -225,8 +225,8 @@ class SequenceBackend:
             if (after.dtype, after.shape) != (before.dtype, before.shape):
                 raise ConfigError(
                     f"model {self._name!r}: the state {name!r} is {before.dtype} {show_shape(before.shape)}, but its "
-                    f"output {output!r} is {after.dtype} {show_shape(after.shape)}: a state keeps its shape and type; "
-                    "correct `states` in the manifest"
+                    f"output {output!r} is {after.dtype} {show_shape(after.shape)}: "
+                    "correct `states` in the manifest, because a state keeps its shape and type"
                 )
 
     def _signature_in_file(self) -> tuple[TensorSpec, ...]:

@@ -43,7 +43,7 @@ def wrong_count(answers: int, samples: int, output: str | None = None) -> str:
     )
 
 
-NOT_FINITE = "the model's outputs hold NaN or +Inf"
+NOT_FINITE = "the model's outputs contain NaN or +Inf"
 
 
 class Postprocess(NamedTuple):
@@ -61,7 +61,7 @@ def _topk(rows: Array, k: int) -> Array:
     """Returns the k best classes; among equal values the first class comes first, as in argmax."""
     classes = rows.shape[1]
     if k > classes:
-        raise ConfigError(f"topk of {k}, but the output has {classes} classes")
+        raise ConfigError(f"topk.k is {k}, but the output has only {classes} classes")
     least = np.partition(rows, classes - k, axis=1)[:, classes - k, np.newaxis]
     best = np.empty((len(rows), k), np.int64)
     for into, row, kept in zip(best, rows, ~(rows < least), strict=True):  # NaN is kept
@@ -161,7 +161,7 @@ def by_frame(post: Postprocess) -> Postprocess:
         rows = post.answers(*in_frames(outputs, indices))
         if isinstance(rows, Ragged):
             raise ConfigError(
-                "the steps give the frames of a sequence answers of different lengths: drop them"
+                "the steps return answers of different lengths for the frames of a sequence: remove these steps"
             )
         return rows.reshape(len(indices), -1, *rows.shape[1:])
 
@@ -373,6 +373,6 @@ def _chosen(outputs: Mapping[str, Array], name: str | None) -> Array:
         return next(iter(outputs.values()))
     if name not in outputs:
         raise ConfigError(
-            f"the manifest's output {name!r} is not among the model's: {', '.join(outputs)}"
+            f"the manifest's output {name!r} is not among the model's outputs: {', '.join(outputs)}"
         )
     return outputs[name]

@@ -106,8 +106,8 @@ def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
     )
     if strangers:
         yield (
-            f"{path} has {strangers:,} answers to other samples than {records.COMPLETIONS} has at their "
-            "places"
+            f"{path} has {strangers:,} answers to other samples than the rows at the same places in "
+            f"{records.COMPLETIONS}"
         )
 
 
@@ -169,7 +169,7 @@ def _machine(path: Path, log: HostLog) -> Iterator[str]:
     """Yields a line for times that do not increase, and for counters that decrease."""
     for before, after in pairwise(log.rows):
         if after["wall_ns"] <= before["wall_ns"]:
-            yield f"{path}: its rows are not in the order of time"
+            yield f"{path}: its rows are not in chronological order"
             return
         fallen = [
             name

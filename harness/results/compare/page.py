@@ -27,7 +27,7 @@ def write(sides: Sequence[str], out: Path, *, standalone: bool) -> Path:
     """
     first, *others = sides_of(sides)
     if not others:
-        raise ConfigError("a comparison needs two sides: name another run")
+        raise ConfigError("a comparison needs two sides: name a second run")
     with reading_run(", ".join(sides)):
         articles = [
             _article(compare(first, other), report.letter(number), out)

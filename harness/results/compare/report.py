@@ -41,7 +41,7 @@ def parse_prices(text: str, sides: int) -> list[float]:
         raise ValueError(f"{text!r}: write a price per hour for each side, e.g. 1.20/h,0.85/h")
     if len(prices) != sides:
         raise ValueError(
-            f"{text!r} has {counted(len(prices), 'price')} for {counted(sides, 'side')}: one for each"
+            f"{text!r} has {counted(len(prices), 'price')} for {counted(sides, 'side')}: write one for each side"
         )
     return prices
 

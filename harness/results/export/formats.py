@@ -77,7 +77,9 @@ def export(folder: Path, name: str, out: Path | None, server: str | None = None)
                     else:
                         module.write(run, path)
         except FileExistsError:
-            raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
+            raise ConfigError(
+                f"{out} already exists and will not be overwritten: pass a different --out"
+            ) from None
         except OSError as e:
             raise ConfigError(f"{out} cannot be written: {e.strerror or e}") from None
     return str(run.result["verdict"])

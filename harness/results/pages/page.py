@@ -143,7 +143,7 @@ def _refuse_other_file(out: Path) -> None:
         with out.open("rb") as file:
             if file.read(len(_BEGIN)) != _BEGIN.encode():
                 raise ConfigError(
-                    f"{out} exists and is not a page of the harness: nothing is overwritten; name another file"
+                    f"{out} already exists and is not a page of the harness, so it will not be overwritten: name a different file"
                 )
 
 

@@ -41,7 +41,7 @@ def publish(folder: Path, out: Path) -> list[str]:
             f"{folder} has no {run_folder.RESULT}: name the folder of a run or a study"
         )
     if out.resolve().is_relative_to(folder.resolve()):
-        raise ConfigError(f"{out} lies in {folder}: pass another folder")
+        raise ConfigError(f"{out} lies in {folder}: pass a different folder")
     new = ResultFolder(out, "OUT")
     try:
         lines = _Copy(folder, new.path).make()

@@ -73,7 +73,7 @@ def names_no_signers(path: Path) -> str:
         return f"it cannot be read: {e.strerror}"
     if any(line.strip() and not line.lstrip().startswith("#") for line in lines):
         return ""
-    return f"it lists no key: write e.g. `{_LINE}` into it"
+    return f"it lists no key: add a line such as `{_LINE}`"
 
 
 def sign(folder: Path, key: Path) -> str:
@@ -91,7 +91,7 @@ def sign(folder: Path, key: Path) -> str:
             return ""
         why = _complaint(done)
     by_hand = shlex.join([PROGRAM, "-Y", "sign", *words])
-    return f"{folder} is not signed: {why}: `{by_hand}` signs it later"
+    return f"{folder} is not signed ({why}): `{by_hand}` signs it later"
 
 
 def vouched(folder: Path, allowed: Path | None) -> tuple[list[str], str]:

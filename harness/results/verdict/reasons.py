@@ -142,8 +142,8 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     if not run.done.answered_once:
         yield Reason(
             "samples-lost",
-            f"{name} run: {run.done.issued:,} samples were issued, {len(run.done):,} answers "
-            "recorded; each must be answered exactly once",
+            f"{name} run: {run.done.issued:,} samples were issued, but {len(run.done):,} answers "
+            "were recorded: each sample must be answered exactly once",
         )
     expected = run.log.get("result_query_count")
     if run.logged and expected is not None and not run.plan.accuracy:
@@ -154,7 +154,7 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
             yield Reason(
                 "samples-lost",
                 f"{name} run: LoadGen counted {expected * samples:,} samples, "
-                f"the journal {run.done.issued:,}",
+                f"but the journal counted {run.done.issued:,}",
             )
 
 

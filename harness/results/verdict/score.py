@@ -167,7 +167,7 @@ def compute(
     if not isinstance(score, Score) or not all(
         math.isfinite(value) for value in (score.value, *score.details.values())
     ):
-        raise ValueError(f"the metric returned {score!r}, expected a Score with finite values")
+        raise ValueError(f"the metric returned {score!r} instead of a Score with finite values")
     if score.samples != len(labels):
         raise ValueError(f"the metric scored {score.samples:,} of {len(labels):,} samples")
     return _with_tokens(_plain(score), [row.tokens for row in rows.values()])

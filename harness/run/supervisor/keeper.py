@@ -90,7 +90,7 @@ class RunKeeper:
 
     def not_saved(self, error: OSError) -> Reason:
         """Adds and returns the reason `not-saved`: the folder cannot be written."""
-        text = f"{self.folder.path} cannot be written: {error.strerror}: pass --out elsewhere"
+        text = f"{self.folder.path} cannot be written ({error.strerror}): pass --out elsewhere"
         self.findings.unsaved = reason = Reason("not-saved", text)
         return reason
 

@@ -371,6 +371,6 @@ def raise_if_stuck(now: Now, hang_s: float, load_limit_s: float) -> None:
         )
     if now.idle_ns > hang_s * 1e9:
         raise RunHung(
-            f"the measured process hung: {now.waiting:,} samples in flight and none "
+            f"the measured process hung: {now.waiting:,} samples were in flight, and none was "
             f"completed for {now.idle_ns / 1e9:.0f} s; --hang-timeout sets how long to wait"
         )

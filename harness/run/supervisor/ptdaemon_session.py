@@ -88,7 +88,7 @@ def execute(
             raise
         except OSError as e:
             folder = session.folder.path
-            raise RunInvalid(f"{folder} cannot be written: {e}: pass --out elsewhere") from e
+            raise RunInvalid(f"{folder} cannot be written ({e}): pass --out elsewhere") from e
 
 
 class _Session:

@@ -40,7 +40,7 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
     yield from remote_problems(config, "sweep over a grid")
     scenario = scenario_named(config.scenario)
     if scenario.scheduled:
-        yield f"a grid needs offline, single-stream or multi-stream: sweep {config.scenario} with --rate"
+        yield f"a grid needs offline, single-stream or multi-stream: use `sweep --rate` for {config.scenario}"
     if scenario.streams and not scenario.by_query and axes.batch != (1,):
         yield f"{config.scenario} sends one sample per query: add --batch 1, or use multi-stream"
     replaced = {
@@ -64,7 +64,7 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
         yield "--calibration-dir is for int8: add int8 to --precision, or drop --calibration-dir"
     count = sum(1 for _ in cells(axes))
     if count > MOST_CELLS:
-        yield f"{count:,} cells are more than {MOST_CELLS:,}: request fewer at a time"
+        yield f"{count:,} cells are requested, but at most {MOST_CELLS:,} are allowed: request fewer at a time"
 
 
 def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) -> int:
@@ -74,7 +74,7 @@ def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) ->
         try:
             write_tables(view, folder)
         except OSError as e:
-            say(f"{folder} cannot be written: {e.strerror}: the tables are only printed")
+            say(f"{folder} cannot be written ({e.strerror}): the tables are only printed")
         show_result(view.to_json, partial(report.lines, view, folder), as_json=as_json)
     return 0
 

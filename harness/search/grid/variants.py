@@ -78,7 +78,7 @@ class Variants:
         if kept is not None and kept.get("of_noise") and self.real:
             raise ConfigError(
                 f"this grid has {cell.precision} for synthetic data, but real data need {cell.precision} "
-                "calibrated with real samples: pass another --out"
+                "calibrated with real samples: pass a different --out"
             )
         if kept is None or not Path(kept["file"]).is_file():
             if not self.quiet and not missing_tool(form, cell.precision):

@@ -74,7 +74,7 @@ def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
             f"--write-user-conf: the official rules fix {config.scenario}'s samples per query at 8"
         )
     if file.exists():
-        yield f"--write-user-conf {file} exists: pass another"
+        yield f"--write-user-conf {file} already exists: pass a different file"
     elif not file.absolute().parent.is_dir():
         yield f"--write-user-conf {file}: there is no folder {file.parent}"
 
@@ -304,7 +304,7 @@ class PeakJob(Study[PeakOptions]):
         try:
             file.write_text(user_conf.server_text(load, self._slos, about), encoding="utf-8")
         except OSError as e:
-            say(f"--write-user-conf {file} cannot be written: {e.strerror}: see {self.folder}")
+            say(f"--write-user-conf {file} cannot be written ({e.strerror}): see {self.folder}")
             return False
         return True
 

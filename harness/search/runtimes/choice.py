@@ -179,7 +179,7 @@ def problems(config: RunConfig, plan: Plan) -> Iterator[str]:
     yield from _model_problems(plan)
     count = sum(len(one.cells) for one in plan.contests)
     if count > MOST_CELLS:
-        yield f"{counted(count, 'cell')} are more than {MOST_CELLS:,}: request fewer at a time"
+        yield f"{counted(count, 'cell')} are requested, but at most {MOST_CELLS:,} are allowed: request fewer at a time"
 
 
 def _model_problems(plan: Plan) -> Iterator[str]:

@@ -237,9 +237,7 @@ class NodeHandler:
         indices = np.frombuffer(body, "<i4").tolist()
         count = self._facts.total_count
         if any(not 0 <= index < count for index in indices):
-            raise Refusal(
-                400, f"the dataset has {count:,} samples, but an index is beyond the last one"
-            )
+            raise Refusal(400, f"the dataset has {count:,} samples, but an index is out of range")
         try:
             with plugin(f"dataset {self._facts.dataset!r}"):
                 self._dataset.unload(self._loaded)

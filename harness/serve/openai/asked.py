@@ -76,7 +76,7 @@ def read(
     try:
         request = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as e:
-        raise Refusal(BAD_REQUEST, f"the request is not JSON: {e}") from None
+        raise Refusal(BAD_REQUEST, f"the request is not valid JSON: {e}") from None
     if not isinstance(request, dict):
         raise Refusal(BAD_REQUEST, "the request is not a JSON object")
     model = known(request.get("model"))
@@ -89,7 +89,7 @@ def read(
         refuse("stream_options", "stream_options must be an object, and needs stream: true")
     echoes = is_on(request, "echo")
     if echoes and is_chat:
-        refuse("echo", "echo is true, but a chat has no echo: leave echo out, or send false")
+        refuse("echo", "echo is true, but chats do not support echo: leave echo out, or send false")
     given = _prompts(request, prompts, is_chat=is_chat)
     copies = whole_number(request, "n", 1, MOST_CHOICES)
     if len(given) * copies > MOST_CHOICES:

@@ -29,7 +29,7 @@ def answer(path: str, body: bytes, served: ServedGeneration) -> Mapping[str, Any
     try:
         request = json.loads(body)
     except (ValueError, RecursionError) as e:
-        raise Refusal(BAD_REQUEST, f"the request is not JSON: {e}") from None
+        raise Refusal(BAD_REQUEST, f"the request is not valid JSON: {e}") from None
     if not isinstance(request, dict):
         raise Refusal(BAD_REQUEST, "the request is not a JSON object")
     for name, value in request.items():

@@ -176,7 +176,7 @@ def kept_request(work: Path, values: Mapping[str, Any]) -> Request:
     asked = make_request({**asdict(kept), **values})
     changed = [
         f"--{name.removesuffix('_s').replace('_', '-')} is {getattr(asked, name)}, but {path} has {old}: "
-        "edit the file, or pass another --work"
+        "edit the file, or pass a different --work"
         for name, old in asdict(kept).items()
         if old not in ("", (), 0, 0.0) and getattr(asked, name) != old
     ]
@@ -194,7 +194,9 @@ def write_request(work: Path, request: Request) -> None:
         work.mkdir(parents=True, exist_ok=True)
         write_yaml(work / FILE, content)
     except OSError as e:
-        raise ConfigError(f"{work} cannot be written: {e.strerror}: pass another --work") from e
+        raise ConfigError(
+            f"{work} cannot be written ({e.strerror}): pass a different --work"
+        ) from e
 
 
 def read_request(work: Path) -> Request:

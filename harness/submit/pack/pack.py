@@ -112,7 +112,7 @@ def pack(
     tree, raw = (out.parent / f"{out.name}{end}" for end in (".partial", "-raw"))
     for path in (out, tree, raw):
         if path.exists() or path.is_symlink():
-            raise ConfigError(f"{path} exists: pass another --to, or remove it")
+            raise ConfigError(f"{path} already exists: pass a different --to, or remove it")
     try:
         _Packer(request, runs, tree, raw, official).write(described)
     except BaseException as e:
@@ -123,8 +123,8 @@ def pack(
         path = e.filename2 or e.filename or tree
         is_full = e.errno in (errno.ENOSPC, errno.EDQUOT)
         hint = "free some space" if is_full else "correct its permissions"
-        hint += ", or pass another --to"
-        raise ConfigError(f"{path} cannot be read or written: {e.strerror}: {hint}") from e
+        hint += ", or pass a different --to"
+        raise ConfigError(f"{path} cannot be read or written ({e.strerror}): {hint}") from e
     return Packed(tree, raw)
 
 

@@ -98,7 +98,7 @@ def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
                 ) from None
             except OSError as e:
                 raise ConfigError(
-                    f"{path} cannot be written: {e.strerror}: pass another --work"
+                    f"{path} cannot be written ({e.strerror}): pass a different --work"
                 ) from e
         yield tuple(file.fileno() for file in files)
 
@@ -195,7 +195,9 @@ def _attempt(
         words += ["--quiet", "--no-metrics", *(["--no-report"] if row.config.no_report else [])]
         return _started(words, log, locks), log
     except OSError as e:
-        raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
+        raise ConfigError(
+            f"{folder} cannot be written ({e.strerror}): pass a different --work"
+        ) from e
 
 
 def _scoring(
@@ -208,7 +210,7 @@ def _scoring(
     try:
         return _started(words, log, locks), log
     except OSError as e:
-        raise ConfigError(f"{log} cannot be written: {e.strerror}: pass another --work") from e
+        raise ConfigError(f"{log} cannot be written ({e.strerror}): pass a different --work") from e
 
 
 def _started(words: Sequence[str], log: Path, locks: tuple[int, ...]) -> "subprocess.Popen[bytes]":

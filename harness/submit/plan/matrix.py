@@ -131,7 +131,9 @@ def write_audits(request: Request, work: Path) -> None:
             work.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         except OSError as e:
-            raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --work") from e
+            raise ConfigError(
+                f"{path} cannot be written ({e.strerror}): pass a different --work"
+            ) from e
 
 
 def _conf_text(request: Request, scenario: str) -> str:
@@ -442,7 +444,7 @@ def _of_other_benchmark(request: Request, config: RunConfig) -> Iterator[str]:
         names = [n for n, one in request.rules.benchmarks.items() if one.loadgen == declared]
         yield (
             f"--model {config.model} is the model of {' and '.join(names) or declared}, not of {request.benchmark}: pass "
-            "another --model, --division open, or --rehearsal"
+            "a different --model, --division open, or --rehearsal"
         )
 
 

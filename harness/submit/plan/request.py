@@ -201,7 +201,7 @@ class Request:
         if self.division == NETWORK and backend in REMOTE_BACKENDS:
             yield (
                 f"--division network: the result of {self.benchmark} counts tokens, but kserve, the only backend that reports "
-                "the servers' names, reports no tokens: use another division"
+                "the servers' names, reports no tokens: use a different division"
             )
         elif backend in _WITHOUT_TOKENS:
             yield (

@@ -74,9 +74,9 @@ def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, An
         say(f"{path} now has {', '.join(f'{key} {_text(after[key])}' for key in changed)}")
         return read_request(work)
     refuse(
-        f"{path} has {key} {_text(before[key])}, not {_text(after[key])}: edit that file, or pass another --work"
+        f"{path} has {key} {_text(before[key])}, not {_text(after[key])}: edit that file, or pass a different --work"
         if before.get(key)
-        else f"{path} has no {key}: edit that file, or pass another --work"
+        else f"{path} has no {key}: edit that file, or pass a different --work"
         for key in changed
     )
     return kept
@@ -156,7 +156,9 @@ def write_request(work: Path, request: Request) -> None:
         work.mkdir(parents=True, exist_ok=True)
         write_yaml(path, asdict(request) | {"scenarios": list(request.scenarios)})
     except OSError as e:
-        raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --work") from e
+        raise ConfigError(
+            f"{path} cannot be written ({e.strerror}): pass a different --work"
+        ) from e
 
 
 def read_request(work: Path) -> Request:

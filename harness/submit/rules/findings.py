@@ -55,7 +55,7 @@ RULES: Mapping[str, str] = {
     "missing-file": _PACK,
     "empty-file": _PACK,
     "missing-folder": _PACK,
-    "bad-json": "correct the file: it must hold one JSON object",
+    "bad-json": "correct the file: it must contain exactly one JSON object",
     "model-mapping": 'write {"<your folder>": "<benchmark of the round>"} into open/<submitter>/model_mapping.json',
     "unknown-benchmark": "use the round's name, or map it in model_mapping.json (open only)",
     "wrong-category": "change system_type, or submit a different benchmark",

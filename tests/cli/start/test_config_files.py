@@ -66,7 +66,7 @@ def test_a_preset_sets_its_options(preset: str, values: dict[str, object], calle
 def test_an_unknown_preset_is_reported_with_the_known_ones(called: Called) -> None:
     """Bug: "quik cannot be read: No such file or directory"."""
     assert refused(CONFIG_FLAG, "quik", *SERVER) == [
-        "--config quik: no such file or preset: the presets are ci, mlperf, quick, thorough"
+        "--config quik is neither a file nor a preset: the presets are ci, mlperf, quick, thorough"
     ]
     Path("quik").write_text("duration: 5s\n")
     assert called(CONFIG_FLAG, "quik", *SERVER).duration_ns == 5 * NS_PER_S
@@ -130,7 +130,7 @@ def test_options_of_another_verb_in_a_file_are_skipped_with_a_message(
 
 def test_a_wrong_value_of_a_verb_option_is_reported_in_one_line(called: Called) -> None:
     assert refused(CONFIG_FLAG, write("my.yaml", "scenario: server\nrepeats: 1\n")) == [
-        "--repeats: 1 must lie between 2 and 1,000 (my.yaml sets --repeats)"
+        "--repeats: 1 must be between 2 and 1,000 (my.yaml sets --repeats)"
     ]
 
 

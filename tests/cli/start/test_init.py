@@ -61,7 +61,9 @@ def test_the_first_line_names_the_schema_next_to_the_file() -> None:
 
 def test_an_existing_file_is_not_overwritten() -> None:
     Path("run.yaml").write_text("mine\n")
-    assert refused("init") == ["run.yaml exists: nothing is overwritten; pass another --out"]
+    assert refused("init") == [
+        "run.yaml already exists and will not be overwritten: pass a different --out"
+    ]
     assert [*Path().iterdir()] == [Path("run.yaml")]
     assert Path("run.yaml").read_text() == "mine\n"
 
@@ -97,7 +99,7 @@ def test_the_values_in_the_comments_are_the_defaults() -> None:
         (["compare"], "init compare: choose from run, peak, sweep, tune, profile"),
         (
             ["peak", "--model", "m.onnx"],
-            "a verb and --model make two different files: pass one of them",
+            "a verb and --model make two different files: pass only one of them",
         ),
         (["--backend", "ort"], "--input-shape and --backend need --model FILE: add it"),
         (

@@ -255,7 +255,7 @@ def test_a_folder_of_another_command_is_refused(tmp_path: Path, refuses: Said) -
     out.mkdir()
     (out / "nodes.json").write_text('{"command": ["sweep"], "nodes": []}')
     words = ["on", "ray://127.0.0.1:1", "--node-count", "1", "--out", str(out), "--", "tune"]
-    assert "holds the results of a different command" in refuses(*words)
+    assert "contains the results of a different command" in refuses(*words)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_other_files_are_refused_as_traces(tmp_path: Path, text: str) -> None:
             [
                 "1: input_length is '9', but must be a number of tokens, at most 10,000,000",
                 "3: it is not a JSON object",
-                "4: it is not JSON",
+                "4: it is not valid JSON",
             ],
         ),
         ('{"timestamp": 1, "hash_ids": [1.5], "input_length": 1, "output_length": 1}', ["1: hash_ids must be a list of whole numbers"]),
@@ -93,7 +93,7 @@ def test_other_files_are_refused_as_traces(tmp_path: Path, text: str) -> None:
             [
                 "2: 'yesterday' is not a date and time",
                 "3: ContextTokens is '-1', but must be a number of tokens",
-                "4: it has 2 columns, but the heading has 3: write decimals with a point",
+                "4: it has 2 columns, but the header has 3: write decimals with a point",
             ],
         ),
         (
@@ -102,7 +102,7 @@ def test_other_files_are_refused_as_traces(tmp_path: Path, text: str) -> None:
                 "2: 'nan' is not a time in seconds",
                 "3: '-1' is not a time in seconds",
                 "4: '1_000' is not a time in seconds",
-                "5: it has 4 columns, but the heading has 3: write decimals with a point",
+                "5: it has 4 columns, but the header has 3: write decimals with a point",
             ],
         ),
     ],

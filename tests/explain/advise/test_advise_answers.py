@@ -252,7 +252,7 @@ def test_tables_are_rebuilt_from_the_stored_file(tmp_path: Path, prints: Said) -
     ("arguments", "message"),
     [
         ([], "advise needs --model MODEL, or --from DIR, the folder of an earlier `advise`"),
-        (["--model", "digits", "--batch", "0"], "--batch: 0 must lie between 1 and 1,000,000"),
+        (["--model", "digits", "--batch", "0"], "--batch: 0 must be between 1 and 1,000,000"),
         (["--model", "digits", "--vary", "speed"], "--vary: 'speed' is not one of graph, threads, execution, precision"),
         (["--model", "digits", "--skip", "all"], "--skip: 'all' is not one of weights, storage, operators, checks"),
         (["--from", "x", "--model", "digits", "--threads", "2", "--json"], "--from reads a folder and runs nothing: drop --model, --threads"),
@@ -274,7 +274,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "unknown option --tread: did you mean --threads?",
         "--graph: 'some' is not one of off, basic, extended, all",
         "--pairs: 'x' is not a whole number",
-        "--passes: 0 must lie between 1 and 1,000,000",
+        "--passes: 0 must be between 1 and 1,000,000",
         "no model named 'digit': did you mean 'digits'?",
         "--data-dir /nowhere does not exist",
     ]
@@ -296,7 +296,7 @@ def test_a_broken_record_is_reported_in_one_line(tmp_path: Path) -> None:
     for broken in changes:
         (tmp_path / "measured.json").write_text(json.dumps(record(**broken)))
         with pytest.raises(
-            ConfigError, match=r"^[^\n]+ is not (valid `advise` output|JSON): [^\n]+$"
+            ConfigError, match=r"^[^\n]+ is not valid (`advise` output|JSON): [^\n]+$"
         ):
             verb(["--from", str(tmp_path)])
 

@@ -168,13 +168,13 @@ def test_kernels_inside_of_another_are_part_of_it() -> None:
 
 
 def test_a_truncated_profile_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the profile has 1 of 2 runs"):
+    with pytest.raises(ConfigError, match="the profile has only 1 of 2 runs"):
         kernels_by_run([_run_of(0, 5)], 2)
 
 
 def test_a_newer_or_invalid_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "no.sqlite").write_bytes(b"text" * 1000)
-    with pytest.raises(ConfigError, match="pass another --database"):
+    with pytest.raises(ConfigError, match="pass a different --database"):
         Database(tmp_path / "no.sqlite", {}, "r")
     with closing(sqlite3.connect(tmp_path / "newer.sqlite")) as db:
         db.execute("PRAGMA user_version = 99")

@@ -142,7 +142,7 @@ def test_a_layer_whose_attribute_may_be_trained_is_not_published(
     model = onnx.load(random)
     model.graph.node[0].attribute.append(loop)
     onnx.save(model, random)
-    assert "may hold trained numbers" in refuses(
+    assert "may contain trained numbers" in refuses(
         "bricks", random, "--structure", "--publish", tmp_path / "out"
     )
     assert not (tmp_path / "out").exists()
@@ -383,7 +383,7 @@ def test_published_bricks_reveal_nothing_about_the_model(tmp_path: Path, refuses
         content = (out / row["file"]).read_bytes()
         assert not any(secret in content for secret in secrets)
         assert row["kept_values"] == 0
-    assert "exists: nothing is overwritten" in refuses(
+    assert "already exists and will not be overwritten" in refuses(
         "bricks", path, "--structure", "--publish", out
     )
 
@@ -428,7 +428,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
     ("words", "output"),
     [
         ((), "bricks needs models"),
-        (("-G", "0", "digits", "--rounds", "0"), "--most-layers: 0 must lie between 1 and 1,000,000"),
+        (("-G", "0", "digits", "--rounds", "0"), "--most-layers: 0 must be between 1 and 1,000,000"),
         (("-G", "0", "digits", "--rounds", "x"), "--rounds: 'x' is not a whole number"),
         (("-G", "0", "--round", "2"), "unknown option --round: did you mean --rounds?"),
         (("--from", "x", "--threads", "2", "-G", "4"), "drop --most-layers, --threads"),
@@ -453,7 +453,7 @@ def test_all_mistakes_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -
     assert main(["bricks", *words.split()]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "harness: unknown option --sizes: did you mean --size?",
-        "harness: --most-layers: 0 must lie between 1 and 1,000,000",
+        "harness: --most-layers: 0 must be between 1 and 1,000,000",
         "harness: --size: 'wide': write NAME=N, e.g. sequence=128",
         "harness: --threads: 'x' is not a whole number",
         "harness: --publish-order needs --publish DIR: add it, or drop --publish-order",
@@ -466,7 +466,7 @@ def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path, refuses: Said)
     words = _bricks(
         str(path), "--database", str(tmp_path / "b.sqlite"), "--out", str(tmp_path / "out")
     )
-    assert "pass another --database" in refuses(*words)
+    assert "pass a different --database" in refuses(*words)
 
 
 def test_an_unwritable_database_is_reported_before_anything_runs(
@@ -474,7 +474,7 @@ def test_an_unwritable_database_is_reported_before_anything_runs(
 ) -> None:
     monkeypatch.setattr(brick_runs, "measure", lambda *_: pytest.fail("it was run"))
     path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
-    assert "pass another --database" in refuses(
+    assert "pass a different --database" in refuses(
         *_bricks(str(path), "--database", str(tmp_path), "--out", str(out))
     )
     assert not list(tmp_path.glob("out*"))

@@ -356,7 +356,7 @@ def write(graph: Any, path: Path) -> Path:
 def test_control_flow_runs_in_bricks_and_is_not_published(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any, most: int
 ) -> None:
-    """Bug: it was refused with 'may hold trained numbers' (status 4), although nothing was published."""
+    """Bug: it was refused with 'may contain trained numbers' (status 4), although nothing was published."""
     path = make(tmp_path / "net.onnx")
     out, database = tmp_path / "out", tmp_path / "db"
     words = ["bricks", str(path), "--rounds", "2", "-G", str(most), "--database", str(database)]
@@ -368,7 +368,7 @@ def test_control_flow_runs_in_bricks_and_is_not_published(
     assert times.covered == 1
     capsys.readouterr()
     assert main([*words, "--structure", "--publish", str(tmp_path / "public")]) == 2
-    assert "may hold trained numbers" in capsys.readouterr().err
+    assert "may contain trained numbers" in capsys.readouterr().err
     assert not (tmp_path / "public").exists()
 
 

@@ -134,7 +134,7 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
         lambda public, index: (public / index["bricks"][0]["file"]).write_bytes(b"\0"),
         "is not the published file: its SHA-256 differs",
     ),
-    "digest": (_another_brick, "holds layers that the index does not list"),
+    "digest": (_another_brick, "contains layers that the index does not list"),
     "missing": (lambda public, index: (public / index["bricks"][0]["file"]).unlink(), "cannot be"),
     "path": (
         lambda _, index: index["bricks"][0].update(brick="../../x"),
@@ -163,7 +163,7 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
     "models": (lambda _, index: index.update(models=5), "lists an invalid model"),
     "infinite": (
         lambda _, index: index["models"][0]["pieces"][0].update(inputs=[math.inf]),
-        "is not JSON: Infinity is not a finite number",
+        "is not valid JSON: Infinity is not a finite number",
     ),
     "no text": (_a_name_that_is_no_text, "is not an ONNX model: a name in it is not UTF-8 text"),
 }

@@ -84,9 +84,7 @@ def test_every_storage_format_starts_or_has_a_reason(
 
 def test_an_invalid_option_shared_with_run_is_reported_once(refuses: Said) -> None:
     """Bug: both parsers of `cold` printed the same line."""
-    assert (
-        refuses("cold", "digits", "--threads", "0") == "--threads: 0 must lie between 1 and 1,024"
-    )
+    assert refuses("cold", "digits", "--threads", "0") == "--threads: 0 must be between 1 and 1,024"
 
 
 TRIAL = {

@@ -530,7 +530,7 @@ def test_a_changed_profile_is_refused_in_one_line_in_every_view(
             assert main(["profile", "--from", str(folder), *arguments]) == 2
             told = capsys.readouterr().err
             assert re.match(
-                rf"harness: {folder}(: its files do not fit together|/profile.json is not JSON): ",
+                rf"harness: {folder}(: its files do not fit together|/profile.json is not valid JSON): ",
                 told,
             )
             assert told.count("\n") == 1

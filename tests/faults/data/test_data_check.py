@@ -96,7 +96,7 @@ def test_a_label_outside_the_model_classes_is_refused_before_the_run(
     assert main([*words.split(), "--data-dir", data, "--out", out]) == status
     if status:
         assert (
-            "the label of sample 1 is 10, but the model's classes are 0 to 9: number the classes like the model"
+            "the label of sample 1 is 10, outside the model's classes 0 to 9: number the labels like the model's classes"
             in capsys.readouterr().err
         )
 

@@ -133,7 +133,7 @@ def manifest(folder: Path, **changed: object) -> Path:
 @pytest.mark.parametrize(
     ("steps", "told"),
     [
-        ({"topk": {"k": 11}}, ".0': topk of 11, but the output has 10 classes"),
+        ({"topk": {"k": 11}}, ".0': topk.k is 11, but the output has only 10 classes"),
         *only_all(
             (["argmax", "argmax"], ".1': argmax takes [n, classes, ...], not int64 of shape [n]"),
             ({"boxes": {"side": 8}}, ".0': boxes takes [n, 4 + classes, anchors], not float32 of shape [n, 10]"),
@@ -158,7 +158,7 @@ def test_weights_outside_of_the_models_folder_are_not_read(tmp_path: Path) -> No
     (tmp_path / "secret.bin").write_bytes(bytes(48))
     done = run_here(*SERVER, *SHORT, "--model", str(path), "--out", f"{tmp_path}/r")
     assert done.status == 2
-    assert done.said == (f"harness: {path}: it reads '../secret.bin', which is not in its folder\n")
+    assert done.said == (f"harness: {path} reads '../secret.bin', which is not in its folder\n")
 
 
 def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:

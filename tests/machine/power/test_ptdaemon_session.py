@@ -148,11 +148,11 @@ def test_all_problems_are_reported_before_the_director_is_contacted(
         ),
         (
             lambda c: (c / "compliance/sources_checksums.json").write_text("{"),
-            "{c}/compliance/sources_checksums.json cannot be read: Expecting property name",
+            "{c}/compliance/sources_checksums.json cannot be read (Expecting property name",
         ),
         (
             lambda c: (c / "compliance/sources_checksums.json").write_text("[1]"),
-            "{c}/compliance/sources_checksums.json cannot be read: 'int' object is not iterable",
+            "{c}/compliance/sources_checksums.json cannot be read ('int' object is not iterable",
         ),
         (
             lambda c: (c / "compliance/sources_checksums.json").write_text("[]"),

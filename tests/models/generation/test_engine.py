@@ -118,8 +118,8 @@ def test_abandoned_sequence_frees_its_row_for_the_next(generator: Generator) -> 
 @pytest.mark.parametrize(
     ("prompt", "problem"),
     [
-        ([], "the prompt has 0 tokens: the model takes 1 to 47"),
-        ([5] * 48, "the prompt has 48 tokens: the model takes 1 to 47"),
+        ([], "the prompt has 0 tokens, but the model takes 1 to 47"),
+        ([5] * 48, "the prompt has 48 tokens, but the model takes 1 to 47"),
         ([5, 15], "the prompt has a token outside the vocabulary of 15 tokens"),
         ([-1], "the prompt has a token outside the vocabulary of 15 tokens"),
     ],
@@ -166,7 +166,7 @@ SPEC = (
         ({"input_ids": None}, "`generation` needs a model with the inputs input_ids and"),
         ({"image": TensorSpec("image", "float32", ("batch", 3))}, "`generation` needs a model"),
         ({"past_key_values.0.key": SPEC[1]._replace(shape=("batch", "heads", "past", 4))}, "input 'past_key_values.0.key' must have the shape"),
-        ({"past_key_values.0.key": SPEC[1]._replace(dtype="int8")}, "input 'past_key_values.0.key' is int8: a cache must be float32 or float16"),
+        ({"past_key_values.0.key": SPEC[1]._replace(dtype="int8")}, "input 'past_key_values.0.key' is int8, but a cache must be float32 or float16"),
     ],
 )  # fmt: skip
 def test_a_file_without_a_cache_is_refused(
@@ -213,7 +213,7 @@ def test_texts_become_the_longest_pieces_and_come_back() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"pieces": ["a"]}, "pieces lists 1 tokens, vocabulary is 15"),
+        ({"pieces": ["a"]}, "pieces lists 1 tokens, but vocabulary is 15"),
         ({"end": [15]}, "end and unknown must be tokens below vocabulary, 15"),
         ({"unknown": 15}, "end and unknown must be tokens below vocabulary, 15"),
     ],

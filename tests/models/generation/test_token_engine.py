@@ -135,8 +135,8 @@ def test_dropped_answers_leave_the_engine(engine: Scripted) -> None:
 @pytest.mark.parametrize(
     ("prompt", "problem"),
     [
-        ([], "the prompt has 0 tokens: the model takes 1 to 11"),
-        ([1] * 12, "the prompt has 12 tokens: the model takes 1 to 11"),
+        ([], "the prompt has 0 tokens, but the model takes 1 to 11"),
+        ([1] * 12, "the prompt has 12 tokens, but the model takes 1 to 11"),
         ([10], "the prompt has a token outside the vocabulary of 10 tokens"),
     ],
 )

@@ -122,14 +122,14 @@ def test_several_model_files_are_listed(hub: Hub) -> None:
     commit = hub.push("org/net", {name: name.encode() for name in files})
     name = f"hf:org/net@{commit}"
     assert refusal(load_model, "hf:org/net@main") == (
-        f"--model {name}: it has 3 model files, a/one.onnx, ir.xml, two.tflite: name one, e.g. "
+        f"--model {name} has 3 model files (a/one.onnx, ir.xml, two.tflite): name one, e.g. "
         f"{name}:a/one.onnx"
     )
 
 
 def test_weights_that_no_backend_reads_are_refused(hub: Hub) -> None:
     hub.push("org/net", {"pytorch_model.bin": b"a pickle", "model.safetensors": b"1"})
-    assert "it has no file that a backend reads (.onnx, " in refusal(load_model, "hf:org/net@main")
+    assert "has no file that a backend can read (.onnx, " in refusal(load_model, "hf:org/net@main")
     told = refusal(load_model, "hf:org/net@main:pytorch_model.bin")
     assert "no backend reads pytorch_model.bin: " in told
 

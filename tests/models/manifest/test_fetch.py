@@ -138,7 +138,9 @@ def test_a_download_larger_than_announced_or_allowed_is_refused(
 def test_unwritable_folder_is_reported_with_advice(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "m.onnx"
-    with pytest.raises(ConfigError, match=r"m\.onnx cannot be written: .*: set XDG_CACHE_HOME to"):
+    with pytest.raises(
+        ConfigError, match=r"m\.onnx cannot be written \(.*\): set XDG_CACHE_HOME to"
+    ):
         fetch(ADDRESS, SHA256, path, lambda _: None, giving(Answer()))
 
 

@@ -103,7 +103,7 @@ def test_weights_outside_of_the_folder_are_refused(location: str, tmp_path: Path
     (inside / "link.bin").symlink_to("../out.bin")
     path = split(inside, location)
     said = refusal(load_model(str(path)).path, ("onnx",))
-    assert said.startswith(f"{path}: it reads ")
+    assert said.startswith(f"{path} reads ")
     assert said.endswith(", which is not in its folder")
 
 
@@ -124,7 +124,7 @@ def test_missing_weights_are_named(name: str, tmp_path: Path) -> None:
     (tmp_path / name).unlink(missing_ok=True)
     if name == "circle":
         (tmp_path / name).symlink_to(name)
-    said = f"{path}: it reads {name!r}, which is missing: put it next to the model file"
+    said = f"{path} reads {name!r}, which is missing: put it next to the model file"
     assert refusal(files_of, path) == said
 
 
@@ -150,12 +150,12 @@ def test_a_manifest_pins_each_file_that_is_read(tmp_path: Path) -> None:
     assert not model.is_pinned(own)
 
     assert refusal(declared(tmp_path, path, sha256=own).path, ("onnx",)).startswith(
-        f"{path}: it reads 'weights.bin', which the manifest of 'split' does not"
+        f"{path} reads 'weights.bin', which the manifest of 'split' does not"
     )
     other = {"path": "other.bin", "sha256": "0" * 64}
     assert refusal(
         declared(tmp_path, path, sha256=own, external=[theirs, other]).path, ("onnx",)
-    ).startswith(f"{path}: it does not read 'other.bin', which the manifest of 'split' li")
+    ).startswith(f"{path} does not read 'other.bin', which the manifest of 'split' li")
 
     weights.write_bytes((ROWS + 1).tobytes())
     assert refusal(model.path, ("onnx",)).startswith(

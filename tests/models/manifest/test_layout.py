@@ -48,7 +48,7 @@ def test_another_axis_of_the_batch_comes_first_in_samples() -> None:
     [
         (
             {"inputs": [{"name": "x", "dtype": "float32", "shape": []}]},
-            "it must have at least the batch; without one, write `batch_axis: none`",
+            "it must have at least the batch: if there is no batch, write `batch_axis: none`",
         ),
         (
             {"inputs": [{"name": "x", "dtype": "float32", "shape": [], "batch_axis": "none"}]},
@@ -64,7 +64,7 @@ def test_another_axis_of_the_batch_comes_first_in_samples() -> None:
         ),
         (
             {"states": {"h": {**STATE, "shape": ["layers", "batch", 8]}}},
-            "a state holds numbers, and each size except the batch must be a number: change [layers, batch, 8]",
+            "a state must be numeric, and each size except the batch must be a number: change [layers, batch, 8]",
         ),
         ({"states": {"x": STATE}}, "the name 'x' appears twice"),
         ({"states": {"h": {**STATE, "output": "y"}}}, "the name 'y' appears twice"),

@@ -149,7 +149,7 @@ def test_a_path_that_leaves_the_folder_is_refused(
         ({"inputs": [{"name": "x", "shape": [1]}]}, "field 'inputs.0.dtype' is missing"),
         ({"slo": "15ms"}, "field 'slo': '15ms' is not an SLO: write percentile=bound, e.g. p99=15ms for the latency, which has no prefix, or ttft:p99=2s for token times (ttft, tpot, itl)"),
         ({"name": "../x"}, r"field 'name': String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$', not '../x'"),
-        ({"outputs": [{"name": "y", "postprocess": ["argmax", {"stack": {"outputs": ["y"]}}]}]}, "field 'outputs.0.postprocess': stack sees the outputs by name: it must be the first step"),
+        ({"outputs": [{"name": "y", "postprocess": ["argmax", {"stack": {"outputs": ["y"]}}]}]}, "field 'outputs.0.postprocess': stack takes the outputs by name: make it the first step"),
         ({"outputs": [{"name": "y"}, {"name": "z", "postprocess": "argmax"}]}, "field 'outputs': 'z' has postprocess steps, but only the first output may have them"),
         ({"files": {"tflite": {"path": "m.tflite", "names": {"input_2": "image"}}}}, "field 'files.tflite.names': 'input_2' is neither an input nor an output of this manifest, which has image, logits: write NAME: NAME IN THE FILE"),
         ({"files": {"tflite": {"path": "m.tflite", "names": {"logits": "b"}}}, "outputs": [{"name": "logits"}, {"name": "b"}]}, "field 'files.tflite.names': logits and b are b and b in the file: give each a different name"),
@@ -237,10 +237,10 @@ BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 9}]\n" for n in
     [
         (BOMB, " line 2: aliases are not allowed here"),
         ("a: !!python/object/apply:os.system [id]", " line 1: tags such as '!!python/object"),
-        ("a: [1, 2", " is not YAML: while parsing a flow sequence"),
+        ("a: [1, 2", " is not valid YAML: while parsing a flow sequence"),
         ("a: " + "1" * 5000, " has a number of more than 4,300 digits"),
-        ("{" * 3000, " is not YAML: "),
-        ("? [1]\n: 2\n", " is not YAML: while constructing a mapping"),
+        ("{" * 3000, " is not valid YAML: "),
+        ("? [1]\n: 2\n", " is not valid YAML: while constructing a mapping"),
     ],
     ids=lambda x: x[:12],
 )
@@ -256,7 +256,7 @@ def test_bytes_that_are_not_utf_8_are_reported_in_one_line(tmp_path: Path) -> No
     path = tmp_path / "m.yaml"
     path.write_bytes(b"a: \xff\xfe")
     line = refusal(load_yaml, path)
-    assert line.startswith(f"{path} is not YAML: 'utf-8' codec can't decode byte 0xff")
+    assert line.startswith(f"{path} is not valid YAML: 'utf-8' codec can't decode byte 0xff")
 
 
 def test_a_large_file_is_not_read(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class Step:
 @pytest.mark.parametrize(
     ("outputs", "problem"),
     [
-        (None, "a step with an empty cache fails: no kernel"),
+        (None, r"a step with an empty cache fails \(no kernel"),
         ({"scores": np.zeros((1, 1, 9))}, "it has no output logits"),
         (np.zeros((1, 1, 9)), "it has no output logits"),
     ],

@@ -155,7 +155,7 @@ def test_error_in_the_separate_process_is_raised_in_this_one(plugin: str) -> Non
                 backend.infer(batch(1))
     with (
         SeparateInstance(plugin, setup("objects")) as backend,
-        pytest.raises(RuntimeError, match="an array of object cannot leave its process"),
+        pytest.raises(RuntimeError, match="an array of object cannot be sent to another process"),
     ):
         backend.infer(batch(1))
     with (

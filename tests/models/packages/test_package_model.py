@@ -224,7 +224,7 @@ def test_several_model_files_are_listed(index: Path, no_index: None) -> None:
     name = "pypi:net-pack==1.0"
     by_hand(name, lambda home: wheel(home, "net_pack", "1.0", {f: f.encode() for f in files}))
     assert refusal(load_model, name) == (
-        f"--model {name}: it has 3 model files, a/one.onnx, ir.xml, two.tflite: name one, e.g. {name}:a/one.onnx"
+        f"--model {name} has 3 model files (a/one.onnx, ir.xml, two.tflite): name one, e.g. {name}:a/one.onnx"
     )
     line = refusal(load_model(f"{name}:b/one.onnx").obtain, ONNX, quiet)
     assert (

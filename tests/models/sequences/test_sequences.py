@@ -265,7 +265,7 @@ def test_steps_of_a_manifest_apply_to_each_frame(tmp_path: Path) -> None:
         ),
         (
             {"outputs": [{"name": "z"}]},
-            "model 'test': the manifest's output 'z' is not among the file's: y, hn, cn",
+            "model 'test': the manifest's output 'z' is not among the file's outputs (y, hn, cn)",
         ),
     ],
 )
@@ -285,6 +285,6 @@ def test_a_state_that_changes_its_shape_is_refused(tmp_path: Path) -> None:
     with opened(path, changes) as backend, pytest.raises(ConfigError) as refusal:
         backend.infer(Batch(1, {"x": drawn(1, 2, 6)}))
     assert str(refusal.value) == (
-        "model 'test': the state 'memory_in' is float32 [1, 6], but its output 'y' is float32 [1, 1]: a state "
-        "keeps its shape and type; correct `states` in the manifest"
+        "model 'test': the state 'memory_in' is float32 [1, 6], but its output 'y' is float32 [1, 1]: "
+        "correct `states` in the manifest, because a state keeps its shape and type"
     )

@@ -113,12 +113,12 @@ def test_topk_is_the_best_first_and_of_equals_the_first(rows: Any, k: int) -> No
 
 def test_output_that_the_model_lacks_is_refused() -> None:
     told = refusal(made("none", "logits").answers, {"other": np.zeros((1, 2))}, INDICES)
-    assert "'logits' is not among the model's: other" in told
+    assert "'logits' is not among the model's outputs: other" in told
 
 
 def test_topk_of_more_than_the_number_of_classes_is_refused() -> None:
     told = refusal(answers_of, "topk", np.zeros((1, 3), np.float32))
-    assert told == "topk of 5, but the output has 3 classes"
+    assert told == "topk.k is 5, but the output has only 3 classes"
 
 
 def test_softmax_sums_to_one_and_large_logits_do_not_overflow() -> None:
@@ -153,7 +153,7 @@ def test_stack_puts_the_outputs_side_by_side_in_the_order_named() -> None:
     found = {"end": np.array([[3, 4]]), "mask": np.array([[9, 9]]), "start": np.array([[1, 2]])}
     steps = {"stack": {"outputs": ["start", "end"]}}
     assert listed(answers_of(steps, found)) == [[[1, 3], [2, 4]]]
-    with pytest.raises(ConfigError, match="output 'start' is not among the model's: end"):
+    with pytest.raises(ConfigError, match="output 'start' is not among the model's outputs: end"):
         answers_of(steps, {"end": found["end"]})
     with pytest.raises(ConfigError, match="stack needs outputs by name"):
         answers_of(steps, found["end"])
@@ -334,7 +334,7 @@ HEAD = np.zeros((1, 84, 10), np.float32)
         (["argmax", "argmax"], np.zeros((1, 3)), "1': argmax takes [n, classes, ...], not int64 of shape [n]"),
         ("argmax", np.zeros((1, 0)), "0': argmax takes [n, classes, ...], with at least one number per sample, not float64 of shape [n, 0]"),
         ("topk", np.zeros((1, 9, 2)), "0': topk takes [n, classes], not float64 of shape [n, 9, 2]"),
-        ("topk", np.zeros((1, 3)), "0': topk of 5, but the output has 3 classes"),
+        ("topk", np.zeros((1, 3)), "0': topk.k is 5, but the output has only 3 classes"),
         ("softmax", np.zeros((1, 3), int), "0': softmax takes floats, not int64 of shape [n, 3]"),
         (["argmax", {"shift": {"by": -1}}, "softmax"], np.zeros((1, 3)), "2': softmax takes [n, ..., classes], not int64 of shape [n]"),
         ({"shift": {"by": 1}}, np.array([["a"]]), "0': shift raised"),
@@ -342,7 +342,7 @@ HEAD = np.zeros((1, 84, 10), np.float32)
         ("boxes", np.zeros((1, 84), np.float32), "0': boxes takes [n, 4 + classes, anchors], not float32 of shape [n, 84]"),
         ("boxes", np.zeros((1, 4, 9), np.float32), "0': boxes raised ValueError for float32 of shape [n, 4, 9]: a YOLO head is"),
         ({"boxes": {"side": 320}}, HEAD, "0': boxes.side is 320, but the input 'images' is [3, 640, 640]: its sides must equal boxes.side"),
-        ({"stack": {"outputs": ["a", "z"]}}, {"a": HEAD}, "0': the manifest's output 'z' is not among the model's: a"),
+        ({"stack": {"outputs": ["a", "z"]}}, {"a": HEAD}, "0': the manifest's output 'z' is not among the model's outputs: a"),
         ({"stack": {"outputs": ["a", "b"]}}, HEAD, "0': stack needs outputs by name, but this backend returns a single one"),
         ({"stack": {"outputs": ["a", "b"]}}, {"a": HEAD, "b": HEAD[:, :9]}, "0': stack takes outputs of one shape, but these are a float32 of shape [n, 84, 10], b"),
         ("argmax", [np.array(1.0)], "0': argmax takes [n, classes, ...], not 1 arrays, the first float64 of shape []"),

@@ -102,7 +102,7 @@ def test_top1_is_the_share_of_right_labels_in_percent(
 def test_answer_that_is_not_a_label_is_wrong(payload: bytes, dtype: str, label: int) -> None:
     right = Answer(1, np.array(4, dtype).tobytes())
     assert Top1(dtype).score([Answer(0, payload), right], {0: label, 1: 4}).value == 50.0
-    with pytest.raises(ValueError, match="no answer is a label: top1 needs one "):
+    with pytest.raises(ValueError, match="no answer is a label, because top1 needs one "):
         Top1(dtype).score([Answer(0, payload)], {0: label})
 
 

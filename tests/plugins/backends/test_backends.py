@@ -137,7 +137,7 @@ def test_ort_can_be_left_and_entered_again(digits: DigitsDataset, logits: Any) -
 def test_unknown_provider_is_refused_with_the_available_ones() -> None:
     have = ", ".join(onnxruntime.get_available_providers())
     assert refusal(setup(provider="WarpExecutionProvider")) == (
-        f"--provider WarpExecutionProvider: this ONNX Runtime has {have}"
+        f"--provider WarpExecutionProvider: this ONNX Runtime supports only {have}"
     )
 
 
@@ -147,7 +147,7 @@ def test_unknown_provider_is_refused_with_the_available_ones() -> None:
         (
             {"spining": "on"},
             (
-                "backend 'ort' has no option 'spining': it has spinning=auto|off|on graph=all|extended"
+                "backend 'ort' has no option 'spining': choose from spinning=auto|off|on graph=all|extended"
                 "|basic|off arena=on|off io_binding=off|on share_weights=off|on"
             ),
         ),
@@ -408,6 +408,7 @@ def test_shared_weights_with_separate_processes_are_refused() -> None:
 def test_file_name_that_is_not_utf_8_is_refused_with_advice(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"n\xff.onnx")
     path.write_bytes((MODELS_DIR / "digits.onnx").read_bytes())
-    assert "ONNX Runtime cannot load it: its name, or a folder's, is not UTF-8: rename it" in (
-        refusal(setup(path))
+    assert (
+        "ONNX Runtime cannot load it: its name or a folder name is not valid UTF-8: rename it"
+        in (refusal(setup(path)))
     )

@@ -323,7 +323,7 @@ def test_an_absent_file_is_reported_in_one_line(case: Case, tmp_path: Path) -> N
 def test_unknown_option_or_provider_is_refused(case: Case) -> None:
     options = {**case.options, "nosuch": "1"}
     assert _refusal(case, options=options).startswith(
-        f"backend {case.backend!r} has no option 'nosuch': it has "
+        f"backend {case.backend!r} has no option 'nosuch': choose from "
     )
     if case.backend != "ort":
         assert _refusal(case, provider="X") == (
@@ -335,7 +335,7 @@ def test_unknown_option_or_provider_is_refused(case: Case) -> None:
 def test_missing_device_is_refused(case: Case) -> None:
     said = _refusal(case, device="cuda")
     if case.backend in ("litert", "openvino", "ncnn", "mnn", "tract", *UNNAMED):
-        assert said == f"backend {case.backend!r} has no --device cuda: it has cpu"
+        assert said == f"backend {case.backend!r} does not support --device cuda: choose from cpu"
     else:
         assert said.startswith("--device cuda: ")
 

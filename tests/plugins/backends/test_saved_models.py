@@ -58,9 +58,9 @@ def test_single_signature_of_any_name_is_called(tmp_path: Path) -> None:
     [
         (
             ("a", "b"),
-            "it has the signatures a, b, but not 'serving_default': save the model with it",
+            "has the signatures a, b, but not 'serving_default': save the model with it",
         ),
-        ((), "it has no signature to call: save the model with tf.saved_model.save"),
+        ((), "has no signature to call: save the model with tf.saved_model.save"),
     ],
 )
 def test_missing_or_ambiguous_signature_is_reported_in_one_line(
@@ -69,7 +69,7 @@ def test_missing_or_ambiguous_signature_is_reported_in_one_line(
     model = Doubles()
     signatures = dict.fromkeys(names, model.__call__)
     tf.saved_model.save(model, str(tmp_path / "m"), signatures=signatures)
-    assert refusal(load, tmp_path / "m").startswith(f"{tmp_path / 'm'}: {line}")
+    assert refusal(load, tmp_path / "m").startswith(f"{tmp_path / 'm'} {line}")
 
 
 class Words(tf.Module):  # type: ignore[misc]

@@ -164,11 +164,11 @@ def test_every_fault_is_reported_with_its_file(tmp_path: Path) -> None:
     assert refusal(setup(tmp_path)) == [
         f"{text}:2: '26-495-0000' is also in {text}:1",
         f"{text}:3: no transcript after '26-495-0001'",
-        f"{b}/26-495-0003.wav: it has no transcript",
-        (f"{a}/19-198-0000.wav: it has 8,000 Hz, but the audio step has 1,000: convert the file, because "
+        f"{b}/26-495-0003.wav has no transcript",
+        (f"{a}/19-198-0000.wav has a sampling rate of 8,000 Hz, but the audio step expects 1,000 Hz: convert the file, because "
         "resampling here would change the scores"),
-        f"{a}/19-198-0001.wav: it has 2 channels: convert it to one",
-        f"{b}/26-495-0000.wav: it has no audio samples",
+        f"{a}/19-198-0001.wav has 2 channels: convert it to one channel",
+        f"{b}/26-495-0000.wav has no audio samples",
         f"{text}:3: there is no file 26-495-0001.flac or 26-495-0001.wav",
         f"{text}:4: there is no file 26-495-0002.flac or 26-495-0002.wav",
         f"{b}/26-495-0004.wav cannot be read: not PCM in a WAV file",

@@ -117,7 +117,7 @@ def test_an_image_without_its_suffix_is_refused(name: str, tmp_path: Path) -> No
     in_classes(tmp_path, 2)
     (tmp_path / "ant/1.jpg").rename(tmp_path / "ant" / name)
     line = refusal(FolderDataset, setup(tmp_path))
-    assert line.startswith(f"{tmp_path}/ant/{name}: it is an image without")
+    assert line.startswith(f"{tmp_path}/ant/{name} is an image without")
 
 
 def test_a_link_to_a_folder_of_images_is_refused(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_link_to_a_folder_of_images_is_refused(tmp_path: Path) -> None:
     in_classes(tmp_path / "other", 2)
     (tmp_path / "data/ant/more").symlink_to(tmp_path / "other/ant")
     line = refusal(FolderDataset, setup(tmp_path / "data"))
-    assert line.startswith(f"{tmp_path}/data/ant/more: it is a link to a folder")
+    assert line.startswith(f"{tmp_path}/data/ant/more is a link to a folder")
 
 
 def test_files_of_file_managers_are_skipped(tmp_path: Path) -> None:
@@ -401,7 +401,9 @@ def test_folder_that_is_not_coco_is_refused_with_the_expected_files(tmp_path: Pa
     coco(tmp_path)
     (tmp_path / "annotations/instances_val2017.json").write_text("{")
     line = refusal(CocoDataset, setup(tmp_path))
-    assert line.startswith(f"{tmp_path}/annotations/instances_val2017.json is not JSON: Expecting")
+    assert line.startswith(
+        f"{tmp_path}/annotations/instances_val2017.json is not valid JSON: Expecting"
+    )
 
 
 # --- every one of them
@@ -414,7 +416,7 @@ def test_missing_folder_is_refused_with_the_expected_content(cls: Any) -> None:
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
-    told = f"dataset 'folder': {tmp_path} has no images: nothing to measure"
+    told = f"dataset 'folder': {tmp_path} has no images: nothing can be measured"
     assert refusal(FolderDataset, setup(tmp_path)) == told
 
 

@@ -280,7 +280,7 @@ def test_too_small_an_image_to_crop_is_refused() -> None:
 @pytest.mark.parametrize(
     ("steps", "problem"),
     [
-        ([step("layout", order="nchw"), step("crop", size=3)], "the steps are decode, layout, crop"),
+        ([step("layout", order="nchw"), step("crop", size=3)], "the steps decode, layout, crop are in the wrong order"),
         ([step("normalise"), step("normalise")], "the step 'normalise' appears 2 times"),
         ([step("normalise", mean=(1, 2))], "normalise has 2 values of mean for 3 channels"),
         ([step("clip", low=0, high=1)], "the step 'clip' is not for images"),

@@ -131,7 +131,7 @@ def test_lengths_measured_on_real_data_come_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("", " is empty: it must have one length per line"),
+        ("", " is empty: it must contain one length per line"),
         ("3\n0\nx\n", ":2: '0' is not a length from 1 to 1,000,000"),
         ("9999999999", ":1: '9999999999' is not a length from 1 to 1,000,000"),
         ("\xff", " cannot be read: 'utf-8' codec"),

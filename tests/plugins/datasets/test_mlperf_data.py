@@ -63,7 +63,7 @@ def test_the_folder_of_one_graph_is_found(tmp_path: Path) -> None:
         assert len(IgbhDataset(setup_of(place, PAPER))) == 5
     write_igbh(tmp_path, 5, bare=True)
     with pytest.raises(
-        ConfigError, match=r"must have exactly one graph with val_idx\.pt, but it has full"
+        ConfigError, match=r"must contain exactly one graph with val_idx\.pt, but contains full"
     ):
         IgbhDataset(setup_of(tmp_path, PAPER))
 
@@ -119,7 +119,7 @@ def test_a_tensor_larger_than_its_numbers_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("val_idx/data.pkl", pickled)
         archive.writestr("val_idx/data/0", b"\0" * 16)
-    with pytest.raises(ConfigError, match="its numbers end at 2, but the tensor needs 5"):
+    with pytest.raises(ConfigError, match="its storage has 2 numbers, but the tensor needs 5"):
         read_tensor(path)
 
 

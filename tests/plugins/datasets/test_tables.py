@@ -238,11 +238,14 @@ def test_all_missing_columns_are_reported(tmp_path: Path) -> None:
 
 def test_a_folder_must_hold_one_such_file(tmp_path: Path) -> None:
     (line,) = refusal(CsvDataset, setup(tmp_path))
-    assert line == f"{tmp_path} must have exactly one .csv file, but it has none: name one"
+    assert line == f"{tmp_path} must contain exactly one .csv file, but contains none: name one"
     for name in ("b.csv", "a.csv"):
         (tmp_path / name).touch()
     (line,) = refusal(CsvDataset, setup(tmp_path))
-    assert line == f"{tmp_path} must have exactly one .csv file, but it has a.csv, b.csv: name one"
+    assert (
+        line
+        == f"{tmp_path} must contain exactly one .csv file, but contains a.csv, b.csv: name one"
+    )
     (line,) = refusal(CsvDataset, DatasetSetup(inputs=(FEATURES,)))
     assert line == "dataset 'csv' needs --data-dir: a .csv file, or a folder with one"
     (line,) = refusal(CsvDataset, setup(tmp_path / "none"))

@@ -355,7 +355,7 @@ def test_a_reason_has_the_advice_unless_the_machine_was_disturbed() -> None:
 def test_a_folder_that_could_not_be_written_explains_the_other_reasons() -> None:
     reasons = [{"code": code, "text": ""} for code in ("accuracy-failed", "not-saved")]
     advice = answer_of(golden("server", verdict="INVALID", reasons=reasons)).advice
-    assert advice == "Free disk space or pass another --out, then run again."
+    assert advice == "Free disk space or pass a different --out, then run again."
 
 
 def test_every_code_has_plain_advice_and_unknown_codes_are_accepted() -> None:

@@ -941,11 +941,11 @@ def test_gpu_run_has_no_throughput_per_core(runs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["fast"], "compare needs two sides: name another run"),
+        (["fast"], "compare needs two sides: name a second run"),
         (["fast", "slow", "--fail-on", "p9:+5%"], "--fail-on p9:+5%: p9 was not measured on both sides: did you mean p99?"),
         (["fast", "slow", "--fail-on", "p99:-5%"], "--fail-on p99:-5%: such a change is an improvement: write p99:+5%"),
         (["fast", "slow", "--noise", "much"], "--noise much: write a percentage from 0 up, e.g. 5%"),
-        (["fast", "slow", "--price", "2/h"], "--price: '2/h' has 1 price for 2 sides: one for each"),
+        (["fast", "slow", "--price", "2/h"], "--price: '2/h' has 1 price for 2 sides: write one for each side"),
         (["fast", "slow", "--price", "2,3"], "--price: '2,3': write a price per hour for each side, e.g. 1.20/h,0.85/h"),
         (["fast", "slow", "--price", "0/h,3/h"], "--price: '0/h,3/h': write a price per hour for each side, e.g. 1.20/h,0.85/h"),
         (["fast", "gone"], "gone does not exist"),

@@ -281,7 +281,7 @@ def test_a_source_of_power_names_no_folder_of_the_store(tmp_path: Path) -> None:
         (["--format", "parquet"], "harness: --format parquet cannot be printed: pass --out\n"),
         (["--format", "xml"], "'xml' is not one of parquet, csv, jsonl"),
         ([], "--format"),
-        (["--format", "csv", "--out", "{run}/result.json"], "exists: nothing is overwritten"),
+        (["--format", "csv", "--out", "{run}/result.json"], "already exists and will not be overwritten"),
         (["--format", "csv", "--out", "{run}/no/x.csv"], "cannot be written: No such file"),
         (["--format", "mlflow", "--out", "{run}/result.json"], "cannot be written: Not a directory"),
     ],

@@ -364,7 +364,7 @@ def test_a_page_replaces_pages_alone(
     assert main(["report", str(run), "--out", str(out)]) == 2
     assert out.read_text() == content
     assert capsys.readouterr().err == (
-        f"harness: {out} exists and is not a page of the harness: nothing is overwritten; name another file\n"
+        f"harness: {out} already exists and is not a page of the harness, so it will not be overwritten: name a different file\n"
     )
     page = tmp_path / "page.html"
     for _ in range(2):

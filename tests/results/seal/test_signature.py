@@ -107,7 +107,7 @@ def test_a_file_without_signers_is_reported_in_one_line(
     assert main(["check", str(sealed), "--allowed-signers", str(signers)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
-        f"harness: --allowed-signers {signers}: it lists no key: write e.g. `ann@"
+        f"harness: --allowed-signers {signers}: it lists no key: add a line such as `ann@"
     )
 
 

@@ -134,8 +134,8 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         for key in ("qsl", "sample_index", "schedule")
     ],
     ("no journal", lambda run: replace(run, done=None), "journal-missing", "performance run: the journal is empty"),
-    ("an answer is missing", answered(699), "samples-lost", "performance run: 700 samples were issued, 699 answers recorded; each must be answered exactly once"),
-    ("LoadGen counted other samples", logged(result_query_count=705), "samples-lost", "performance run: LoadGen counted 705 samples, the journal 700"),
+    ("an answer is missing", answered(699), "samples-lost", "performance run: 700 samples were issued, but 699 answers were recorded: each sample must be answered exactly once"),
+    ("LoadGen counted other samples", logged(result_query_count=705), "samples-lost", "performance run: LoadGen counted 705 samples, but the journal counted 700"),
     ("the supervisor saw the clock jump", stepped(-2 * NS_PER_S), "clock-jumped", "performance run: the wall clock was stepped by -2.00 s (limit 1.00 ms); LoadGen's latencies are wrong: run again"),
     ("the measured process saw the clock jump", moved(2 * NS_PER_S, wall_s=10.0), "clock-jumped", "performance run: the wall clock was stepped by 2.00 s (limit 1.00 ms); LoadGen's latencies are wrong: run again"),
     ("another number of samples held", logged(effective_performance_sample_count=1024), "wrong-sample-count", "LoadGen held 1024 samples, but the plan has 20"),
@@ -213,7 +213,9 @@ def test_performance_log_is_refused_as_an_accuracy_log() -> None:
 def test_multi_stream_counts_samples_not_queries() -> None:
     done = replace(golden_completions("multi-stream"), issued=662)
     (reason,) = reasons.performance(evidence("multi-stream", done=done))
-    assert reason.text == "performance run: LoadGen counted 5,296 samples, the journal 662"
+    assert (
+        reason.text == "performance run: LoadGen counted 5,296 samples, but the journal counted 662"
+    )
 
 
 def test_offline_is_one_query_of_any_number_of_samples() -> None:

@@ -256,7 +256,7 @@ def test_another_configuration_needs_another_folder(
 ) -> None:
     swept(Runs(), *GRID, "--batch", "1")
     assert swept(Runs(), *GRID, "--batch", "1", "--seed", "3")[0] == 2
-    told = "harness: grid is a grid with a different seed: pass another --out\n"
+    told = "harness: grid is a grid with a different seed: pass a different --out\n"
     assert capsys.readouterr().err.endswith(told)
 
 
@@ -328,7 +328,7 @@ def test_status_is_3_if_every_cell_lacks_a_plugin(swept: Swept) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--scenario", "server", "--batch", "1"), "sweep server with --rate"),
+        (("--scenario", "server", "--batch", "1"), "use `sweep --rate` for server"),
         (("--scenario", "single-stream", "--batch", "1,2"), "add --batch 1"),
         (("--batch", "1", "--max-batch", "4"), "a grid takes --batch in place of --max-batch: drop --max-batch"),
         (("--batch", "1", "--backend-option", "precision=f32"), "a grid takes --precision in place of --backend-option precision: drop"),

@@ -247,7 +247,7 @@ def test_run_without_a_floor_gives_no_number(measured: Measured) -> None:
         (("digits", "--url", URL, "--backend", "ort"), "backend 'ort' runs the model here: use kserve"),
         (("digits", "--url", URL, "--local-backend", "kserve"), "--local-backend kserve sends requests to a server"),
         (("digits", "--url", URL, "--local-backend", "otr"), "no backend named 'otr': did you mean"),
-        (("digits", "--url", URL, "--pairs", "2"), "--pairs: 2 must lie between 3 and 1,000"),
+        (("digits", "--url", URL, "--pairs", "2"), "--pairs: 2 must be between 3 and 1,000"),
         (("digits", "--url", URL, "--threads", "999"), "--threads 999: "),
         (("digit", "--url", URL), "no model named 'digit': did you mean 'digits'?"),
         ((), "MODEL is missing"),

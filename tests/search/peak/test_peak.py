@@ -574,7 +574,7 @@ def test_unwritable_user_conf_changes_the_status(
     assert searched(measure, *SERVER, "--write-user-conf", "user.conf")[0] == 4
     told = capsys.readouterr()
     assert told.err == (
-        "harness: --write-user-conf user.conf cannot be written: Is a directory: see found\n"
+        "harness: --write-user-conf user.conf cannot be written (Is a directory): see found\n"
     )
     assert told.out.startswith("PEAK")
     assert peak_json()["finished"]
@@ -641,7 +641,7 @@ def test_failure_of_a_short_probe_is_marked_as_such(
         ("--scenario server --queries 500", "peak sets the length of its runs with --duration and --probe: drop --queries"),
         ("--scenario server --probe 3", "--probe: '3' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("--scenario server --write-user-conf no/file", "--write-user-conf no/file: there is no folder no"),
-        ("--scenario server --write-user-conf .", "--write-user-conf . exists: pass another"),
+        ("--scenario server --write-user-conf .", "--write-user-conf . already exists: pass a different file"),
         ("--scenario server --prob 3s", "unknown option --prob: did you mean --probe?"),
     ],
 )  # fmt: skip

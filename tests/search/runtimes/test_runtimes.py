@@ -554,7 +554,7 @@ def test_folder_is_a_study_of_browse() -> None:
         ),
         (("--mlperf",), "a sweep makes quick runs: drop --mlperf"),
         (("--mode", "accuracy"), "drop --mode accuracy"),
-        (("--rounds", "1"), "--rounds: 1 must lie between 2 and 1,000"),
+        (("--rounds", "1"), "--rounds: 1 must be between 2 and 1,000"),
         (("--time-limit", "5"), "--time-limit: '5' is not a duration"),
         (("--rate", "100"), "--rate is for a sweep of rates, not of backends: drop it"),
         (("--calibration-dir", "x"), "--calibration-dir is for int8: add int8 to --precision"),

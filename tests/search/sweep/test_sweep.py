@@ -303,7 +303,7 @@ def test_another_configuration_needs_another_folder(
 ) -> None:
     swept(System(900.0), *SERVER, "--rate", "100,200")
     assert swept(System(900.0), *SERVER, "--rate", "100", "--max-batch", "4")[0] == 2
-    told = "harness: swept is a sweep with a different max_batch: pass another --out\n"
+    told = "harness: swept is a sweep with a different max_batch: pass a different --out\n"
     assert capsys.readouterr().err.endswith(told)
     Path("other").mkdir()
     assert main([*SERVER, "--rate", "100", "--out", "other"]) == 2

@@ -478,7 +478,7 @@ def test_stopped_run_ends_the_search_and_keeps_the_measurements(
     [
         (("--mlperf",), "drop --mlperf"),
         (("--mode", "accuracy"), "drop --mode accuracy"),
-        (("--rounds", "1"), "--rounds: 1 must lie between 3 and 1,000"),
+        (("--rounds", "1"), "--rounds: 1 must be between 3 and 1,000"),
         (("--meter", "estimate"), "--meter is for a single run"),
         (("--queries", "10"), "tune sets the length of its runs with --duration: drop --queries"),
     ],

@@ -160,7 +160,7 @@ def test_passes_fill_the_window_after_the_first_pass(rate: float | None, expecte
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[", "is not YAML"),
+        ("[", "is not valid YAML"),
         ("- 1", "is not a configuration"),
         ("datasets: []", "needs exactly one data set"),
         ("datasets: [{type: performance}, {type: performance}]", "needs exactly one data set"),
@@ -352,7 +352,7 @@ def test_an_unknown_point_is_refused(work: Path, capsys: pytest.CaptureFixture[s
 def test_a_template_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "none.yaml"
     assert refusal(Template, path) == (
-        f"--template {path} cannot be read: No such file or directory: {str(path)!r}: pass an example from "
+        f"--template {path} cannot be read (No such file or directory: {str(path)!r}): pass an example from "
         "mlcommons/endpoints"
     )
     path.write_text("#" * (1 << 20) + "\ndatasets: []\n")

@@ -73,7 +73,7 @@ def test_later_calls_need_only_the_folder(
     assert main(words(tmp_path / "w", template)) == 0
     assert main(["endpoints", "plan", "--work", str(tmp_path / "w")]) == 0
     assert main(["endpoints", "plan", "--work", str(tmp_path / "w"), "--c-max", "128"]) == 2
-    assert "edit the file, or pass another --work" in capsys.readouterr().err
+    assert "edit the file, or pass a different --work" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_verbs_that_measure_wait_for_each_other(
     (tmp_path / "w" / "run.lock").unlink()
     (tmp_path / "w" / "run.lock").mkdir()
     assert main([command[0], verb, *command[2:]]) == 2
-    assert "run.lock cannot be written: Is a directory" in capsys.readouterr().err
+    assert "run.lock cannot be written (Is a directory)" in capsys.readouterr().err
 
 
 def test_c_max_comes_from_a_finished_search(
@@ -366,7 +366,7 @@ def without_accuracy(attempt: runs.Attempt) -> None:
         (lambda a: edit(a.folder / runs.RUN, asked={}), "has a file with invalid content"),
         (lambda a: edit(a.folder / runs.WITNESS, rows=None), "run `endpoints witness` again"),
         (lambda a: a.summary.unlink(), "the client wrote no result"),
-        (lambda a: (a.report / "config.yaml").write_text("["), "config.yaml is not YAML"),
+        (lambda a: (a.report / "config.yaml").write_text("["), "config.yaml is not valid YAML"),
         (
             lambda a: edit(
                 a.folder / runs.WITNESS,

@@ -66,7 +66,7 @@ def pattern(values: Array, axis: int) -> dict[str, Any]:
     """
     numbers = np.asarray(values, np.float32)
     if not np.isfinite(numbers).all():
-        return {"elements": int(numbers.size), "failed": "it holds infinity or NaN"}
+        return {"elements": int(numbers.size), "failed": "it contains infinity or NaN"}
     largest = float(np.abs(numbers).max())
     rows = np.moveaxis(numbers, axis, 0).reshape(numbers.shape[axis], -1)
     ranges = np.abs(rows).max(axis=1)

@@ -138,6 +138,8 @@ def write(synthetic: SyntheticModel, path: Path) -> None:
         with path.open("xb") as file:
             file.write(synthetic.model.SerializeToString())
     except FileExistsError:
-        raise ConfigError(f"--synthetic {path} exists: nothing is overwritten") from None
+        raise ConfigError(
+            f"--synthetic {path} already exists and will not be overwritten: pass a different file"
+        ) from None
     except OSError as e:
         raise ConfigError(f"--synthetic {path} cannot be written: {e.strerror}") from e

@@ -74,7 +74,7 @@ class PtdaemonMeter:
             allowed = json.loads(path.read_text(encoding="utf-8"))
             changed = _changed(self.client.parent, [dict(sources) for sources in allowed])
         except (OSError, ValueError, TypeError) as e:
-            yield f"meter {NAME!r}: {path} cannot be read: {one_line(e)}: take a fresh checkout"
+            yield f"meter {NAME!r}: {path} cannot be read ({one_line(e)}): take a fresh checkout"
             return
         if changed:
             yield (

@@ -48,7 +48,7 @@ class RaplMeter(HoldsNothing):
         if not self._counters:
             raise ConfigError(
                 f"meter 'rapl': {self._root} has no energy counters{detail}: most virtual machines "
-                "have none; measure on the host, or use another meter"
+                "have none; measure on the host, or use a different meter"
             )
         return self
 

@@ -26,5 +26,7 @@ def copy(out: Path) -> list[str]:
         folder.finish(newest=False)
     except OSError as e:
         shutil.rmtree(folder.path, ignore_errors=True)
-        raise ConfigError(f"{out} cannot be written: {e.strerror or e}: pass another --out") from e
+        raise ConfigError(
+            f"{out} cannot be written ({e.strerror or e}): pass a different --out"
+        ) from e
     return sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())

@@ -264,7 +264,9 @@ class MetricsEndpoint:
         except OSError as e:
             why = f"{endpoint}: {e.strerror or e}"
             if configured is not None:
-                raise ConfigError(f"--metrics {why}: choose another, or use --no-metrics") from None
+                raise ConfigError(
+                    f"--metrics {why}: choose a different address, or use --no-metrics"
+                ) from None
             return self._elsewhere(endpoint, why)
         if configured is not None:
             actual = configured._replace(port=server.server_address[1])

@@ -137,7 +137,7 @@ def _copy(source: Path, checkout: Path, commit: str) -> None:
     if checkout.is_dir():
         if (has := prove(checkout).commit) != commit:
             raise ConfigError(
-                f"{checkout} is at {has[:12]}, but --client {source} is at {commit[:12]}: pass another --work, "
+                f"{checkout} is at {has[:12]}, but --client {source} is at {commit[:12]}: pass a different --work, "
                 "because all points need the same commit"
             )
         return

@@ -37,11 +37,11 @@ class Template:
             content = yaml.safe_load(text)
         except (OSError, UnicodeError) as e:
             raise ConfigError(
-                f"--template {path} cannot be read: {one_line(e)}: pass an example from mlcommons/endpoints"
+                f"--template {path} cannot be read ({one_line(e)}): pass an example from mlcommons/endpoints"
             ) from None
         except (yaml.YAMLError, ValueError, RecursionError) as e:
             raise ConfigError(
-                f"--template {path} is not YAML: {' '.join(str(e).split())}"
+                f"--template {path} is not valid YAML: {' '.join(str(e).split())}"
             ) from None
         if not isinstance(content, dict):
             raise ConfigError(f"--template {path} is not a configuration of the client")

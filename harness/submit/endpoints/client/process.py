@@ -51,7 +51,7 @@ def run_client(
         write_yaml(attempt.folder / CONFIG, asked)
     except OSError as e:
         raise ConfigError(
-            f"{attempt.folder} cannot be written: {e.strerror}: pass another --work"
+            f"{attempt.folder} cannot be written ({e.strerror}): pass a different --work"
         ) from e
     before, began_monotonic_ns = prove(work / CHECKOUT), time.monotonic_ns()
     words = [str(program), "benchmark", "from-config", "--config", str(attempt.folder / CONFIG)]

@@ -49,7 +49,7 @@ def pack(
 ) -> Path:
     """Writes the tree into `to`, which must not exist yet, and returns it. Raises a ConfigError if it refuses a run."""
     if to.exists():
-        raise ConfigError(f"{to} exists: remove it, or pass --to with another folder")
+        raise ConfigError(f"{to} already exists: pass a different --to, or remove it")
     refuse(described.unknown_points([point.concurrency for point in curve.points]))
     packed = list(_runs(request, curve, work))
     submitter, system = request.tree_names
@@ -61,7 +61,7 @@ def pack(
             write_text(root / MARK, texts.REHEARSAL)
     except OSError as e:
         shutil.rmtree(to, ignore_errors=True)
-        raise ConfigError(f"{to} cannot be written: {e.strerror or e}: free some space") from e
+        raise ConfigError(f"{to} cannot be written ({e.strerror or e}): free some space") from e
     except BaseException:
         shutil.rmtree(to, ignore_errors=True)  # an incomplete tree would block the next attempt
         raise
@@ -166,7 +166,7 @@ def _config(attempt: runs.Attempt) -> str:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as e:
-        raise ConfigError(f"{path} is not YAML: {one_line(e)}: repeat the run") from None
+        raise ConfigError(f"{path} is not valid YAML ({one_line(e)}): repeat the run") from None
     hidden_text: str = yaml.safe_dump(
         _without_secrets(content), sort_keys=False, allow_unicode=True
     )

@@ -18,7 +18,9 @@ def alone(work: Path) -> Iterator[None]:
         work.mkdir(parents=True, exist_ok=True)
         file = path.open("wb")
     except OSError as e:
-        raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --work") from e
+        raise ConfigError(
+            f"{path} cannot be written ({e.strerror}): pass a different --work"
+        ) from e
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

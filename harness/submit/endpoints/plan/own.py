@@ -66,7 +66,9 @@ def prepare(request: Request, template: Template, work: Path) -> Own:
         }
         write_yaml(folder / "model.yaml", manifest)
     except OSError as e:
-        raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
+        raise ConfigError(
+            f"{folder} cannot be written ({e.strerror}): pass a different --work"
+        ) from e
     words = ["--scenario", "server", "--backend", "openai", "--model", str(folder / "model.yaml")]
     words += ["--data-dir", str(prompts), "--backend-option", f"served={request.served}"]
     for url in request.url:

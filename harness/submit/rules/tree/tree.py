@@ -113,7 +113,7 @@ class Tree:
         return (self.content(path) or b"").decode("utf-8", errors="replace")
 
     def json(self, path: str, limit_bytes: int = TEXT_LIMIT_BYTES) -> Any:
-        """Returns the parsed file; None if it is not JSON or larger than the limit."""
+        """Returns the parsed file; None if it is not valid JSON or larger than the limit."""
         content = self.content(path, limit_bytes)
         if content is None:
             return None
@@ -124,7 +124,7 @@ class Tree:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def is_folder(path: Path) -> bool:

@@ -161,7 +161,7 @@ def test_absent_operator_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = sequence(tmp_path)
     monkeypatch.setattr(Runtime.get(), "operator_registry", Bare())
     assert refusal(opened(path).__enter__).startswith(
-        f"{path}: it needs aten::sum.IntList_out, which the installed package executorch lacks: "
+        f"{path} needs aten::sum.IntList_out, which the installed package executorch lacks: "
     )
 
 

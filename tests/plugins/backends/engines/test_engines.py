@@ -199,8 +199,11 @@ def _refusal(engine: str, **more: Any) -> str:
 
 
 def test_unknown_options_devices_and_providers_are_refused(engine: str) -> None:
-    assert "has no option 'nosuch': it has " in _refusal(engine, options={"nosuch": "1"})
-    assert _refusal(engine, device="cuda") == f"backend {engine!r} has no --device cuda: it has cpu"
+    assert "has no option 'nosuch': " in _refusal(engine, options={"nosuch": "1"})
+    assert (
+        _refusal(engine, device="cuda")
+        == f"backend {engine!r} does not support --device cuda: choose from cpu"
+    )
     assert "has no providers: drop --provider X" in _refusal(engine, provider="X")
 
 
@@ -239,7 +242,7 @@ def test_a_cut_file_is_reported_in_one_line(engine: str, tmp_path: Path) -> None
 
 def test_an_absent_folder_is_reported_in_one_line(engine: str, tmp_path: Path) -> None:
     path = tmp_path / "nosuch.gguf"
-    assert _refusal(engine, model=path).startswith(f"{path}: ")
+    assert _refusal(engine, model=path).startswith((f"{path}: ", f"{path} does not contain "))
 
 
 _COUNT = """

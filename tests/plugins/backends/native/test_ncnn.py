@@ -76,11 +76,14 @@ def test_a_param_file_is_read_with_the_weights_beside_it(tmp_path: Path) -> None
     ("changes", "why"),
     [
         ({"7767517\n": "7767516\n"}, "it is not an ncnn .param file, whose first line is 7767517"),
-        ({"7 7\n": "9 9\n"}, "it announces 9 layers but has 7: fetch it again"),
-        ({"7 7\n": "900000000 900000000\n"}, "it announces 900000000 layers but has 7: fetch it"),
+        ({"7 7\n": "9 9\n"}, "its header declares 9 layers, but the file has 7: fetch it again"),
+        (
+            {"7 7\n": "900000000 900000000\n"},
+            "its header declares 900000000 layers, but the file has 7: fetch it",
+        ),
         ({"conv2 1 1": "conv2 900000 1"}, "it is an incomplete ncnn .param file: fetch it"),
         ({" relu1 relu2": " x relu2"}, "layer 'conv2' reads 'x', which no layer before it writes"),
-        ({"Pooling pool": "Nosuch pool"}, "it has a layer Nosuch, which ncnn "),
+        ({"Pooling pool": "Nosuch pool"}, "it has a layer of type Nosuch, which ncnn "),
         (
             {"6=4608": "6=4608000"},
             "its weights file is truncated or belongs to a different .param: convert",
@@ -117,7 +120,7 @@ def test_missing_weights_and_the_binary_form_are_refused(tmp_path: Path) -> None
     assert refusal(tmp_path / "none.param").startswith("No such file")
     (tmp_path / "n.param").write_text("")
     assert refusal(tmp_path).startswith(
-        "a folder with an ncnn model has one .param, but this one has 2"
+        "the folder must contain exactly one .param, but contains 2"
     )
 
 

@@ -115,7 +115,7 @@ def test_error_shows_the_reply_that_came_instead() -> None:
         ((IMAGE,), {"shape": "0"}, "shape: '0' is not an answer shape such as 10 or 3x4"),
         ((IMAGE,), {"dtype": "bfloat16"}, "--backend-option dtype: 'bfloat16' is not one of float64"),
         ((IMAGE,), {"dtype": "bool"}, "--backend-option dtype: 'bool' is not one of float64"),
-        ((IMAGE,), {"size": "3"}, "backend 'http-raw' has no option 'size': it has path=/PATH"),
+        ((IMAGE,), {"size": "3"}, "backend 'http-raw' has no option 'size': choose from path=/PATH"),
         ((IMAGE, TEXT), {}, "backend 'http-raw' sends one input, but model 'm' has image, text: use a KServe v2 server and --backend kserve"),
     ],
 )  # fmt: skip

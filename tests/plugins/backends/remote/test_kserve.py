@@ -319,7 +319,7 @@ def test_an_input_in_bf16_is_refused() -> None:
         opened(triton(echo, _echo_model("BF16", [-1, 4])), model_name="echo", inputs=())
     assert str(error.value) == (
         "input 'x' of the server's model has the datatype BF16, which no NumPy array can hold: serve "
-        "the model with a different one, e.g. FP32"
+        "the model with a different type, e.g. FP32"
     )
 
 
@@ -537,7 +537,7 @@ def test_binary_texts_must_fill_their_bytes(texts: bytes) -> None:
     remote = opened(triton(lambda _: {"y": Values("BYTES", [1], ["text"])}, model))
     about = {"name": "y", "datatype": "BYTES", "shape": [1]}
     sized = {**about, "parameters": {"binary_data_size": len(texts)}}
-    with pytest.raises(BadAnswer, match=r"bytes are not 1 strings with a length prefix each$"):
+    with pytest.raises(BadAnswer, match=r"bytes do not contain exactly 1 length-prefixed strings$"):
         remote.answer(binary_reply({**BINARY, "outputs": [sized]}, texts), 1)
 
 
@@ -675,10 +675,10 @@ METADATA = ("/v2/health/ready", "/v2", "/v2/models/digits")
 def test_unknown_options_and_devices_are_refused() -> None:
     assert refusals(KserveRemote, setup(options={"graph": "all"}, device="cuda", provider="X")) == [
         (
-            "backend 'kserve' has no option 'graph': it has served=NAME version=VERSION "
+            "backend 'kserve' has no option 'graph': choose from served=NAME version=VERSION "
             "encoding=binary|json|shm"
         ),
-        "backend 'kserve' has no --device cuda: the server chooses the device",
+        "backend 'kserve' does not support --device cuda: the server chooses the device",
         "backend 'kserve' has no providers: drop --provider X",
     ]
     with pytest.raises(
@@ -812,7 +812,7 @@ def test_an_encoding_of_the_user_is_not_replaced() -> None:
 
 def test_more_samples_than_the_server_takes_are_refused() -> None:
     assert refusal(opened, triton(digits, DIGITS, max_batch_size=8)) == (
-        "the server's model 'digits' takes at most 8 samples per request: --max-batch 8"
+        "the server's model 'digits' takes at most 8 samples per request: pass --max-batch 8"
     )
     opened(triton(digits, DIGITS, max_batch_size=8), max_batch=8)
     opened(triton(digits, DIGITS, max_batch_size=0))  # the model's own first dimension is open

@@ -165,8 +165,8 @@ def test_a_prompt_may_name_its_model() -> None:
             "max_tokens has a separate option: --backend-option max_tokens=",
         ),
         ("{n: 2}", "n must be 1"),
-        ("{a: .nan}", "a value is not JSON"),
-        ("{a: 2020-01-01}", "a value is not JSON"),
+        ("{a: .nan}", "a value is not valid JSON"),
+        ("{a: 2020-01-01}", "a value is not valid JSON"),
     ],
 )
 def test_a_body_that_cannot_be_sent_is_refused(text: str, problem: str) -> None:
@@ -244,7 +244,7 @@ def test_server_is_described_by_its_own_words() -> None:
 @pytest.mark.parametrize(
     ("dialect", "options", "message"),
     [
-        (VLLM, {"served": "other"}, "the server has no model 'other': it has tiny: name one with --backend-option served=NAME"),
+        (VLLM, {"served": "other"}, "the server has no model 'other', only tiny: name one with --backend-option served=NAME"),
         (TRANSFORMERS, {"answer": "ids"}, "the server returns no token ids: drop --backend-option answer=ids to get text"),
         (
             replace(VLLM, apis=()),
@@ -272,7 +272,7 @@ def test_missing_feature_of_a_server_is_reported_before_the_run(
         (
             {"temperature": "1"},
             (
-                "backend 'openai' has no option 'temperature': it has served=NAME stream=on|off max_tokens=NUMBER "
+                "backend 'openai' has no option 'temperature': choose from served=NAME stream=on|off max_tokens=NUMBER "
                 "ignore_eos=off|on answer=ids|text|calls body=FIELDS|@FILE models=WEIGHTS|@FILE "
                 "endpoint=auto|responses|messages|embeddings|pooling|rerank|transcriptions|speech|images "
                 "cache_block=TOKENS fresh=on|SEED"

@@ -29,7 +29,7 @@ def test_the_first_text_of_a_chat_begins_with_the_seed() -> None:
 
 
 def test_a_chat_without_a_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="no text to put a beginning before"):
+    with pytest.raises(ValueError, match="no text to which a new beginning could be added"):
         put(Fresh("s"), {"messages": [{"role": "user", "content": []}]})
 
 

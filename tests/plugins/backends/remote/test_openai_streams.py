@@ -183,8 +183,11 @@ def test_answer_of_one_token_is_one_chunk() -> None:
     [
         (b'data: {"choices":[{"text":"a"}]}\n\n', "the stream ended before the answer did"),
         (b"data: [DONE]\n\n", "the answer has no tokens"),
-        (b"data: {\n\n", "an event of the stream is not JSON: {"),
-        (b"data: Error: no memory\n\n", "an event of the stream is not JSON: Error: no memory"),
+        (b"data: {\n\n", "an event of the stream is not valid JSON: {"),
+        (
+            b"data: Error: no memory\n\n",
+            "an event of the stream is not valid JSON: Error: no memory",
+        ),
         (b"busy", "the reply is not a stream of events: busy"),
         (b"data: 7\n\n", "the reply is not a JSON object: 7"),
         (

@@ -78,10 +78,10 @@ def test_each_line_of_messages_is_a_conversation(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("a.json", "{}", "is not a list of conversations"),
-        ("a.json", "[", "it is not JSON, at character 2"),
-        ("a.jsonl", '{"messages": []}\n{', "a.jsonl:2: it is not JSON"),
+        ("a.json", "[", "is not valid JSON, at character 2"),
+        ("a.jsonl", '{"messages": []}\n{', "a.jsonl:2 is not valid JSON"),
         ("a.json", '[{"messages": [{"role": "assistant", "content": "x"}]}, 7]', "no conversation"),
-        ("a.txt", "", "must have exactly one .json or .jsonl file, but it has none"),
+        ("a.txt", "", "must contain exactly one .json or .jsonl file, but contains none"),
     ],
 )
 def test_file_without_conversations_is_refused(

@@ -71,7 +71,7 @@ def test_further_keys_of_a_prompt_are_fields_of_its_request(tmp_path: Path) -> N
         ("a.txt", "\n \n", "has no captions: nothing can be measured"),
         ("a.jsonl", '{"messages": [{"role": "user", "content": "x"}]}\n', "a.jsonl:1: it needs"),
         ("a.jsonl", "[]\n", "a.jsonl:1: it is not a JSON object"),
-        ("a.jsonl", "x\n", "a.jsonl:1: it is not JSON, at character 1"),
+        ("a.jsonl", "x\n", "a.jsonl:1: it is not valid JSON, at character 1"),
         ("a.txt", b"\xff\n", "cannot be read"),
     ],
 )
@@ -196,16 +196,16 @@ def test_the_first_samples_of_each_subset_are_taken_in_the_order_of_names(tmp_pa
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("x\n", "it is not JSON"),
-        ("[]\n", "it is not a JSON object"),
-        ('{"question": [[{}]], "function": []}\n', "it is not a sample of BFCL"),
-        ('{"question": [[]], "function": [{"name": "f"}]}\n', "it is not a sample of BFCL"),
+        ("x\n", "is not valid JSON"),
+        ("[]\n", "is not a JSON object"),
+        ('{"question": [[{}]], "function": []}\n', "is not a BFCL sample"),
+        ('{"question": [[]], "function": [{"name": "f"}]}\n', "is not a BFCL sample"),
     ],
 )
 def test_line_without_a_sample_is_named(content: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "BFCL_v4_simple_python.json").write_text(content)
     (found,) = refusals(FunctionCallsDataset, setup(tmp_path))
-    assert f"BFCL_v4_simple_python.json:1: {told}" in found
+    assert f"BFCL_v4_simple_python.json:1 {told}" in found
 
 
 def test_folder_without_samples_and_other_choices_are_refused(tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ("{", "it is not JSON, at character 2"),
-        ('{"prompt": "a", "prompt": "b"}', "it is not JSON: the key 'prompt' appears twice"),
+        ("{", "it is not valid JSON, at character 2"),
+        ('{"prompt": "a", "prompt": "b"}', "it is not valid JSON: the key 'prompt' appears twice"),
         ("[1]", "it is not a JSON object"),
         ({}, "it needs one of input_ids, prompt, messages, but has none"),
         ({"prompt": "a", "input_ids": [1]}, "it needs one of input_ids, prompt, messages, but has input_ids and prompt"),
@@ -123,7 +123,7 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
         ({"prompt": "a", "max_tokens": 0}, "max_tokens is 0, but must be a whole number of at least 1"),
         ({"prompt": "a", "reference": 1}, "reference is 1, but must be a string or a list of numbers"),
         ('{"prompt": "\\ud800"}', "it has a lone surrogate (half a character), which UTF-8 cannot encode"),
-        ('{"messages": [{"role": "user", "content": "a", "x": NaN}]}', "it is not JSON: NaN is not a finite number"),
+        ('{"messages": [{"role": "user", "content": "a", "x": NaN}]}', "it is not valid JSON: NaN is not a finite number"),
     ],
 )  # fmt: skip
 def test_unusable_line_is_reported_with_its_number(tmp_path: Path, row: Any, problem: str) -> None:
@@ -134,7 +134,7 @@ def test_unusable_line_is_reported_with_its_number(tmp_path: Path, row: Any, pro
 def test_all_lines_have_the_same_kind_of_prompt(tmp_path: Path) -> None:
     path = jsonl(tmp_path, {"prompt": "a"}, {"input_ids": [1]})
     assert refusal(path) == [
-        f"{path}:2: it has 'input_ids', but {path}:1 has 'prompt': use one of them"
+        f"{path}:2 has 'input_ids', but {path}:1 has 'prompt': use only one of them"
     ]
 
 
@@ -155,7 +155,7 @@ def test_files_without_prompts_and_too_long_lines_are_refused(
 
 def test_the_folder_must_hold_one_file(tmp_path: Path) -> None:
     assert refusal(tmp_path) == [
-        f"{tmp_path} must have exactly one .jsonl or .parquet file, but it has none: name one"
+        f"{tmp_path} must contain exactly one .jsonl or .parquet file, but contains none: name one"
     ]
 
 

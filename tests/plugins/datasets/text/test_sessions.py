@@ -55,7 +55,7 @@ def test_turns_are_samples_with_their_prompts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("session", "problem"),
     [
-        ("{", ":1: it is not JSON"),
+        ("{", ":1: it is not valid JSON"),
         ({"turns": []}, "a session needs `turns`, a list of at least one turn"),
         ([1], ":1: it is not a JSON object"),
         ({"turns": [{"prompt": ""}]}, "turn 1: prompt must be a non-empty string"),

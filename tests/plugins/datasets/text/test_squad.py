@@ -202,7 +202,7 @@ def test_every_fault_of_the_file_is_reported_with_its_place(tmp_path: Path) -> N
     [
         ('{"data": []}', ": it has no questions: nothing can be measured"),
         ("[]", ": the file has no list 'data'"),
-        ('{"data":\n[,]}', ":2: not JSON: Expecting value"),
+        ('{"data":\n[,]}', ":2: not valid JSON: Expecting value"),
         ("\xff", " cannot be read: 'utf-8' codec can't decode byte 0xff in position 0"),
     ],
 )
