@@ -101,7 +101,9 @@ def test_the_verb_writes_the_folder(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_the_verb_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dashboards", "--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"harness: {tmp_path} exists: ")
+    assert capsys.readouterr().err.startswith(
+        f"harness: {tmp_path} already exists and will not be overwritten: "
+    )
     (tmp_path / "file").touch()
     assert main(["dashboards", "--out", str(tmp_path / "file/x")]) == 2
     assert capsys.readouterr().err.count("\n") == 1

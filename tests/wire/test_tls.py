@@ -228,6 +228,6 @@ def test_an_invalid_address_is_refused_with_an_example(text: str, told: str) -> 
 def test_refusal_of_a_missing_socket_advises_to_check_its_path(tmp_path: Path) -> None:
     address = Address(str(tmp_path / "no.sock"), 0, unix=True)
     with pytest.raises(
-        ConfigError, match=r"No such file or directory: start the server, or check the path$"
+        ConfigError, match=r"\(No such file or directory\): start the server, or check the path$"
     ):
         Link(Server(address=address), 1).open_at_start()

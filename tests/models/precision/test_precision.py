@@ -155,7 +155,7 @@ def test_samples_that_are_scored_too_are_left_out(tmp_path: Path) -> None:
     assert "(5 scored ones were left out)" in found.about
     with pytest.raises(ConfigError, match="all its samples are also scored"):
         quantisation_samples(config, model, model.inputs, 2, same, synthetic=False)
-    with pytest.raises(ConfigError, match="name some with --calibration-dir"):
+    with pytest.raises(ConfigError, match="pass such samples with --calibration-dir"):
         quantisation_samples(config, model, model.inputs, 2, None, synthetic=False)
 
 
