@@ -108,4 +108,4 @@ def vocab_path(setup: DatasetSetup, step: Step) -> Path:
         if path.is_file():
             return path
     places = " or ".join(str(f) for f in folders)
-    raise ConfigError(f"there is no vocabulary {name}: put the model's vocabulary in {places}")
+    raise ConfigError(f"vocabulary {name} does not exist: put the model's vocabulary in {places}")

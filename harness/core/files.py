@@ -39,7 +39,7 @@ MOST_NAMED = 3
 def cache_dir() -> Path:
     """Returns the folder in which downloaded models and preprocessed samples are kept between runs.
 
-    There is no cache if the folder cannot be made: the user has no account and no HOME, or HOME is not absolute.
+    The folder cannot be made if the user has no account and no HOME, or if HOME is not absolute: nothing is cached then.
     """
     home = os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises
     base = os.environ.get("XDG_CACHE_HOME") or (home if home.startswith("/") else os.devnull)

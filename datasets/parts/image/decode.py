@@ -99,7 +99,7 @@ def can_see_damage() -> bool:
 
 
 def damage(data: bytes) -> str:
-    """Returns libjpeg's warning about a JPEG; '' if there is no warning, and for other formats.
+    """Returns libjpeg's warning about a JPEG; '' without a warning, and for other formats.
 
     Only the brightness is decoded. Wrong bytes that are valid JPEG are not detected.
     """

@@ -159,7 +159,7 @@ NO_BATCH = "none"
 def _check_axis(axis: int | str, shape: Sequence[int | str | None]) -> None:
     if axis == 0 and not shape:
         raise ValueError(
-            "it must have at least the batch: if there is no batch, write `batch_axis: none`"
+            "it must have at least the batch axis: write `batch_axis: none` for an input without a batch"
         )
     if isinstance(axis, int) and axis >= len(shape):
         raise ValueError(

@@ -48,7 +48,7 @@ def test_another_axis_of_the_batch_comes_first_in_samples() -> None:
     [
         (
             {"inputs": [{"name": "x", "dtype": "float32", "shape": []}]},
-            "it must have at least the batch: if there is no batch, write `batch_axis: none`",
+            "it must have at least the batch axis: write `batch_axis: none` for an input without a batch",
         ),
         (
             {"inputs": [{"name": "x", "dtype": "float32", "shape": [], "batch_axis": "none"}]},

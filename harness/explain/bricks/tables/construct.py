@@ -139,7 +139,7 @@ def of_no_model(content: Content) -> list[str]:
 
 
 def ratios(content: Content, clock: str) -> dict[str, float]:
-    """Returns the ratio constructed / measured per model, for models of which all bricks were measured."""
+    """Returns the ratio constructed / measured of each model whose bricks were all measured."""
     by_model = {}
     for name, model in content["models"].items():
         whole_ns = measured_ns(model, clock)

@@ -112,7 +112,7 @@ def peaks(threads: int) -> dict[str, Any]:
 
 
 def highest(*measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the highest value of each rate, because noise only slows calls; `missing` if there are no rates."""
+    """Returns the highest value of each rate, because noise only slows calls; `missing` without rates."""
     found = [one for one in measured if "flops_per_s" in one and "bytes_per_s" in one]
     if not found:
         return dict(next(one for one in reversed(measured) if "missing" in one))

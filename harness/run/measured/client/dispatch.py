@@ -440,4 +440,4 @@ class InlineRemoteDispatcher:
         self._looked_ns = wall_ns()
 
     def stop(self) -> None:
-        """Does nothing, because there is no thread."""
+        """Does nothing: this dispatcher has no thread."""

@@ -50,7 +50,7 @@ class InlineDispatcher:
             self._answer(ids[start:end], indices[start:end], first + start, wall_ns())
 
     def stop(self) -> None:
-        """Does nothing, because there is no thread."""
+        """Does nothing: this dispatcher has no thread."""
 
 
 class _Workers:

@@ -44,7 +44,7 @@ class InlineGeneratingDispatcher:
             instance.step()
 
     def stop(self) -> None:
-        """Does nothing, because there is no thread."""
+        """Does nothing: this dispatcher has no thread."""
 
 
 class GeneratingDispatcher:

@@ -224,7 +224,9 @@ def test_a_vocabulary_is_beside_the_manifest_or_in_the_data(tmp_path: Path) -> N
     (tmp_path / "m").mkdir()
     assert refusals(
         SquadDataset, setup(tmp_path, steps=steps(vocab="v.txt"), model_dir=tmp_path / "m")
-    ) == [f"there is no vocabulary v.txt: put the model's vocabulary in {tmp_path}/m or {tmp_path}"]
+    ) == [
+        f"vocabulary v.txt does not exist: put the model's vocabulary in {tmp_path}/m or {tmp_path}"
+    ]
     assert refusals(SquadDataset, setup(tmp_path, steps=steps(vocab="../v.txt"))) == [
         "tokenise.vocab ../v.txt is outside the manifest's folder"
     ]
