@@ -10,7 +10,7 @@ from harness.backends.parts.openai.calls import Calls
 from harness.backends.parts.openai.counts import CALL_TOKENS, counts_in, usage_of
 from harness.backends.parts.openai.endpoints import Endpoint
 from harness.backends.parts.openai.reasoning import AnswerStart, has_mark
-from harness.backends.parts.openai.signs import lacks_answer, repeats
+from harness.backends.parts.openai.signs import LEAST_TEXT, lacks_answer, repeats
 from harness.backends.parts.refusals import error_text, refused, words
 from harness.errors import one_line
 from harness.remote import BadAnswer, CutOff, Refused, Reply, Sign, Usage
@@ -87,7 +87,7 @@ class Completion:
             ignores_end=reading.ignores_end,
             silent=counts.get("completion_tokens", 0) if reading.ignores_end else 0,
             spare=CALL_TOKENS * parts.calls + reading.stop_bytes,
-            signs=self._signs(parts, finish),
+            signs=self._signs(parts, text, finish),
             reply_id=id_of(content),
             has_call=parts.has_call,
         )
@@ -98,9 +98,10 @@ class Completion:
             text = calls.answer(text)
         return [as_answer(text, ids, self.usage.output, wants_text=reading.wants_text)]
 
-    def _signs(self, parts: "Parts", finish: str) -> Sequence[Sign]:
+    def _signs(self, parts: "Parts", text: str, finish: str) -> Sequence[Sign]:
         found = []
-        if not self._reading.ignores_end and repeats(parts.ids or parts.text.split()):
+        tokens = parts.ids or (text.split() if len(text) >= LEAST_TEXT else ())
+        if not self._reading.ignores_end and repeats(tokens):
             found.append(Sign.REPEATED)
         if parts.reasoning or has_mark(parts.answer):
             start = AnswerStart()

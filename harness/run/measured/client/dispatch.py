@@ -159,7 +159,7 @@ class Delivery:
         assert flight.reply is not None
         reader = flight.reader or self._reader()
         outputs = reader.answer(flight.reply)
-        self.tokens.answered(reader.usage, flight.indices[0], _row_of(outputs))
+        self.tokens.add(reader.usage, flight.indices[0], _row_of(outputs))
         flight.tokens, flight.first_token = reader.usage.output or 0, reader.first_token
         if flight.reader is not None:
             usage, exact = reader.usage, flight.reader.is_exact

@@ -1,6 +1,6 @@
 """Compares the answers of one run: equal prompts should get equal answers, and different prompts different answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from harness.types import Array
 
@@ -22,28 +22,38 @@ class Repeats:
         self._repeated = self._varied = self._named = self._named_again = 0
         self._followed = self._followed_by_same = 0
 
-    def add(self, index: int, answer: Array, reply_id: str) -> None:
-        """Adds an answer. index: dataset index of the prompt. reply_id: the server's name for the reply, or ''."""
-        begin = answer[: _BEGIN_BYTES // answer.itemsize].tobytes()
-        first = self._begins.setdefault(index, begin)
-        if first is not begin:
-            self._repeated += 1
-            self._varied += first != begin
-        if answer.nbytes >= _LONG_BYTES:
-            self._answers[index] = hash(answer.tobytes())
-        if reply_id:
-            self._add_reply(index, reply_id)
+    def add(
+        self, indices: Sequence[int], answers: Sequence[Array], reply_ids: Sequence[str]
+    ) -> None:
+        """Adds answers. indices: dataset index of each prompt. reply_ids: the server's name for each reply, or ''."""
+        begins = self._begins
+        for index, answer in zip(indices, answers, strict=True):
+            whole = answer.tobytes()
+            begin = whole[:_BEGIN_BYTES]
+            first = begins.setdefault(index, begin)
+            if first is not begin:
+                self._repeated += 1
+                self._varied += first != begin
+            if len(whole) >= _LONG_BYTES:
+                self._answers[index] = hash(whole)
+        if any(reply_ids):
+            self._add_replies(indices, reply_ids)
 
-    def _add_reply(self, index: int, reply_id: str) -> None:
-        earlier = self._replies.get(index)
-        if earlier is not None:
-            self._named += 1
-            self._named_again += earlier == reply_id
-        self._replies[index] = reply_id
-        if self._last_reply:
-            self._followed += 1
-            self._followed_by_same += self._last_reply == reply_id
-        self._last_reply = reply_id
+    def _add_replies(self, indices: Sequence[int], reply_ids: Sequence[str]) -> None:
+        replies, last = self._replies, self._last_reply
+        for index, reply_id in zip(indices, reply_ids, strict=True):
+            if not reply_id:
+                continue
+            earlier = replies.get(index)
+            if earlier is not None:
+                self._named += 1
+                self._named_again += earlier == reply_id
+            replies[index] = reply_id
+            if last:
+                self._followed += 1
+                self._followed_by_same += last == reply_id
+            last = reply_id
+        self._last_reply = last
 
     def summary(self) -> dict[str, int]:
         """Returns counts of answers for `tokens` of the last message."""

@@ -12,16 +12,16 @@ def test_an_answer_that_begins_differently_is_varied() -> None:
     later = LONG.copy()
     later[7] = 0  # beyond the begin: batches of other sizes change such tokens
     for answer in (LONG, later, LONG + 1):
-        repeats.add(0, answer, "")
-    repeats.add(1, LONG + 1, "")
+        repeats.add([0], [answer], [""])
+    repeats.add([1], [LONG + 1], [""])
     found = repeats.summary()
     assert (found["repeated_answers"], found["varied_answers"]) == (2, 1)
 
 
 def test_names_are_compared_with_the_reply_before_and_of_the_prompt() -> None:
     repeats = Repeats()
-    for index, name in ((0, "a"), (1, "b"), (0, "a"), (1, "c"), (1, "c"), (2, "")):
-        repeats.add(index, LONG[:1], name)
+    repeats.add([0, 1, 0], [LONG[:1]] * 3, ["a", "b", "a"])
+    repeats.add([1, 1, 2], [LONG[:1]] * 3, ["c", "c", ""])
     found = repeats.summary()
     assert (found["named_replies"], found["same_names"]) == (4, 1)
     assert (found["named_repeats"], found["same_names_of_prompt"]) == (3, 2)
@@ -29,9 +29,7 @@ def test_names_are_compared_with_the_reply_before_and_of_the_prompt() -> None:
 
 def test_equal_long_answers_to_different_prompts_are_alike() -> None:
     repeats = Repeats()
-    for index in range(4):
-        repeats.add(index, LONG, "")
-    repeats.add(4, LONG + 1, "")
-    repeats.add(5, LONG[:31], "")  # too short to mean anything
+    repeats.add(range(5), [*[LONG] * 4, LONG + 1], [""] * 5)
+    repeats.add([5], [LONG[:31]], [""])  # too short to mean anything
     hashes = {0: 7, 1: 8, 2: 8, 4: 9, 5: 10}  # 1 and 2 are one prompt, 3 is not known
     assert repeats.alike(hashes) == {"long_answered": 3, "alike_prompts": 2}
