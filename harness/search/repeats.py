@@ -22,6 +22,7 @@ from harness.results.evidence.between_runs import LEAST_RUNS, over_runs
 from harness.results.numbers import SPEEDS, numbers
 from harness.results.outcome import Finished
 from harness.results.pages.tables import aligned, columns, show_cell
+from harness.results.run_files import read_config
 from harness.run.study import Study, code_lines, other_reason, unfit_options
 
 _ENDED = (0, RunInvalid.exit_status)
@@ -64,7 +65,7 @@ class Repeats(Study[int]):
             self._say(f"{text}: {run.in_short('throughput', 'p99')}{self.time_left(after_s)}")
             if run.status not in _ENDED:
                 break  # the run was stopped, died or hung: the other runs would do the same
-            config = _sized_as(config, self._runs[0].result)
+            config = _like_first(config, self._runs[0])
         else:
             self.folder = self._results.finish(newest=False)
         return max(run.status for run in self._runs)
@@ -96,13 +97,18 @@ class Repeats(Study[int]):
 repeat = Repeats.execute
 
 
-def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
-    """Returns the configuration with the rate and the query count that the first run calibrated."""
-    sizes = {
+def _like_first(config: RunConfig, first: Finished) -> RunConfig:
+    """Returns the configuration with what the warm-up of the first run chose: rate, queries, threads and batch. Runs with
+    different choices would not be comparable.
+    """
+    result = first.result
+    stored = read_config(first.folder) if (first.folder / run_folder.CONFIG).is_file() else {}
+    chosen = {
         "queries": (result["queries"] or {}).get("planned"),
         "target_qps": (result["throughput_per_s"] or {}).get("asked"),
+        **{name: stored.get(name) for name in ("instances", "threads", "max_batch")},
     }
-    return replace(config, **{name: size for name, size in sizes.items() if size is not None})
+    return replace(config, **{name: value for name, value in chosen.items() if value is not None})
 
 
 def _failure(result: Mapping[str, Any]) -> str | None:

@@ -65,6 +65,22 @@ def test_a_calibrated_rate_is_that_of_the_first_run(monkeypatch: pytest.MonkeyPa
     assert [c.queries for c in system.configs] == [None, 2010, 2010]
 
 
+def test_threads_and_batch_are_those_of_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: the warm-up of each run chose its threads, so three runs of one command were not comparable."""
+    system = System(100.0)
+
+    def measure(config: RunConfig, **more: Any) -> Finished:
+        finished = system(config, **more)
+        chosen = {"instances": 1, "threads": len(system.configs), "max_batch": 4}
+        (finished.folder / "config.yaml").write_text(json.dumps(chosen))
+        return finished
+
+    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
+    assert main([*SERVER, "--out", "all", "--repeats", "3"]) == 0
+    chosen = [(c.instances, c.threads, c.max_batch) for c in system.configs]
+    assert chosen == [(None, None, None), (1, 1, 4), (1, 1, 4)]
+
+
 def test_a_given_seed_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     _, system = repeated(monkeypatch, System(100.0), "--repeats", "2", "--seed", str(2**64 - 1))
     assert [c.schedule_seed for c in system.configs] == [2**64 - 1, 0]
