@@ -136,7 +136,7 @@ _REASONS: _Rows = {
             "Read the server's log; the text counts the failed samples by kind.",
         ),
         "server-gone": (
-            "A server refused every new connection for 5 s: the rest of the samples failed, or went to the other servers.",
+            "A server refused every new connection for 5 s, or answered nothing for three request timeouts: the rest of the samples failed, or went to the other servers.",
             "Find out why the server stopped, and run again.",
         ),
         "slo-not-measured": (

@@ -36,6 +36,9 @@ _TICK_S = 0.1
 _AT_ONCE_NS = 100_000_000
 """If a server closes a connection sooner than this after a reply, the cause is the reply, not an idle time."""
 
+SILENT_TIMEOUTS = 3
+"""Servers are given up if nothing arrived for so many times the request timeout, and as many requests timed out."""
+
 _CLOSED = "the server closed the connection"
 
 
@@ -98,8 +101,7 @@ class Flights:
         """Flights for which no connection was free."""
         self.waited_s = 0.0
         """Time that the last turn waited for events."""
-        self.resent = 0
-        self.reopened = 0
+        self.resent = self.reopened = 0
         self.gone: Exception | None = None
         """Why the servers were given up; None while they are in use."""
         self.refused: dict[int, Exception] = {}
@@ -113,6 +115,8 @@ class Flights:
         self.begun: list[Flight] | None = None
         """Flights whose first token has arrived since the caller last removed them; None: first tokens are not collected."""
         self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
+        self._replied_ns = 0  # time of the last reply
+        self._silent_ns: list[int] = []  # begin of each request that timed out since then
         self._openers = [
             Opener(server, number, self._opened, self._refused, self._returned)
             for number, server in enumerate(servers)
@@ -278,6 +282,7 @@ class Flights:
         if reply is None:
             return
         self._finish(connection, flight, reply, stamp_ns, read_ns)
+        self._replied_ns = read_ns
         done.append(flight)
         last = self.closes_after[connection.number]
         if parser.closes or connection.unsent or connection.replies == last:
@@ -435,10 +440,27 @@ class Flights:
                 flight.error = TimeoutError(f"no reply within {seconds:g} s (--request-timeout)")
                 flight.read_ns = now_ns
                 done.append(flight)
+                if flight.chunks:
+                    self._replied_ns = max(self._replied_ns, flight.chunks[-1][0])
+                self._silent_ns.append(flight.taken_ns)
+        if self._silent_ns and self.gone is None:
+            self._give_up_silent(now_ns)
         self._replace_idle(now_ns)
         if self.gone is not None:
             for waiting in (self._again, self._waiting):
                 self._give_up(waiting, self.gone, now_ns, done)
+
+    def _give_up_silent(self, now_ns: int) -> None:
+        """Gives the servers up if several requests in a row timed out, and nothing arrived for SILENT_TIMEOUTS timeouts."""
+        self._silent_ns = [begin_ns for begin_ns in self._silent_ns if begin_ns > self._replied_ns]
+        count = len(self._silent_ns)
+        if count < SILENT_TIMEOUTS:
+            return
+        silent_ns = now_ns - min(self._silent_ns)
+        if silent_ns >= SILENT_TIMEOUTS * self._timeout_ns:
+            self.gone = TimeoutError(
+                f"it accepts connections, but answered none of {count:,} requests in {silent_ns / NS_PER_S:.0f} s"
+            )
 
     def _replace_idle(self, now_ns: int) -> None:
         now_s = monotonic()

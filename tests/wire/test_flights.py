@@ -459,6 +459,38 @@ def test_a_reply_that_does_not_come_times_out() -> None:
         until.set()
 
 
+def test_a_server_that_accepts_and_never_answers_is_abandoned() -> None:
+    """Bug: a server that hung during a run made every request wait for its timeout, until the last query."""
+    until = threading.Event()
+
+    def hangs(peer: socket.socket, _number: int) -> None:
+        read_request(peer)
+        until.wait(30)
+
+    with served(hangs) as server, opened(server, timeout_s=0.2) as flights:
+        done = flown(flights, [1] * 9, limit_s=30)
+        kinds = [flight.kind for flight in sorted(done, key=lambda f: f.first)]
+        assert kinds == ["timeout"] * 3 + ["server-gone"] * 6
+        assert "answered none of 3 requests in 1 s" in str(flights.gone)
+        until.set()
+
+
+def test_one_answer_among_late_ones_keeps_the_server() -> None:
+    until = threading.Event()
+
+    def answers_once(peer: socket.socket, number: int) -> None:
+        read_request(peer)
+        if number == 2:
+            peer.sendall(_OK)
+        until.wait(30)
+
+    with served(answers_once) as server, opened(server, timeout_s=0.2) as flights:
+        done = flown(flights, [1] * 4, limit_s=30)
+        assert [flight.kind for flight in done] == ["timeout", "timeout", "", "timeout"]
+        assert flights.gone is None
+        until.set()
+
+
 def test_a_reply_of_single_bytes_and_one_that_ends_the_connection_arrive() -> None:
     def drips(peer: socket.socket, number: int) -> None:
         if not number:

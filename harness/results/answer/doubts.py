@@ -16,6 +16,9 @@ _GRAVEST_FIRST = (
 _CAUSES = ("busy-machine", "steal", "throttled")
 """Doubts about the machine that explain other doubts about it."""
 
+_FIRST = ("not-saved", "server-gone")
+"""Reasons that explain the other reasons and doubts."""
+
 
 def grouped(doubts: Entries) -> str | None:
     """Returns the codes by part, e.g. `machine (busy-machine, preempted), model (padded)`; None without doubts."""
@@ -37,9 +40,9 @@ def advice(reasons: Entries, doubts: Entries) -> str | None:
 
     On a disturbed machine, a load that was too high proves nothing, so the machine comes first.
     """
-    unsaved = [reason for reason in reasons if reason["code"] == "not-saved"]
-    if unsaved:  # the other doubts may follow from this doubt
-        return _advice(unsaved[0])
+    causes = [reason for code in _FIRST for reason in reasons if reason["code"] == code]
+    if causes:
+        return _advice(causes[0])
     disturbed = disturbance(doubts)
     if reasons and not (disturbed and all(_about(reason) == About.LOAD for reason in reasons)):
         return _advice(reasons[0])

@@ -358,6 +358,13 @@ def test_a_folder_that_could_not_be_written_explains_the_other_reasons() -> None
     assert advice == "Free disk space or pass a different --out, then run again."
 
 
+def test_a_lost_server_explains_the_other_reasons() -> None:
+    codes = ("accuracy-failed", "requests-failed", "server-gone", "slo-missed")
+    reasons = [{"code": code, "text": ""} for code in codes]
+    advice = answer_of(golden("server", verdict="INVALID", reasons=reasons)).advice
+    assert advice == "Find out why the server stopped, and run again."
+
+
 def test_every_code_has_plain_advice_and_unknown_codes_are_accepted() -> None:
     for code in CODES:
         text = answer_of(golden("server", doubts=[{"code": code, "text": "text"}])).advice
