@@ -15,7 +15,7 @@ from harness.results.slos.judged import Judged, judged
 _LATE = {
     "": ("queries", "took longer than {}"),
     "ttft": ("first tokens", "did not come within {}"),
-    "tpot": ("answers", "exceeded {} for some later token"),
+    "tpot": ("answers", "took longer than {} per further token"),
     "itl": ("tokens", "did not come within {} of the previous token"),
 }
 

@@ -280,3 +280,13 @@ def test_every_reason_has_one_line() -> None:
     for _, change, *_ in SERVER_REASONS:
         for reason in reasons.performance(change(evidence("server"))):
             assert "\n" not in reason.text
+
+
+def test_slos_of_token_times_alone_are_told_once() -> None:
+    """Bug: with --concurrency, the harness's own log repeated a missed SLO on first tokens as one on the latency."""
+    unsure = {"early_stopping_met": False, "result_validity": "INVALID"}
+    run = logged(**unsure, effective_target_latency_ns=None)(evidence("server"))
+    missed = Reason("early-stopping", "60 first tokens are too few to prove ttft:p99")
+    assert [*reasons.performance(run, [missed])] == [missed]
+    (alone,) = reasons.performance(run)
+    assert alone.code == "early-stopping"
