@@ -9,7 +9,7 @@ _LEAST_TOKENS = 32
 """The minimum number of chunks and of tokens for a meaningful sign."""
 
 LEAST_TEXT = 2 * _LEAST_TOKENS - 1
-"""The minimum number of characters of a text with so many words."""
+"""The minimum number of characters of a text that has _LEAST_TOKENS words."""
 
 _FEWER_RATIO, _FEWER_EXTRA = 1.25, 2
 """The maximum number of chunks per token, and of extra chunks: a token can be shown in two parts, e.g. at the end of the reasoning."""

@@ -18,6 +18,7 @@ from harness.results.pages.plots import bars
 from harness.results.pages.requests import timelines
 from harness.results.pages.timeline import over_time
 from harness.results.records import NOTHING_BESIDE, Samples
+from harness.results.tokens import section
 from harness.types import Array
 
 _TICKS = (1, 0.5, 0.1, *(10.0**-power for power in range(2, 10)))
@@ -36,6 +37,7 @@ def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]
     if not _has_queries(run):
         return
     yield from distributions({"queries": run})
+    yield from _token_times(run)
     yield over_time(run, _latency_ns(run), beside)
     yield from timelines(run)
     yield _stages(run)
@@ -58,7 +60,8 @@ def distributions(runs: Runs) -> Iterator[Figure]:
     if bound_ms and bound_ms > _FAR * max(float(ordered[-1]) for ordered in ordered_ms.values()):
         far = f" The bound, {show_ns(bound_ms * NS_PER_MS)}, lies far outside."
         bound_ms = None
-    yield _cdf(ordered_ms, bound_ms, far)
+    about = f"Share of the queries that were answered within a time.{far}"
+    yield _cdf("Latency distribution", about, ordered_ms, bound_ms)
     yield _tail(ordered_ms, bound_ms, far)
 
 
@@ -72,21 +75,35 @@ def _has_queries(run: Evidence) -> bool:
     return bool(run.done) and len(_latency_ns(run)) > 0
 
 
-def _cdf(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure:
-    """Plots the distribution. runs: name -> (queries,) latencies in ms, ascending."""
-    lines = []
-    for name, ordered_ms in runs.items():
+def _token_times(run: Evidence) -> Iterator[Figure]:
+    """Yields the plot of the times of tokens; nothing without streams."""
+    if (times_ns := section.times_ns(run)) is None:
+        return
+    names = ("time to the first token (TTFT)", "time per further token (TPOT)")
+    ordered_ms = {
+        name: np.sort(each_ns) / NS_PER_MS
+        for name, each_ns in zip(names, times_ns, strict=True)
+        if len(each_ns)
+    }
+    if ordered_ms:
+        yield _cdf("Token times", "Share of the answers within a time.", ordered_ms, None)
+
+
+def _cdf(title: str, about: str, lines: Mapping[str, Array], bound_ms: float | None) -> Figure:
+    """Plots distributions. lines: name -> (n,) times in ms, ascending."""
+    drawn = []
+    for name, ordered_ms in lines.items():
         n = len(ordered_ms)
         ranks = np.unique(np.linspace(0, n - 1, POINTS).astype(int))
         points = {"x": digits(ordered_ms[ranks]), "y": digits((ranks + 1) / n * 100)}
-        lines.append({**points, "mode": "lines", "name": name, "line": {"shape": "hv"}})
+        drawn.append({**points, "mode": "lines", "name": name, "line": {"shape": "hv"}})
     return Figure(
-        "Latency distribution",
-        f"Share of the queries that were answered within a time.{far}",
-        lines,
+        title,
+        about,
+        drawn,
         {
-            "xaxis": {"title": "latency, ms", "type": "log"},
-            "yaxis": {"title": "queries, %", "range": [0, 101]},
+            "xaxis": {"title": "time, ms", "type": "log"},
+            "yaxis": {"title": "share, %", "range": [0, 101]},
             "shapes": bound_line(bound_ms, "x"),
         },
     )

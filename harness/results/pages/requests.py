@@ -9,6 +9,7 @@ from harness.core.units import NS_PER_S
 from harness.results.evidence.evidence import Evidence
 from harness.results.pages.page import Figure, digits
 from harness.results.pages.tables import Table, columns
+from harness.results.tokens.shown import TIMES
 
 MOST_REQUESTS = 200
 """Requests that are drawn, spread evenly over the run."""
@@ -60,12 +61,29 @@ def timelines(run: Evidence) -> Iterator[Figure]:
 
 def tables(result: Mapping[str, Any]) -> Iterator[Table]:
     """Yields the tables of the result's sections about requests."""
+    if found := result.get("tokens"):
+        yield from _of_tokens(found)
     if found := result.get("by_model"):
         yield _of_models(found)
     if found := result.get("ramp"):
         yield _of_steps(found)
     if found := (result.get("tokens") or {}).get("itl_by_position"):
         yield _of_positions(found)
+
+
+def _of_tokens(found: Mapping[str, Any]) -> Iterator[Table]:
+    rows = [
+        (name, *(found[key][percentile] for percentile in ("p50", "p90", "p99")))
+        for key, name in TIMES.items()
+        if found.get(key) is not None
+    ]
+    if rows:
+        heads = columns("time | p50 [ns] | p90 [ns] | p99 [ns]")
+        about = (
+            "TTFT: from the due time to the first token. TPOT: mean time per further token of an answer. ITL: time between "
+            "two tokens."
+        )
+        yield Table("token_times", "Token times", about, heads, rows)
 
 
 def _of_models(found: Mapping[str, Any]) -> Table:

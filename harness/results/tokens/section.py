@@ -99,16 +99,24 @@ def _failed(run: Evidence) -> int:
 
 def _times(run: Evidence) -> tuple[TokenTimes | None, TokenTimes | None]:
     """Returns TTFT and TPOT of the samples that did not fail."""
+    if (found := times_ns(run)) is None:
+        return None, None
+    ttft_ns, tpot_ns = found
+    return percentiles_ns(ttft_ns), percentiles_ns(tpot_ns)
+
+
+def times_ns(run: Evidence) -> tuple[Array, Array] | None:
+    """Returns TTFT of each answer that did not fail, and TPOT of each of those with several tokens; None without streams."""
     columns = run.done.columns if run.done is not None else {}
     if "first_token_ns" not in columns:
-        return None, None
+        return None
     first_ns, tokens = columns["first_token_ns"], columns["tokens"]
     right = (first_ns > 0) & (columns["failed"] == 0)
     several = right & (tokens > 1)
     since_ns = columns["completed_ns"] - first_ns
     return (
-        percentiles_ns((first_ns - columns["scheduled_ns"])[right]),
-        percentiles_ns(since_ns[several] // (tokens[several] - 1)),
+        (first_ns - columns["scheduled_ns"])[right],
+        since_ns[several] // (tokens[several] - 1),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.core.units import show_ns, show_percent, show_rate
 
-_TIMES = {
+TIMES = {
     "ttft_ns": "TTFT",
     "answer_ttft_ns": "TTFT of the answer",
     "tpot_ns": "TPOT",
@@ -24,7 +24,7 @@ def shown(result: Mapping[str, Any]) -> str | None:
     count = f"{show_rate(per_s)} tokens/s" if per_s is not None else "not counted by the server"
     times = [
         f"{name} {show_ns(tokens[key]['p50'])} / {show_ns(tokens[key]['p99'])}"
-        for key, name in _TIMES.items()
+        for key, name in TIMES.items()
         if tokens.get(key) is not None
     ]
     if times:

@@ -39,6 +39,7 @@ from harness.search.peak.probe import (
     model_per_s,
 )
 from harness.search.peak.search import KEPT_FOR_FULL, MOST_FAILURES, Found, Limits, search
+from harness.search.token_times import times_of
 
 RUNS = 12
 """Runs in one search: calibration, probes and full-length runs together."""
@@ -265,6 +266,7 @@ class PeakJob(Study[PeakOptions]):
             folder=str(finished.folder.relative_to(self.folder)),
             goodput_per_s=(result.get("goodput") or {}).get("per_s"),
             **attainment(result),
+            **times_of(result),
             steady=verdict_of(result),
         )
 

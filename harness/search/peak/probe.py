@@ -78,6 +78,11 @@ class Probe(NamedTuple):
     met_low: float | None = None
     met_high: float | None = None
     """Ends of the 95 % interval of the share, if queries do not influence each other."""
+    ttft_p50_ns: int | None = None
+    ttft_p99_ns: int | None = None
+    tpot_p50_ns: int | None = None
+    tpot_p99_ns: int | None = None
+    """Token times of a language model; None without streams."""
 
 
 class Judge:

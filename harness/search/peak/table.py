@@ -12,6 +12,7 @@ from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.results.slos.shown import has_several, met_text
 from harness.results.steady.shown import NOT_STEADY
 from harness.run.study import machine_text, shared_doubts, shared_lines
+from harness.search import token_times
 from harness.search.peak.probe import Probe
 
 IDLE_SHARE = 0.25
@@ -178,17 +179,32 @@ def probes_table(content: Mapping[str, Any]) -> Table:
     percentile = reported_percentile(_searched(content["slo"]).percentile)
     has_rate = any(probe["scheduled_per_s"] for probe in probes)
     is_judged = has_several(content["slo"])
-    met = " SLOs met |" if is_judged else ""
     offered = " offered/s [samples/s] |" if has_rate else ""
     heads = columns(
         f"run [count] | | {unit} [samples/s] |{offered} queries [count] | late [count] | p50 [ns]"
-        f"| {percentile} [ns] |{met} batch [samples] | took | | "
+        f"| {percentile} [ns]"
     )
+    if has_tokens := token_times.has_times(probes):
+        heads += token_times.heads()
+    else:  # a server of tokens forms its batches itself
+        heads += columns("batch [samples]")
+    heads += columns(f"{'SLOs met | ' if is_judged else ''}took | | ")
     shared = shared_doubts(probes)
-    rows = [
-        _row(number, probe, percentile, shared, has_rate=has_rate, is_judged=is_judged)
-        for number, probe in enumerate(probes, 1)
-    ]
+    rows: list[list[Cell]] = []
+    for number, probe in enumerate(probes, 1):
+        latency_ns = probe["latency_ns"] or {}
+        rows.append(
+            [
+                *(number, probe["kind"], probe["load"]),
+                *([probe["scheduled_per_s"]] if has_rate else []),
+                *(probe["queries"], probe["late"]),
+                *(latency_ns.get("p50"), latency_ns.get(percentile)),
+                *(token_times.cells(probe) if has_tokens else [probe["mean_batch"]]),
+                *([met_text(probe)] if is_judged else []),
+                *(f"{probe['seconds']:.1f} s", _outcome(probe["passed"], probe["ended"])),
+                _doubts_text(probe, shared),
+            ]
+        )
     return Table("probes", "Runs of the search", "", heads, rows)
 
 
@@ -205,37 +221,10 @@ def reported_percentile(percentile: float) -> str:
     )
 
 
-def _row(
-    number: int,
-    probe: Mapping[str, Any],
-    percentile: str,
-    shared: Sequence[str],
-    *,
-    has_rate: bool,
-    is_judged: bool,
-) -> list[Cell]:
-    """Returns a row.
-
-    has_rate: whether the table has a column for the rate of LoadGen's schedule, which differs from the requested rate.
-    is_judged: whether it has a column for all SLOs. shared: doubts of all runs, which are printed below the table.
-    """
+def _doubts_text(probe: Mapping[str, Any], shared: Sequence[str]) -> str:
+    """shared: doubts of all runs, which are printed below the table."""
     doubts = " ".join(code for code in probe["doubts"] if code not in shared)
-    latency_ns = probe["latency_ns"] or {}
-    return [
-        number,
-        probe["kind"],
-        probe["load"],
-        *([probe["scheduled_per_s"]] if has_rate else []),
-        probe["queries"],
-        probe["late"],
-        latency_ns.get("p50"),
-        latency_ns.get(percentile),
-        *([met_text(probe)] if is_judged else []),
-        probe["mean_batch"],
-        f"{probe['seconds']:.1f} s",
-        _outcome(probe["passed"], probe["ended"]),
-        f"doubts: {doubts}" if doubts else "",
-    ]
+    return f"doubts: {doubts}" if doubts else ""
 
 
 def _steadiness(run: Mapping[str, Any]) -> Iterator[str]:

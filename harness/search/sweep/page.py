@@ -11,6 +11,7 @@ from harness.results.pages import page
 from harness.results.pages.figures import bound_line
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import line, rounded
+from harness.search import token_times
 from harness.search.sweep import caches
 from harness.search.sweep import table as points
 
@@ -36,12 +37,13 @@ class _Panel(NamedTuple):
     """Name of the field in `Point`."""
     scale: float
     unit: str
+    about: str
 
 
 _PANELS = (
-    _Panel("wait", "wait_ns", 1 / NS_PER_MS, "ms"),
-    _Panel("batch", "mean_batch", 1.0, "samples"),
-    _Panel("busy", "busy_share", 100.0, "%"),
+    _Panel("wait", "wait_ns", 1 / NS_PER_MS, "ms", "mean wait until an instance took the query"),
+    _Panel("batch", "mean_batch", 1.0, "samples", "mean batch"),
+    _Panel("busy", "busy_share", 100.0, "%", "share of the time in which an instance computed"),
 )
 _AXES = ("", 2, 3)
 """Suffixes of plotly's axis names; the first axis has none."""
@@ -140,7 +142,19 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
             "annotations": names,
         },
     )
-    known = [panel for panel in _PANELS if any(point.get(panel.field) for point in points)]
+    has_tokens = token_times.has_times(points)
+    if has_tokens:
+        yield Figure(
+            "Token times",
+            f"Percentiles of each run: the time to the first token, and the time per further token.{note}",
+            [
+                *(curve(name, field, 1 / NS_PER_MS) for name, field in token_times.fields()),
+                *key,
+            ],
+            {"xaxis": rates, "yaxis": {"title": "time, ms", "type": "log"}, "shapes": shapes},
+        )
+    panels = _PANELS if not has_tokens else [p for p in _PANELS if p.field != "mean_batch"]
+    known = [panel for panel in panels if any(point.get(panel.field) for point in points)]
     if not known:
         return
     curves, layout = [], {}
@@ -150,9 +164,8 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         title = f"{panel.name}, {panel.unit}"
         layout[f"yaxis{axis}"] = {"title": title, "rangemode": "tozero", "domain": domain}
     yield Figure(
-        "Wait, batch and busy instances",
-        "The mean wait until an instance took the query, the mean batch, and the share of the time in which an "
-        f"instance computed.{note}",
+        ", ".join(panel.name for panel in known).capitalize(),
+        f"{'; '.join(panel.about for panel in known).capitalize()}.{note}",
         [*curves, *key],
         {"xaxis": {**rates, "anchor": f"y{axis}"}, **layout, "shapes": shapes},
     )

@@ -19,6 +19,7 @@ from harness.run.study import (
     shared_lines,
     verdict_text,
 )
+from harness.search import token_times
 from harness.search.peak.probe import busy_share, model_per_s
 from harness.search.peak.table import is_idle, out_of_reach
 from harness.search.sweep import caches
@@ -73,9 +74,11 @@ class Point(NamedTuple):
     met_low: float | None = None
     met_high: float | None = None
     """Ends of the 95 % interval of the share, if queries do not influence each other."""
-    ttft_p50_ns: float | None = None
-    ttft_p99_ns: float | None = None
-    """Time to the first token of a language model."""
+    ttft_p50_ns: int | None = None
+    ttft_p99_ns: int | None = None
+    tpot_p50_ns: int | None = None
+    tpot_p99_ns: int | None = None
+    """Token times of a language model; None without streams."""
 
 
 def is_usable(point: Mapping[str, Any]) -> bool:
@@ -113,18 +116,15 @@ def point_of(
         wait_ns=_wait_ns(result, latency.get("mean")),
         steady=verdict_of(result),
         cache=caches.cache_in(folder.name),
-        **_tokens(result.get("tokens") or {}),
+        cached_share=_cached_share(result.get("tokens") or {}),
+        **token_times.times_of(result),
         **attainment(result),
     )
 
 
-def _tokens(tokens: Mapping[str, Any]) -> dict[str, float | None]:
-    first, cached, all_tokens = (tokens.get(key) for key in ("ttft_ns", "cached", "input"))
-    return {
-        "cached_share": cached / all_tokens if cached is not None and all_tokens else None,
-        "ttft_p50_ns": first["p50"] if first else None,
-        "ttft_p99_ns": first["p99"] if first else None,
-    }
+def _cached_share(tokens: Mapping[str, Any]) -> float | None:
+    cached, all_tokens = tokens.get("cached"), tokens.get("input")
+    return cached / all_tokens if cached is not None and all_tokens else None
 
 
 def _wait_ns(result: Mapping[str, Any], mean_ns: float | None) -> float | None:
@@ -176,23 +176,19 @@ def points_table(content: Mapping[str, Any]) -> Table:
     share = "of peak" if content["peak_is_measured"] else "share"
     heads = columns(
         f"requested/s [samples/s] | {share} [share] | offered/s [samples/s] | achieved/s [samples/s] | p50 [ns] | p90 [ns]"
-        "| p99 [ns] | batch [samples] | late [count] | verdict"
+        "| p99 [ns]"
     )
-    names = (
-        "scheduled_per_s",
-        "completed_per_s",
-        "p50_ns",
-        "p90_ns",
-        "p99_ns",
-        "mean_batch",
-        "late",
-    )
+    names = ["scheduled_per_s", "completed_per_s", "p50_ns", "p90_ns", "p99_ns"]
+    if has_tokens := token_times.has_times(content["points"]):
+        heads += token_times.heads()
+    else:  # a server of tokens forms its batches itself
+        heads += columns("batch [samples]")
+    heads += columns("late [count] | verdict")
     if judged := has_several(content["slo"]):
         heads[-1:-1] = columns("goodput/s [samples/s] | SLOs met")
     by_cache = content.get("by_cache") or {}
     if by_cache:
         heads[1:1] = columns("cache | from cache [share]")
-        heads[-1:-1] = columns("TTFT p50 [ns] | TTFT p99 [ns]")
     rows: list[list[Cell]] = []
     shared = shared_doubts(content["points"])
     for point in content["points"]:
@@ -200,12 +196,13 @@ def points_table(content: Mapping[str, Any]) -> Table:
         knee_per_s = by_cache[point["cache"]]["knee"] if by_cache else content["knee"]
         mark = "  <- knee" if point["rate_per_s"] == knee_per_s else ""
         numbers: list[Cell] = [point[name] for name in names]
+        numbers += token_times.cells(point) if has_tokens else [point["mean_batch"]]
+        numbers += [point["late"]]
         numbers += [point.get("goodput_per_s"), met_text(point)] if judged else []
         state: list[Cell] = []
         if by_cache:
             cached = point["cached_share"]
             state = [point["cache"], None if cached is None else show_percent(cached)]
-            numbers += [point["ttft_p50_ns"], point["ttft_p99_ns"]]
         rate = point["rate_per_s"]
         rows.append([rate, *state, of_peak, *numbers, verdict_text(point, shared, mark)])
     return Table("points", "Points", "", heads, rows)

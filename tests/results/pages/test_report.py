@@ -27,6 +27,7 @@ from harness.results.pages import page
 from harness.results.pages.figures import figures
 from harness.results.pages.page import thinned
 from harness.results.pages.report import text_parts
+from harness.results.pages.requests import tables
 from harness.results.recheck import check
 from harness.results.records import Samples
 from harness.results.run_files import read_files
@@ -492,3 +493,26 @@ def test_page_without_its_script_reports_that_it_was_not_drawn(
         "Not drawn: plotly's script, which belongs next to this page, was moved or deleted"
         in shown(moved).document
     )
+
+
+def test_token_times_have_a_plot_and_a_table() -> None:
+    run = evidence("server")
+    assert run.done is not None
+    columns = dict(run.done.columns)
+    columns["first_token_ns"] = columns["scheduled_ns"] + 2 * NS_PER_MS
+    columns["completed_ns"] = columns["scheduled_ns"] + 6 * NS_PER_MS
+    columns["tokens"] = np.full(len(columns["order"]), 5, np.int32)
+    columns["failed"][0], columns["first_token_ns"][0] = 1, 0
+    run = replace(run, done=replace(run.done, columns=columns))
+    (drawn,) = (figure for figure in figures(run) if figure.title == "Token times")
+    first, each = drawn.data
+    assert (first["name"], each["name"]) == (
+        "time to the first token (TTFT)",
+        "time per further token (TPOT)",
+    )
+    assert ({*first["x"]}, {*each["x"]}) == ({2.0}, {1.0})
+    times = {"p50": 2_000_000, "p90": 3_000_000, "p99": 4_000_000}
+    known = {"ttft_ns": times, "answer_ttft_ns": None, "tpot_ns": None, "itl_ns": times}
+    (table,) = tables({"tokens": known})
+    assert table.rows == [("TTFT", *times.values()), ("ITL", *times.values())]
+    assert list(tables({"tokens": dict.fromkeys(known)})) == []

@@ -282,7 +282,7 @@ def test_every_reason_has_one_line() -> None:
             assert "\n" not in reason.text
 
 
-def test_slos_of_token_times_alone_are_told_once() -> None:
+def test_slos_of_token_times_alone_are_judged_once() -> None:
     """Bug: with --concurrency, the harness's own log repeated a missed SLO on first tokens as one on the latency."""
     unsure = {"early_stopping_met": False, "result_validity": "INVALID"}
     run = logged(**unsure, effective_target_latency_ns=None)(evidence("server"))

@@ -118,6 +118,18 @@ def test_a_search_by_times_of_tokens_shows_the_late_queries(searched: Searched) 
     assert figure.layout["shapes"][0]["y0"] == pytest.approx(10)
 
 
+def test_token_times_of_a_language_model_replace_the_batch(searched: Searched) -> None:
+    searched(System(1300.0), *SERVER)
+    probes = peak_json()["probes"]
+    for probe in probes[1:]:
+        probe |= {"ttft_p50_ns": 2e6, "ttft_p99_ns": 9e6, "tpot_p50_ns": 3e5, "tpot_p99_ns": 4e5}
+    shown = table.probes_table(peak_json() | {"probes": probes})
+    heads = [column.name for column in shown.columns]
+    assert heads[8:12] == ["TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"]
+    assert "batch" not in heads
+    assert [row[8:12] for row in shown.rows[:2]] == [[None] * 4, [2e6, 9e6, 3e5, 4e5]]
+
+
 def test_a_search_of_one_run_has_no_picture(searched: Searched) -> None:
     searched(System(1300.0), *SERVER)
     content = peak_json()

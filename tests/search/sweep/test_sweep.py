@@ -380,6 +380,21 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     assert list(figures({**content, "points": []})) == []
 
 
+def test_token_times_of_a_language_model_replace_the_batch() -> None:
+    times = {"ttft_p50_ns": 2e6, "ttft_p99_ns": 9e6, "tpot_p50_ns": 3e5, "tpot_p99_ns": None}
+    streamed, failed = point(100, 1)._asdict() | times, point(200, 9)._asdict()
+    content = swept_to([streamed, failed], highest_valid=100)
+    table = points_table(content)
+    heads = [column.name for column in table.columns]
+    assert heads[7:] == ["TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "late", "verdict"]
+    assert [row[7:12] for row in table.rows] == [[2e6, 9e6, 3e5, None, 0], [*[None] * 4, 0]]
+    _, _, drawn, work = figures(content)
+    assert drawn.title == "Token times"
+    shown = {trace["name"]: trace["y"] for trace in drawn.data}
+    assert shown["TTFT p99"] == [9.0, None]
+    assert [trace["name"] for trace in work.data] == ["busy"]
+
+
 def test_invalid_point_is_drawn_hollow_and_named_in_the_legend() -> None:
     valid, missed = point(100, 1), point(200, 9)._replace(verdict="INVALID")
     content = swept_to([valid._asdict(), missed._asdict()], highest_valid=100)
