@@ -315,7 +315,8 @@ def machine_text(
     if not doubted:
         return ""
     codes = ", ".join(sorted(frozenset().union(*doubted)))
-    return f"{subject} in {len(doubted)} of {counted(len(runs), 'run')} ({codes})"
+    where = f" in {len(doubted)} of {counted(len(runs), 'run')}" if len(runs) > 1 else ""
+    return f"{subject}{where} ({codes})"
 
 
 def _machine_doubts(run: Mapping[str, Any]) -> frozenset[str]:

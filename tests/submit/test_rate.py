@@ -123,7 +123,11 @@ def test_a_value_is_taken_by_loadgens_precedence(text: str, found: str | None) -
         ),
         (
             {"options": {"slo": "p99=9ms"}, "category": "edge"},
-            "--slo applies to Server, which is not",
+            f"--slo applies to Server, which {CLOSED.benchmark} does not have in the category edge: remove it",
+        ),
+        (
+            {"options": {"slo": "p99=9ms"}, "category": "edge", "division": "open"},
+            "--slo applies to Server, which is not among the scenarios: remove it, or add Server to --scenarios",
         ),
     ],
 )

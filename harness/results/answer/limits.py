@@ -41,7 +41,7 @@ _WHERE = {
 
 
 def limited_by(result: Mapping[str, Any]) -> str | None:
-    """Returns e.g. `the model: 96 % of a query's time`; None if the files do not show it."""
+    """Returns e.g. `the model: 96 % of a query's mean time`; None if the files do not show it."""
     if not result.get("stages_ns"):
         return None
     if result["backend"] == "null":
@@ -76,7 +76,7 @@ def _undisturbed(
         return f"the {part}: {section['what']} would be as long without the load generator's cost"
     idle = _idle_cores(result, section) if part in ("model", "queue") else ""
     idle = idle or (_fewer_threads(result) if part == "model" else "")
-    return f"the {part}: {show_percent(share)} of a query's time{idle}"
+    return f"the {part}: {show_percent(share)} of a query's mean time{idle}"
 
 
 def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:

@@ -38,11 +38,11 @@ def shown(result: Mapping[str, Any]) -> str | None:
 
 def _verdict(steady: Mapping[str, Any]) -> str:
     if steady["verdict"] == "steady":
-        names = " and ".join(n for n in steady["series"] if n not in _NAMES)
+        names = ", ".join(n for n in steady["series"] if n not in _NAMES)
         return f"yes: no change of 10 % or more in {names}"
     if steady["change"] is not None:
         return f"no: {change_text(steady['change'])}"
-    return f"undecided: run about {_seconds(steady['needed_s'])}"
+    return f"undecided: a run of about {_seconds(steady['needed_s'])} would decide"
 
 
 def change_text(change: Mapping[str, Any]) -> str:
@@ -56,10 +56,10 @@ def change_text(change: Mapping[str, Any]) -> str:
     if host is None or not host["changed"]:
         return text
     columns = ", ".join(
-        f"{column} {before:.3g} to {after:.3g}"
+        f"{column} went from {before:.3g} to {after:.3g}"
         for column, (before, after) in host["changed"].items()
     )
-    return f"{text}; host.csv line {host['lines'][1]}: {columns}"
+    return f"{text}; at the same time {columns} (host.csv, line {host['lines'][1]})"
 
 
 def _size(change: float) -> str:

@@ -268,7 +268,17 @@ class Request:
             )
             return
         if "Server" not in self.chosen_scenarios:
-            yield "--slo applies to Server, which is not among the scenarios: remove it"
+            benchmark = self.of_round
+            is_possible = self.division == "open" or "Server" in (
+                *benchmark.scenarios(self.category),
+                *benchmark.optional_in(self.category),
+            )
+            rest = (
+                "which is not among the scenarios: remove it, or add Server to --scenarios"
+                if is_possible
+                else f"which {self.benchmark} does not have in the category {self.category}: remove it"
+            )
+            yield f"--slo applies to Server, {rest}"
         if self.is_short:
             return
         if self.is_rate_given("Server"):

@@ -31,6 +31,7 @@ from harness.explain.profile.measure import memory
 from harness.explain.profile.measure.counters import EVENTS, Counters
 from harness.explain.profile.spans.spans import Span, chrome_trace, lanes, with_parents
 from harness.explain.profile.tables.batch_tables import batch_tables
+from harness.explain.profile.tables.folder import headline
 from harness.explain.profile.tables.layer_tables import Profiled, layer_tables, most_time
 from harness.explain.profile.tables.tables import _data, contended
 from harness.explain.profile.tables.tables import tables as every_table
@@ -251,6 +252,14 @@ def test_the_headline_is_from_the_unprofiled_run(
     assert [row["level"] for row in levels] == ["query", "batch", "stage", "model", "layer"]
     times = content["model"]["batches"]["1"]["wall_ns"]
     assert levels[3]["latency_ns"] == trimmed_mean(times)
+
+
+def test_a_profile_on_a_disturbed_machine_states_it() -> None:
+    run = {"headline": None, "scenario": "offline", "verdict": "VALID", "doubts": ["padded"]}
+    assert not any(line.startswith("machine") for line in headline(Profiled({"run": run})))
+    disturbed = {**run, "doubts": ["busy-machine", "padded"]}
+    told = "machine     not at rest (busy-machine): stop other programs and profile again"
+    assert told in list(headline(Profiled({"run": disturbed})))
 
 
 def level_of(**times_ns: float) -> Any:

@@ -127,7 +127,7 @@ def test_latency_is_the_answer_without_bounds_of_tokens() -> None:
     [
         ("2%", {"rate": {"half_width": 0.0184}}, " queries/s (±1.8 %) with"),
         ("2%", {"rate": {"half_width": 0.158}}, " (±15.8 %, wider than the 2% asked) with"),
-        ("2%", {}, " queries/s (no interval: run longer) with"),
+        ("2%", {}, " queries/s (for an interval, run longer) with"),
         ("steady", {"rate": {"half_width": 0.1}}, " queries/s with"),
     ],
 )
@@ -268,7 +268,7 @@ def test_a_query_that_mostly_waits_is_limited_by_the_queue() -> None:
     result = golden("server", reference=reference())
     for name, stage in result["stages_ns"].items():
         stage["share"] = 0.7 if name == "queue" else 0.06
-    assert answer_of(result).limited_by == "the queue: 70 % of a query's time"
+    assert answer_of(result).limited_by == "the queue: 70 % of a query's mean time"
 
 
 def test_idle_cores_of_a_plan_are_named_with_their_possible_gain() -> None:
@@ -278,7 +278,7 @@ def test_idle_cores_of_a_plan_are_named_with_their_possible_gain() -> None:
     for name, stage in result["stages_ns"].items():
         stage["share"] = 0.7 if name == "queue" else 0.06
     assert answer_of(result).limited_by == (
-        "the queue: 70 % of a query's time; the plan uses 1 of 2 cores: 2 instances would reach p99 3.10 ms"
+        "the queue: 70 % of a query's mean time; the plan uses 1 of 2 cores: 2 instances would reach p99 3.10 ms"
     )
     rate = {"what": "samples/s", "unit": "samples/s", "lost_ns": {}}
     fast = reference(**rate, reference=22_000.0, ours=21_390.0, ratio=0.97)
@@ -309,7 +309,7 @@ def test_busy_machine_is_ignored_if_the_model_takes_most_of_the_time() -> None:
     result = golden("server", reference=reference(), doubts=[BUSY])
     for name, stage in result["stages_ns"].items():
         stage["share"] = 0.9 if name == "infer" else 0.02
-    assert answer_of(result).limited_by == "the model: 94 % of a query's time"
+    assert answer_of(result).limited_by == "the model: 94 % of a query's mean time"
 
 
 def test_offline_has_a_limit_only_if_the_reference_decides() -> None:

@@ -71,8 +71,8 @@ def test_a_change_is_shown_with_its_time_and_the_host() -> None:
     assert found["change"] is not None
     assert found["change"]["after_s"] == 12
     assert shown({"steady": found}) == (
-        "no: latency rose by 25 % in a step, from 12 s after the start (22:13:32 UTC); host.csv line 14: "
-        "cpu_user_s 1 to 3, celsius_cpu 60 to 90"
+        "no: latency rose by 25 % in a step, from 12 s after the start (22:13:32 UTC); at the same time "
+        "cpu_user_s went from 1 to 3, celsius_cpu went from 60 to 90 (host.csv, line 14)"
     )
 
 
@@ -90,7 +90,7 @@ def test_steady_and_undecided_runs_are_shown() -> None:
     short = section(refereed(latency("steady"), warm_up_s=0.02), None, BEGIN_NS, None)
     assert shown({"steady": short}) == "yes: no change of 10 % or more in latency", "not 0.0 s"
     undecided = section(refereed(latency("undecided"), needed_s=75.0), None, BEGIN_NS, None)
-    assert shown({"steady": undecided}) == "undecided: run about 75 s"
+    assert shown({"steady": undecided}) == "undecided: a run of about 75 s would decide"
 
 
 def test_a_run_without_a_verdict_shows_nothing() -> None:

@@ -25,6 +25,7 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.pages import tables
 from harness.results.pages.tables import Table
 from harness.results.run_files import read_files, reading_run
+from harness.run.study import NOT_AT_REST, machine_text
 
 PROFILE, TRACE, PAGE, RUN = "profile.json", "trace.json", "profile.html", "run"
 TEXT, JSON, CSV = "tables.txt", "tables.json", "tables"
@@ -91,6 +92,8 @@ def headline(profiled: Profiled) -> Iterator[str]:
             shown = f"{value['name']}: {text}"
         yield f"headline    {shown}  ({run['scenario']}, {run['verdict']}, not profiled)"
         yield from (f"  doubt   {code}" for code in run["doubts"])
+        if disturbed := machine_text([run], NOT_AT_REST):
+            yield f"{'machine':<12}{disturbed}: stop other programs and profile again"
     else:
         yield "headline    none: the query level was not requested"
     if profiled.level is not None:
