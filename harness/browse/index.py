@@ -39,6 +39,7 @@ STUDIES: Mapping[str, str] = {
     GRID: "grid",
     TUNE: "tune",
     run_folder.REPEATS: "repeats",
+    run_folder.TURNS: "rerun",
     run_folder.OVERHEAD: "overhead",
     run_folder.WORKERS: "workers",
     run_folder.RUNTIMES: "runtimes",

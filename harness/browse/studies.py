@@ -64,6 +64,7 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
     "cold": lambda content, _: cold_tables.text(content),
     "advise": lambda content, _: advise_text.lines(content),
     "bricks": lambda content, _: bricks_text.lines(content),
+    "rerun": lambda content, _: iter(content["tables"]),
     "pitfalls": lambda content, _: chain.from_iterable(map(pitfalls.table, content["reports"])),
 }
 """Maps a verb to a function that yields the lines it printed. `grid` has them on its page and `profile` in a file.
@@ -194,6 +195,11 @@ def _pitfalls(content: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
+def _rerun(content: Mapping[str, Any]) -> tuple[str, str]:
+    verdicts = (table.splitlines()[-1].split(maxsplit=1)[1] for table in content["tables"])
+    return " and ".join(content["runs"]), "; ".join(verdicts)
+
+
 def _words(content: Mapping[str, Any]) -> str:
     names = ("scenario", "backend", "model", "slo")
     return " ".join(str(content[name]) for name in names if content.get(name))
@@ -205,6 +211,7 @@ _SUMMARIES: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str]]] = {
     "grid": _grid,
     "tune": _tune,
     "repeats": _repeats,
+    "rerun": _rerun,
     "overhead": _overhead,
     "workers": _workers,
     "runtimes": _runtimes,

@@ -122,8 +122,9 @@ def _compared(
     prices: Sequence[float | None],
     *,
     as_json: bool,
+    shown: list[str] | None = None,
 ) -> int:
-    """Prints how each of the other sides differs from the first; returns the exit status."""
+    """Prints how each of the other sides differs from the first; returns the exit status. shown: receives the lines."""
     from harness.results.compare import limits as compare_limits
     from harness.results.compare import report as compare_report
     from harness.results.compare.compare import compare as compare_two
@@ -140,11 +141,13 @@ def _compared(
     if as_json:
         show(json.dumps([compare_report.to_json(*one) for one in comparisons], indent=2))
     else:
-        tables = (
-            compare_report.lines(*one, compare_report.letter(number))
+        tables = [
+            "\n".join(compare_report.lines(*one, compare_report.letter(number)))
             for number, one in enumerate(comparisons, start=1)
-        )
-        show("\n\n".join("\n".join(table) for table in tables))
+        ]
+        show("\n\n".join(tables))
+        if shown is not None:
+            shown += tables
     return compare_limits.exit_status(comparisons)
 
 
@@ -233,7 +236,7 @@ def _in_turns(
     A single configuration is compared with its finished run.
     """
     from harness.cluster.job import measure
-    from harness.search.turns import run_in_turns
+    from harness.search.turns import keep, run_in_turns
 
     out = Path(options.out) if options.out else _new_folder(runs[0], "turns")
     status, made = run_in_turns(configs, rounds, out, measure, quiet=options.quiet)
@@ -242,7 +245,9 @@ def _in_turns(
     sides = [",".join(map(str, side)) for side in made]
     if len(sides) == 1:
         sides.insert(0, str(runs[0]))
-    judged = _compared(sides, gate, [None] * len(sides), as_json=False)
+    shown: list[str] = []
+    judged = _compared(sides, gate, [None] * len(sides), as_json=False, shown=shown)
+    keep(out, options.runs, shown)
     return max(status, judged)
 
 

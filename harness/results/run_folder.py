@@ -27,6 +27,8 @@ STUDIES = (
     *("sweep.json", "grid.json", "tune.json", "profile.json"),
 )
 """Names of summaries of studies, in the folder of the study's runs."""
+TURNS = "turns.json"
+"""The comparison that `rerun` made, in the folder of its runs."""
 METRICS = "metrics.prom"
 ENDPOINT = "metrics.address"
 """Holds the IP address and port of the Prometheus endpoint during a run, e.g. 127.0.0.1:9464."""

@@ -18,6 +18,7 @@ from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
 from harness.results import run_folder
+from harness.results.compare.change_text import WIDEST, is_useless
 from harness.results.evidence.between_runs import LEAST_RUNS, over_runs
 from harness.results.numbers import SPEEDS, numbers
 from harness.results.outcome import Finished
@@ -27,10 +28,6 @@ from harness.run.study import Study, code_lines, other_reason, unfit_options
 
 _ENDED = (0, RunInvalid.exit_status)
 """Exit statuses of runs that were completed."""
-
-WIDEST = 100
-"""Highest printed ratio between the ends of an interval. A wider interval, from few runs that differ much, is useless.
-"""
 
 
 def problems(config: RunConfig, _repeats: int) -> Iterator[str]:
@@ -172,7 +169,7 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
         if number["interval"] is not None:
             low, high = number["interval"]
             interval = f"{_shown(low, number)} to {_shown(high, number)}"
-            if high > WIDEST * low:
+            if is_useless(low, high):
                 interval = f"wider than a factor of {WIDEST}: make more runs"
         mean, least, most = (
             _shown(value, number) for value in (number["mean"], min(values), max(values))

@@ -10,11 +10,24 @@ from pathlib import Path
 from harness.core.config.run_config import RunConfig
 from harness.core.config.schema import MAX_SEED
 from harness.core.console import say
+from harness.core.files import write_json
 from harness.errors import RunInvalid
 from harness.loadgen.versions import seeds_of
+from harness.results import run_folder
 from harness.results.compare.report import letter
 from harness.results.outcome import Measure
 from harness.run.progress import Progress
+
+
+def keep(folder: Path, runs: Sequence[str], tables: Sequence[str]) -> None:
+    """Writes what `rerun` compared into the folder of its runs, for `browse`.
+
+    runs: as the user named them. tables: one per comparison; the last line of each is its verdict.
+    """
+    try:
+        write_json(folder / run_folder.TURNS, {"runs": list(runs), "tables": list(tables)})
+    except OSError as e:
+        say(f"{folder / run_folder.TURNS} cannot be written ({e.strerror})")
 
 
 def run_in_turns(

@@ -23,6 +23,7 @@ from harness.results.answer import answer_of
 from harness.results.pages.page import plotly_script
 from harness.results.pages.report import text_parts
 from harness.results.run_files import read_files
+from harness.search.turns import keep
 from tests.browse.folders import EVIL, RUNS, edit, golden_results
 from tests.golden.make_runs import FOLDERS
 
@@ -140,6 +141,19 @@ def test_a_serving_overhead_folder_is_listed_as_a_study(results: Path, client: T
     (results / "server").rename(study / "1-served")
     assert "cost/1-served" not in listed(client)
     assert "serving overhead not measured: the answers differ" in page(client, "/studies")
+
+
+def test_runs_in_turns_are_a_study_with_their_verdict(client: TestClient, results: Path) -> None:
+    """Bug: the folder of `rerun A B` was in no list of studies, although its verdict is what the user asked for."""
+    folder = results / "turns"
+    for name in ("a-1", "b-1"):
+        shutil.copytree(RUNS / "single-stream", folder / name)
+    tables = ["number  A  B\nverdict   not decided: B is as fast as A", "verdict   better: C"]
+    keep(folder, ["old", "new", "newest"], tables)
+    listed = page(client, "/studies")
+    assert "old and new and newest" in listed
+    assert "not decided: B is as fast as A; better: C" in listed
+    assert "verdict   not decided: B is as fast as A" in page(client, "/study/turns")
 
 
 def test_the_list_of_studies_names_every_verb_that_makes_one(client: TestClient) -> None:

@@ -6,6 +6,9 @@ from harness.core.units import show_ns, show_rate, show_si
 from harness.results.compare.compare import Change
 from harness.results.pages.tables import Column
 
+WIDEST = 100
+"""Largest ratio between the ends of an interval that is shown. A wider interval, from few runs that differ much, is useless."""
+
 
 def columns(other: str = "B") -> list[Column]:
     """Returns the columns of `row`. other: letter of the second side."""
@@ -34,7 +37,14 @@ def _quantity(value: float, unit: str) -> str:
 def interval(change: Change) -> str:
     if change.low is None or change.high is None or not change.has_ratio:
         return "-"
+    if is_useless(1 + change.low, 1 + change.high):
+        return f"wider than x {WIDEST}"
     return f"{_share(change.low, change)} to {_share(change.high, change)}"
+
+
+def is_useless(low: float, high: float) -> bool:
+    """Returns whether an interval is too wide to be shown. low, high: factors."""
+    return high > WIDEST * low
 
 
 def size(change: Change) -> str:
@@ -76,5 +86,8 @@ def factors(change: Change) -> tuple[float, float | None, float | None]:
 
 def show_factors(value: float, low: float | None, high: float | None) -> str:
     """Formats what `factors` returns: '1.18 x (1.11 to 1.25)'."""
-    ends = "no interval" if low is None or high is None else f"{low:.3g} to {high:.3g}"
+    if low is None or high is None:
+        ends = "no interval"
+    else:
+        ends = f"wider than x {WIDEST}" if is_useless(low, high) else f"{low:.3g} to {high:.3g}"
     return f"{value:.3g} x ({ends})"

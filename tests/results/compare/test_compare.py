@@ -25,7 +25,7 @@ from harness.machine.characterise.database import Database, Key
 from harness.machine.identity import machine_key
 from harness.results import database
 from harness.results.agreement import agreement
-from harness.results.compare.change_text import interval, row
+from harness.results.compare.change_text import interval, row, show_factors
 from harness.results.compare.compare import (
     BETTER,
     MIXED,
@@ -645,6 +645,15 @@ def test_limits_on_speed_are_judged_for_a_changed_file_without_accuracy() -> Non
     other = replace(theirs, result={**theirs.result, "model": "letters"})
     refusals = compare([ours], [other], chosen=["p99"], optimised=True).refusals
     assert refusals == ["model: a digits, b letters"]
+
+
+def test_a_useless_interval_is_not_printed() -> None:
+    """Bug: two runs a side gave `x 4.11e-08 to x 7.89e+07`."""
+    assert show_factors(0.5, 0.028, 9.57) == "0.5 x (wider than x 100)"
+    assert show_factors(0.5, 0.1, 9.57) == "0.5 x (0.1 to 9.57)"
+    change = Change("p95", "ns", 1.0, 2.0, 1.0, -0.5, 99.0, 0.02, False, None)
+    assert interval(change) == "wider than x 100"
+    assert interval(change._replace(low=0.5)) == "x 1.5 to x 100"
 
 
 @pytest.mark.parametrize("text", ["p99", "p99:5%", "p99:+5", "p99:+%", ":+5%"])
