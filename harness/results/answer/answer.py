@@ -239,7 +239,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
         least = _KEPT_UP * (rates.get("scheduled") or asked)
         only = ""
         if completed is not None and completed < least:
-            only = f", of which {show_rate(completed)} were completed{_failed(result)}"
+            only = f", of which {show_rate(completed)} were completed{_included(result)}"
         return f" at {show_rate(asked)} queries/s{chosen}{only}"
     rate = f" at {show_rate(completed)} queries/s" if completed else ""
     if streams := arrivals.get("streams"):
@@ -248,7 +248,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
     if result.get("ramp"):
         return f"{rate}, held after a ramp"
     if in_flight:
-        return f"{rate}{_of_rate(result)} with {in_flight:,} in flight{_failed(result)}"
+        return f"{rate}{_of_rate(result)} with {in_flight:,} in flight{_included(result)}"
     by_file = ", replayed from a file" if arrivals.get("schedule_sha256") else " in a ramp"
     return f"{rate}{' in sessions' if in_sessions else by_file}"
 
@@ -266,11 +266,16 @@ def _of_rate(result: Mapping[str, Any]) -> str:
     return f" (±{show_percent(half_width, 1)}{wider})"
 
 
+def _included(result: Mapping[str, Any]) -> str:
+    """Returns that LoadGen's rate counts failed samples as completed; empty without failed samples."""
+    return ", failed ones included" if _failures(result) else ""
+
+
 def _failed(result: Mapping[str, Any]) -> str:
     """Returns the failed samples that LoadGen's rate counts as completed; empty without failed samples."""
     queries = result.get("queries") or {}
     failed, answered = queries.get("samples_failed"), queries.get("samples_answered")
-    return f", failed ones included ({failed:,} of {answered:,} samples)" if failed else ""
+    return f"{_included(result)} ({failed:,} of {answered:,} samples)" if failed else ""
 
 
 def _failures(result: Mapping[str, Any]) -> str:
