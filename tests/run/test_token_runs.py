@@ -39,6 +39,7 @@ def prompts(folder: Path, *, max_tokens: int = TOKENS) -> Path:
         {
             "input_ids": list(range(1, 3 + i)),
             "max_tokens": max_tokens + i % 2,
+            "category": "numbers",
             "reference": text_of(ids_of(list(range(1, 3 + i)), max_tokens + i % 2)),
         }
         for i in range(10)
@@ -92,7 +93,9 @@ SERVER = (
 OF_TOKENS = ("--slo", "ttft:p90=4s", "--slo", "tpot:p90=3s", "--slo", "itl:p90=2s")
 
 
-def test_tokens_are_counted_and_answers_of_any_length_are_taken(tmp_path: Path) -> None:
+def test_tokens_are_counted_and_answers_of_any_length_are_taken(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     words = (*SERVER, "--mode", "performance", "--backend-option", "stream=off")
     result = right(*ran(tmp_path, VLLM, *words))
     tokens = result["tokens"]
@@ -105,6 +108,7 @@ def test_tokens_are_counted_and_answers_of_any_length_are_taken(tmp_path: Path) 
     assert tokens["output_per_s"] > 0
     assert tokens["ttft_ns"] is tokens["itl_ns"] is tokens["chunk_gap_ns"] is None
     assert (tokens["compared_prompts"], tokens["changed_prompts"]) == (10, 0)
+    assert "harness: dataset: not sent: category; put further" in capfd.readouterr().err
     assert main(["check", str(tmp_path / "run")]) == 0
 
 

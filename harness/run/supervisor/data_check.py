@@ -65,7 +65,7 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
     rows += [(key, str(about[key])) for key in ("source", "digest", "cache") if key in about]
     rows += [("steps", line) for line in _steps(about, model)]
     rows += [("labels", line) for line in _histogram(labels, names)]
-    notes = (*_notes(about), *_count(loaded, len(dataset)), *_one_label(labels, data_dir))
+    notes = (*notes_of(about), *_count(loaded, len(dataset)), *_one_label(labels, data_dir))
     rows += [("note", note) for note in notes]
     rows.append(("speed", f"{show_rate(speed)} samples/s decoded and preprocessed"))
     return Checked([f"{key:<12}{text}" for key, text in rows], faults)
@@ -141,7 +141,8 @@ def _one_label(labels: Sequence[object], data_dir: Path | None) -> Iterator[str]
     yield f"all samples have one label{meant}"
 
 
-def _notes(about: Mapping[str, object]) -> Sequence[str]:
+def notes_of(about: Mapping[str, object]) -> Sequence[str]:
+    """Returns what the dataset's plug-in notes about its data. about: its description."""
     notes = about.get("notes", ())
     return [str(note) for note in notes] if isinstance(notes, list | tuple) else []
 

@@ -35,6 +35,7 @@ from harness.run.setup import NODE_ROWS, SESSION_ROWS, Setup
 from harness.run.shared_region import release
 from harness.run.supervisor import before_run, load_plan, preflight
 from harness.run.supervisor.completions import NewRows, with_sessions
+from harness.run.supervisor.data_check import notes_of
 from harness.run.supervisor.early_end import LateLimit, MemoryLimit
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.measured_process import START_LIMIT_S, Measured, MeasuredProcess
@@ -157,6 +158,9 @@ class LoadGenRun:
             group = group._replace(max_batch=fixed)
             findings.resolved = replace(findings.resolved, instances=group)
         preflight.check_digests(config, loaded)
+        if self._is_first:
+            for note in notes_of(loaded.dataset):
+                say(f"dataset: {note}")
         return loaded
 
     def _calibrate(self, process: Measured, loaded: Loaded) -> tuple[Calibration, Loaded]:
