@@ -41,6 +41,9 @@ from harness.search.sweep.table import Point, is_usable, knee, point_of
 SWEEP = "sweep.json"
 _POINTS = "points"
 
+LONGER = 1.1
+"""Factor by which a run must exceed --duration to be announced."""
+
 MOST_BOUND = 2
 """Number of rates in a row at which the client was the limit, after which higher rates of this state are not tried."""
 
@@ -130,6 +133,7 @@ class _SweepJob(Study[SweepOptions]):
         offered = self._offered()
         self._save()
         due = self._due(offered)
+        self._announce_longer(due)
         was_late = False
         for number in range(len(due)):
             result = self._run_all(due[number:], len(due))
@@ -139,6 +143,18 @@ class _SweepJob(Study[SweepOptions]):
                 self._save()
                 return
             was_late = is_late
+
+    def _announce_longer(self, due: Sequence[_Due]) -> None:
+        """Names the lowest rate that is left if its run takes longer than --duration, and why."""
+        lowest = min((one.rate for one in due), default=None)
+        if lowest is None or self._config.queries is not None:
+            return
+        queries, asked_s = self._queries(lowest), self._config.duration_ns / NS_PER_S
+        if queries > LONGER * asked_s * lowest and not self._quiet:
+            say(
+                f"p{self._percentile * 100:.10g} needs {queries:,} queries, which take {queries / lowest:.1f} s at {lowest:g} "
+                f"queries/s, longer than --duration ({asked_s:g} s)"
+            )
 
     def _due(self, offered: Sequence[float]) -> list[_Due]:
         """Returns the rates that have no usable point in a state of the cache, with these states."""

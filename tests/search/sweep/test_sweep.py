@@ -343,6 +343,19 @@ def swept_to(points: Sequence[Mapping[str, Any]], **known: Any) -> dict[str, Any
     return {"points": list(points), **none, **known}
 
 
+def test_runs_longer_than_the_duration_are_announced(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: a sweep at 20 queries/s and --duration 4s took 33 s at its first rate without a word before."""
+    told = "harness: p99 needs 662 queries, which take 6.6 s at 100 queries/s, longer than --duration (2 s)\n"
+    words = [word for word in SERVER if word != "--quiet"]
+    swept(System(900.0), *words, "--rate", "100,200", "--duration", "2s")
+    assert told in capsys.readouterr().err
+    Path("swept").rename("before")
+    assert swept(System(900.0), *words, "--rate", "100,200", "--duration", "7s")[0] == 0
+    assert "longer than --duration" not in capsys.readouterr().err
+
+
 def test_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
     """M/M/1 of 1000/s: mean time 1/(1000 - rate); rate x (1000 - rate) is largest at 500."""
     points = [point(rate, 1000 / (1000 - rate)) for rate in range(100, 1000, 100)]
