@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.otlp.boundaries import SECONDS_NS
+from harness.errors import one_line
 from harness.remote import HasSent, Remote, Sent, StreamReader, Usage
 from harness.run.measured.client.repeats import Repeats
 from harness.run.measured.client.tails import LEAST_NS, Tails
@@ -244,11 +245,19 @@ class Tokens:
             self._count_held()
 
     def _count_held(self) -> None:
-        """Counts the held answers field by field, which takes half as long as answer by answer."""
-        if not self._held:
+        """Counts the held answers. If a plug-in's counts are no numbers, the run is INVALID, and its other numbers stay."""
+        held, self._held = self._held, []
+        if not held:
             return
-        usages, indices, answers = zip(*self._held, strict=True)
-        self._held.clear()
+        try:
+            self._count_block(held)
+        except Exception as e:  # noqa: BLE001 - of a plug-in's reader
+            text = f"a count cannot be read ({one_line(e)})"
+            _count(self._contradictions, [text] * len(held))
+
+    def _count_block(self, held: Sequence[tuple[Usage, int, Array | None]]) -> None:
+        """Counts field by field, which takes half as long as answer by answer."""
+        usages, indices, answers = zip(*held, strict=True)
         columns = zip(*usages, strict=True)
         told: Mapping[str, tuple[Any, ...]] = dict(zip(Usage._fields, columns, strict=True))
         self._answers += len(usages)

@@ -1,5 +1,6 @@
 """Times between tokens come from known time stamps, whatever the number of tokens in a chunk."""
 
+from collections import Counter
 from collections.abc import Sequence
 from time import sleep
 from typing import Any, cast
@@ -122,6 +123,44 @@ def test_sums_are_null_if_a_reply_lacks_a_count() -> None:
     assert content["finish_reasons"] == {"stop": 1, "length": 1}
     counted.add(Usage(), 0)
     assert counted.summary()["output"] is None
+
+
+def test_counts_of_many_blocks_are_those_of_single_answers() -> None:
+    """Answers are counted in blocks: no answer may be lost at the end of a block."""
+    rng = np.random.default_rng(3)
+    counted, given = Tokens(), []
+    for number in range(3 * tokens_module._BLOCK + 5):
+        output = int(rng.integers(1, 4))
+        end = ("stop", "length", "")[number // 9 % 3]
+        call = {"reply_id": f"id{number % 50}", "has_call": number % 7 == 0}
+        given.append((Usage(5, output, "usage", end, number % 2, signs=("x",), **call), number % 9))  # type: ignore[arg-type]
+        counted.add(*given[-1], np.arange(40, dtype=np.int32) + number % 9 // 8)
+    content = counted.summary()
+    usages = [usage for usage, _ in given]
+    assert content["answers"] == content["signs"]["x"] == len(given)
+    assert (content["input"], content["cached"]) == (
+        5 * len(given),
+        sum(u.cached or 0 for u in usages),
+    )
+    assert content["output"] == sum(u.output or 0 for u in usages)
+    assert content["one_token_answers"] == sum(u.output == 1 for u in usages)
+    assert content["finish_reasons"] == dict(Counter(u.finish_reason for u in usages))
+    assert (content["repeated_answers"], content["named_replies"]) == (
+        len(given) - 9,
+        len(given) - 1,
+    )
+    ended = [(u.output or 0, index) for u, index in given if u.finish_reason != "length"]
+    assert counted._shortest == {i: min(n for n, j in ended if j == i) for i in range(9)}
+    assert counted._without_call == {i for u, i in given if not u.has_call}
+
+
+def test_a_count_that_is_no_number_is_a_contradiction() -> None:
+    """The counts of a plug-in are not trusted: the numbers of the run must not be lost."""
+    counted = Tokens()
+    counted.add(Usage(5, "three", "usage"), 0)  # type: ignore[arg-type]
+    counted.add(Usage(5, 3, "usage"), 0)
+    (text,) = counted.summary()["contradictions"]
+    assert text.startswith("a count cannot be read (unsupported operand")
 
 
 def test_sums_without_an_answer_are_null_and_no_zeros() -> None:
