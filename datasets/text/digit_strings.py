@@ -22,7 +22,9 @@ class DigitStringsDataset(PromptsDataset):
         super().__init__(replace(setup, data_dir=FILE))
 
     def describe(self) -> Mapping[str, object]:
-        return {**super().describe(), "name": "digit-strings", "source": "train_tinylm.py"}
+        about = {**super().describe(), "name": "digit-strings", "source": "train_tinylm.py"}
+        about.pop("notes", None)  # `text` shows readers of the file what the ids say
+        return about
 
 
 _: type[Dataset] = DigitStringsDataset

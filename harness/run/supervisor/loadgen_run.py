@@ -158,7 +158,7 @@ class LoadGenRun:
             group = group._replace(max_batch=fixed)
             findings.resolved = replace(findings.resolved, instances=group)
         preflight.check_digests(config, loaded)
-        if self._is_first:
+        if self._is_first and not self._with.quiet:
             for note in notes_of(loaded.dataset):
                 say(f"dataset: {note}")
         return loaded
