@@ -136,9 +136,13 @@ def _of_steps(found: Mapping[str, Any]) -> Table:
 
 def _of_positions(found: list[Mapping[str, Any]]) -> Table:
     rows = [
-        (f"{each['first']:,} to {each['last']:,}", each["tokens"], each["p50_ns"], each["p99_ns"])
+        (_positions(each["first"], each["last"]), each["tokens"], each["p50_ns"], each["p99_ns"])
         for each in found
     ]
     heads = columns("token of the answer | tokens [count] | p50 [ns] | p99 [ns]")
     about = "Time between tokens (ITL) by the position of the later token in its answer."
     return Table("itl_by_position", "Time between tokens by position", about, heads, rows)
+
+
+def _positions(first: int, last: int) -> str:
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"

@@ -1,6 +1,7 @@
 """Tables of numbers with units, for readers, programs and spreadsheets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 from harness.core.shown import cells
@@ -50,6 +51,15 @@ class Table(NamedTuple):
             "rows": [dict(zip(names, row, strict=True)) for row in self.rows],
             "notes": list(self.notes),
         }
+
+
+def without_empty(table: Table) -> Table:
+    """Returns the table without columns of which no cell was measured."""
+    kept = [any(row[i] is not None for row in table.rows) for i in range(len(table.columns))]
+    if not table.rows:
+        return table
+    rows = [tuple(compress(row, kept)) for row in table.rows]
+    return table._replace(columns=list(compress(table.columns, kept)), rows=rows)
 
 
 _SHOWN: Mapping[str, Callable[[float], str]] = {

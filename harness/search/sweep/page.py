@@ -158,9 +158,10 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     if not known:
         return
     curves, layout = [], {}
+    height = 0.85 if len(known) > 1 else 1.0  # the rest is the gap between panels
     for row, (axis, panel) in enumerate(zip(_AXES, known, strict=False)):
         curves.append(curve(panel.name, panel.field, panel.scale, yaxis=f"y{axis}"))
-        domain = [1 - (row + 0.85) / len(known), 1 - row / len(known)]
+        domain = [1 - (row + height) / len(known), 1 - row / len(known)]
         title = f"{panel.name}, {panel.unit}"
         layout[f"yaxis{axis}"] = {"title": title, "rangemode": "tozero", "domain": domain}
     yield Figure(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from harness.core.codes import CLIENT_BOUND
 from harness.core.config.parse import leading, parse_slos
 from harness.core.units import show_percent, show_rate
-from harness.results.pages.tables import Cell, Table, aligned, columns
+from harness.results.pages.tables import Cell, Table, aligned, columns, without_empty
 from harness.results.slos.shown import attainment, has_several, met_text
 from harness.results.steady.shown import NOT_STEADY, verdict_of
 from harness.run.study import (
@@ -205,7 +205,7 @@ def points_table(content: Mapping[str, Any]) -> Table:
             state = [point["cache"], None if cached is None else show_percent(cached)]
         rate = point["rate_per_s"]
         rows.append([rate, *state, of_peak, *numbers, verdict_text(point, shared, mark)])
-    return Table("points", "Points", "", heads, rows)
+    return without_empty(Table("points", "Points", "", heads, rows))
 
 
 def marks_of_all(content: Mapping[str, Any]) -> Iterator[str]:
@@ -272,7 +272,7 @@ def _highest(points: Sequence[Mapping[str, Any]], highest: float, state: str) ->
         yield f"{'valid':<12}{show_rate(highest)} queries/s{state}: the highest requested rate that was VALID"
         return
     if sound is None:
-        yield f"{'valid':<12}none{state}: every VALID rate has an INVALID rate below it"
+        yield f"{'valid':<12}no rate{state}: every VALID rate has an INVALID rate below it"
     else:
         yield f"{'valid':<12}{show_rate(sound)} queries/s{state}: the highest VALID rate below which no rate failed"
     rates = ", ".join(map(show_rate, holes))
