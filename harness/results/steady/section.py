@@ -75,8 +75,8 @@ def _official(official: Official, run: Refereed) -> schema.SteadyOfficial:
 
 def _difference(official: Official, run: Refereed) -> str | None:
     if official.is_clean and run.verdict == "not steady":
-        return "the rule of Endpoints finds a window, but the run was not steady"
+        return "MLPerf Endpoints' rule would find it steady, because it has a steady window"
     if run.verdict == "steady" and not official.is_clean:
-        found = "has a warning" if official.is_found else "finds no window"
-        return f"the run was steady, but the rule of Endpoints {found}"
+        found = "warns about its window" if official.is_found else "finds no steady window"
+        return f"MLPerf Endpoints' rule would not find it steady: it {found}"
     return None

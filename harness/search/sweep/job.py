@@ -42,7 +42,7 @@ SWEEP = "sweep.json"
 _POINTS = "points"
 
 LONGER = 1.1
-"""Factor by which a run must exceed --duration to be announced."""
+"""A run that takes more than LONGER times --duration is announced."""
 
 MOST_BOUND = 2
 """Number of rates in a row at which the client was the limit, after which higher rates of this state are not tried."""

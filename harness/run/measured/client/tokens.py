@@ -245,7 +245,7 @@ class Tokens:
             self._count_held()
 
     def _count_held(self) -> None:
-        """Counts the held answers. If a plug-in's counts are no numbers, the run is INVALID, and its other numbers stay."""
+        """Counts the held answers. If a count of a plug-in is not a number, the run is INVALID and keeps its other results."""
         held, self._held = self._held, []
         if not held:
             return

@@ -154,7 +154,7 @@ def test_counts_of_many_blocks_are_those_of_single_answers() -> None:
     assert counted._without_call == {i for u, i in given if not u.has_call}
 
 
-def test_a_count_that_is_no_number_is_a_contradiction() -> None:
+def test_a_count_that_is_not_a_number_is_a_contradiction() -> None:
     """The counts of a plug-in are not trusted: the numbers of the run must not be lost."""
     counted = Tokens()
     counted.add(Usage(5, "three", "usage"), 0)  # type: ignore[arg-type]
