@@ -22,6 +22,8 @@ from harness.explain.pitfalls import job as pitfalls
 from harness.explain.pitfalls import page as pitfalls_page
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
+from harness.results.pages import page
+from harness.search import repeats
 from harness.search.grid.view import page as grid_page
 from harness.search.overhead import page as overhead_page
 from harness.search.overhead import table as overhead_table
@@ -64,11 +66,11 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
     "cold": lambda content, _: cold_tables.text(content),
     "advise": lambda content, _: advise_text.lines(content),
     "bricks": lambda content, _: bricks_text.lines(content),
+    "repeats": lambda content, folder: repeats.lines(content, folder, 0, 0),
     "rerun": lambda content, _: iter(content["tables"]),
     "pitfalls": lambda content, _: chain.from_iterable(map(pitfalls.table, content["reports"])),
 }
-"""Maps a verb to a function that yields the lines it printed. `grid` has them on its page and `profile` in a file.
-The runs of `repeats` are compared instead."""
+"""Maps a verb to a function that yields the lines it printed. `grid` has them on its page and `profile` in a file."""
 
 
 def read(root: Path, file: str) -> Mapping[str, Any]:
@@ -97,6 +99,20 @@ def text(root: Path, entry: Entry) -> str:
             return "\n".join(lines(content, Path(entry.path)))
     except (OSError, HarnessError) as e:
         return one_line(e)
+
+
+def conclusion(root: Path, entry: Entry) -> list[str]:
+    """Returns the verb's conclusion as HTML, its headline first."""
+    try:
+        content = _content(root, entry)
+        with reading(f"{entry.path} has an unknown format"):
+            if entry.study == "peak":
+                return [*page.conclusion(peak_table.conclusion(content))]
+            if entry.study == "sweep":
+                return [*page.conclusion(sweep_table.marks_of_all(content), "valid")]
+    except (OSError, HarnessError) as e:
+        return [page.headline(one_line(e))]
+    return [page.headline(summary(root, entry)[1])]
 
 
 def summary(root: Path, entry: Entry) -> tuple[str, str]:
@@ -139,8 +155,7 @@ def _tune(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _repeats(content: Mapping[str, Any]) -> tuple[str, str]:
-    valid = sum(verdict == "VALID" for verdict in content["verdicts"])
-    return _words(content), f"{counted(len(content['verdicts']), 'run')}, {valid} VALID"
+    return _words(content), repeats.headline(content)
 
 
 def _overhead(content: Mapping[str, Any]) -> tuple[str, str]:

@@ -264,6 +264,7 @@ class Views:
             "study.html",
             title=path,
             entry=entry,
+            conclusion=studies.conclusion(self._root, entry),
             text=studies.text(self._root, entry),
             runs=inside[:MOST_LISTED],
             left_out=max(0, len(inside) - MOST_LISTED),

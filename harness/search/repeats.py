@@ -59,7 +59,9 @@ class Repeats(Study[int]):
             run = self.make_run(seeded, text, [0.0, *after_s], quiet=True)
             self._runs.append(run)
             self._save()
-            self._say(f"{text}: {run.in_short('throughput', 'p99')}{self.time_left(after_s)}")
+            self._say(
+                f"{text}: {run.in_short(*dict.fromkeys((deciding(config.scenario), 'throughput')))}{self.time_left(after_s)}"
+            )
             if run.status not in _ENDED:
                 break  # the run was stopped, died or hung: the other runs would do the same
             config = _like_first(config, self._runs[0])
@@ -88,7 +90,7 @@ class Repeats(Study[int]):
 
     def lines(self) -> Iterator[str]:
         finished = sum(run.status in _ENDED for run in self._runs)
-        return _lines(self.content(), self.folder, finished, self._options)
+        return lines(self.content(), self.folder, finished, self._options)
 
 
 repeat = Repeats.execute
@@ -137,9 +139,24 @@ def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mappin
         )
 
 
-def _lines(
-    content: Mapping[str, Any], folder: Path, finished: int, requested: int
-) -> Iterator[str]:
+def deciding(scenario: str) -> str:
+    """Returns the name of the number that decides in the scenario."""
+    one = scenario_named(scenario)
+    return "throughput" if one.all_at_once else f"p{one.percentile * 100:.10g}"
+
+
+def headline(content: Mapping[str, Any]) -> str:
+    """Returns the deciding number over the runs, with its interval. content: as in repeats.json."""
+    name, verdicts = deciding(content["scenario"]), content["verdicts"]
+    number = content["numbers"].get(name) or {"mean": None}
+    runs = f"{counted(len(verdicts), 'run')}, {verdicts.count('VALID')} VALID"
+    if number["mean"] is None:
+        return runs
+    _, mean, interval, *_ = next(row for row in _rows(content) if row[0] == name)
+    return f"{name} {mean} ({interval}) over {runs}"
+
+
+def lines(content: Mapping[str, Any], folder: Path, finished: int, requested: int) -> Iterator[str]:
     """Yields the lines of the summary. finished, requested: numbers of runs."""
     verdicts = content["verdicts"]
     valid = verdicts.count("VALID")
@@ -161,7 +178,8 @@ def _lines(
 
 
 def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
-    for name, number in content["numbers"].items():
+    first = deciding(content["scenario"])
+    for name, number in sorted(content["numbers"].items(), key=lambda one: one[0] != first):
         if number["mean"] is None:
             continue
         values = [value for value in number["values"] if value is not None]

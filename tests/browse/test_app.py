@@ -206,13 +206,28 @@ def test_the_output_of_a_verb_is_listed_with_its_table_and_page(
 def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClient) -> None:
     side = results / "again"
     side.mkdir()
-    (side / "repeats.json").write_text('{"verdicts": ["VALID", "VALID"], "scenario": "server"}')
+    number = {"unit": "ns", "values": [2e6, 3e6], "mean": 2.5e6, "interval": [2.4e6, 2.6e6]}
+    content = {
+        "scenario": "server",
+        "backend": "null",
+        "model": "digits",
+        "level": 0.95,
+        "verdicts": ["VALID", "VALID"],
+        "doubts": [["drift"], []],
+        "left_out": [None, None],
+        "numbers": {"mean": number, "p99": number},
+    }
+    (side / "repeats.json").write_text(json.dumps(content))
     for number, name in enumerate(("closed-loop", "closed-loop-again"), 1):
         shutil.copytree(RUNS / name, side / f"run-{number}")
     text = page(client, "/compare?run=again&run=closed-loop")
     assert "again/run-1" in text
     assert "again/run-2" in text
-    assert "2 runs, 2 VALID" in page(client, "/studies")
+    told = "p99 2.50 ms (2.40 ms to 2.60 ms) over 2 runs, 2 VALID"
+    assert told in page(client, "/studies")
+    study = page(client, "/study/again")
+    assert f'<p class="headline">{told}</p>'.replace(" ms", "\xa0ms") in study or told in study
+    assert "doubt   drift in 1 of 2 runs" in study
 
 
 def test_compare_judges_as_the_verb_does(

@@ -203,8 +203,8 @@ def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
     """Returns the interval in brackets, or why it is missing."""
     intervals = result.get("latency_intervals_ns") or {}
     one = intervals.get(name, {})
-    if reason := one.get("block_interval_reason"):
-        return f" (for an interval, {reason.rpartition(': ')[2]})"
+    if one.get("block_interval_reason"):
+        return " (too short for an interval)"
     low, high = one.get("block_interval", (None, None))
     span = show_span(low, high)
     holds = (low is None or low <= value_ns) and (high is None or value_ns <= high)
@@ -260,7 +260,7 @@ def _of_rate(result: Mapping[str, Any]) -> str:
         return ""
     rate = ((result.get("steady") or {}).get("series") or {}).get("rate")
     if rate is None:
-        return " (for an interval, run longer)"
+        return " (no interval)"
     half_width = rate["half_width"]
     wider = f", wider than the {until} asked" if half_width > until_share(until) else ""
     return f" (±{show_percent(half_width, 1)}{wider})"

@@ -38,13 +38,17 @@ def disturbance(doubts: Entries) -> Mapping[str, str] | None:
 def advice(reasons: Entries, doubts: Entries) -> str | None:
     """Returns the next step for the first reason, or else for the most serious doubt.
 
-    On a disturbed machine, a load that was too high proves nothing, so the machine comes first.
+    On a disturbed machine, a load that was too high proves nothing, so the machine comes first. Too few queries stay too
+    few on any machine.
     """
     causes = [reason for code in _FIRST for reason in reasons if reason["code"] == code]
     if causes:
         return _advice(causes[0])
     disturbed = disturbance(doubts)
-    if reasons and not (disturbed and all(_about(reason) == About.LOAD for reason in reasons)):
+    is_load = all(
+        _about(reason) == About.LOAD and reason["code"] != "early-stopping" for reason in reasons
+    )
+    if reasons and not (disturbed and is_load):
         return _advice(reasons[0])
     if disturbed:
         return _advice(disturbed)

@@ -131,13 +131,12 @@ def _top(run: RunFiles) -> Iterator[str]:
 
 
 def _entries(entries: Sequence[Mapping[str, str]], kind: str) -> Iterator[str]:
-    """Yields reasons or doubts with their numbers and the meaning of each code."""
+    """Yields reasons or doubts with their numbers, and what to do about a reason or what a doubt means."""
     yield f'<ul class="{kind}">'
     for entry in entries:
         known = CODES.get(entry["code"])
-        meaning = (
-            f'<div class="quiet">{escape(without_links(known.meaning))}</div>' if known else ""
-        )
+        text = (known.advice if kind == "reason" else known.meaning) if known else ""
+        meaning = f'<div class="quiet">{escape(without_links(text))}</div>' if text else ""
         yield f"<li><b>{escape(entry['code'])}</b>: {escape(entry['text'])}{meaning}</li>"
     yield "</ul>"
 

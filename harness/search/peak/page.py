@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from harness.results.pages.tables import Table
 from harness.search.peak import table
 
 PAGE = "peak.html"
+
+_FAR = 4
+"""Ratio of the loads from which the axis is logarithmic."""
 
 _GOOD, _BAD, _OTHER = "#1a7f37", "#b8301f", "#57606a"
 _KINDS = (
@@ -56,24 +60,33 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     else:
         what = f"{table.reported_percentile(slo.percentile)} latency, ms"
         shapes = bound_line(slo.bound_ns / NS_PER_MS, "y")
+    axis = _loads_axis(content["unit"], [p["load"] for p in probes])
     names: list[Mapping[str, Any]] = []
     if (peak := content["peak"]) is not None:
         upright = {"type": "line", "x0": peak, "x1": peak, "y0": 0, "y1": 1, "yref": "paper"}
         shapes = [*shapes, {**upright, "line": {"color": _GOOD, "width": 1}}]
         text = {"text": "peak", "font": {"color": _GOOD}, "showarrow": False, "xanchor": "right"}
-        names = [{**text, "x": peak, "y": 1, "yref": "paper", "yanchor": "top"}]
+        at = log10(peak) if axis.get("type") == "log" else peak  # as plotly places annotations
+        names = [{**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"}]
     yield Figure(
         "Loads tried",
         "The runs of the search, numbered as in the table.",
         [*_traces(content["probes"], probes, slo)],
         {
-            "xaxis": {"title": content["unit"], "rangemode": "tozero", "tickformat": ","},
+            "xaxis": axis,
             "yaxis": {"title": what, "type": "linear" if slo.of else "log"},
             "shapes": shapes,
             "annotations": names,
         },
         height_rem=26,
     )
+
+
+def _loads_axis(unit: str, loads: Sequence[float]) -> Mapping[str, Any]:
+    """Returns a logarithmic axis if the loads differ so much that those near the peak would overlap."""
+    if max(loads) > _FAR * min(loads):
+        return {"title": unit, "type": "log", "tickformat": ","}
+    return {"title": unit, "rangemode": "tozero", "tickformat": ","}
 
 
 def _traces(

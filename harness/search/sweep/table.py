@@ -141,7 +141,7 @@ LEAST_FOR_KNEE = 3
 def knee(points: Sequence[Point]) -> float | None:
     """Returns the requested rate beyond which latency grows faster than throughput. It is the rate of the VALID point
     with the largest ratio of completed queries/s to mean latency. Returns None if there are fewer than LEAST_FOR_KNEE
-    points.
+    points, or if the ratio still grows at the highest rate.
 
     Source: Kleinrock, Power and deterministic rules of thumb (1979): this ratio, the power, is
     largest where a line from the origin touches the curve of latency over throughput.
@@ -150,7 +150,8 @@ def knee(points: Sequence[Point]) -> float | None:
     if len(known) < LEAST_FOR_KNEE:
         return None
     best = max(known, key=lambda p: (p.completed_per_s or 0.0) / (p.mean_ns or 1.0))
-    return best.rate_per_s
+    is_reached = best.rate_per_s < max(p.rate_per_s for p in points)
+    return best.rate_per_s if is_reached else None
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -235,7 +236,10 @@ def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
         yield f"{'knee':<12}{show_rate(knee)} queries/s: best ratio of throughput to mean latency"
     elif content["points"]:
         valid = sum(point["verdict"] == "VALID" for point in content["points"])
-        yield f"{'knee':<12}none: it needs {LEAST_FOR_KNEE} VALID points, but there are {valid}"
+        why = f"it needs {LEAST_FOR_KNEE} VALID points, but there are {valid}"
+        if valid >= LEAST_FOR_KNEE:
+            why = "the ratio of throughput to mean latency still grows at the highest rate"
+        yield f"{'knee':<12}none: {why}"
     if peak is not None:
         name, about = scale(content)
         yield f"{name:<12}{show_rate(peak)} queries/s: {about}"
@@ -269,7 +273,11 @@ def _highest(points: Sequence[Mapping[str, Any]], highest: float, state: str) ->
     """
     holes, sound = holes_below(points, highest), highest_without_hole(points, highest)
     if not holes:
-        yield f"{'valid':<12}{show_rate(highest)} queries/s{state}: the highest requested rate that was VALID"
+        is_limit = any(p["verdict"] != "VALID" for p in points)
+        about = "the highest requested rate that was VALID"
+        if not is_limit:
+            about = "every requested rate was VALID, and `peak` finds the highest"
+        yield f"{'valid':<12}{show_rate(highest)} queries/s{state}: {about}"
         return
     if sound is None:
         yield f"{'valid':<12}no rate{state}: every VALID rate has an INVALID rate below it"
@@ -302,7 +310,8 @@ def _limits(content: Mapping[str, Any]) -> Iterator[str]:
     bound = leading(parse_slos(slo or ""))
     if first is None or bound is None:
         return
-    if is_idle(first["busy_share"], first["p50_ns"], bound.bound_ns):
+    has_model = (content.get("config") or {}).get("backend") != "null"
+    if has_model and is_idle(first["busy_share"], first["p50_ns"], bound.bound_ns):
         alone = first["model_per_s"] or first["completed_per_s"] / first["busy_share"]
         yield (
             f"{'limit':<12}delays of the machine, not the model, made {show_rate(first['rate_per_s'])} "

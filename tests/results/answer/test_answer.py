@@ -127,7 +127,7 @@ def test_latency_is_the_answer_without_bounds_of_tokens() -> None:
     [
         ("2%", {"rate": {"half_width": 0.0184}}, " queries/s (±1.8 %) with"),
         ("2%", {"rate": {"half_width": 0.158}}, " (±15.8 %, wider than the 2% asked) with"),
-        ("2%", {}, " queries/s (for an interval, run longer) with"),
+        ("2%", {}, " queries/s (no interval) with"),
         ("steady", {"rate": {"half_width": 0.1}}, " queries/s with"),
     ],
 )
@@ -350,6 +350,13 @@ def test_a_reason_has_the_advice_unless_the_machine_was_disturbed() -> None:
     assert answer_of(failed).advice == ("Lower --target-qps or --concurrency, or raise --slo.")
     failed["doubts"] = [BUSY]
     assert answer_of(failed).advice == "Stop other programs on this machine and run again."
+
+
+def test_too_few_queries_have_their_advice_on_any_machine() -> None:
+    """Bug: the advice was to stop other programs, which does not make 100 queries enough for p99."""
+    few = {"code": "early-stopping", "text": "100 queries are too few to prove p99"}
+    advice = answer_of(golden("server", verdict="INVALID", reasons=[few], doubts=[BUSY])).advice
+    assert advice == "Run longer: the text states how many queries and seconds are needed."
 
 
 def test_a_folder_that_could_not_be_written_explains_the_other_reasons() -> None:

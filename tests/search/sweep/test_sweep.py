@@ -281,7 +281,7 @@ def test_client_bound_at_two_rates_in_a_row_ends_only_its_state(
     said = "the client was the limit at 2 rates in a row: no higher rate with the state 0% is tried"
     assert said in capsys.readouterr().err
     page = Path("swept/sweep.html").read_text().replace("\xa0", " ")
-    told = "400 queries/s (50% cache): the highest requested rate that was VALID"
+    told = "400 queries/s (50% cache): every requested rate was VALID, and `peak` finds the highest"
     assert f'<p class="headline">{told}</p>' in page  # bug: it named no state
 
 
@@ -341,6 +341,18 @@ def swept_to(points: Sequence[Mapping[str, Any]], **known: Any) -> dict[str, Any
     """The parts of sweep.json that the table and the plots read."""
     none = {"slo": None, "peak": None, "peak_is_measured": False, "knee": None}
     return {"points": list(points), **none, **known}
+
+
+def test_a_knee_at_the_highest_rate_is_not_a_knee() -> None:
+    """Bug: the last of four rates was the knee of a curve whose latency still fell."""
+    points = [point(rate, mean) for rate, mean in ((100, 3), (200, 2), (300, 1))]
+    assert knee(points) is None
+    told = (
+        "knee        none: the ratio of throughput to mean latency still grows at the highest rate"
+    )
+    assert told in list(marks(swept_to([p._asdict() for p in points], highest_valid=300)))
+    missed = point(400, 9)._replace(verdict="INVALID")
+    assert knee([*points, missed]) == 300
 
 
 def test_runs_longer_than_the_duration_are_announced(
