@@ -23,6 +23,7 @@ from harness.explain.pitfalls import page as pitfalls_page
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.results.pages import page
+from harness.results.pages.tables import Table, aligned
 from harness.search import repeats
 from harness.search.grid.view import page as grid_page
 from harness.search.overhead import page as overhead_page
@@ -56,8 +57,8 @@ PAGES: Mapping[str, str] = {
 _FILES = {verb: file for file, verb in STUDIES.items()}
 
 _TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
-    "peak": peak_table.lines,
-    "sweep": sweep_table.lines,
+    "peak": lambda content, _: _rows_of(peak_table.probes_table(content)),
+    "sweep": lambda content, _: _rows_of(sweep_table.points_table(content)),
     "tune": tune_table.lines,
     "overhead": overhead_table.lines,
     "workers": workers_table.lines,
@@ -70,7 +71,13 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
     "rerun": lambda content, _: iter(content["tables"]),
     "pitfalls": lambda content, _: chain.from_iterable(map(pitfalls.table, content["reports"])),
 }
-"""Maps a verb to a function that yields the lines it printed. `grid` has them on its page and `profile` in a file."""
+"""Maps a verb to a function that yields the lines it printed, or its table if `conclusion` yields the other lines. `grid` has
+them on its page and `profile` in a file.
+"""
+
+
+def _rows_of(table: Table) -> Iterator[str]:
+    return aligned(table.columns, table.rows)
 
 
 def read(root: Path, file: str) -> Mapping[str, Any]:
