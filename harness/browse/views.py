@@ -93,6 +93,7 @@ class Views:
             first=(number - 1) * PAGE_SIZE,
             found=len(rows),
             total=sum(e.row is not None for e in entries.values()),
+            of_studies=sum(e.row is not None and e.inside is not None for e in entries.values()),
             page=number,
             last_page=last_page,
             sorts=SORTS,

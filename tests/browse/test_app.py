@@ -125,6 +125,8 @@ def test_a_study_is_listed_with_its_runs_apart(results: Path, client: TestClient
     (sweep / "sweep.json").write_text('{"points": 3}')
     assert "night/points/100" not in listed(client)
     assert "night/points/100" in listed(client, "?inside=1")
+    assert '1 belongs to <a href="/studies">studies</a>.' in page(client, "/")
+    assert "belongs to" not in page(client, "/?inside=1")
     assert "night has an unknown format" in page(client, "/studies")
     text = page(client, "/study/night")
     assert "/run/night/points/100" in text
