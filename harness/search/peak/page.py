@@ -51,7 +51,9 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     """Yields a plot of the judged value over the load; yields nothing until two loads have been judged."""
     slo = searched(parse_slos(content["slo"]))
     assert slo is not None
-    probes = [p for p in content["probes"] if p["load"] and _judged(p, slo) is not None]
+    # A calibration is not judged, and its low load would press the others together.
+    made = [p for p in content["probes"] if p["load"] and p["kind"] != "calibration"]
+    probes = [p for p in made if _judged(p, slo) is not None]
     if len(probes) < 2:
         return
     if slo.of:

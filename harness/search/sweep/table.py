@@ -276,7 +276,7 @@ def _highest(points: Sequence[Mapping[str, Any]], highest: float, state: str) ->
         is_limit = any(p["verdict"] != "VALID" for p in points)
         about = "the highest requested rate that was VALID"
         if not is_limit:
-            about = "every requested rate was VALID, and `peak` finds the highest"
+            about = "every requested rate was VALID; the verb peak finds the highest"
         yield f"{'valid':<12}{show_rate(highest)} queries/s{state}: {about}"
         return
     if sound is None:

@@ -103,7 +103,8 @@ def test_the_page_begins_with_the_answer_and_shows_the_loads(searched: Searched)
     loads = {trace["name"]: trace["x"] for trace in figure.data}
     assert loads["VALID at full length"][-1] == content["peak"]
     assert content["failed_above"] in loads["failed"]
-    assert sum(map(len, loads.values())) == sum(p["load"] is not None for p in content["probes"])
+    judged = [p for p in content["probes"] if p["kind"] != "calibration"]
+    assert sum(map(len, loads.values())) == len(judged) == len(content["probes"]) - 1
     numbers = {int(n) for trace in figure.data for n in trace["text"]}
     assert numbers <= set(range(1, len(content["probes"]) + 1))
     assert figure.layout["yaxis"] == {"title": "p99 latency, ms", "type": "log"}
