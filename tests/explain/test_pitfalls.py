@@ -237,10 +237,10 @@ def test_a_bare_file_goes_only_to_backends_that_read_its_format(tmp_path: Path) 
     reasons = {one.name: one.reason for one in found if isinstance(one, Impossible)}
     read = {
         "torch": "it reads torchscript, torch-export, but the model has onnx",
-        "tensorflow": "it reads savedmodel, keras; the model has onnx",
-        "litert": "it reads tflite; the model has onnx",
-        "ncnn": "it reads ncnn; the model has onnx",
-        "mnn": "it reads mnn; the model has onnx",
+        "tensorflow": "it reads savedmodel, keras, but the model has onnx",
+        "litert": "it reads tflite, but the model has onnx",
+        "ncnn": "it reads ncnn, but the model has onnx",
+        "mnn": "it reads mnn, but the model has onnx",
     }
     for backend, reason in read.items():
         assert "install" in reasons[backend] or reasons[backend] == reason

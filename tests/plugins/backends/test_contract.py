@@ -316,15 +316,16 @@ def test_an_absent_file_is_reported_in_one_line(case: Case, tmp_path: Path) -> N
     good = case.model.path((case.format,))
     assert good is not None
     path = tmp_path / good.name
-    assert _refusal(case, model=path).startswith(f"{path}: ")
+    told = _refusal(case, model=path)
+    assert told.startswith((f"{path}: ", f"{path} cannot be read: "))
 
 
 @each_backend
 def test_unknown_option_or_provider_is_refused(case: Case) -> None:
     options = {**case.options, "nosuch": "1"}
-    assert _refusal(case, options=options).startswith(
-        f"backend {case.backend!r} has no option 'nosuch': choose from "
-    )
+    told = _refusal(case, options=options)
+    begin = f"backend {case.backend!r} has no option 'nosuch': "
+    assert told.startswith((f"{begin}choose from ", f"{begin}it has no options"))
     if case.backend != "ort":
         assert _refusal(case, provider="X") == (
             f"backend {case.backend!r} has no providers: drop --provider X"
