@@ -220,8 +220,8 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
         "numbers": {"mean": number, "p99": number},
     }
     (side / "repeats.json").write_text(json.dumps(content))
-    for number, name in enumerate(("closed-loop", "closed-loop-again"), 1):
-        shutil.copytree(RUNS / name, side / f"run-{number}")
+    for place, name in enumerate(("closed-loop", "closed-loop-again"), 1):
+        shutil.copytree(RUNS / name, side / f"run-{place}")
     text = page(client, "/compare?run=again&run=closed-loop")
     assert "again/run-1" in text
     assert "again/run-2" in text
