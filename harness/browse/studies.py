@@ -67,13 +67,20 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
     "cold": lambda content, _: cold_tables.text(content),
     "advise": lambda content, _: advise_text.lines(content),
     "bricks": lambda content, _: bricks_text.lines(content),
-    "repeats": lambda content, folder: repeats.lines(content, folder, 0, 0),
+    "repeats": repeats.lines,
     "rerun": lambda content, _: iter(content["tables"]),
     "pitfalls": lambda content, _: chain.from_iterable(map(pitfalls.table, content["reports"])),
 }
 """Maps a verb to a function that yields the lines it printed, or its table if `conclusion` yields the other lines. `grid` has
 them on its page and `profile` in a file.
 """
+
+
+_CONCLUSIONS: Mapping[str, tuple[Callable[[Mapping[str, Any]], Iterator[str]], str]] = {
+    "peak": (peak_table.conclusion, ""),
+    "sweep": (sweep_table.marks_of_all, "valid"),
+}
+"""Maps a verb to a function that yields several lines of conclusion, and to the label of the headline."""
 
 
 def _rows_of(table: Table) -> Iterator[str]:
@@ -110,16 +117,16 @@ def text(root: Path, entry: Entry) -> str:
 
 def conclusion(root: Path, entry: Entry) -> list[str]:
     """Returns the verb's conclusion as HTML, its headline first."""
+    verb = entry.study or ""
+    if verb not in _CONCLUSIONS:
+        return [page.headline(summary(root, entry)[1])]
     try:
         content = _content(root, entry)
         with reading(f"{entry.path} has an unknown format"):
-            if entry.study == "peak":
-                return [*page.conclusion(peak_table.conclusion(content))]
-            if entry.study == "sweep":
-                return [*page.conclusion(sweep_table.marks_of_all(content), "valid")]
+            found, first = _CONCLUSIONS[verb]
+            return [*page.conclusion(found(content), first)]
     except (OSError, HarnessError) as e:
         return [page.headline(one_line(e))]
-    return [page.headline(summary(root, entry)[1])]
 
 
 def summary(root: Path, entry: Entry) -> tuple[str, str]:
@@ -218,8 +225,7 @@ def _pitfalls(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _rerun(content: Mapping[str, Any]) -> tuple[str, str]:
-    verdicts = (table.splitlines()[-1].split(maxsplit=1)[1] for table in content["tables"])
-    return " and ".join(content["runs"]), "; ".join(verdicts)
+    return " and ".join(content["runs"]), "; ".join(content["verdicts"])
 
 
 def _words(content: Mapping[str, Any]) -> str:

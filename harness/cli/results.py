@@ -2,8 +2,9 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -122,9 +123,12 @@ def _compared(
     prices: Sequence[float | None],
     *,
     as_json: bool,
-    shown: list[str] | None = None,
+    keep: Callable[[Sequence[str], Sequence[str]], None] | None = None,
 ) -> int:
-    """Prints how each of the other sides differs from the first; returns the exit status. shown: receives the lines."""
+    """Prints how each of the other sides differs from the first; returns the exit status.
+
+    keep: receives the printed table and the verdict of each comparison.
+    """
     from harness.results.compare import limits as compare_limits
     from harness.results.compare import report as compare_report
     from harness.results.compare.compare import compare as compare_two
@@ -146,8 +150,12 @@ def _compared(
             for number, one in enumerate(comparisons, start=1)
         ]
         show("\n\n".join(tables))
-        if shown is not None:
-            shown += tables
+        if keep is not None:
+            verdicts = [
+                compare_report.verdict(one, compare_report.letter(number))
+                for number, (one, _) in enumerate(comparisons, start=1)
+            ]
+            keep(tables, verdicts)
     return compare_limits.exit_status(comparisons)
 
 
@@ -245,9 +253,9 @@ def _in_turns(
     sides = [",".join(map(str, side)) for side in made]
     if len(sides) == 1:
         sides.insert(0, str(runs[0]))
-    shown: list[str] = []
-    judged = _compared(sides, gate, [None] * len(sides), as_json=False, shown=shown)
-    keep(out, options.runs, shown)
+    judged = _compared(
+        sides, gate, [None] * len(sides), as_json=False, keep=partial(keep, out, options.runs)
+    )
     return max(status, judged)
 
 

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from harness.core.config.parse import leading, parse_slos
@@ -108,3 +108,18 @@ def _of_tokens(result: Mapping[str, Any]) -> _Named:
     for time in TOKEN_TIMES:
         for name, value_ns in (tokens.get(f"{time}_ns") or {}).items():
             yield f"{time}_{name}", Number(value_ns, "ns", kind_of(name))
+
+
+def deciding_number(result: Mapping[str, Any], known: Collection[str]) -> str:
+    """Returns the name of the scenario's own number. Server's number is the percentile of its SLO.
+
+    known: names of the run's numbers.
+    """
+    scenario = scenario_named(result["scenario"])
+    if scenario.scheduled and result.get("slo"):
+        slo = leading(parse_slos(str(result["slo"])))
+        if slo is not None and slo.name in known:
+            return slo.name
+    if result["throughput_per_s"] is None:
+        return "accuracy"
+    return "throughput" if scenario.all_at_once else f"p{scenario.percentile * 100:.10g}"

@@ -20,7 +20,7 @@ from harness.loadgen.versions import seeds_of
 from harness.results import run_folder
 from harness.results.compare.change_text import WIDEST, is_useless
 from harness.results.evidence.between_runs import LEAST_RUNS, over_runs
-from harness.results.numbers import SPEEDS, numbers
+from harness.results.numbers import SPEEDS, deciding_number, numbers
 from harness.results.outcome import Finished
 from harness.results.pages.tables import aligned, columns, show_cell
 from harness.results.run_files import read_config
@@ -59,9 +59,8 @@ class Repeats(Study[int]):
             run = self.make_run(seeded, text, [0.0, *after_s], quiet=True)
             self._runs.append(run)
             self._save()
-            self._say(
-                f"{text}: {run.in_short(*dict.fromkeys((deciding(config.scenario), 'throughput')))}{self.time_left(after_s)}"
-            )
+            shown = dict.fromkeys((deciding_number(run.result, SPEEDS), "throughput"))
+            self._say(f"{text}: {run.in_short(*shown)}{self.time_left(after_s)}")
             if run.status not in _ENDED:
                 break  # the run was stopped, died or hung: the other runs would do the same
             config = _like_first(config, self._runs[0])
@@ -85,12 +84,15 @@ class Repeats(Study[int]):
             "doubts": [[d["code"] for d in result["doubts"]] for result in results],
             "left_out": [_failure(result) for result in results],
             "level": LEVEL,
+            "deciding": deciding_number(results[0], SPEEDS),
             "numbers": dict(_numbers(results)),
         }
 
     def lines(self) -> Iterator[str]:
         finished = sum(run.status in _ENDED for run in self._runs)
-        return lines(self.content(), self.folder, finished, self._options)
+        wanted = counted(self._options, "run")
+        stopped = f"{finished} of {wanted}" if finished < self._options else ""
+        return lines(self.content(), self.folder, stopped)
 
 
 repeat = Repeats.execute
@@ -139,31 +141,24 @@ def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mappin
         )
 
 
-def deciding(scenario: str) -> str:
-    """Returns the name of the number that decides in the scenario."""
-    one = scenario_named(scenario)
-    return "throughput" if one.all_at_once else f"p{one.percentile * 100:.10g}"
-
-
 def headline(content: Mapping[str, Any]) -> str:
     """Returns the deciding number over the runs, with its interval. content: as in repeats.json."""
-    name, verdicts = deciding(content["scenario"]), content["verdicts"]
-    number = content["numbers"].get(name) or {"mean": None}
+    verdicts = content["verdicts"]
     runs = f"{counted(len(verdicts), 'run')}, {verdicts.count('VALID')} VALID"
-    if number["mean"] is None:
-        return runs
-    _, mean, interval, *_ = next(row for row in _rows(content) if row[0] == name)
-    return f"{name} {mean} ({interval}) over {runs}"
+    for name, mean, interval, *_ in _rows(content):
+        if name == content.get("deciding"):
+            return f"{name} {mean} ({interval}) over {runs}"
+    return runs
 
 
-def lines(content: Mapping[str, Any], folder: Path, finished: int, requested: int) -> Iterator[str]:
-    """Yields the lines of the summary. finished, requested: numbers of runs."""
+def lines(content: Mapping[str, Any], folder: Path, stopped: str = "") -> Iterator[str]:
+    """Yields the lines of the summary. stopped: e.g. `2 of 5 runs`; "" if the series was not stopped."""
     verdicts = content["verdicts"]
     valid = verdicts.count("VALID")
     words = "  ".join((content["scenario"], content["backend"], content["model"]))
     yield f"{valid} of {len(verdicts)} VALID  {words}"
-    if finished < requested:
-        yield f"  stopped after {finished} of {counted(requested, 'run')}"
+    if stopped:
+        yield f"  stopped after {stopped}"
     yield from code_lines(content["doubts"], "  doubt   ")
     if left_out := sorted({code for code in content["left_out"] if code is not None}):
         kept = content["left_out"].count(None)
@@ -178,7 +173,7 @@ def lines(content: Mapping[str, Any], folder: Path, finished: int, requested: in
 
 
 def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
-    first = deciding(content["scenario"])
+    first = content.get("deciding")  # earlier versions did not store it
     for name, number in sorted(content["numbers"].items(), key=lambda one: one[0] != first):
         if number["mean"] is None:
             continue

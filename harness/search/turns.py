@@ -19,13 +19,14 @@ from harness.results.outcome import Measure
 from harness.run.progress import Progress
 
 
-def keep(folder: Path, runs: Sequence[str], tables: Sequence[str]) -> None:
+def keep(folder: Path, runs: Sequence[str], tables: Sequence[str], verdicts: Sequence[str]) -> None:
     """Writes what `rerun` compared into the folder of its runs, for `browse`.
 
-    runs: as the user named them. tables: one per comparison; the last line of each is its verdict.
+    runs: as the user named them. tables, verdicts: one per comparison.
     """
+    content = {"runs": list(runs), "tables": list(tables), "verdicts": list(verdicts)}
     try:
-        write_json(folder / run_folder.TURNS, {"runs": list(runs), "tables": list(tables)})
+        write_json(folder / run_folder.TURNS, content)
     except OSError as e:
         say(f"{folder / run_folder.TURNS} cannot be written ({e.strerror})")
 

@@ -37,7 +37,7 @@ _AT_ONCE_NS = 100_000_000
 """If a server closes a connection sooner than this after a reply, the cause is the reply, not an idle time."""
 
 SILENT_TIMEOUTS = 3
-"""Servers are given up if nothing arrives for SILENT_TIMEOUTS times the request timeout, and at least SILENT_TIMEOUTS
+"""The client gives up on the servers if nothing arrives for SILENT_TIMEOUTS times the request timeout, and at least SILENT_TIMEOUTS
 requests time out.
 """
 
@@ -453,7 +453,7 @@ class Flights:
                 self._give_up(waiting, self.gone, now_ns, done)
 
     def _give_up_silent(self, now_ns: int) -> None:
-        """Gives the servers up if several requests in a row timed out, and nothing arrived for SILENT_TIMEOUTS timeouts."""
+        """Gives up on the servers if several requests in a row timed out, and nothing arrived for SILENT_TIMEOUTS timeouts."""
         self._silent_ns = [begin_ns for begin_ns in self._silent_ns if begin_ns > self._replied_ns]
         count = len(self._silent_ns)
         if count < SILENT_TIMEOUTS:

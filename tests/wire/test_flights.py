@@ -471,7 +471,7 @@ def test_a_server_that_accepts_and_never_answers_is_abandoned() -> None:
         done = flown(flights, [1] * 9, limit_s=30)
         kinds = [flight.kind for flight in sorted(done, key=lambda f: f.first)]
         assert kinds == ["timeout"] * 3 + ["server-gone"] * 6
-        assert "answered none of 3 requests in 1 s" in str(flights.gone)
+        assert "answered none of 3 requests in " in str(flights.gone)
         until.set()
 
 
@@ -484,7 +484,7 @@ def test_one_answer_among_late_ones_keeps_the_server() -> None:
             peer.sendall(_OK)
         until.wait(30)
 
-    with served(answers_once) as server, opened(server, timeout_s=0.2) as flights:
+    with served(answers_once) as server, opened(server, timeout_s=0.5) as flights:
         done = flown(flights, [1] * 4, limit_s=30)
         assert [flight.kind for flight in done] == ["timeout", "timeout", "", "timeout"]
         assert flights.gone is None

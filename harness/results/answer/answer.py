@@ -239,7 +239,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
         least = _KEPT_UP * (rates.get("scheduled") or asked)
         only = ""
         if completed is not None and completed < least:
-            only = f", of which {show_rate(completed)} were completed{_included(result)}"
+            only = f", but only {show_rate(completed)}/s completed{_included(result)}"
         return f" at {show_rate(asked)} queries/s{chosen}{only}"
     rate = f" at {show_rate(completed)} queries/s" if completed else ""
     if streams := arrivals.get("streams"):
@@ -268,7 +268,7 @@ def _of_rate(result: Mapping[str, Any]) -> str:
 
 def _included(result: Mapping[str, Any]) -> str:
     """Returns that LoadGen's rate counts failed samples as completed; empty without failed samples."""
-    return ", failed ones included" if _failures(result) else ""
+    return ", including failed samples" if _failures(result) else ""
 
 
 def _failed(result: Mapping[str, Any]) -> str:

@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.core.config.parse import leading, parse_slos
 from harness.core.stats import LEVEL, student_t
-from harness.loadgen.scenario import scenario_named
 from harness.results.agreement import Agreement, agreement, limits
 from harness.results.compare import comparable
 from harness.results.compare.comparable import Difference
@@ -19,7 +17,7 @@ from harness.results.compare.finished import FinishedRun
 from harness.results.compare.noise import EXTREME, Noise, noise_of
 from harness.results.evidence.between_runs import LEAST_FREEDOM, between_runs, pooled_variance
 from harness.results.evidence.stages import STAGES
-from harness.results.numbers import SPEEDS, Number
+from harness.results.numbers import SPEEDS, Number, deciding_number
 from harness.types import Array
 
 BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and worse"
@@ -206,15 +204,8 @@ def deciding(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Dec
 
 
 def headline_name(run: FinishedRun) -> str:
-    """Returns the name of the number that decides the verdict. Server's number is the percentile of its SLO."""
-    scenario = scenario_named(run.result["scenario"])
-    if scenario.scheduled and run.result.get("slo"):
-        slo = leading(parse_slos(str(run.result["slo"])))
-        if slo is not None and slo.name in run.numbers:
-            return slo.name
-    if run.result["throughput_per_s"] is None:
-        return "accuracy"
-    return "throughput" if scenario.all_at_once else f"p{scenario.percentile * 100:.10g}"
+    """Returns the name of the number that decides the verdict."""
+    return deciding_number(run.result, run.numbers)
 
 
 def _change(

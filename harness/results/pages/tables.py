@@ -54,7 +54,7 @@ class Table(NamedTuple):
 
 
 def without_empty(table: Table) -> Table:
-    """Returns the table without columns of which no cell was measured."""
+    """Returns the table without the columns that have no measured value."""
     kept = [any(row[i] is not None for row in table.rows) for i in range(len(table.columns))]
     if not table.rows:
         return table

@@ -12,7 +12,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.run.progress import Progress
 from harness.run.supervisor.watchdog import Now
 
-_NOTED = 1.1
+NOTED = 1.1
 """If there are more than this many times the queries that --duration implies, the announcement explains why."""
 
 LEAST_S = 1.0
@@ -113,7 +113,7 @@ def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
     ):
         return ""
     asked = ceil(config.duration_ns / NS_PER_S * plan.target_qps)
-    if plan.query_count <= _NOTED * asked:
+    if plan.query_count <= NOTED * asked:
         return ""
     percents = [slo.percentile for slo in config.slo] or [plan.percentile or 0.0]
     return (

@@ -189,11 +189,13 @@ def _journal_latency_ns(finished: Finished) -> Array | None:
 
 
 def busy_share(result: Mapping[str, Any]) -> float | None:
-    """Returns the share of time during which an instance computed; None for a server.
+    """Returns the share of time during which an instance computed; None for a server, and without a model.
 
     The share is the number of batches per second and instance, times the median time that a batch occupies an instance.
     A batch on the wide instance occupies all instances. result: the content of result.json.
     """
+    if result["backend"] == "null":
+        return None
     stages, queries = result.get("stages_ns"), result["queries"] or {}
     rate, batch = (result["throughput_per_s"] or {}).get("completed"), queries.get("mean_batch")
     instances = (result.get("plan") or {}).get("instances")

@@ -75,8 +75,6 @@ def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bo
 
 
 def _is_idle(run: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
-    if content["backend"] == "null":  # it has no model
-        return False
     p50_ns = (run["latency_ns"] or {}).get("p50")
     return is_idle(run.get("busy_share"), p50_ns, _searched(content["slo"]).bound_ns)
 

@@ -32,6 +32,7 @@ from harness.run.study import (
     write_csv,
     write_page,
 )
+from harness.run.supervisor.progress import NOTED
 from harness.search.options import COLD, WARM, PeakOptions, SweepOptions, cache_share
 from harness.search.peak.job import PeakJob
 from harness.search.peak.probe import model_ns
@@ -40,9 +41,6 @@ from harness.search.sweep.table import Point, is_usable, knee, point_of
 
 SWEEP = "sweep.json"
 _POINTS = "points"
-
-LONGER = 1.1
-"""A run that takes more than LONGER times --duration is announced."""
 
 MOST_BOUND = 2
 """Number of rates in a row at which the client was the limit, after which higher rates of this state are not tried."""
@@ -150,7 +148,7 @@ class _SweepJob(Study[SweepOptions]):
         if lowest is None or self._config.queries is not None:
             return
         queries, asked_s = self._queries(lowest), self._config.duration_ns / NS_PER_S
-        if queries > LONGER * asked_s * lowest and not self._quiet:
+        if queries > NOTED * asked_s * lowest and not self._quiet:
             say(
                 f"p{self._percentile * 100:.10g} needs {queries:,} queries, which take {queries / lowest:.1f} s at {lowest:g} "
                 f"queries/s, longer than --duration ({asked_s:g} s)"

@@ -42,8 +42,10 @@ class _Panel(NamedTuple):
 
 _PANELS = (
     _Panel("wait", "wait_ns", 1 / NS_PER_MS, "ms", "mean wait until an instance took the query"),
-    _Panel("batch", "mean_batch", 1.0, "samples", "mean batch"),
-    _Panel("busy", "busy_share", 100.0, "%", "share of the time in which an instance computed"),
+    _Panel("batch size", "mean_batch", 1.0, "samples", "mean batch size"),
+    _Panel(
+        "utilisation", "busy_share", 100.0, "%", "share of the time in which an instance computed"
+    ),
 )
 _AXES = ("", 2, 3)
 """Suffixes of plotly's axis names; the first axis has none."""

@@ -310,8 +310,7 @@ def _limits(content: Mapping[str, Any]) -> Iterator[str]:
     bound = leading(parse_slos(slo or ""))
     if first is None or bound is None:
         return
-    has_model = (content.get("config") or {}).get("backend") != "null"
-    if has_model and is_idle(first["busy_share"], first["p50_ns"], bound.bound_ns):
+    if is_idle(first["busy_share"], first["p50_ns"], bound.bound_ns):
         alone = first["model_per_s"] or first["completed_per_s"] / first["busy_share"]
         yield (
             f"{'limit':<12}delays of the machine, not the model, made {show_rate(first['rate_per_s'])} "

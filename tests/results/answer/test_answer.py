@@ -153,7 +153,7 @@ def test_the_answer_of_the_other_scenarios_is_their_own_metric() -> None:
     failing["queries"] |= {"samples_failed": 12, "samples_answered": 100}
     headline = answer_of(failing).headline
     assert headline.startswith("12 of 100 samples failed: p90 ")
-    assert headline.endswith(" with 4 in flight, failed ones included")
+    assert headline.endswith(" with 4 in flight, including failed samples")
     replayed = golden("server")
     replayed["throughput_per_s"] |= {"asked": None, "completed": 171.6}
     # Bug: a ramp that was interrupted had arrivals "replayed from a file".
@@ -181,7 +181,7 @@ def test_percentile_missing_in_loadgens_log_is_shown_as_late_queries() -> None:
 def test_a_rate_that_was_not_kept_up_is_named() -> None:
     result = golden("server")
     result["throughput_per_s"] = {"asked": 900.0, "scheduled": 880.0, "completed": 170.0}
-    assert answer_of(result).headline.endswith(" at 900 queries/s, of which 170 were completed")
+    assert answer_of(result).headline.endswith(" at 900 queries/s, but only 170/s completed")
 
 
 def test_failures_come_before_a_latency_that_claims_no_bound() -> None:
@@ -197,16 +197,16 @@ def test_failures_come_before_a_latency_that_claims_no_bound() -> None:
 def test_rate_that_includes_failed_samples_shows_their_number() -> None:
     """Bug: for a run with 85 % failed queries the text said only "of which 80.5 were completed"."""
     queries = {"samples_failed": 1_700, "samples_answered": 2_010}
-    told = ", failed ones included"
+    included = ", including failed samples"
     late = golden("server")
     late["throughput_per_s"] = {"asked": 100.0, "scheduled": 100.0, "completed": 80.5}
     late["queries"] |= queries
     headline = answer_of(late).headline
     assert headline.startswith("1,700 of 2,010 samples failed: ")
-    assert headline.endswith(f" at 100 queries/s, of which 80.5 were completed{told}")
+    assert headline.endswith(f" at 100 queries/s, but only 80.5/s completed{included}")
     offline = golden("offline", throughput_per_s={"completed": 21_390.0})
     offline["queries"] |= queries
-    assert answer_of(offline).headline == f"21,390 samples/s{told} (1,700 of 2,010 samples)"
+    assert answer_of(offline).headline == f"21,390 samples/s{included} (1,700 of 2,010 samples)"
 
 
 def test_samples_per_query_are_named_if_several() -> None:

@@ -401,7 +401,7 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     assert told == [("knee", 100), ("100 %", 250), ("highest VALID", 200)]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 200, 0]
     assert [trace["name"] for trace in achieved.data] == ["offered", "achieved"]
-    assert [trace["name"] for trace in work.data] == ["batch", "busy"]
+    assert [trace["name"] for trace in work.data] == ["batch size", "utilisation"]
     assert {symbol for trace in latency.data for symbol in trace["marker"]["symbol"]} == {"circle"}
     json.dumps([latency, achieved, work], allow_nan=False)
     assert list(figures({**content, "points": []})) == []
@@ -419,7 +419,7 @@ def test_token_times_of_a_language_model_replace_the_batch() -> None:
     assert drawn.title == "Token times"
     shown = {trace["name"]: trace["y"] for trace in drawn.data}
     assert shown["TTFT p99"] == [9.0, None]
-    assert [trace["name"] for trace in work.data] == ["busy"]
+    assert [panel["name"] for panel in work.data] == ["utilisation"]
 
 
 def test_invalid_point_is_drawn_hollow_and_named_in_the_legend() -> None:
