@@ -1,6 +1,6 @@
 """Token times of the runs of a search, as columns of its table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 from harness.results.pages.tables import Cell, Column
@@ -42,10 +42,14 @@ def fields() -> Iterator[tuple[str, str]]:
             yield f"{name} {percentile}", f"{time}_{percentile}_ns"
 
 
-def heads() -> list[Column]:
-    return [Column(name, "ns") for name, _ in fields()]
+def columns_of(
+    points: Sequence[Mapping[str, Any]],
+) -> tuple[list[Column], Callable[[Mapping[str, Any]], list[Cell]]]:
+    """Returns the columns of the times, and a function that returns the cells of a point.
 
-
-def cells(point: Mapping[str, Any]) -> list[Cell]:
-    """Returns a cell for each of `heads`."""
-    return [point.get(field) for _, field in fields()]
+    Without token times, the only column is the batch, which a server of tokens forms itself.
+    """
+    if has_times(points):
+        heads = [Column(name, "ns") for name, _ in fields()]
+        return heads, lambda point: [point.get(field) for _, field in fields()]
+    return [Column("batch", "samples")], lambda point: [point["mean_batch"]]

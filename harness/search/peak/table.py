@@ -184,10 +184,8 @@ def probes_table(content: Mapping[str, Any]) -> Table:
         f"run [count] | | {unit} [samples/s] |{offered} queries [count] | late [count] | p50 [ns]"
         f"| {percentile} [ns]"
     )
-    if has_tokens := token_times.has_times(probes):
-        heads += token_times.heads()
-    else:  # a server of tokens forms its batches itself
-        heads += columns("batch [samples]")
+    more_heads, more_cells = token_times.columns_of(probes)
+    heads += more_heads
     heads += columns(f"{'SLOs met | ' if is_judged else ''}took | | ")
     shared = shared_doubts(probes)
     rows: list[list[Cell]] = []
@@ -199,7 +197,7 @@ def probes_table(content: Mapping[str, Any]) -> Table:
                 *([probe["scheduled_per_s"]] if has_rate else []),
                 *(probe["queries"], probe["late"]),
                 *(latency_ns.get("p50"), latency_ns.get(percentile)),
-                *(token_times.cells(probe) if has_tokens else [probe["mean_batch"]]),
+                *more_cells(probe),
                 *([met_text(probe)] if is_judged else []),
                 *(f"{probe['seconds']:.1f} s", _outcome(probe["passed"], probe["ended"])),
                 _doubts_text(probe, shared),

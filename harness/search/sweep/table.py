@@ -180,10 +180,8 @@ def points_table(content: Mapping[str, Any]) -> Table:
         "| p99 [ns]"
     )
     names = ["scheduled_per_s", "completed_per_s", "p50_ns", "p90_ns", "p99_ns"]
-    if has_tokens := token_times.has_times(content["points"]):
-        heads += token_times.heads()
-    else:  # a server of tokens forms its batches itself
-        heads += columns("batch [samples]")
+    more_heads, more_cells = token_times.columns_of(content["points"])
+    heads += more_heads
     heads += columns("late [count] | verdict")
     if judged := has_several(content["slo"]):
         heads[-1:-1] = columns("goodput/s [samples/s] | SLOs met")
@@ -197,7 +195,7 @@ def points_table(content: Mapping[str, Any]) -> Table:
         knee_per_s = by_cache[point["cache"]]["knee"] if by_cache else content["knee"]
         mark = "  <- knee" if point["rate_per_s"] == knee_per_s else ""
         numbers: list[Cell] = [point[name] for name in names]
-        numbers += token_times.cells(point) if has_tokens else [point["mean_batch"]]
+        numbers += more_cells(point)
         numbers += [point["late"]]
         numbers += [point.get("goodput_per_s"), met_text(point)] if judged else []
         state: list[Cell] = []
