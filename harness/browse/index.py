@@ -28,7 +28,7 @@ from harness.explain.pitfalls import job as pitfalls
 from harness.explain.profile.tables.folder import PROFILE
 from harness.loadgen.scenario import scenario_named
 from harness.results import database, run_files, run_folder
-from harness.results.answer import answer_of
+from harness.results.answer import headline_in_short
 from harness.search.grid.cells.cells import GRID
 from harness.search.sweep.job import SWEEP
 from harness.search.tune.job import TUNE
@@ -60,7 +60,7 @@ MOST_ENTRIES = 100_000
 WORTH_STORING = 500
 """Number of newly read folders after which the cache is written."""
 
-_VERSION = [6, __version__]
+_VERSION = [7, __version__]
 """Version of the cache's content; a cache with a different version is not read."""
 
 LASTS_S = 1.0
@@ -86,7 +86,9 @@ class Entry(NamedTuple):
     at: str
     """Start time of the run, or else the last change of the folder, in ISO 8601, UTC."""
     row: Row | None = None
-    """The columns of runs.sqlite, read from result.json; None if result.json is missing or not readable."""
+    """The columns of runs.sqlite, read from result.json, and the verb of `study`; None if result.json is missing or not
+    readable.
+    """
     problem: str | None = None
     """Reason why a run has no row."""
     study: str | None = None
@@ -200,7 +202,7 @@ class Index:
                 row = read_row(self.root, path)
             except (OSError, HarnessError) as e:
                 return entry._replace(problem=one_line(e))
-            return entry._replace(row=row, at=row["started"])
+            return entry._replace(row={**row, "study": entry.study}, at=row["started"])
         if names & _OF_A_RUN and entry.study is None:
             return entry._replace(problem="it has no result.json: its run is in progress or died")
         return entry if entry.study is not None else None
@@ -241,7 +243,7 @@ def _store(cache: Path, known: Mapping[str, _Known]) -> None:
 def read_row(root: Path, path: str) -> dict[str, Any]:
     """Returns the columns of runs.sqlite for the run at `path`, from its result.json.
 
-    Adds the codes of its doubts and the answer from the top of its page. Raises OSError or ConfigError if
+    Adds the codes of its doubts and the answer from the top of its page, without its interval. Raises OSError or ConfigError if
     result.json was not written by a run.
     """
     file = f"{path}/{run_folder.RESULT}"
@@ -257,7 +259,7 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
         doubts = " ".join(str(one["code"]) for one in result["doubts"])[:_LONGEST_TEXT]
     answer = None
     with suppress(HarnessError), reading(file):  # old files have no answer
-        answer = answer_of(result).headline[:_LONGEST_TEXT]
+        answer = headline_in_short(result)[:_LONGEST_TEXT]
     for name, value in row.items():
         if name in _TEXTS or name in _MAYBE_TEXTS:
             row[name] = value[:_LONGEST_TEXT] if isinstance(value, str) else None

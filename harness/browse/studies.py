@@ -140,8 +140,7 @@ def summary(root: Path, entry: Entry) -> tuple[str, str]:
 
 
 def _peak(content: Mapping[str, Any]) -> tuple[str, str]:
-    found = content["peak"]
-    outcome = f"{show_rate(found)} {content['unit']}" if found is not None else "no peak"
+    outcome = peak_table.peak_text(content) if content["peak"] is not None else "no peak"
     return _words(content), outcome if content["finished"] else f"not finished: {outcome} so far"
 
 

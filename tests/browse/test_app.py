@@ -19,7 +19,7 @@ from harness.browse.index import STUDIES
 from harness.cli.main import main
 from harness.core.codes import CODES
 from harness.core.files import read_json
-from harness.results.answer import answer_of
+from harness.results.answer import answer_of, headline_in_short
 from harness.results.pages.page import plotly_script
 from harness.results.pages.report import text_parts
 from harness.results.run_files import read_files
@@ -127,11 +127,13 @@ def test_a_study_is_listed_with_its_runs_apart(results: Path, client: TestClient
     assert "night/points/100" in listed(client, "?inside=1")
     assert '1 belongs to <a href="/studies">studies</a>.' in page(client, "/")
     assert "belongs to" not in page(client, "/?inside=1")
+    (results / "offline/peak.json").write_text("{}")
+    assert '<a class="chip" href="/study/offline">peak</a>' in page(client, "/")
     assert "night has an unknown format" in page(client, "/studies")
     text = page(client, "/study/night")
     assert "/run/night/points/100" in text
     assert "its table cannot be made" in text
-    assert page(client, "/study/offline", 404)
+    assert page(client, "/study/single-stream", 404)
     assert "Part of night" in page(client, "/run/night/points/100")
 
 
@@ -283,11 +285,14 @@ def test_the_answer_of_a_run_is_the_same_on_every_page(
     results: Path, client: TestClient, name: str
 ) -> None:
     """Bug: the list showed LoadGen's number, which for Server is the requested rate."""
-    answer = answer_of(json.loads((results / name / "result.json").read_text()))
+    result = json.loads((results / name / "result.json").read_text())
+    answer = answer_of(result)
     head = f'<p class="headline">{html.escape(answer.headline)}</p>'
     assert head in text_parts(read_files(results / name, with_evidence=False))
     assert head in page(client, f"/run/{name}")
-    assert f'<td data-head="Answer">{html.escape(answer.headline)}</td>' in page(client, "/")
+    short = headline_in_short(result)
+    assert f'<td data-head="Answer">{html.escape(short)}</td>' in page(client, "/")
+    assert short == answer.headline.replace(" (too short for an interval)", "")
 
 
 @pytest.mark.parametrize("view", ["history", "pareto"])

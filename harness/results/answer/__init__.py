@@ -1,6 +1,6 @@
 """Answers the question that a run was made for, in a few lines of plain text."""
 
-from harness.results.answer.answer import Answer, answer_of, number_of
+from harness.results.answer.answer import Answer, answer_of, headline_in_short, number_of
 from harness.results.answer.rows import answer_rows
 
-__all__ = ["Answer", "answer_of", "answer_rows", "number_of"]
+__all__ = ["Answer", "answer_of", "answer_rows", "headline_in_short", "number_of"]

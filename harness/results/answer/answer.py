@@ -68,6 +68,15 @@ def answer_of(result: Mapping[str, Any]) -> Answer:
     )
 
 
+def headline_in_short(result: Mapping[str, Any]) -> str:
+    """Returns the headline of `answer_of` without its interval, for a row of a list."""
+    scenario = scenario_named(result["scenario"])
+    if result["mode"] == "accuracy":
+        return answer_of(result).headline
+    slo = leading(parse_slos(result.get("slo") or ""))
+    return _headline(result, scenario, slo, with_interval=False)
+
+
 def number_of(result: Mapping[str, Any]) -> Quantity | None:
     """Returns the number that the headline of `answer_of` begins with; None without a performance run."""
     scenario = scenario_named(result["scenario"])
@@ -130,7 +139,9 @@ def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
     return f"Are {share} of the queries answered within {_bound(slo)}{load}?"
 
 
-def _headline(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) -> str:
+def _headline(
+    result: Mapping[str, Any], scenario: Scenario, slo: Slo | None, *, with_interval: bool = True
+) -> str:
     rates, latency = result.get("throughput_per_s"), result.get("latency_ns")
     if scenario.all_at_once:
         rate = rates["completed"] if rates else None
@@ -146,7 +157,8 @@ def _headline(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
     bound, failures = "", _failures(result)
     if slo is not None and (not failures or value_ns > slo.bound_ns):
         bound = _of_slo(result, name, value_ns, slo)
-    return f"{failures}{name} {show_ns(value_ns)}{bound}{_interval(result, name, value_ns)}{load}"
+    interval = _interval(result, name, value_ns) if with_interval else ""
+    return f"{failures}{name} {show_ns(value_ns)}{bound}{interval}{load}"
 
 
 def _token_bounds(result: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -230,6 +230,17 @@ def _steadiness(run: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'steady':<12}no: the run at this load changed over time, and a longer run may miss the SLO"
 
 
+def peak_text(content: Mapping[str, Any]) -> str:
+    """Returns the peak with its unit, and what else set it than the model. content: of a peak.json with a peak."""
+    peak, run = f"{show_rate(content['peak'])} {content['unit']}", confirming_run(content)
+    offered = run["scheduled_per_s"]
+    if offered and abs(offered / content["peak"] - 1) > OTHER_RATE:
+        peak += f" (LoadGen offered {show_rate(offered)})"
+    if _is_idle(run, content):
+        return f"{peak}, set by delays of the machine and not by the model"
+    return f"{peak}, on a machine that was not at rest" if any(_unrest(run, content)) else peak
+
+
 def _summary(content: Mapping[str, Any]) -> Iterator[str]:
     unit, above = content["unit"], content["failed_above"]
     if content["peak"] is None:
@@ -241,15 +252,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
         if content["finished"] and least is not None:
             yield f"no full-length run passed, down to {show_rate(least)} {unit}: raise --slo"
         return
-    peak = f"{show_rate(content['peak'])} {unit}"
-    run = confirming_run(content)
-    offered = run["scheduled_per_s"]
-    if offered and abs(offered / content["peak"] - 1) > OTHER_RATE:
-        peak += f" (LoadGen offered {show_rate(offered)})"
-    if _is_idle(run, content):
-        peak += ", set by delays of the machine and not by the model"
-    elif any(_unrest(run, content)):
-        peak += ", on a machine that was not at rest"
+    run, peak = confirming_run(content), peak_text(content)
     short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""
     if above is None:
         yield f"{'peak':<12}{peak}: VALID at full length; no load above it failed"
