@@ -14,6 +14,9 @@ from harness.search.runtimes.table import RANKED
 
 PAGE = "runtimes.html"
 
+_QUALIFY = ("but", "time limit", "machine", "doubt")
+"""Labels of the facts that limit the conclusion; the others explain the table."""
+
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
     articles = [_article(content, one) for one in content["models"]]
@@ -21,15 +24,17 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
-    command = table.next_command(content)
+    command, facts = table.next_command(content), [*table.facts(one)]
+    limits = [fact for fact in facts if fact[0] in _QUALIFY]
     head = [
         f"<h1>Runtimes · {escape(content['scenario'])} · {escape(one['model'])}</h1>",
         f'<p class="headline">{escape(table.headline(one))}</p>',
+        *([page.facts(limits)] if limits else []),
         page.command_html(content["command"]),
     ]
     tail = [
         *page.section(table.table_of(one)),
-        page.table(("about", "text"), list(table.facts(one))),
+        page.table(("about", "text"), [fact for fact in facts if fact not in limits]),
         *([f"<p>next:</p>{page.command_html(command)}"] if command else []),
     ]
     return Article(head, list(figures(one)), tail)

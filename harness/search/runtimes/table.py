@@ -186,12 +186,17 @@ def _listed(names: Sequence[str]) -> str:
 def table_of(one: Mapping[str, Any]) -> Table:
     """Returns the table of a model."""
     cells = [cell for cell in one["cells"] if cell["state"] != ABSENT]
-    shown = [name for name in SHOWN if any(name in cell["numbers"] for cell in cells)]
+    shown = {
+        name: _has_intervals(cells, name)
+        for name in SHOWN
+        if any(name in cell["numbers"] for cell in cells)
+    }
     heads = [Column("runtime"), *_axis_columns(cells)]
-    for name in shown:
+    for name, has_intervals in shown.items():
         unit = SPEEDS[name]
         heads.append(Column("samples/s" if name == "throughput" else name, unit))
-        heads.append(Column("+-", "share"))
+        if has_intervals:
+            heads.append(Column("+-", "share"))
     scored = any(cell["accuracy"] is not None for cell in cells)
     heads += columns("as fast as the best [ratio] | equal [share]")
     heads += [Column("score", "count")] if scored else []
@@ -216,20 +221,24 @@ def _words(cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> list[
     return [cell["name"].partition(" ")[0], *(str(cell[axis]) for axis in _varying(cells))]
 
 
-def _numbers(cell: Mapping[str, Any], shown: Sequence[str]) -> Iterator[TableCell]:
-    for name in shown:
+def _has_intervals(cells: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return any(_half(cell["numbers"].get(name)) is not None for cell in cells)
+
+
+def _numbers(cell: Mapping[str, Any], shown: Mapping[str, bool]) -> Iterator[TableCell]:
+    """shown: whether each number's column is followed by its interval's."""
+    for name, has_intervals in shown.items():
         number = cell["numbers"].get(name)
-        if number is None:
-            yield from (None, None)
-            continue
-        low, high = number["low"], number["high"]
-        yield number["mean"]
-        yield None if low is None or high is None else _half(low, high)
+        yield None if number is None else number["mean"]
+        if has_intervals:
+            yield _half(number)
 
 
-def _half(low: float, high: float) -> float | str:
-    """Returns half of an interval as a share; WIDE if it is too wide to be of use."""
-    half = math.sqrt(high / low) - 1
+def _half(number: Mapping[str, Any] | None) -> float | str | None:
+    """Returns half of a number's interval as a share; WIDE if it is too wide to be of use; None if an end is unknown."""
+    if number is None or number["low"] is None or number["high"] is None:
+        return None
+    half = math.sqrt(number["high"] / number["low"]) - 1
     return WIDE if half > WIDEST else half
 
 
@@ -255,7 +264,7 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields labels and texts about intervals, answers, cells that are not ranked, and the machine."""
     cells = one["cells"]
     measured = [cell for cell in cells if cell["rounds"]]
-    if measured:
+    if any(_has_intervals(measured, name) for name in SHOWN):
         yield "+-", _interval_text(measured)
     if text := _contradictions(one):
         yield "but", text
@@ -304,11 +313,8 @@ def _interval_text(measured: Sequence[Mapping[str, Any]]) -> str:
         text = "half of the 95 % interval within the runs (over the rounds, if there are three or more)"
     elif few:
         text += f"; within the runs of {', '.join(few)}, with fewer than three rounds"
-    numbers = [number for cell in measured for number in cell["numbers"].values()]
-    ends = [
-        (n["low"], n["high"]) for n in numbers if n["low"] is not None and n["high"] is not None
-    ]
-    wide = any(_half(*pair) == WIDE for pair in ends)
+    halves = [_half(number) for cell in measured for number in cell["numbers"].values()]
+    wide = WIDE in halves
     return f"{text}; {WIDE}: the ends differ by more than a factor of 4" if wide else text
 
 
