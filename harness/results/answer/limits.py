@@ -6,7 +6,7 @@ from typing import Any
 from harness.core.units import show_ns, show_percent, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer.doubts import disturbance
-from harness.results.answer.load_generator import Judgement, judged, most_lost
+from harness.results.answer.load_generator import Judgement, judged, most_lost, slowest
 
 _PARTS = {
     "model": ("gather", "infer", "postprocess"),
@@ -123,8 +123,10 @@ def _cost(section: Mapping[str, Any]) -> str:
     """Returns the number without the load generator's cost, and the stage that lost the most time."""
     if section["unit"] != "ns":
         return f"the model alone answers {show_rate(section['reference'])} samples/s"
+    whom = slowest(section)
+    query = f"a query of {whom}" if whom else "a query"
     most = [
-        f"; a query waits {show_ns(section['lost_ns'][stage])} longer {_WHERE[stage]}"
+        f"; {query} waits {show_ns(section['lost_ns'][stage])} longer {_WHERE[stage]}"
         for stage in most_lost(section)[:1]
     ]
     return f"{section['what']} would be {show_ns(section['reference'])} without its cost{''.join(most)}"

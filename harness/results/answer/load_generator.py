@@ -109,11 +109,20 @@ def _bottleneck(section: Mapping[str, Any], verdict: str) -> str:
     lost_ns = section.get("lost_ns", {})
     lost = {name: f"{show_ns(lost_ns[name])} more in {name}" for name in most_lost(section)}
     if next(iter(lost), "") == _MODELS_STAGE:
-        return f"the model itself was slower in the run: {', '.join(lost.values())}"
+        whom = slowest(section)
+        return f"the model itself was slower in the run: {whom and f'in {whom}, '}{', '.join(lost.values())}"
     models = lost.pop(_MODELS_STAGE, "")
-    own = "".join(f", {text}" for text in lost.values())
+    whom = slowest(section)
+    own = f"; {whom and f'in {whom}, '}{', '.join(lost.values())}" if lost else ""
     also = f"; the model itself: {models}" if models else ""
     return f"{verdict}{own}{also}"
+
+
+def slowest(section: Mapping[str, Any]) -> str:
+    """Returns whose means `lost_ns` has, e.g. `the slowest 1 %`; '' in streams, which compare medians."""
+    if "queries" not in section:
+        return ""
+    return f"the slowest {100 - float(section['what'].removeprefix('p')):.4g} %"
 
 
 def _show_rate(per_s: float) -> str:

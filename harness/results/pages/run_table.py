@@ -248,14 +248,24 @@ def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
 
 
 def _without_interval(intervals: Mapping[str, Any]) -> Iterator[str]:
-    """Yields one note about the percentiles without an interval, with the length of a run that has them."""
-    names: dict[str, list[str]] = {}
+    """Yields one note about the percentiles without an interval, with the length of a run that has them.
+
+    A higher percentile never needs a shorter run than a lower one, although its own estimate may say so.
+    """
+    names: dict[int, list[str]] = {}
+    longest = 0
     for name in PERCENTILES:
-        if reason := intervals[name].get("block_interval_reason"):
-            names.setdefault(reason.rpartition(": ")[2], []).append(name)
+        reason = intervals[name].get("block_interval_reason")
+        if found := _TIMES.search(reason or ""):
+            longest = max(longest, int(found[1].replace(",", "")))
+            names.setdefault(longest, []).append(name)
     if names:
-        longer = "; ".join(f"for {', '.join(of)} {advice}" for advice, of in names.items())
-        yield f"Too few independent parts for an interval: {longer}."
+        first, *others = ((f"{times:,} times", ", ".join(of)) for times, of in names.items())
+        more = "".join(f"; {times} for {of}" for times, of in others)
+        yield f"Too few independent parts for an interval: run {first[0]} as long for {first[1]}{more}."
+
+
+_TIMES = re.compile(r"run ([\d,]+) times as long")
 
 
 def stage_table(result: Mapping[str, Any]) -> Table | None:

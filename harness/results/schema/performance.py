@@ -251,7 +251,7 @@ class Reference(TypedDict):
     of_queries: NotRequired[int]
     """Queries of the run; Server only."""
     lost_ns: NotRequired[Mapping[str, float]]
-    """Stage -> mean time in ns beyond the reference's; missing in Offline."""
+    """Stage -> time in ns beyond the reference's: the mean of the slowest queries, in streams the median; missing in Offline."""
 
 
 @final

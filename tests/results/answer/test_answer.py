@@ -247,6 +247,7 @@ def test_a_run_that_did_not_start_has_no_number() -> None:
         (reference(), [], "the model: p90 would be as long without the load generator's cost"),
         (reference(), [BUSY], "the machine: other processes"),
         (held_back(), [], "the load generator: p90 would be 100 us without its cost; a query waits 190 us longer until it is issued"),
+        (held_back(what="p99.9", queries=9), [], "the load generator: p99.9 would be 100 us without its cost; a query of the slowest 0.1 % waits 190 us longer until it is issued"),
         (held_back(), [PREEMPTED], "the machine: other threads took the cores 900 times"),
         (held_back(), [PREEMPTED, BUSY], "the machine: other processes used 86 % of the cores in the run"),
         (held_back(lost_ns={"issue_delay": 1.0, "infer": 9.0}), [], "the model: its batches took longer in the run than alone"),

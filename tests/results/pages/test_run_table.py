@@ -90,11 +90,14 @@ def test_details_name_the_same_cause_as_the_first_screen() -> None:
     """Bug: the screen blamed the machine, but the details of the same run blamed the load generator."""
     section = {**golden("server")["reference"], **held_back()}
     (calm,) = _overhead(screen(golden("server", reference=section), details=True))
-    assert calm.endswith("the load generator was the bottleneck, 190 us more in issue_delay; "
+    assert calm.endswith("the load generator was the bottleneck; in the slowest 10 %, 190 us more in issue_delay; "
                          "the model itself: 5.00 us more in infer")  # fmt: skip
     result = golden("server", reference=section, doubts=[BUSY])
     (busy,) = _overhead(screen(result, details=True))
-    assert "the machine was disturbed, and may have delayed the load generator, 190 us" in busy
+    assert (
+        "the machine was disturbed, and may have delayed the load generator; in the slowest 10 %, 190 us"
+        in busy
+    )
     assert any(line.startswith("limited by  the machine: ") for line in screen(result))
 
 
@@ -184,3 +187,19 @@ def test_check_prints_the_details_of_a_finished_run(prints: Said) -> None:
 def test_details_of_several_runs_are_refused(refuses: Said) -> None:
     words = ["--scenario", "offline", "--repeats", "3", "--details"]
     assert refuses(*words) == ("--details prints the numbers of one run: drop it with --repeats")
+
+
+def test_the_length_that_an_interval_needs_grows_with_the_percentile() -> None:
+    """Bug: `for p50 run 4 times as long; for p95 run 2 times as long`: one cannot have a shorter run for a rarer event."""
+    result = golden("server")
+    intervals = result["latency_intervals_ns"]
+    for name, times in zip(PERCENTILES, ("4", None, "2", "6", "30", "1,200"), strict=True):
+        reason = times and f"the run has about 3 independent parts: run {times} times as long"
+        intervals[name] |= {"block_interval_reason": reason}
+    table = run_table.latency_table(result, journal=False)
+    assert table is not None
+    (note,) = table.notes
+    assert note == (
+        "Too few independent parts for an interval: run 4 times as long for p50, p95; 6 times for p97; 30 times for "
+        "p99; 1,200 times for p99.9."
+    )
