@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.codes import CLIENT_BOUND, INTERRUPTED
+from harness.core.codes import CLIENT_BOUND, HOPELESS, INTERRUPTED
 from harness.core.config.parse import Slo, parse_slos, searched
 from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
 from harness.results.evidence.stages import PERCENTILES
@@ -150,6 +150,7 @@ def progress(number: int, probe: Probe, unit: str) -> str:
     name = "full-length run" if probe.kind == "full" else "run"
     at = "" if probe.load is None else f" at {show_rate(probe.load)} {unit}"
     late = "" if probe.late is None else f", {probe.late:,} of {probe.queries:,} queries late"
+    late += " when it was ended" if HOPELESS in probe.reasons else ""
     return f"{name} {number}{at}: {outcome}{late}, {probe.seconds:.1f} s"
 
 
@@ -195,7 +196,7 @@ def probes_table(content: Mapping[str, Any]) -> Table:
             [
                 *(number, probe["kind"], probe["load"]),
                 *([probe["scheduled_per_s"]] if has_rate else []),
-                *(probe["queries"], probe["late"]),
+                *(probe["queries"], _late(probe)),
                 *(latency_ns.get("p50"), latency_ns.get(percentile)),
                 *more_cells(probe),
                 *([met_text(probe)] if is_judged else []),
@@ -204,6 +205,12 @@ def probes_table(content: Mapping[str, Any]) -> Table:
             ]
         )
     return Table("probes", "Runs of the search", "", heads, rows)
+
+
+def _late(probe: Mapping[str, Any]) -> Cell:
+    """Returns the number of late queries, which is a lower bound if they ended the run."""
+    late: int | None = probe["late"]
+    return f"≥ {late:,}" if late is not None and HOPELESS in probe["reasons"] else late
 
 
 def conclusion(content: Mapping[str, Any]) -> Iterator[str]:

@@ -32,7 +32,7 @@ from harness.results.recheck import check
 from harness.results.seal.digests import SEAL
 from harness.search.peak import page, table
 from harness.search.peak.job import RUNS
-from harness.search.peak.probe import Judge
+from harness.search.peak.probe import Judge, Probe
 from harness.search.peak.search import Limits, search
 from tests.builders.refusals import Said
 from tests.stand_ins.fake_peak import CAPACITY, System, names
@@ -164,12 +164,17 @@ def test_search_begins_at_half_the_calibrated_rate_with_short_probes(searched: S
 
 
 def test_a_hopeless_run_has_more_late_queries_than_allowed(
-    searched: Searched,
+    searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     searched(System(1300.0), *SERVER)
     hopeless = [p for p in peak_json()["probes"] if p["reasons"] == ["hopeless"]]
     assert hopeless
     assert all(0.005 < p["late"] / p["queries"] < 0.011 for p in hopeless)
+    out = capsys.readouterr().out
+    for probe in hopeless:  # bug: the number looked like the run's, which may have had many more
+        assert f"≥ {probe['late']:,}" in out
+        line = table.progress(1, Probe(**probe), "queries/s")
+        assert f"{probe['queries']:,} queries late when it was ended, " in line
 
 
 def test_search_begins_at_a_given_rate(searched: Searched) -> None:
