@@ -105,7 +105,9 @@ def _elsewhere(url: str) -> list[str]:
 
 def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> None:
     page.goto(address)
-    expect(page.get_by_role("status")).to_have_text("6 of 8 runs, 1 to 6 shown.")
+    expect(page.get_by_role("status")).to_have_text(
+        "6 of 8 runs, 1 to 6 shown. 2 belong to studies."
+    )
     page.get_by_label("Text").fill("loop")
     page.get_by_role("button", name="Filter").click()
     expect(page.locator("tbody tr")).to_have_count(2)

@@ -19,7 +19,7 @@ function shown(value, unit) {
   if (value === undefined || value === null) return "-";
   if (unit !== "s" || value === 0) return digits(value);
   if (value >= 1) return `${digits(value)} s`;
-  return value >= 1e-3 ? `${digits(value * 1e3)} ms` : `${digits(value * 1e6)} us`;
+  return value >= 1e-3 ? `${digits(value * 1e3)} ms` : `${digits(value * 1e6)} µs`;
 }
 
 function shownTime(seconds) {

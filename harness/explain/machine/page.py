@@ -134,7 +134,7 @@ def _by_size(title: str, about: str, points: Sequence[Measured], setting: str) -
         times = [rounded(point.median_ns, 1 / NS_PER_US) for point in shown]
         data.append(line(str(value), [point.settings["bytes"] for point in shown], times))
     return Figure(
-        title, about, data, {"xaxis": _BYTES, "yaxis": {"title": "time, us", "type": "log"}}
+        title, about, data, {"xaxis": _BYTES, "yaxis": {"title": "time, µs", "type": "log"}}
     )
 
 

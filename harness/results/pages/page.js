@@ -10,7 +10,7 @@ const DARK = { text: "#e6eaee", grid: "#343c44", bound: "#ff7b6b",
   lines: ["#6cb4ee", "#f2a65a", "#5cc9b7", "#c39bdf", "#d9c04a", "#f08ab5", "#a9b4bf"] };
 const SCALE = "Viridis"; // for all heat maps and coloured marks of a page
 
-const TIMES = [["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]];
+const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 const IN_TIME = /, ms$/;
 
 /* Returns the layout with the axes' titles, in the page's colours. */

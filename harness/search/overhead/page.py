@@ -13,7 +13,7 @@ from harness.search.overhead import table
 from harness.search.overhead.parts import FLOOR
 
 PAGE = "overhead.html"
-_UNIT = {"title": "us"}
+_UNIT = {"title": "µs"}
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:

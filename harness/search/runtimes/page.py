@@ -75,7 +75,7 @@ def _axis(decides: str, most: float) -> tuple[str, str, float, str]:
     """
     if decides == "throughput":
         return "Samples per second", "samples/s", 1.0, "Longer"
-    unit, size = ("ms", NS_PER_MS) if most >= NS_PER_MS else ("us", NS_PER_US)
+    unit, size = ("ms", NS_PER_MS) if most >= NS_PER_MS else ("µs", NS_PER_US)
     return f"Latency at {decides}", unit, 1 / size, "Shorter"
 
 
