@@ -111,15 +111,17 @@ def _of_tokens(result: Mapping[str, Any]) -> _Named:
 
 
 def deciding_number(result: Mapping[str, Any], known: Collection[str]) -> str:
-    """Returns the name of the scenario's own number. Server's number is the percentile of its SLO.
+    """Returns the name of the scenario's own number. Server's number is the percentile of its SLO: of the latency, or
+    else of the first SLO on token times.
 
     known: names of the run's numbers.
     """
     scenario = scenario_named(result["scenario"])
     if scenario.scheduled and result.get("slo"):
-        slo = leading(parse_slos(str(result["slo"])))
-        if slo is not None and slo.name in known:
-            return slo.name
+        slos = parse_slos(str(result["slo"]))
+        names = [slo.name.replace(":", "_") for slo in (leading(slos), *slos) if slo is not None]
+        if found := [name for name in names if name in known]:
+            return found[0]
     if result["throughput_per_s"] is None:
         return "accuracy"
     return "throughput" if scenario.all_at_once else f"p{scenario.percentile * 100:.10g}"

@@ -89,6 +89,8 @@ def result(findings: Findings) -> Result:
     window = window_ns(run.log.values) if run and run.logged else None
     host = cast("Host | None", summary(findings.host, window))
     of_client = _client(findings, numbers, window)
+    rates = numbers.throughput_per_s() if numbers else None
+    loadgen_per_s = rates["completed"] if rates and findings.scenario.scheduled else None
     shares = phases(numbers.done if numbers is not None else None, window)
     return {
         "schema_version": SCHEMA_VERSION,
@@ -108,8 +110,8 @@ def result(findings: Findings) -> Result:
         "headline": _headline(findings, run) if run and run.logged else None,
         "latency_ns": numbers.latency_ns() if numbers else None,
         "latency_intervals_ns": numbers.intervals_ns if numbers else None,
-        "throughput_per_s": numbers.throughput_per_s() if numbers else None,
-        "goodput": goodput.section(run, findings.resolved.slos) if run else None,
+        "throughput_per_s": rates,
+        "goodput": goodput.section(run, findings.resolved.slos, loadgen_per_s) if run else None,
         "accuracy": _accuracy(findings),
         **per_token(power, of_client.get("tokens"), shares),
         "stages_ns": numbers.stages_ns if numbers else None,

@@ -1,7 +1,7 @@
 """Each number of a run has one name in all outputs."""
 
 from harness.results import database
-from harness.results.numbers import OPEN, Number, numbers
+from harness.results.numbers import OPEN, Number, deciding_number, numbers
 from tests.builders.result import stored_result
 
 READING = {
@@ -51,3 +51,11 @@ def test_a_row_of_the_database_holds_numbers_of_the_run_by_the_same_names() -> N
     known = {name: number.value for name, number in numbers(RESULT).items()}
     assert kept.keys() >= {"throughput", "p99", "headline", "accuracy"}
     assert kept == {name: known[name] for name in kept}
+
+
+def test_an_slo_on_a_token_time_alone_names_the_number_that_decides() -> None:
+    """Bug: repeats and compare judged the p99 of whole answers, which nobody had asked for."""
+    known = numbers(RESULT)
+    assert deciding_number(RESULT, known) == "ttft_p99"
+    assert deciding_number({**RESULT, "slo": "ttft:p99=2s p99=9s"}, known) == "p99"
+    assert deciding_number({**RESULT, "slo": "itl:p95=2s"}, known) == "p99"

@@ -30,19 +30,26 @@ _DETAILS = (
 )
 """The harness's name of a count, its object in `usage`, its key there, and the smallest valid count."""
 
+_UNREADABLE = "unreadable"
+
 NOT_THE_IDS = "`usage` is not the number of token ids"
 FELL = "`usage` decreased during the answer"
 CACHED = "more prompt tokens were cached than the prompt has"
 NOT_TEXT = "more tokens than the text has bytes"
+REASONED = "more reasoning tokens than the answer has tokens"
 """Contradictions: the count is wrong."""
 
 HIDDEN = "more tokens than the text shows"
 NO_SUM = "`total_tokens` is not the sum"
+UNREADABLE = "a count in `usage` is not a whole number"
 """Doubts: the count may be right."""
 
 
 def counts_in(content: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the whole numbers in `usage`. A count of 0 means unknown, because every prompt and answer has a token."""
+    """Returns the whole numbers in `usage`. A count of 0 means unknown, because every prompt and answer has a token.
+
+    The key `unreadable` is there if a count is something else.
+    """
     usage = content.get("usage")
     counts: dict[str, int] = {}
     if not isinstance(usage, dict):
@@ -51,6 +58,8 @@ def counts_in(content: Mapping[str, Any]) -> dict[str, int]:
         count = usage.get(name)
         if type(count) is int and count > 0:
             counts[key] = min(count, MOST)
+        elif count:
+            counts[_UNREADABLE] = 1
     for key, of, name, least in _DETAILS:
         details = usage.get(of)
         count = details.get(name) if isinstance(details, dict) else None
@@ -114,6 +123,8 @@ def _contradiction(
     output, reasoning = counts.get("completion_tokens"), counts.get("reasoning", 0)
     if output is None:
         return ""
+    if reasoning > output and _is_included(counts):
+        return REASONED
     if ids:
         return "" if 0 <= output - len(ids) <= reasoning else NOT_THE_IDS
     # A server that does not report its reasoning may have reasoned before its text. Tokens may also follow an end.
@@ -121,7 +132,19 @@ def _contradiction(
     return NOT_TEXT if _above_bytes(counted, text) > SPECIAL_TOKENS and not ignores_end else ""
 
 
+def _is_included(counts: Mapping[str, int]) -> bool:
+    """Returns whether `total_tokens` does not count the reasoning beside the answer, as some servers do."""
+    parts = (
+        counts.get("prompt_tokens", 0),
+        counts.get("completion_tokens", 0),
+        counts["reasoning"],
+    )
+    return counts.get("total") != sum(parts)
+
+
 def _doubt(counts: Mapping[str, int], output: int, text: str) -> str:
+    if _UNREADABLE in counts:
+        return UNREADABLE
     if _above_bytes(output, text) > UNSHOWN_TOKENS:
         return HIDDEN
     parts = counts.get("prompt_tokens"), counts.get("completion_tokens"), counts.get("total")

@@ -208,16 +208,20 @@ class JudgedSlo(TypedDict):
     late: int
     """Number of the `of` items that took longer than the bound, or failed."""
     of: int
-    """Number of items: queries; answers for `ttft`; answers of several tokens for `tpot`; further tokens for `itl`."""
+    """Number of items: queries; answers for `ttft`; answers of several or of an unknown number of tokens for `tpot`; further
+    tokens for `itl`.
+    """
     met: bool
     """Whether the percentile is within the bound. The verdict may require more queries to be certain."""
+    unknown: NotRequired[int]
+    """Number of the `of` answers whose tokens nobody counted: none of them is known to be in time. Only if above 0."""
 
 
 class Goodput(TypedDict):
     """Queries that met every SLO and did not fail, from the journal of the performance run."""
 
     per_s: float | None
-    """Queries per s that met every SLO, from the first scheduled query to the last answer; null if this took no time."""
+    """Queries per s that met every SLO: their share of the completed rate; null if the run took no time."""
     share: float
     """Share of all queries."""
     slos: Sequence[JudgedSlo]

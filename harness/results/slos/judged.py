@@ -17,14 +17,18 @@ class Judged(NamedTuple):
     late: int
     """Number out of `of` that took longer than the bound or failed."""
     of: int
-    """Number of items: queries; answers for ttft; answers of several tokens for tpot; further tokens for itl."""
+    """Number of items: queries; answers for ttft; for tpot, answers of several or of an unknown number of tokens; further
+    tokens for itl.
+    """
     value_ns: int | None
-    """The percentile without failures; None for itl: only late tokens are counted."""
+    """The percentile without failures and unknown times; None for itl: only late tokens are counted."""
+    unknown: int = 0
+    """Number of items without a time: answers for tpot whose tokens nobody counted. None of them is known to be in time."""
 
     @property
     def is_met(self) -> bool:
         """Whether the measured percentile is within the bound. A verdict may require more certainty."""
-        return self.of > 0 and self.late <= self.most_late
+        return self.of > 0 and self.late + self.unknown <= self.most_late
 
     @property
     def most_late(self) -> int:
@@ -41,7 +45,8 @@ def judged(done: Completions, samples_per_query: int, slo: Slo) -> Judged:
     late = int(((values_ns > slo.bound_ns) | failed).sum())
     right = np.sort(values_ns[~failed])
     value_ns = percentile_ns(right, slo.percentile) if len(right) else None
-    return Judged(slo, late, len(values_ns), value_ns)
+    unknown = int(_uncounted(done).sum()) if slo.of == "tpot" else 0
+    return Judged(slo, late, len(values_ns) + unknown, value_ns, unknown)
 
 
 def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...]) -> int:
@@ -54,7 +59,9 @@ def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...
 
 
 def _met(done: Completions, slo: Slo) -> Array:
-    """Returns a (samples,) mask of the samples that met the SLO. A single token cannot miss a time per token."""
+    """Returns a (samples,) mask of the samples that are known to have met the SLO; if nobody counted any tokens, times per
+    token exclude no sample. A single token cannot miss a time per token.
+    """
     tokens, first_ns = _column(done, "tokens"), _column(done, "first_token_ns")
     met: Array
     if not slo.of:
@@ -64,7 +71,8 @@ def _met(done: Completions, slo: Slo) -> Array:
         met = first_ns - done.columns["scheduled_ns"] <= slo.bound_ns
     elif slo.of == "tpot":
         spent_ns = done.columns["completed_ns"] - first_ns
-        met = spent_ns <= slo.bound_ns * np.maximum(tokens - 1, 1)
+        in_time = (tokens == 1) | (spent_ns <= slo.bound_ns * (tokens - 1))
+        met = in_time | (not tokens.any())
     else:
         late, gaps = _column(done, "late_tokens"), np.maximum(tokens - 1, 0)
         met = late <= np.floor(gaps * (1 - slo.percentile) + 1e-9)
@@ -86,6 +94,16 @@ def _values(done: Completions, samples_per_query: int, slo: Slo) -> tuple[Array,
     several = failed | (tokens > 1)
     spent_ns = (done.columns["completed_ns"] - first_ns)[several]
     return spent_ns // np.maximum(tokens[several] - 1, 1), failed[several]
+
+
+def _uncounted(done: Completions) -> Array:
+    """Returns a (samples,) mask of the answers that did not fail and whose number of tokens is unknown."""
+    mask: Array = (
+        (done.columns["failed"] == 0)
+        & (_column(done, "first_token_ns") > 0)
+        & (_column(done, "tokens") == 0)
+    )
+    return mask
 
 
 def _column(done: Completions, name: str) -> Array:

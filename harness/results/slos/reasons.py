@@ -32,16 +32,24 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
             continue  # failures are a separate reason, and no other rate would help
         if _by_log(scenario, run, slo, slos):
             continue
-        if slo.of == "itl" and not _has_gaps(run):
-            text = "the server does not report the tokens of each chunk, or answers have one token"
-            yield Reason("slo-not-measured", f"{slo}: {text}")
-        elif not one.of:
-            yield Reason("slo-not-measured", f"{slo}: no answer has more than one token")
+        if why := _not_measured(run, one):
+            yield Reason("slo-not-measured", f"{slo}: {why}")
         elif scenario.all_at_once or slo.of == "itl":
             if not one.is_met:
                 yield missed(one, plan)
         elif one.late > late_allowed(one.of, slo.percentile):
             yield too_late(one, plan, log.get("effective_target_qps"))
+
+
+def _not_measured(run: Evidence, one: Judged) -> str:
+    """Returns why the answers cannot show whether the run met the SLO; '' if they can."""
+    if one.slo.of == "itl" and not _has_gaps(run):
+        return "the server does not report the tokens of each chunk, or answers have one token"
+    if not one.of:
+        return "no answer has more than one token"
+    if one.late <= one.most_late < one.late + one.unknown:
+        return f"the server counts no tokens in {one.unknown:,} of {one.of:,} answers"
+    return ""
 
 
 def _by_log(scenario: Scenario, run: Evidence, slo: Slo, slos: tuple[Slo, ...]) -> bool:

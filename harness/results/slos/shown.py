@@ -15,24 +15,17 @@ def shown(result: Mapping[str, Any]) -> str | None:
     if not goodput or not has_several(result.get("slo")):
         return None
     what = "samples" if scenario_named(result["scenario"]).all_at_once else "queries"
-    per_s = _per_s(result, goodput)
+    per_s = goodput["per_s"]
     rate = f"{show_rate(per_s)} {what}/s, " if per_s is not None else ""
-    measured = "" if all(one["of"] for one in goodput["slos"]) else " that was measured"
+    measured = (
+        ""
+        if all(one["of"] > one.get("unknown", 0) for one in goodput["slos"])
+        else " that was measured"
+    )
     return (
         f"{rate}{met_text(attainment(result))} met every SLO{measured}: "
         f"{', '.join(_one(one) for one in goodput['slos'])}"
     )
-
-
-def _per_s(result: Mapping[str, Any], goodput: Mapping[str, Any]) -> float | None:
-    """Returns the goodput. In Server it is the share of the completed rate: that rate counts one query less, so the
-    stored goodput can exceed it.
-    """
-    completed = (result.get("throughput_per_s") or {}).get("completed")
-    if completed is not None and scenario_named(result["scenario"]).scheduled:
-        return float(completed * goodput["share"])
-    per_s: float | None = goodput["per_s"]
-    return per_s
 
 
 def has_several(slos: str | None) -> bool:
@@ -66,8 +59,10 @@ def met_text(met: Mapping[str, Any]) -> str:
 def _one(one: Mapping[str, Any]) -> str:
     slo = parse_slo(one["slo"])
     bound = write_duration(slo.bound_ns)
-    if not one["of"]:
+    unknown = one.get("unknown", 0)
+    if one["of"] == unknown:
         return f"{slo.name} not measured"
     if one["value_ns"] is None:
         return f"{slo.name} {'within' if one['met'] else 'above'} {bound}"
-    return f"{slo.name} {show_ns(one['value_ns'])} of {bound}{'' if one['met'] else ', missed'}"
+    text = f"{slo.name} {show_ns(one['value_ns'])} of {bound}{'' if one['met'] else ', missed'}"
+    return f"{text}, {unknown:,} of {one['of']:,} answers not counted" if unknown else text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.core.config.parse import Slo, leading, parse_slos, searched
-from harness.core.units import NS_PER_MS
+from harness.core.units import NS_PER_MS, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
@@ -147,18 +147,60 @@ def test_too_few_answers_are_not_enough_to_be_sure() -> None:
     assert codes(run(columns=fine), parse_slos("ttft:p90=1s")) == []
 
 
-def test_shown_goodput_does_not_exceed_the_throughput() -> None:
-    """Bug: goodput was N / T beside a throughput of (N - 1) / T."""
-    goodput = section(run(), parse_slos("p99=10s ttft:p99=10s"))
-    assert goodput is not None
-    rates = {"throughput_per_s": {"completed": 76.6}}
-    result = {
-        "scenario": "server",
-        "slo": "p99=10s ttft:p99=10s",
-        "goodput": {**goodput, "per_s": 77.2, "share": 1.0},
-    }
-    assert str(shown(result)).startswith("77.2 queries/s")
-    assert str(shown({**result, **rates})).startswith("76.6 queries/s")
+def test_goodput_is_a_share_of_the_rate_that_loadgen_reports() -> None:
+    """Bug: goodput was N / T beside a throughput of (N - 1) / T in all files and tables but one line."""
+    found = section(run(columns=streams(2)), SLOS, 76.6)
+    assert found is not None
+    assert 0 < found["share"] < 1
+    assert found["per_s"] == pytest.approx(76.6 * found["share"])
+    result = {"scenario": "server", "slo": " ".join(map(str, SLOS)), "goodput": found}
+    assert str(shown(result)).startswith(f"{show_rate(found['per_s'] or 0)} queries/s")
+
+
+def uncounted(answers: int) -> dict[str, Array]:
+    """Answers in time, of which the last ones have no count of tokens."""
+    columns = streams()
+    first_ns = columns["scheduled_ns"] + NS_PER_MS
+    tokens = np.where(np.arange(COUNT) < COUNT - answers, 4, 0).astype(np.int32)
+    columns |= {"first_token_ns": first_ns, "completed_ns": first_ns + 3 * NS_PER_MS}
+    return columns | {"tokens": tokens, "failed": np.zeros(COUNT, np.uint16)}
+
+
+def test_an_answer_without_a_count_is_not_known_to_be_in_time() -> None:
+    """Bug: a server that left out `usage` of slow answers met any bound on the time per token."""
+    slos = parse_slos("tpot:p90=5ms")
+    for answers, expected in (
+        (0, []),
+        (10, []),
+        (20, ["slo-not-measured"]),
+        (100, ["slo-not-measured"]),
+    ):
+        made = run(columns=uncounted(answers))
+        assert codes(made, slos) == expected
+        (one,) = (section(made, slos) or {"slos": []})["slos"]
+        assert (one["of"], one.get("unknown", 0), one["met"]) == (COUNT, answers, answers < 20)
+    found = section(run(columns=uncounted(100)), slos)
+    assert found is not None
+    assert found["share"] == 0.5
+    told = str(shown({"scenario": "server", "slo": "tpot:p90=5ms", "goodput": found}))
+    assert (
+        "50.0 % met every SLO: tpot:p90 1.00 ms of 5ms, missed, 100 of 200 answers not counted"
+        in told
+    )
+    whole = section(run(columns=uncounted(COUNT)), slos)
+    assert whole is not None
+    assert "met every SLO that was measured: tpot:p90 not measured" in str(
+        shown({"scenario": "server", "slo": "tpot:p90=5ms", "goodput": whole})
+    )
+
+
+def test_a_single_token_cannot_miss_a_time_per_token() -> None:
+    columns = uncounted(0)
+    columns["tokens"][:50] = 1
+    columns["completed_ns"] = (
+        columns["completed_ns"] + NS_PER_MS * 13
+    )  # 16 ms after the first token
+    assert good_queries(done(columns), 1, parse_slos("tpot:p90=1ms")) == 50
 
 
 def test_times_that_answers_do_not_have_are_a_reason() -> None:

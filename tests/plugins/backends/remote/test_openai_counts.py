@@ -32,6 +32,8 @@ def told(usage: Any, text: str = TEXT, ids: list[int] | None = None, **more: Any
         ({"completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 80}}, None, ""),
         ({"completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 9}}, None, counts.NOT_TEXT),
         ({"completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 80}}, [1] * 10, ""),
+        ({"completion_tokens": 6, "completion_tokens_details": {"reasoning_tokens": 1_000_000}}, None, counts.REASONED),
+        ({"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 91, "completion_tokens_details": {"reasoning_tokens": 80}}, None, ""),
     ],
 )  # fmt: skip
 def test_a_count_that_cannot_be_right_is_a_contradiction(
@@ -46,6 +48,14 @@ def test_a_count_that_may_be_right_is_a_doubt() -> None:
     whole = {"prompt_tokens": 5, "completion_tokens": 4}
     assert told({**whole, "total_tokens": 9}).doubt == ""
     assert told({**whole, "total_tokens": 10}).doubt == counts.NO_SUM
+
+
+@pytest.mark.parametrize("count", [6.0, "6", -6, float("nan"), True, [6]])
+def test_a_count_that_is_not_a_whole_number_is_a_doubt(count: Any) -> None:
+    """Bug: such counts looked as if the server had counted nothing."""
+    found = told({"prompt_tokens": 5, "completion_tokens": count})
+    assert (found.output, found.doubt) == (None, counts.UNREADABLE)
+    assert told({"completion_tokens": 6, "prompt_tokens": None}).doubt == ""
 
 
 SHORT_TEXT = "4"
