@@ -111,16 +111,16 @@ def _token_times(recent: Sequence[Totals]) -> Iterator[tuple[str, float]]:
         yield from ((f"{kind.upper()} {name}", value_s) for name, value_s in found.items())
 
 
-def _recent_percentiles(looks: Sequence[Buckets]) -> Series:
+def _recent_percentiles(snapshots: Sequence[Buckets]) -> Series:
     """Returns percentiles of the values since the latest snapshot with at least LEAST values after it, else since the
     first snapshot.
 
     Omits percentiles that need more values, e.g. a p99 of fewer than 100.
     """
-    now, begin = looks[-1], looks[0]
+    now, begin = snapshots[-1], snapshots[0]
     if not now:
         return {}
-    for before in reversed(looks[:-1]):
+    for before in reversed(snapshots[:-1]):
         if _count(now) - _count(before) >= LEAST:
             begin = before
             break

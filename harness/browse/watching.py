@@ -27,7 +27,7 @@ SEARCH_PATIENCE = 60
 """Limit of unanswered requests for a search. It is larger because each run of a search first loads its model."""
 
 MOST_POINTS = 3600
-MOST_LOOKS = 60
+MOST_SNAPSHOTS = 60
 MOST_WATCHED = 32
 """Maximum number of folders with stored points. A new folder replaces the folder that was read least recently."""
 
@@ -41,14 +41,14 @@ class Past:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.looked_s = 0.0
+        self.read_s = 0.0
         self.state: Snapshot | None = None
         self.run = ""
         """The folder of the latest run."""
         self.points: deque[Mapping[str, Any]] = deque(maxlen=MOST_POINTS)
         self.count = 0
         """Number of points so far, including dropped points."""
-        self._recent: deque[Snapshot] = deque(maxlen=MOST_LOOKS)
+        self._recent: deque[Snapshot] = deque(maxlen=MOST_SNAPSHOTS)
         self._origin_s: float | None = None
 
     def add(self, run: str, state: Snapshot) -> None:
@@ -141,7 +141,7 @@ class Watching:
         """Returns the snapshots so far, and the reason why the current state is unknown; '' if it is known."""
         past = self._past(path)
         with past.lock:
-            if past.state is not None and monotonic() - past.looked_s < PERIOD_S / 2:
+            if past.state is not None and monotonic() - past.read_s < PERIOD_S / 2:
                 return past, ""
             run = path
             if past.run not in ("", path) or self._is_search(path):
@@ -151,7 +151,7 @@ class Watching:
                     return past, BETWEEN_RUNS
                 run = inside[0].path
             state = snapshot(self._index.root, run)
-            past.looked_s = monotonic()
+            past.read_s = monotonic()
             if isinstance(state, str):
                 past.state = None
                 return past, BETWEEN_RUNS if run != path else state
