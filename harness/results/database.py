@@ -45,6 +45,11 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "dataset_digest": ("TEXT", "dataset_description", "digest"),
     "peak": ("REAL",),
     "framework": ("TEXT", "backend_description", "framework"),
+    "tokens_per_s": ("REAL", "tokens", "output_per_s"),
+    "ttft_p50_ns": ("INTEGER", "tokens", "ttft_ns", "p50"),
+    "ttft_p99_ns": ("INTEGER", "tokens", "ttft_ns", "p99"),
+    "tpot_p50_ns": ("INTEGER", "tokens", "tpot_ns", "p50"),
+    "tpot_p99_ns": ("INTEGER", "tokens", "tpot_ns", "p99"),
 }
 """Column -> its type in SQL, and the keys that lead to its value in result.json. `columns_of` sets the others.
 

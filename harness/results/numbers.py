@@ -107,7 +107,8 @@ def _of_tokens(result: Mapping[str, Any]) -> _Named:
         yield "tokens", Number(tokens["output_per_s"], "tokens/s", higher_is_better=True)
     for time in TOKEN_TIMES:
         for name, value_ns in (tokens.get(f"{time}_ns") or {}).items():
-            yield f"{time}_{name}", Number(value_ns, "ns", kind_of(name))
+            if value_ns is not None:
+                yield f"{time}_{name}", Number(value_ns, "ns", kind_of(name))
 
 
 def deciding_number(result: Mapping[str, Any], known: Collection[str]) -> str:

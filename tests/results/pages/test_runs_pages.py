@@ -191,6 +191,18 @@ def test_a_run_with_another_version_than_before_is_marked(results: Path) -> None
     assert "dotted line" in drawn.about
 
 
+def test_the_history_shows_token_times(results: Path) -> None:
+    """Bug: a first token that came later from run to run was in no history."""
+    for day, ttft_ns in ((20, 5_000_000), (21, 9_000_000)):
+        tokens = {"output_per_s": 90.0, "ttft_ns": {"p50": 1, "p99": ttft_ns}, "tpot_ns": None}
+        run = measured(day, 1000, 5, 99.0, 0.4, tokens=tokens, model="tinylm")
+        database.add(results, f"tinylm-{day}", run)
+    (article,) = history(rows(results, model="tinylm"), reports_in(results, results / "page.html"))
+    (line,) = figure(article, "ttft_p99").data
+    assert list(line["y"]) == [5.0, 9.0]
+    assert figure(article, "tokens")
+
+
 def test_the_history_links_to_reports_that_are_there(results: Path) -> None:
     (results / "pages").mkdir()
     page = results / "pages/page.html"
