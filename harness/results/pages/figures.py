@@ -77,7 +77,8 @@ def _has_queries(run: Evidence) -> bool:
 
 def _token_times(run: Evidence) -> Iterator[Figure]:
     """Yields the plot of the times of tokens; nothing without streams."""
-    if (times_ns := section.times_ns(run)) is None:
+    assert run.done is not None
+    if (times_ns := section.times_ns(run.done.columns)) is None:
         return
     names = ("time to the first token (TTFT)", "time per further token (TPOT)")
     ordered_ms = {

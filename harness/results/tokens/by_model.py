@@ -9,7 +9,7 @@ from harness.core.units import NS_PER_S, counted, show_ns
 from harness.results.evidence.evidence import Evidence
 from harness.results.schema.client import ByModel, OfModel
 from harness.results.tokens.facts import MODEL
-from harness.results.tokens.section import percentiles_ns
+from harness.results.tokens.section import percentiles_ns, token_times
 from harness.types import Array
 
 _LISTED = 4
@@ -58,11 +58,8 @@ def _model(name: str, columns: Mapping[str, Array], answers: int, seconds: float
     latency_ns = good["completed_ns"] - good["scheduled_ns"]
     tokens = good["tokens"].astype(np.int64) if "tokens" in good else None
     known = tokens is not None and len(tokens) > 0 and bool((tokens > 0).all())
-    first_ns = good.get("first_token_ns", np.zeros(len(latency_ns), np.int64))
-    begun = first_ns > 0
-    several = begun & (tokens > 1) if tokens is not None else np.zeros(len(begun), bool)
+    first, each = token_times(good)
     made = int(tokens.sum()) if known and tokens is not None else None
-    spent_ns = (good["completed_ns"] - first_ns)[several]
     return {
         "model": name,
         "requests": len(right),
@@ -76,10 +73,8 @@ def _model(name: str, columns: Mapping[str, Array], answers: int, seconds: float
             else None
         ),
         "latency_ns": percentiles_ns(latency_ns),
-        "ttft_ns": percentiles_ns((first_ns - good["scheduled_ns"])[begun]),
-        "tpot_ns": percentiles_ns(spent_ns // (tokens[several] - 1))
-        if tokens is not None
-        else None,
+        "ttft_ns": first,
+        "tpot_ns": each,
     }
 
 

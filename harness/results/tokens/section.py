@@ -24,7 +24,7 @@ def section(run: Evidence) -> Tokens | None:
     output, answers, streams = told["output"], told["answers"], told["streams"]
     seconds = _seconds(run)
     sources = " and ".join(sorted(told["sources"])) if output is not None else ""
-    first, each = _times(run)
+    first, each = token_times(run.done.columns if run.done is not None else {})
     return {
         "answers": answers,
         "input": told["input"],
@@ -97,20 +97,23 @@ def _failed(run: Evidence) -> int:
     return run.done.failed if run.done is not None else 0
 
 
-def _times(run: Evidence) -> tuple[TokenTimes | None, TokenTimes | None]:
-    """Returns TTFT and TPOT of the samples that did not fail."""
-    if (found := times_ns(run)) is None:
+def token_times(columns: Mapping[str, Array]) -> tuple[TokenTimes | None, TokenTimes | None]:
+    """Returns percentiles of TTFT and TPOT. columns: as in `times_ns`."""
+    if (found := times_ns(columns)) is None:
         return None, None
     ttft_ns, tpot_ns = found
     return percentiles_ns(ttft_ns), percentiles_ns(tpot_ns)
 
 
-def times_ns(run: Evidence) -> tuple[Array, Array] | None:
-    """Returns TTFT of each answer that did not fail, and TPOT of each of those with several tokens; None without streams."""
-    columns = run.done.columns if run.done is not None else {}
+def times_ns(columns: Mapping[str, Array]) -> tuple[Array, Array] | None:
+    """Returns TTFT of each answer that did not fail, and TPOT of each such answer with several tokens; None without
+    streams.
+
+    columns: of the journal's answers.
+    """
     if "first_token_ns" not in columns:
         return None
-    first_ns, tokens = columns["first_token_ns"], columns["tokens"]
+    first_ns, tokens = columns["first_token_ns"], columns["tokens"].astype(np.int64)
     right = (first_ns > 0) & (columns["failed"] == 0)
     several = right & (tokens > 1)
     since_ns = columns["completed_ns"] - first_ns

@@ -11,7 +11,7 @@ from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_MS, NS_PER_S, counted, show_ns, show_percent
 from harness.results.evidence.evidence import Evidence
 from harness.results.schema.client import Sessions, TokenRates, TokenTimes, TurnTimes
-from harness.results.tokens.section import percentiles_ns
+from harness.results.tokens.section import percentiles_ns, token_times
 from harness.types import Array
 
 MOST_TURNS = 100
@@ -66,19 +66,12 @@ def section(run: Evidence) -> Sessions | None:
 
 def _turn(columns: Mapping[str, Array], mine: Array) -> TurnTimes:
     right = mine & (columns["failed"] == 0)
-    due_ns = columns["scheduled_ns"][right]
-    first_ns = columns["first_token_ns"][right] if "first_token_ns" in columns else None
-    begun = first_ns > 0 if first_ns is not None else None
-    each_ns = None
-    if first_ns is not None:
-        done_ns, tokens = columns["completed_ns"][right], columns["tokens"][right]
-        several = (first_ns > 0) & (tokens > 1)
-        each_ns = (done_ns - first_ns)[several] // (tokens[several] - 1)
+    first, each = token_times({name: column[right] for name, column in columns.items()})
     return {
         "answers": int(right.sum()),
-        "latency_ns": percentiles_ns(columns["completed_ns"][right] - due_ns),
-        "ttft_ns": percentiles_ns((first_ns - due_ns)[begun]) if first_ns is not None else None,
-        "tpot_ns": percentiles_ns(each_ns) if each_ns is not None else None,
+        "latency_ns": percentiles_ns((columns["completed_ns"] - columns["scheduled_ns"])[right]),
+        "ttft_ns": first,
+        "tpot_ns": each,
     }
 
 
