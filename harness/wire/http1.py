@@ -12,7 +12,7 @@ MOST_BODY_BYTES = 2**31
 """Longest accepted reply. A longer reply is refused before it takes memory."""
 
 _END = b"\r\n\r\n"
-_BARE_END = b"\n\n"
+_BLANK_LINE = re.compile(rb"\n\r?\n")
 _FOLD = re.compile(rb"\r\n[ \t]+")
 """A line end within the value of a header, as old servers write it."""
 _TIMING = b"\r\nServer-Timing:"
@@ -147,14 +147,19 @@ class Framing:
         return length
 
 
-def _with_crlf(data: bytes) -> bytes:
-    """Returns the bytes of a reply; if the lines of its head end with LF, as some servers write them, with CRLF there."""
-    end = data.find(_END)
-    bare = data.find(_BARE_END, 0, len(data) if end < 0 else end)
-    if bare < 0:
-        return data
-    head = data[:bare].replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
-    return head + _END + data[bare + len(_BARE_END) :]
+def _first_head(data: bytes) -> tuple[bytes, int]:
+    """Returns the first head and its length in `data`; (b"", 0) if `data` ends before the head does.
+
+    The lines of the returned head end with CRLF, although some servers end some or all of them with LF.
+    """
+    blank = _BLANK_LINE.search(data)
+    if blank is None:
+        return b"", 0
+    end = blank.end()
+    head = data[:end]
+    if head.count(b"\n") != head.count(b"\r\n"):
+        head = head.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    return head, end
 
 
 _new = tuple.__new__
@@ -209,14 +214,12 @@ class ReplyParser:
     def _start(self, data: bytes) -> Reply | None:
         self.began = True
         while True:
-            data = _with_crlf(data)
-            end = data.find(_END) + 4
-            if end == 3:
+            head, end = _first_head(data)
+            if not head:
                 if len(data) > MOST_HEAD_BYTES:
                     raise BadReply(f"the head of the reply is longer than {MOST_HEAD_BYTES} bytes")
                 self._head = data
                 return None
-            head = data[:end]
             framing = Framing(head)
             if framing.status >= 200:
                 break

@@ -50,6 +50,17 @@ def test_reply_is_the_same_for_any_cuts_of_its_bytes(
         assert bytes(again.body) == b"next"
 
 
+@pytest.mark.parametrize("ends", [*itertools.product([b"\n", b"\r\n"], repeat=3)])
+def test_any_line_of_a_head_may_end_with_lf(ends: tuple[bytes, bytes, bytes]) -> None:
+    first, second, blank = ends
+    data = b"HTTP/1.1 200 OK" + first + b"Content-Length: 2" + second + blank + b"hi"
+    for cut in range(len(data)):
+        reply, _ = fed(data, [cut])
+        assert reply == Reply(
+            200, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", memoryview(b"hi")
+        )
+
+
 @given(st.binary(max_size=400), st.lists(st.integers(0, 1000), max_size=6))
 def test_arbitrary_bytes_raise_only_bad_reply(data: bytes, cuts: list[int]) -> None:
     starts = (b"", b"HTTP/1.1 200 OK\r\n", chunked(b"abc", 2)[:60])
