@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from harness.core import registry
 from harness.errors import ConfigError
-from harness.types import HasClassCheck, HasLabelCheck
+from harness.types import Dataset, HasClassCheck, HasLabelCheck
 
 
 def check_labels(
@@ -34,3 +34,17 @@ def check_labels(
             scorer.check_classes(known, classes)
     except ValueError as e:
         raise ConfigError(f"metric {metric!r} cannot score the labels: {e}") from e
+
+
+def check_complete(dataset: Dataset, source: object) -> None:
+    """Raises ConfigError if only some samples have a label, because no metric scores such a dataset.
+
+    source: the file or the name of the dataset.
+    """
+    count = len(dataset)
+    bare = sum(dataset.label(index) is None for index in range(count))
+    if 0 < bare < count:
+        raise ConfigError(
+            f"{source}: only {count - bare:,} of {count:,} samples have a label (prompts: `reference`), so no accuracy "
+            "can be computed: give all samples a label, or pass --mode performance"
+        )

@@ -93,6 +93,24 @@ SERVER = (
 OF_TOKENS = ("--slo", "ttft:p90=4s", "--slo", "tpot:p90=3s", "--slo", "itl:p90=2s")
 
 
+def test_references_in_only_some_lines_are_refused_before_the_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the file was measured in full, and then its score failed."""
+    data = prompts(tmp_path)
+    lines = data.read_text().splitlines()
+    data.write_text("\n".join([*lines[:4], *(x.replace("reference", "id") for x in lines[4:])]))
+    with TokenServer(VLLM) as server:
+        words = ["--backend", "openai", "--url", server.url, "--model", f"{tmp_path}/tiny.yaml"]
+        words += ["--data-dir", str(data), "--metric", "exact_match", "--no-metrics"]
+        words += ["--backend-option", "answer=text", "--out", f"{tmp_path}/run"]
+        assert main([*SERVER, *words]) == 2
+    assert (
+        f"harness: {data}: only 4 of 10 samples have a label (prompts: `reference`), so no accuracy can be computed: "
+        "give all samples a label, or pass --mode performance\n"
+    ) in capfd.readouterr().err
+
+
 def test_tokens_are_counted_and_answers_of_any_length_are_taken(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

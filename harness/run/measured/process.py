@@ -34,7 +34,7 @@ from harness.loadgen.plan import LoadPlan
 from harness.models.manifest.schema import TOLERANCE
 from harness.models.opened.loading import declared
 from harness.run.journal import Journal
-from harness.run.labels import check_labels
+from harness.run.labels import check_complete, check_labels
 from harness.run.measured.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
 from harness.run.measured.client.dispatch import DirectDispatcher
 from harness.run.measured.dispatch.instance import Failures
@@ -222,6 +222,7 @@ class _Measurement:
                 self._system.classes,
                 str(row.dtype),
             )
+            check_complete(dataset, setup.config.data_dir or setup.dataset)
         except ConfigError:
             raise
         except ValueError as e:
