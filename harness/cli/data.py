@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from harness.cli.parser import Parser
 from harness.cli.start.config_files import presets
 from harness.core.config.options import user_path
+from harness.core.config.run_config import config_from
 from harness.core.console import show
 from harness.core.units import counted, show_bytes
-from harness.errors import ConfigError, HarnessError, RunInvalid
+from harness.errors import ConfigError, HarnessError, RunInvalid, refuse
 
 if TYPE_CHECKING:
     from harness.models.manifest.model import Model
@@ -97,11 +98,21 @@ def check(arguments: list[str]) -> int:
     parser.text("dataset", "DATASET", "a name from `list`, or file.py:Class")
     parser.text("--data-dir", "PATH", "the dataset's file or folder")
     parser.text("--model", "MODEL", "decode with the preprocessing steps of this model")
+    parser.text(
+        "--dataset-option",
+        "KEY=VALUE",
+        "option of the dataset, e.g. format=weka for sessions (repeatable)",
+        action="append",
+        default=[],
+    )
     options = parser.parse_args(arguments)
+    problems: list[str] = []
+    given = config_from({"dataset_option": options.dataset_option}, "command line", problems)
+    refuse(problems)
     from harness.run.supervisor import data_check
 
     folder = None if options.data_dir is None else user_path(options.data_dir)
-    report = data_check.check(options.dataset, folder, options.model)
+    report = data_check.check(options.dataset, folder, options.model, given["dataset_option"])
     show("\n".join([*report.lines, *(f"{'bad':<12}{fault}" for fault in report.faults)]))
     return RunInvalid.exit_status if report.faults else 0
 

@@ -86,12 +86,14 @@ def test_a_run_without_a_price_or_an_end_has_no_cost(
     assert cost.shown(None) is None
 
 
-@pytest.mark.parametrize(("text", "price"), [("2.5", 2.5), ("1.20/h", 1.2)])
+@pytest.mark.parametrize(("text", "price"), [("2/h", 2.0), (" 1.20/h ", 1.2)])
 def test_a_price_is_an_amount_per_hour(text: str, price: float) -> None:
     assert parse_price(text) == price
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "2.5 dollars", "nan", "1/min"])
+@pytest.mark.parametrize(
+    "text", ["", "2.5", "0/h", "-1/h", "2.5 dollars", "nan/h", "1/min", "1/hour"]
+)
 def test_a_text_that_is_not_a_price_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a price per hour"):
         parse_price(text)

@@ -41,16 +41,15 @@ def spans_of(place: str, content: Mapping[str, Any]) -> Iterator[Span]:
         for resource in list_of(content, "resourceSpans"):
             for scope in list_of(resource, "scopeSpans"):
                 for span in list_of(scope, "spans"):
-                    attributes = {
-                        one["key"]: _value(one["value"]) for one in list_of(span, "attributes")
-                    }
-                    yield _span(place, span, attributes, str(span.get("traceId", "")))
+                    yield _span(place, span, _plain(span), str(span.get("traceId", "")))
         return
     if isinstance(content.get("spans"), list):
         for span in content["spans"]:
             yield _span(place, span, _plain(span), place)
         return
-    yield _span(place, content, _plain(content), str(content.get("trace_id", "")))
+    yield _span(
+        place, content, _plain(content), str(content.get("trace_id") or content.get("traceId", ""))
+    )
 
 
 def _span(place: str, span: Mapping[str, Any], attributes: Mapping[str, Any], trace: str) -> Span:
@@ -59,9 +58,12 @@ def _span(place: str, span: Mapping[str, Any], attributes: Mapping[str, Any], tr
 
 
 def _plain(span: object) -> Mapping[str, Any]:
-    attributes = span.get("attributes") if isinstance(span, dict) else None
+    """Returns the attributes of a span: an object, or OTLP's list of keys and values."""
+    attributes = span.get("attributes", []) if isinstance(span, dict) else None
+    if isinstance(attributes, list):
+        return {one["key"]: _value(one["value"]) for one in attributes}
     if not isinstance(attributes, dict):
-        raise ValueError("a span has no `attributes` object")
+        raise ValueError("a span has no `attributes` object or list")
     return attributes
 
 

@@ -86,7 +86,9 @@ FORMATS = ("auto", *(one.name for one in _FORMATS))
 
 
 def _is_span(row: Mapping[str, Any]) -> bool:
-    return isinstance(row.get("attributes"), dict) and "trace_id" in row
+    return isinstance(row.get("attributes"), dict | list) and bool(
+        row.keys() & {"trace_id", "traceId"}
+    )
 
 
 def _is_aiperf(row: Mapping[str, Any]) -> bool:
@@ -109,8 +111,10 @@ def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Fou
         None,
     )
     if chosen is None:
-        # The error message of this package's own format explains what a line needs.
-        chosen = next(one for one in _FORMATS if one.name == "sessions")
+        raise ConfigError(
+            f"{rows[0][0]} has no known format: write lines with `turns` (docs/datasets.md), or name the format with "
+            f"--dataset-option format=NAME ({', '.join(FORMATS[1:])})"
+        )
     try:
         sessions = [turns for _, turns in chosen.read(rows, settings) if turns]
     except ConfigError:

@@ -125,9 +125,10 @@ def parse_metrics_page(text: str) -> str:
 
 
 def parse_price(text: str) -> float:
-    """Parses '1.20/h', a price per hour in any currency; /h may be left out."""
+    """Parses '1.20/h', a price per hour in any currency."""
+    number, unit, rest = text.strip().partition("/h")
     try:
-        price = float(text.strip().removesuffix("/h"))
+        price = float(number) if unit and not rest else 0.0
     except ValueError:
         price = 0.0
     if not 0 < price < 1e9:

@@ -102,6 +102,8 @@ _PAIRS = (
 def _plain(name: str, value: Any) -> object:
     if name.endswith("_ns"):
         return write_duration(value)
+    if name == "price":
+        value = f"{value}/h"
     if name == "input_shape":
         return [f"{key}={'x'.join(map(str, shape))}" for key, shape in value]
     if name == "meter":

@@ -44,9 +44,20 @@ class Checked(NamedTuple):
     """One line per fault that makes the dataset unusable."""
 
 
-def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
+def check(
+    name: str,
+    data_dir: Path | None,
+    model: str | None,
+    dataset_option: Sequence[tuple[str, str]] = (),
+) -> Checked:
     """Reads every label and decodes every sample, with the steps of `model` if it is set."""
-    options = {"scenario": "offline", "dataset": name, "data_dir": data_dir, "model": model}
+    options = {
+        "scenario": "offline",
+        "dataset": name,
+        "data_dir": data_dir,
+        "model": model,
+        "dataset_option": dataset_option,
+    }
     values = {key: value for key, value in options.items() if value is not None}
     loaded = load_model(model) if model else Model("none", None, Path(), None)
     config = make_config(values, [*unknown_names({"dataset": name}), *missing_data(data_dir)])

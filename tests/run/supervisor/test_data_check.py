@@ -41,6 +41,23 @@ def test_check_describes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert re.fullmatch(r"speed       \S+ samples/s decoded and preprocessed", lines[-1])
 
 
+def test_options_of_the_dataset_are_those_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: `data check` could not read a file that needs --dataset-option format=NAME."""
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a", "timestamp": 1, "input_length": 3}\n')
+    (tmp_path / "tiny.yaml").write_text(
+        "name: tiny\nfiles: {}\ndataset: prompts\noutputs: [{name: answer}]\n"
+        "inputs: [{name: request, dtype: string, shape: [batch]}]\n"
+    )
+    words = ("sessions", "--model", f"{tmp_path}/tiny.yaml", "--data-dir", str(path))
+    status, lines, _ = check(*words, "--dataset-option", "format=prompts", capsys=capsys)
+    assert (status, lines[0]) == (0, "dataset     sessions, 1 sample")
+    status, _, error = check(*words, "--dataset-option", "format", capsys=capsys)
+    assert (status, error) == (2, "harness: --dataset-option: 'format' is not KEY=VALUE\n")
+
+
 def test_a_folder_one_level_too_high_is_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

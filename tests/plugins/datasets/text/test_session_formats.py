@@ -326,6 +326,7 @@ def test_spans_in_otlp_are_turns_and_spans_of_tools_are_time(tmp_path: Path) -> 
     first, second = prompts(dataset)
     assert first == {"max_tokens": 11, "messages": [SYSTEM, USER]}
     assert second["messages"] == [SYSTEM, USER, CALL, RESULT]
+    assert shape(read(tmp_path, *spans)) == shape(dataset)  # one span per line
 
 
 def test_spans_are_grouped_by_conversation_else_by_trace(tmp_path: Path) -> None:
@@ -414,6 +415,13 @@ def test_the_format_can_be_named(tmp_path: Path) -> None:
     assert read(tmp_path, row, format="prompts").describe()["format"] == "prompts"
     with pytest.raises(ConfigError, match="format=weka2 is not one of auto, opentelemetry"):
         read(tmp_path, row, format="weka2")
+
+
+def test_a_file_without_a_known_format_is_refused_with_the_formats(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r":1 has no known format: .*format=NAME \(opentelemetry, weka"
+    ):
+        read(tmp_path, {"text": "a"})
 
 
 def test_the_digest_depends_on_what_changes_the_prompts(tmp_path: Path) -> None:
