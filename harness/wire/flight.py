@@ -46,8 +46,10 @@ class Flight:
         """Reader of the reply, if replies are streams and this reply has begun."""
         self.chunks: list[tuple[int, int]] = []
         """(stamp, tokens that the reader has counted so far) of each arrival with tokens."""
-        self.answer_ns = self.answer_starts = 0
-        """Stamp of the arrival in which the answer after the reasoning began, as often as it has begun; 0: not yet."""
+        self.answer_ns = 0
+        """Stamp of the last arrival in which the answer after the reasoning began; 0: not yet."""
+        self.answer_starts = 0
+        """How many times the answer after the reasoning has begun."""
         self.first_token: int | None = None
         """Id of the answer's first token, once the token has arrived; None if the server does not report it."""
         self.tokens = self.late_tokens = 0

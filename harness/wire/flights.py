@@ -269,9 +269,8 @@ class Flights:
         except (OSError, BadReply) as e:
             self._broke(connection, e, done)
             return
-        flight = (
-            flight or connection.flight
-        )  # since then, a request may have been sent and answered
+        # Since then, a request may have been sent and answered.
+        flight = flight or connection.flight
         if not data:
             self._ended(connection, done)
             return
