@@ -167,7 +167,7 @@ _REASONS: _Rows = {
     About.ACCURACY: {
         "accuracy-below-target": (
             "The score does not reach the target in the manifest.",
-            "Check the order of the classes (`data check`) and the input's steps (`pitfalls`), or use another precision or model file.",
+            "Check the order of the classes (`data check`) and the input's steps (`pitfalls`), or use another precision or model file. For a language model, check `reference` and the prompts, and the model that the server serves.",
         ),
         "accuracy-incomplete": (
             "LoadGen's accuracy log does not have one answer for each sample.",

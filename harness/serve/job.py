@@ -44,7 +44,8 @@ def serve(config: RunConfig, options: ServeOptions) -> int:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         loop, inference = _loop_of(served, options, listening, stack)
-        _serve(inference, loop, served.name, served.backend_name, listen)
+        name = served.name if isinstance(served, ServedModel) else ", ".join(served.names)
+        _serve(inference, loop, name, served.backend_name, listen)
     return 0
 
 

@@ -22,7 +22,8 @@ from harness.wire.http1 import BadReply, EncodedReply, Heads
 from harness.wire.opener import CONNECT_TIMEOUT_S
 
 _BUSY = (429, 503)
-_HINT = "check the model's inputs, or read the server's log"
+_LOG = "read the server's log"
+_HINT = f"check the model's inputs, or {_LOG}"
 
 
 class Link:
@@ -77,7 +78,9 @@ class Link:
         except EncodedReply as e:
             raise ConfigError(f"--url {self.server.address}: {e}") from e
         except BadReply as e:
-            raise ConfigError(f"--url {self.server.address} does not speak HTTP/1.1: {e}") from e
+            raise ConfigError(
+                f"--url {self.server.address} does not speak HTTP/1.1 ({e}): {_LOG}"
+            ) from e
 
     def _exchange(self, connection: Connection, request: Request) -> Reply:
         length = sum(map(size_bytes, request.body))
@@ -188,7 +191,7 @@ class RemoteBackend:
         except OSError as e:
             unreachable(self._link.server.address, e)
         except BadReply as e:
-            raise ConfigError(f"--url {self._link.server.address}: {one_line(e)}") from e
+            raise ConfigError(f"--url {self._link.server.address}: {one_line(e)}: {_LOG}") from e
 
     def totals(self) -> ServerTotals | None:
         """Returns the server's statistics; None if it has none, or does not answer now."""

@@ -66,7 +66,9 @@ def serving(
             assert line, process.stderr.read()
             before, _, port = line.strip().rpartition(":")
             backend = words[words.index("--backend") + 1]
-            assert before == f"serving {words[0]} ({backend}) on http://{host}"
+            named = words[0] == "tinylm" and "--name" in words
+            names = words[words.index("--name") + 1].replace(",", ", ") if named else words[0]
+            assert before == f"serving {names} ({backend}) on http://{host}"
             yield Served(process, int(port))
         finally:
             process.kill()

@@ -186,3 +186,8 @@ def test_an_address_that_others_may_reach_has_a_warning(address: str, is_open: b
         "anyone who reaches name:8000 can use the model: there is no password and no encryption"
     )
     assert line == (expected if is_open else "")
+
+
+def test_a_language_model_is_announced_with_all_its_names() -> None:
+    with serving("tinylm", "--backend", "ort", "--name", "base,adapter"):
+        pass  # `serving` checks the line

@@ -1,13 +1,16 @@
 """A backend that uses a server through a plug-in."""
 
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from harness.core.config.address import parse_address
 from harness.errors import ConfigError
+from harness.remote import Request
 from harness.wire.connections import Server
-from harness.wire.remote_backend import remote_backend
+from harness.wire.remote_backend import Link, remote_backend
+from tests.stand_ins.servers.bad_server import BadServer, garbage, since
 
 
 class Plugin:
@@ -37,4 +40,21 @@ def test_a_device_of_this_machine_is_refused(about: dict[str, object]) -> None:
     assert str(caught.value) == (
         f"describe() of Plugin returns the device {about.get('device', '')!r}, but a server answers: return a device that "
         "begins with `remote`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (b"HELLO WORLD\r\n\r\n", "no HTTP/1.1 status line: b'HELLO WORLD'"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", "the connection ended within a reply"),
+    ],
+)
+def test_broken_reply_before_a_run_names_the_next_step(sent: bytes, why: str) -> None:
+    with BadServer(since(0, garbage(sent))) as server:
+        link = Link(Server(address=parse_address(server.url)), 5.0)
+        with closing(link), pytest.raises(ConfigError) as caught:
+            link.exchange_at_start(Request("/v2/models/digits/infer"))
+    assert str(caught.value) == (
+        f"--url {server.url} does not speak HTTP/1.1 ({why}): read the server's log"
     )

@@ -147,6 +147,8 @@ class Streamed:
             raise self._fault
         if not (self._done or self._finish):
             raise self._no_end(reply)
+        if not (self._finish or self._texts or self._ids or self._has_call):
+            raise BadAnswer("the stream has no choice with an answer or a finish_reason")
         finish = end_of(self._finish, self._reading)
         text = "".join(self._texts)
         self.usage = usage_of(

@@ -58,11 +58,13 @@ def server_problems(config: RunConfig) -> Iterator[str]:
             )
 
 
-def without_token_times(slo: Slo) -> str:
+def without_token_times(config: RunConfig, slo: Slo) -> str:
     """Returns the problem with an SLO on token times if replies are not streamed."""
+    endpoint = dict(config.backend_option).get("endpoint")
+    cause = "stream=off" if endpoint is None else f"endpoint={endpoint} or stream=off"
     return (
         f"--slo {slo} needs token times, but the server does not stream: drop it, or use --backend openai without "
-        "stream=off"
+        f"{cause}"
     )
 
 

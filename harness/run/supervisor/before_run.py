@@ -20,7 +20,10 @@ RESETS = {"vllm": "/reset_prefix_cache", "sglang": "/flush_cache"}
 
 LIMIT_S = 60.0
 
-_HINTS = {"vllm": ": start vLLM with VLLM_SERVER_DEV_MODE=1", "sglang": ""}
+_HINTS = {
+    "vllm": "start vLLM with VLLM_SERVER_DEV_MODE=1; for another server, pass sglang or a command",
+    "sglang": "if the server is not SGLang, pass vllm or a command",
+}
 _NOT_THERE = 404
 _OK = range(200, 300)
 
@@ -37,7 +40,8 @@ def problems(config: RunConfig) -> Iterator[str]:
         yield f"{shown}: {one_line(e)}"
         return
     if not words or shutil.which(words[0]) is None:
-        yield f"{shown}: there is no such program: write vllm, sglang or a command"
+        missing = repr(words[0]) if words else "an empty command"
+        yield f"--before-run: {missing} is not a program that can be run: write vllm, sglang or a command"
 
 
 def perform(config: RunConfig) -> None:
@@ -59,8 +63,8 @@ def _reset(server: Server, kind: str) -> None:
     except (HarnessError, OSError, BadReply) as e:
         raise ConfigError(f"{where}: {type_and_text(e)}") from e
     if status not in _OK:
-        hint = _HINTS[kind] if status == _NOT_THERE else ""
-        raise ConfigError(f"{where} answered {status} to {RESETS[kind]}{hint}")
+        hint = _HINTS[kind] if status == _NOT_THERE else "read the server's log"
+        raise ConfigError(f"{where} answered {status} to {RESETS[kind]}: {hint}")
 
 
 def _run(command: str) -> None:
@@ -80,5 +84,6 @@ def _run(command: str) -> None:
     if done.returncode:
         last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise ConfigError(
-            f"{shown} ended with status {done.returncode}{f': {one_line(last)}' if last else ''}"
+            f"{shown} ended with status {done.returncode}{f' ({one_line(last)})' if last else ''}: run it by itself, "
+            "and correct it"
         )

@@ -134,7 +134,7 @@ def _token_problems(config: RunConfig, model: Model) -> Iterator[str]:
             "drop it, or add --url for a language model on a server"
         )
     if of_tokens and config.backend == "openai" and ("stream", "off") in config.backend_option:
-        yield without_token_times(of_tokens[0])
+        yield without_token_times(config, of_tokens[0])
 
 
 def _stream_problems(config: RunConfig, model: Model) -> Iterator[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from harness.core.config.run_config import RunConfig
 from harness.models.manifest.lookup import load_model
+from harness.models.opened.remote import without_token_times
 from harness.run.supervisor import before_run, preflight
 from tests.builders.refusals import refusal
 from tests.stand_ins.servers.quiet import QuietHandler, in_thread
@@ -49,7 +50,10 @@ def test_a_server_that_cannot_reset_ends_the_run() -> None:
     with serving(404) as (url, _):
         assert refusal(before_run.perform, config("vllm", url)) == (
             f"--before-run vllm: {url} answered 404 to /reset_prefix_cache: start vLLM with "
-            "VLLM_SERVER_DEV_MODE=1"
+            "VLLM_SERVER_DEV_MODE=1; for another server, pass sglang or a command"
+        )
+        assert refusal(before_run.perform, config("sglang", url)).endswith(
+            " answered 404 to /flush_cache: if the server is not SGLang, pass vllm or a command"
         )
     assert "Connection refused" in refusal(before_run.perform, config("sglang", url))
 
@@ -64,7 +68,7 @@ def test_a_command_runs_without_a_shell(tmp_path: Path) -> None:
 def test_a_command_that_fails_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     python = f"{sys.executable} -c"
     text = refusal(before_run.perform, config(f"{python} 'import sys; sys.exit(\"no cache\")'"))
-    assert text.endswith("ended with status 1: no cache")
+    assert text.endswith("ended with status 1 (no cache): run it by itself, and correct it")
     assert "no cache" not in text.partition("ended")[0]  # arguments may contain a password
     assert "No such file" in refusal(before_run.perform, config("/nowhere/reset"))
     monkeypatch.setattr(before_run, "LIMIT_S", 0.1)
@@ -76,7 +80,14 @@ def test_a_command_that_fails_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        ("nosuchprogram now", "there is no such program: write vllm, sglang or a command"),
+        (
+            "nosuchprogram now",
+            "'nosuchprogram' is not a program that can be run: write vllm, sglang or a command",
+        ),
+        (
+            "/nowhere/reset",
+            "'/nowhere/reset' is not a program that can be run: write vllm, sglang or a command",
+        ),
         ("'half", "No closing quotation"),
     ],
 )
@@ -84,6 +95,19 @@ def test_a_command_that_cannot_start_is_refused_first(command: str, problem: str
     checked = (config(command), load_model("digits"), "digits", None)
     assert refusal(preflight.check, *checked).endswith(f": {problem}")
     preflight.check(config(f"{sys.executable} -V"), *checked[1:])
+
+
+def test_endpoint_without_streams_is_named_as_the_cause() -> None:
+    told = RunConfig.of(
+        scenario="server",
+        backend="openai",
+        url=("http://127.0.0.1:9",),
+        backend_option=("endpoint=embeddings",),
+        slo=("ttft:p99=1s",),
+    )
+    assert without_token_times(told, told.slo[0]).endswith(
+        "drop it, or use --backend openai without endpoint=embeddings or stream=off"
+    )
 
 
 def test_token_times_without_streams_are_refused_first() -> None:

@@ -86,7 +86,7 @@ class Session:
         self._slos = [slo for slo in config.slo if slo.of]
         reader = stream_reader(self._remote)
         if self._slos and reader is None:
-            raise ConfigError(without_token_times(self._slos[0]))
+            raise ConfigError(without_token_times(config, self._slos[0]))
         self._urls = config.url
         self._timeout_s = self._longest_s(config, slowest_ns)
         self._ceiling: ceiling.Ceiling | None = None

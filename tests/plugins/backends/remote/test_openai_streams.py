@@ -182,7 +182,11 @@ def test_answer_of_one_token_is_one_chunk() -> None:
     ("body", "message"),
     [
         (b'data: {"choices":[{"text":"a"}]}\n\n', "the stream ended before the answer did"),
-        (b"data: [DONE]\n\n", "the answer has no tokens"),
+        (
+            b'data: {"choices":[],"usage":{"completion_tokens":6}}\n\ndata: [DONE]\n\n',
+            "the stream has no choice with an answer or a finish_reason",
+        ),
+        (b'data: {"choices":[{"finish_reason":"stop"}]}\n\n', "the answer has no tokens"),
         (b"data: {\n\n", "an event of the stream is not valid JSON: {"),
         (
             b"data: Error: no memory\n\n",
