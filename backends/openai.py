@@ -1,7 +1,8 @@
 """Sends prompts to servers of OpenAI's API: vLLM, SGLang, llama.cpp, transformers serve and others."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Self, cast
 
 from harness.backends.parts.openai.bodies import added_fields, demands_call, stop_bytes, text_bytes
@@ -110,13 +111,8 @@ class OpenAiRemote:
         return super().__new__(cls) if other is None else cast("Self", other(setup))
 
     def __init__(self, setup: BackendSetup) -> None:
-        refuse(setup_problems("openai", setup, _OPTIONS))
         options = setup.options
-        for name, choices in _CHOICES.items():
-            if options.get(name, choices[0]) not in choices:
-                raise ConfigError(
-                    f"--backend-option {name}: {options[name]!r} is not one of {', '.join(choices)}"
-                )
+        refuse([*setup_problems("openai", setup, _OPTIONS), *_wrong_values(options)])
         if setup.max_batch > 1:
             raise ConfigError("backend 'openai' sends one prompt per request: set --max-batch 1")
         self._setup = setup
@@ -384,6 +380,25 @@ def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
         raise ConfigError(f"--backend-option {name}: {text!r} is not a number of at least 1")
     return int(text)
+
+
+def _wrong_values(options: Mapping[str, str]) -> Iterator[str]:
+    """Yields the problems with each value that cannot be used. Empty values are left to `setup_problems`."""
+    for name, choices in _CHOICES.items():
+        if (options.get(name) or choices[0]) not in choices:
+            yield f"--backend-option {name}: {options[name]!r} is not one of {', '.join(choices)}"
+    readers: Mapping[str, Callable[[str], object]] = {
+        "max_tokens": partial(_number, "max_tokens"),
+        "cache_block": partial(_number, "cache_block"),
+        "body": added_fields,
+        "models": read_mix,
+    }
+    for name, read in readers.items():
+        if options.get(name):
+            try:
+                read(options[name])
+            except ConfigError as e:
+                yield str(e)
 
 
 def _head(fields: Mapping[str, Any]) -> bytes:

@@ -1,6 +1,7 @@
 """Checks a remote backend's setup, and reads options that several remote backends have."""
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 
 from harness.errors import ConfigError
 from harness.types import BackendSetup
@@ -10,16 +11,21 @@ _MOST_SIZE = 2**31
 
 def setup_problems(backend: str, setup: BackendSetup, known: Mapping[str, str]) -> Iterator[str]:
     """Yields the settings that the backend cannot use. known: option -> its values, which messages name."""
-    have = " ".join(f"{option}={values}" for option, values in known.items())
     for option, value in setup.options.items():
         if option not in known:
-            yield f"backend {backend!r} has no option {option!r}: choose from {have}"
+            yield f"backend {backend!r} has no option {option!r}: {_instead(option, known)}"
         elif not value:
             yield f"--backend-option {option}: the value is empty: it takes {known[option]}"
     if setup.device != "cpu":
         yield f"backend {backend!r} does not support --device {setup.device}: the server chooses the device"
     if setup.provider is not None:
         yield f"backend {backend!r} has no providers: drop --provider {setup.provider}"
+
+
+def _instead(option: str, known: Mapping[str, str]) -> str:
+    if near := get_close_matches(option, known, n=1):
+        return f"did you mean {near[0]!r}?"
+    return f"choose from {' '.join(f'{name}={values}' for name, values in known.items())}"
 
 
 def answer_shape(text: str, *, may_vary: bool = False) -> tuple[int | None, ...]:

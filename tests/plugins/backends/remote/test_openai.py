@@ -19,7 +19,7 @@ from harness.remote import BadAnswer, HasReader, Refused, Remote, Reply, Usage
 from harness.types import BackendSetup, Batch
 from harness.wire.connections import Server
 from harness.wire.remote_backend import Link
-from tests.builders.refusals import refusal
+from tests.builders.refusals import refusal, refusals
 from tests.stand_ins.servers.token_server import (
     TRANSFORMERS,
     VLLM,
@@ -282,6 +282,22 @@ def test_missing_feature_of_a_server_is_reported_before_the_run(
 )
 def test_wrong_options_are_refused(options: dict[str, str], message: str) -> None:
     assert refusal(backend, **options) == message
+
+
+def test_all_wrong_options_are_reported_at_once() -> None:
+    told = refusals(
+        backend,
+        streem="off",
+        max_tokens="-1",
+        endpoint="foo",
+        cache_block="0",
+        body="[1]",
+        models="{a: -1}",
+    )
+    assert told[0] == "backend 'openai' has no option 'streem': did you mean 'stream'?"
+    options = ("endpoint", "max_tokens", "cache_block", "body", "models")
+    for option, line in zip(options, told[1:], strict=True):
+        assert line.startswith(f"--backend-option {option}")
 
 
 def test_prompts_are_sent_one_a_request() -> None:
