@@ -154,7 +154,9 @@ def _sweep(content: Mapping[str, Any]) -> tuple[str, str]:
         f"highest VALID {show_rate(highest)} queries/s" if highest is not None else "none VALID"
     )
     words = " ".join(word for word in sweep_table.words(content) if word)
-    return words, f"{counted(len(content['points']), 'rate')}, {outcome}"
+    rates = counted(len({point["rate_per_s"] for point in content["points"]}), "rate")
+    states = f", each in {len(found)} states of the cache" if len(found) > 1 else ""
+    return words, f"{rates}{states}, {outcome}"
 
 
 def _grid(content: Mapping[str, Any]) -> tuple[str, str]:

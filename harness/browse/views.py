@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from harness.browse import studies, within
-from harness.browse.index import MOST_ENTRIES, Entry, Index, Missing, Row
+from harness.browse.index import MOST_ENTRIES, STUDIES, Entry, Index, Missing, Row
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
 from harness.browse.texts import cells, render, url
@@ -252,6 +252,7 @@ class Views:
         return render(
             "studies.html",
             title="Studies",
+            verbs=list(STUDIES.values()),
             rows=[(entry, studies.summary(self._root, entry)) for entry in shown],
             left_out=len(found) - len(shown),
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness.errors import ConfigError
+from harness.results import run_folder
 
 MOST_BYTES = 32 * 2**20
 """Size of the largest file that is read into memory."""
@@ -58,7 +59,8 @@ def _parts(relative: str) -> list[str]:
 def check_folder(root: Path, relative: str) -> Path:
     """Returns the folder at `relative`, which is then safe to read by its path.
 
-    Raises a ConfigError if the folder or an entry in it is a link, or neither a file nor a folder.
+    Raises a ConfigError if the folder or an entry in it is a link, or neither a file nor a folder. The link `latest` of a
+    folder of --repeats is allowed, because no reader of runs follows it.
     """
     folder = root
     for part in _parts(relative):
@@ -66,7 +68,8 @@ def check_folder(root: Path, relative: str) -> Path:
         if not stat.S_ISDIR(folder.lstat().st_mode):
             raise ConfigError(f"{relative} is not a folder")
     for number, (name, mode) in enumerate(_entries(folder)):
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        newest = name == run_folder.LATEST and stat.S_ISLNK(mode)
+        if not (newest or stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ConfigError(f"{relative}/{name} is not read: it is a link, or not a regular file")
         if number >= MOST_FILES:
             raise ConfigError(

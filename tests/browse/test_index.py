@@ -171,6 +171,8 @@ def test_a_file_over_the_size_limit_is_refused(
 
 
 def test_a_run_with_a_link_inside_is_not_read_by_its_path(results: Path) -> None:
+    (results / "server/latest").symlink_to("/etc")  # a reader of runs does not open it
+    assert within.check_folder(results, "server") == results / "server"
     (results / "server/performance/run_1/extra").symlink_to("/etc/passwd")
     with pytest.raises(
         ConfigError,

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from harness.browse import studies
+from harness.browse.index import Entry
 from harness.cli.main import main
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, PluginUnavailable
@@ -659,6 +661,8 @@ def test_a_warm_run_repeats_the_cold_one_with_the_same_prompts(
     each = {"knee": None, "highest_valid": 200}
     assert content["by_cache"] == {"cold": each, "warm": each}
     assert content["highest_valid"] == 200
+    listed = studies.summary(Path(), Entry("swept", "", study="sweep"))[1]
+    assert listed == "3 rates, each in 2 states of the cache, highest VALID 200 queries/s"
     out = capsys.readouterr().out
     assert re.search(r"^ +200 +warm +200 ", out, re.MULTILINE)
     assert "\ncache       warm\nknee        none" in out
