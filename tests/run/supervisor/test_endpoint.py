@@ -305,6 +305,7 @@ def test_cancelled_requests_are_counted_apart() -> None:
     samples = parsed(exporter.page().decode())
     assert value(samples, "harness_requests_cancelled_total", phase="performance") == 1
     assert value(samples, "harness_in_flight_samples", phase="performance") == 0
+    assert value(samples, "harness_progress_ratio", phase="performance") == 1
 
 
 def node_counts() -> LiveCounts:

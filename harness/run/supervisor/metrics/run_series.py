@@ -58,8 +58,8 @@ _GAUGES: _Known = (
     ("planned_samples", "Samples planned for the phase", lambda c: c.plan.planned_samples),
     (
         "progress_ratio",
-        "Share of the planned samples that are answered",
-        lambda c: min(1.0, c.completed / max(1, c.plan.planned_samples)),
+        "Share of the planned samples that are answered or cancelled",
+        lambda c: min(1.0, (c.completed + c.cancelled) / max(1, c.plan.planned_samples)),
     ),
 )
 
