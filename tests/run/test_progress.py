@@ -68,6 +68,20 @@ def test_announcement_gives_the_reason_for_a_run_longer_than_requested(
     assert line.startswith(f"server: {count:,} queries{told}")
 
 
+def test_announcement_names_every_slo_once_and_the_ramp() -> None:
+    slos = (Slo(0.9, 10**9), Slo(0.9, 10**9, "ttft"), Slo(0.99, 10**7, "tpot"))
+    plan = replace(PLAN, percentile=0.9, latency_bound_ns=10**9)
+    config = RunConfig(scenario="server", slo=slos)
+    of = (Calibration(slowest_batch_ns=1), InstanceGroup(1, 1, 1), config)
+    told = ", SLO p90 ≤ 1.00 s, SLO ttft:p90 ≤ 1.00 s, SLO tpot:p99 ≤ 10.0 ms, "
+    assert told in announcement(plan, *of)
+    assert "SLO ttft" not in announcement(replace(plan, accuracy=True), *of)
+    ramped = announcement(replace(PLAN, ramp={"start": 5.0}), *of)
+    assert ramped.startswith(
+        "server: at most 1,000 queries, at a rate that grows from 5.00/s until "
+    )
+
+
 class Terminal(io.StringIO):
     """Stands in for stderr; `columns` is its current width."""
 

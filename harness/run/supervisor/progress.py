@@ -1,10 +1,10 @@
 """Shows the progress of one LoadGen run, from the load of its model to its last query."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import ceil
 
 from harness.core.clock import monotonic_ns
-from harness.core.config.parse import STEADY
+from harness.core.config.parse import STEADY, Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_S, counted, show_ns, show_rate
 from harness.loadgen.plan import Calibration, InstanceGroup, LoadPlan
@@ -126,6 +126,8 @@ def _own_schedule(plan: LoadPlan) -> Iterator[str]:
     """Yields how the harness's scheduler issues the queries; nothing if LoadGen does."""
     if plan.schedule is not None:
         yield "replayed from a file, not MLPerf"
+    if plan.ramp is not None:
+        yield f"at a rate that grows from {show_rate(plan.ramp['start'])}/s until an SLO is missed, not MLPerf"
     if plan.sessions and plan.concurrency is None:
         yield "in sessions, not MLPerf"
     if plan.load_hosts:
@@ -147,6 +149,14 @@ def _open_end(plan: LoadPlan, count: str) -> str:
     return f"{plan.scenario}: until {decided}, at most {count}"
 
 
+def _bounds(plan: LoadPlan, config: RunConfig) -> Iterable[Slo]:
+    """Returns the SLO that LoadGen judges, which the rules may set, and then the other SLOs of a performance run."""
+    bounds = [] if plan.accuracy else [*config.slo]
+    if plan.percentile is not None and plan.latency_bound_ns is not None:
+        bounds.insert(0, Slo(plan.percentile, plan.latency_bound_ns))
+    return dict.fromkeys(bounds)
+
+
 def announcement(
     plan: LoadPlan, calibration: Calibration, group: InstanceGroup, config: RunConfig
 ) -> str:
@@ -154,7 +164,8 @@ def announcement(
     scenario = scenario_named(plan.scenario)
     all_at_once, calibrated = scenario.all_at_once, calibration.rate_per_s is not None
     unit = "samples" if all_at_once or plan.accuracy else "queries"
-    count = f"{plan.query_count:,} {unit}{_more_than_asked(plan, config)}"
+    most = "at most " if plan.ramp is not None else ""
+    count = f"{most}{plan.query_count:,} {unit}{_more_than_asked(plan, config)}"
     parts = [f"{plan.scenario}: {count}" if plan.until is None else _open_end(plan, count)]
     if plan.target_qps is not None:
         chosen = ", a demonstration rate" if scenario.scheduled and calibrated else ""
@@ -164,8 +175,7 @@ def announcement(
         parts.append(f"capacity {show_rate(calibration.rate_per_s)}/s")
     if calibration.latency_ns is not None:
         parts.append(f"calibrated latency {show_ns(calibration.latency_ns)}")
-    if plan.percentile is not None and plan.latency_bound_ns is not None:
-        parts.append(f"SLO p{plan.percentile * 100:.10g} ≤ {show_ns(plan.latency_bound_ns)}")
+    parts += [f"SLO {slo.name} ≤ {show_ns(slo.bound_ns)}" for slo in _bounds(plan, config)]
     parts.append(str(group))
     if plan.expected_s:
         parts.append(f"{'about' if plan.until is None else 'at least'} {plan.expected_s:.0f} s")
