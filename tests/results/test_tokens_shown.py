@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from harness.results.tokens import by_model, cancellations, probes
 from harness.results.tokens.shown import shown
 
 TIMES = {"p50": 10_000_000, "p90": 11_000_000, "p99": 20_000_000}
@@ -58,3 +59,34 @@ def test_prompts_without_an_answer_leave_no_share_of_the_cache() -> None:
     tokens = {"answers": 1, "output_per_s": 120.0, "cached": 450, "input": 1000, "reusable": 16140}
     assert shown({"tokens": tokens, "queries": {"samples_issued": 20}}) == "120 tokens/s"
     assert "possible" in str(shown({"tokens": tokens, "queries": {"samples_issued": 1}}))
+
+
+def test_a_cancellation_without_streams_is_followed_by_an_answer() -> None:
+    """Bug: `1 requests … with 1 tokens`, and without streams the time of a whole reply was the one of a first token."""
+    found = {"cancelled": 1, "after_ns": 5_000_000, "begun": 1, "tokens": 1}
+    result = {
+        "cancellations": {**found, "next_first_token_ns": TIMES, "other_first_token_ns": TIMES}
+    }
+    told = "1 request after 5.00 ms with 1 token, the next request's {} in 10.0 ms / 20.0 ms, "
+    assert str(cancellations.shown(result)).startswith(told.format("answer"))
+    streamed = cancellations.shown({**result, "tokens": {"ttft_ns": TIMES}})
+    assert str(streamed).startswith(told.format("first token"))
+
+
+def test_percentiles_of_probes_have_the_number_of_probes() -> None:
+    found = {"sent": 2, "answered": 2, "failed": 0, "unanswered": 0, "alone_ns": None}
+    told = "10.0 ms / 20.0 ms (p50 / p99 of 2 probes) during the load"
+    assert probes.shown({"probes": {**found, "latency_ns": TIMES}}) == told
+
+
+@pytest.mark.parametrize(("time", "name"), [("ttft_ns", "TTFT"), ("latency_ns", "latency")])
+def test_the_slowest_model_is_shown_with_its_time(time: str, name: str) -> None:
+    """Bug: `slowest adapter, 1.44 x the fastest at p90` reads as a speed, and no p90 was shown."""
+    models = [
+        {"model": model, "requests": 9, "ttft_ns": None, time: {**TIMES, "p90": p90}}
+        for model, p90 in (("adapter", 12_000_000), ("base", 8_000_000))
+    ]
+    found = {"slowest": "adapter", "slowest_ratio": 1.5, "compared": f"{time} p90", "fairness": 0.9}
+    line = str(by_model.shown({"by_model": {**found, "models": models}}))
+    told = f"; slowest adapter: {name} p90 12.0 ms, 1.50 x the p90 of the fastest (base); fairness 0.900"
+    assert line.endswith(told)

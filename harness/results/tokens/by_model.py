@@ -103,9 +103,13 @@ def shown(result: Mapping[str, Any]) -> str | None:
         words = [_shown(model) for model in models]
     text = "; ".join(words)
     if found["slowest_ratio"] is not None:
+        time = found["compared"].split()[0]
+        p90_ns = {model["model"]: model[time]["p90"] for model in models}
+        fastest = min(p90_ns, key=lambda name: p90_ns[name])
         text += (
-            f"; slowest {found['slowest']}, {found['slowest_ratio']:.2f} x the fastest at p90; fairness "
-            f"{found['fairness']:.3f}"
+            f"; slowest {found['slowest']}: {'TTFT' if time == 'ttft_ns' else 'latency'} p90 "
+            f"{show_ns(p90_ns[found['slowest']])}, {found['slowest_ratio']:.2f} x the p90 of the fastest ({fastest}); "
+            f"fairness {found['fairness']:.3f}"
         )
     return text
 

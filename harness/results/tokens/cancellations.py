@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.units import show_ns
+from harness.core.units import counted, show_ns
 from harness.loadgen import cancelled
 from harness.results.evidence.evidence import Evidence
 from harness.results.schema.client import Cancellations
@@ -52,13 +52,15 @@ def shown(result: Mapping[str, Any]) -> str | None:
     found = result.get("cancellations")
     if not found:
         return None
-    words = [f"{found['cancelled']:,} requests after {show_ns(found['after_ns'])}"]
+    words = [f"{counted(found['cancelled'], 'request')} after {show_ns(found['after_ns'])}"]
     if found["begun"]:
-        words[0] += f" with {found['tokens']:,} tokens"
+        words[0] += f" with {counted(found['tokens'], 'token')}"
     after, others = found["next_first_token_ns"], found["other_first_token_ns"]
     if after is not None and others is not None:
+        is_streamed = (result.get("tokens") or {}).get("ttft_ns") is not None
+        what = "first token" if is_streamed else "answer"
         words.append(
-            f"the next request's first token in {show_ns(after['p50'])} / {show_ns(after['p99'])}, of other requests in "
+            f"the next request's {what} in {show_ns(after['p50'])} / {show_ns(after['p99'])}, of other requests in "
             f"{show_ns(others['p50'])} / {show_ns(others['p99'])} (p50 / p99)"
         )
     return ", ".join(words)

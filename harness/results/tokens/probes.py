@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.units import show_ns
+from harness.core.units import counted, show_ns
 from harness.results.evidence.evidence import Evidence
 from harness.results.schema.client import Probes
 from harness.results.tokens.section import percentiles_ns
@@ -45,7 +45,8 @@ def shown(result: Mapping[str, Any]) -> str | None:
         return None
     words = ["none was answered"]
     if (times := probes["latency_ns"]) is not None:
-        words = [f"{show_ns(times['p50'])} / {show_ns(times['p99'])} (p50 / p99) during the load"]
+        over = f"p50 / p99 of {counted(probes['answered'], 'probe')}"
+        words = [f"{show_ns(times['p50'])} / {show_ns(times['p99'])} ({over}) during the load"]
     if (alone := probes["alone_ns"]) is not None:
         words.append(f"{show_ns(alone['p50'])} without it (p50)")
     for key in ("failed", "unanswered"):
