@@ -45,7 +45,7 @@ def refusals(
     model's name must not differ.
     """
     misses = one_misses(before, after)
-    for run in (*before, *after):
+    for run in {run.folder: run for run in (*before, *after)}.values():
         if run.result["verdict"] != "VALID" and misses is None:
             yield f"{run.name} is INVALID ({', '.join(_codes(run))})"
     unscored = [run for run in (*before, *after) if "accuracy" not in run.numbers]

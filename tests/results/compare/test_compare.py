@@ -581,6 +581,11 @@ def test_a_side_that_misses_its_slo_now_and_then_is_not_ranked() -> None:
     assert found.refusals == ["d is INVALID (slo-missed)"]
 
 
+def test_an_invalid_run_of_both_sides_is_named_once() -> None:
+    run = invalid(a_run("a"), "client-bound")
+    assert compare([run], [run]).refusals == ["a is INVALID (client-bound)"]
+
+
 def test_last_line_shows_the_accuracy_cost_of_an_optimised_side() -> None:
     def of(run: FinishedRun, precision: str, **config: object) -> FinishedRun:
         result = {**run.result, "backend_description": {"precision": precision}}
