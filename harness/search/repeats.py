@@ -13,7 +13,7 @@ from typing import Any
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.config.schema import MAX_SEED
 from harness.core.stats import LEVEL
-from harness.core.units import counted, show_percent
+from harness.core.units import counted, show_percent, show_rate
 from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
@@ -78,6 +78,7 @@ class Repeats(Study[int]):
             "scenario": self._config.scenario,
             "backend": self._config.backend,
             "model": self._model.name,
+            "slo": results[0].get("slo"),
             "schedule_seeds": [(self._first_seed + i) & MAX_SEED for i in range(len(results))],
             "verdicts": [result["verdict"] for result in results],
             "reasons": [[r["code"] for r in result["reasons"]] for result in results],
@@ -123,11 +124,14 @@ def _failure(result: Mapping[str, Any]) -> str | None:
 
 def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields the name of each number, and its unit, values by run (None if a run is left out), geometric mean and
-    interval. Offline has only the rate.
+    interval. The rate and the latencies are listed even if every run is left out; Offline has only the rate. The score is
+    not a number of the arrivals.
     """
     offline = scenario_named(results[0]["scenario"]).all_at_once
     runs = [numbers(result) if _failure(result) is None else {} for result in results]
-    for name, unit in [*SPEEDS.items()][: 1 if offline else None]:
+    units = dict([*SPEEDS.items()][: 1 if offline else None])
+    units |= {n: one.unit for run in runs for n, one in run.items() if one.kind != "exact"}
+    for name, unit in units.items():
         values = [run[name].value if name in run else None for run in runs]
         over = over_runs([float(value) for value in values if value is not None])
         yield (
@@ -155,7 +159,8 @@ def lines(content: Mapping[str, Any], folder: Path, stopped: str = "") -> Iterat
     """Yields the lines of the summary. stopped: e.g. `2 of 5 runs`; "" if the series was not stopped."""
     verdicts = content["verdicts"]
     valid = verdicts.count("VALID")
-    words = "  ".join((content["scenario"], content["backend"], content["model"]))
+    names = ("scenario", "backend", "model", "slo")  # earlier versions did not store the SLO
+    words = "  ".join(content[name] for name in names if content.get(name))
     yield f"{valid} of {len(verdicts)} VALID  {words}"
     if stopped:
         yield f"  stopped after {stopped}"
@@ -195,5 +200,6 @@ def _shown(value: float, number: Mapping[str, Any]) -> str:
 
     number: has the `unit`. A rate gets the suffix `/s`, because the columns hold numbers with several units.
     """
-    per_s = "/s" if number["unit"].endswith("/s") else ""
-    return f"{show_cell(value, number['unit'])}{per_s}"
+    if number["unit"].endswith("/s"):
+        return f"{show_rate(value)}/s"
+    return show_cell(value, number["unit"])

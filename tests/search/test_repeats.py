@@ -81,6 +81,32 @@ def test_threads_and_batch_are_those_of_the_first_run(monkeypatch: pytest.Monkey
     assert chosen == [(None, None, None), (1, 1, 4), (1, 1, 4)]
 
 
+def test_numbers_of_tokens_are_summarised_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the summary had no TTFT, TPOT, tokens/s or goodput, and did not name the SLO."""
+    system = System(100.0)
+
+    def measure(config: RunConfig, **more: Any) -> Finished:
+        finished = system(config, **more)
+        times = {"p50": 2_000_000, "p90": 3_000_000, "p99": 4_000_000}
+        tokens = {"output_per_s": 12_000.0, "ttft_ns": times, "tpot_ns": None}
+        more = {"slo": "ttft:p90=1s", "goodput": {"per_s": 49.0}, "tokens": tokens}
+        score = {"accuracy": {"value": 0.5, "unit": ""}}
+        return finished._replace(result={**finished.result, **more, **score})
+
+    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
+    assert main([*SERVER, "--out", "all", "--repeats", "2"]) == 0
+    content = repeats_json()
+    assert content["slo"] == "ttft:p90=1s"
+    assert content["numbers"]["ttft_p90"]["values"] == [3_000_000] * 2
+    assert "accuracy" not in content["numbers"]
+    out = capsys.readouterr().out
+    assert out.startswith("2 of 2 VALID  server  null  digits  ttft:p90=1s\n")
+    for row in ("ttft_p99 +4.00 ms", "tokens +12,000/s", "goodput.ttft:p90=1s +49.0/s"):
+        assert re.search(f"^{row} ", out, re.MULTILINE), row
+
+
 def test_a_given_seed_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     _, system = repeated(monkeypatch, System(100.0), "--repeats", "2", "--seed", str(2**64 - 1))
     assert [c.schedule_seed for c in system.configs] == [2**64 - 1, 0]
