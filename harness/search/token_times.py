@@ -1,33 +1,39 @@
 """Token times of the runs of a search, as columns of its table."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
+from harness.core.config.parse import parse_slos
 from harness.results.pages.tables import Cell, Column
 
-_TIMES = (("ttft", "TTFT"), ("tpot", "TPOT"))
-_PERCENTILES = ("p50", "p99")
+_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL"}
+_PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+"""The percentiles of token times that a result has."""
 
 
 class PointTimes(TypedDict):
     """Token times of one run; None without streams."""
 
     ttft_p50_ns: int | None
+    ttft_p90_ns: int | None
     ttft_p99_ns: int | None
     tpot_p50_ns: int | None
+    tpot_p90_ns: int | None
     tpot_p99_ns: int | None
+    itl_p50_ns: int | None
+    itl_p90_ns: int | None
+    itl_p99_ns: int | None
 
 
 def times_of(result: Mapping[str, Any]) -> PointTimes:
     """Returns the times of a run. result: the content of result.json."""
     tokens = result.get("tokens") or {}
-    ttft, tpot = (tokens.get(f"{time}_ns") or {} for time, _ in _TIMES)
-    return {
-        "ttft_p50_ns": ttft.get("p50"),
-        "ttft_p99_ns": ttft.get("p99"),
-        "tpot_p50_ns": tpot.get("p50"),
-        "tpot_p99_ns": tpot.get("p99"),
+    found = {
+        f"{time}_{percentile}_ns": (tokens.get(f"{time}_ns") or {}).get(percentile)
+        for time in _NAMES
+        for percentile in _PERCENTILES
     }
+    return cast(PointTimes, found)
 
 
 def has_times(points: Sequence[Mapping[str, Any]]) -> bool:
@@ -35,21 +41,33 @@ def has_times(points: Sequence[Mapping[str, Any]]) -> bool:
     return any(point.get(field) is not None for point in points for _, field in fields())
 
 
-def fields() -> Iterator[tuple[str, str]]:
-    """Yields the name that readers see and the field of each time."""
-    for time, name in _TIMES:
-        for percentile in _PERCENTILES:
+def fields(slo: str | None = None) -> Iterator[tuple[str, str]]:
+    """Yields the name that readers see and the field of each time: p50, and the percentile that the SLO judges or p99.
+
+    slo: as in peak.json or sweep.json.
+    """
+    slos = parse_slos(slo or "")
+    for time, name in _NAMES.items():
+        judged = max((one.percentile for one in slos if one.of == time), default=None)
+        if judged is None and time == "itl":
+            continue
+        for percentile in dict.fromkeys(("p50", _reported(judged or 1.0))):
             yield f"{name} {percentile}", f"{time}_{percentile}_ns"
 
 
+def _reported(percentile: float) -> str:
+    """Returns the name of the percentile in a result, or the next higher percentile there."""
+    return next((n for n, share in _PERCENTILES.items() if share >= percentile - 1e-9), "p99")
+
+
 def columns_of(
-    points: Sequence[Mapping[str, Any]],
+    points: Sequence[Mapping[str, Any]], slo: str | None
 ) -> tuple[list[Column], Callable[[Mapping[str, Any]], list[Cell]]]:
     """Returns the columns of the times, and a function that returns the cells of a point.
 
     Without token times, the only column is the batch, which a server of tokens forms itself.
     """
     if has_times(points):
-        heads = [Column(name, "ns") for name, _ in fields()]
-        return heads, lambda point: [point.get(field) for _, field in fields()]
+        heads = [Column(name, "ns") for name, _ in fields(slo)]
+        return heads, lambda point: [point.get(field) for _, field in fields(slo)]
     return [Column("batch", "samples")], lambda point: [point["mean_batch"]]

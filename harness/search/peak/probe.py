@@ -79,9 +79,14 @@ class Probe(NamedTuple):
     met_high: float | None = None
     """Ends of the 95 % interval of the share, if queries do not influence each other."""
     ttft_p50_ns: int | None = None
+    ttft_p90_ns: int | None = None
     ttft_p99_ns: int | None = None
     tpot_p50_ns: int | None = None
+    tpot_p90_ns: int | None = None
     tpot_p99_ns: int | None = None
+    itl_p50_ns: int | None = None
+    itl_p90_ns: int | None = None
+    itl_p99_ns: int | None = None
     """Token times of a language model; None without streams."""
 
 

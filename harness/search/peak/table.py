@@ -185,7 +185,7 @@ def probes_table(content: Mapping[str, Any]) -> Table:
         f"run [count] | | {unit} [samples/s] |{offered} queries [count] | late [count] | p50 [ns]"
         f"| {percentile} [ns]"
     )
-    more_heads, more_cells = token_times.columns_of(probes)
+    more_heads, more_cells = token_times.columns_of(probes, content["slo"])
     heads += more_heads
     heads += columns(f"{'SLOs met | ' if is_judged else ''}took | | ")
     shared = shared_doubts(probes)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.config.parse import leading, parse_slos
-from harness.core.units import NS_PER_MS
+from harness.core.units import NS_PER_MS, show_ns
 from harness.results.pages import page
-from harness.results.pages.figures import bound_line
+from harness.results.pages.figures import bound_at, bound_line
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import line, rounded
 from harness.search import token_times
@@ -24,6 +24,7 @@ _LABEL_STEP = 0.08
 """Distance of two labels of vertical lines, as a share of the plot's height."""
 
 _CROSSED = "circle-x-open"
+_DASHED = "; dashed: the SLO's bound"
 _KEY = {
     **line("INVALID", [None], [None], mode="markers"),
     "marker": {"symbol": _CROSSED, "size": 10, "color": "#57606a"},
@@ -114,12 +115,12 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     bound_ms = slo.bound_ns / NS_PER_MS if slo else None
 
     def curve(name: str, field: str, scale: float = 1.0, **more: Any) -> Mapping[str, Any]:
-        values = [rounded(point[field], scale) for point in points]
+        values = [rounded(point.get(field), scale) for point in points]
         return line(name, offered, values, marker=marker, **more)
 
     yield Figure(
         "Latency against offered load",
-        f"Percentiles of each run; dashed: the SLO's bound.{note}",
+        f"Percentiles of each run{_DASHED if slo else ''}.{note}",
         [*(curve(name, f"{name}_ns", 1 / NS_PER_MS) for name in ("p50", "p90", "p99")), *key],
         {
             "xaxis": rates,
@@ -146,14 +147,18 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     )
     has_tokens = token_times.has_times(points)
     if has_tokens:
+        times = token_times.fields(content["slo"])
+        bounds = _token_bounds(content["slo"])
         yield Figure(
             "Token times",
-            f"Percentiles of each run: the time to the first token, and the time per further token.{note}",
-            [
-                *(curve(name, field, 1 / NS_PER_MS) for name, field in token_times.fields()),
-                *key,
-            ],
-            {"xaxis": rates, "yaxis": {"title": "time, ms", "type": "log"}, "shapes": shapes},
+            f"Percentiles of each run: the time to the first token, and the time per further token"
+            f"{_DASHED if bounds else ''}.{note}",
+            [*(curve(name, field, 1 / NS_PER_MS) for name, field in times), *key],
+            {
+                "xaxis": rates,
+                "yaxis": {"title": "time, ms", "type": "log"},
+                "shapes": [*shapes, *bounds],
+            },
         )
     panels = _PANELS if not has_tokens else [p for p in _PANELS if p.field != "mean_batch"]
     known = [panel for panel in panels if any(point.get(panel.field) for point in points)]
@@ -173,6 +178,15 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         {"xaxis": {**rates, "anchor": f"y{axis}"}, **layout, "shapes": shapes},
         height_rem=Figure._field_defaults["height_rem"] + 4 * (len(known) - 1),
     )
+
+
+def _token_bounds(slo: str | None) -> list[Mapping[str, Any]]:
+    """Returns a dashed line for each SLO on a token time."""
+    return [
+        bound_at(one.bound_ns / NS_PER_MS, "y", f"{one.name} {show_ns(one.bound_ns)}")
+        for one in parse_slos(slo or "")
+        if one.of
+    ]
 
 
 def offered_per_s(point: Mapping[str, Any]) -> float:

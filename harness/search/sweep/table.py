@@ -75,9 +75,14 @@ class Point(NamedTuple):
     met_high: float | None = None
     """Ends of the 95 % interval of the share, if queries do not influence each other."""
     ttft_p50_ns: int | None = None
+    ttft_p90_ns: int | None = None
     ttft_p99_ns: int | None = None
     tpot_p50_ns: int | None = None
+    tpot_p90_ns: int | None = None
     tpot_p99_ns: int | None = None
+    itl_p50_ns: int | None = None
+    itl_p90_ns: int | None = None
+    itl_p99_ns: int | None = None
     """Token times of a language model; None without streams."""
 
 
@@ -180,7 +185,7 @@ def points_table(content: Mapping[str, Any]) -> Table:
         "| p99 [ns]"
     )
     names = ["scheduled_per_s", "completed_per_s", "p50_ns", "p90_ns", "p99_ns"]
-    more_heads, more_cells = token_times.columns_of(content["points"])
+    more_heads, more_cells = token_times.columns_of(content["points"], content["slo"])
     heads += more_heads
     heads += columns("late [count] | verdict")
     if judged := has_several(content["slo"]):

@@ -23,6 +23,7 @@ from harness.results.seal.digests import SEAL
 from harness.search.options import Rates, parse_caches, parse_rates
 from harness.search.sweep.page import figures
 from harness.search.sweep.table import Point, knee, marks, points_table
+from harness.search.token_times import times_of
 from tests.builders.refusals import Said
 from tests.stand_ins.fake_peak import System, names
 
@@ -422,6 +423,23 @@ def test_token_times_of_a_language_model_replace_the_batch() -> None:
     shown = {trace["name"]: trace["y"] for trace in drawn.data}
     assert shown["TTFT p99"] == [9.0, None]
     assert [panel["name"] for panel in work.data] == ["utilisation"]
+
+
+def test_the_percentile_of_a_token_slo_is_shown_with_its_bound() -> None:
+    """Bug: the SLO on p90 decided, but tables showed p50 and p99, and a page named a bound that it did not draw."""
+    times = times_of({"tokens": {"ttft_ns": {"p50": 2e6, "p90": 5e6, "p99": 9e6}}})
+    points = [point(100, 1)._asdict() | times, point(200, 2)._asdict() | times]
+    content = swept_to(points, slo="ttft:p90=200ms itl:p95=30ms", highest_valid=100)
+    heads = [column.name for column in points_table(content).columns]
+    assert {"TTFT p50", "TTFT p90"} < {*heads}
+    assert "TTFT p99" not in heads
+    latency, _, drawn, _ = figures(content)
+    assert "dashed" not in latency.about
+    assert "dashed" in drawn.about
+    assert {"TTFT p90", "TPOT p99", "ITL p99"} < {trace["name"] for trace in drawn.data}
+    bounds = [s for s in drawn.layout["shapes"] if s.get("label")]
+    assert [s["y0"] for s in bounds] == [200, 30]
+    assert bounds[0]["label"]["text"] == "ttft:p90 200 ms allowed"
 
 
 def test_invalid_point_is_drawn_hollow_and_named_in_the_legend() -> None:
