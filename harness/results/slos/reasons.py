@@ -102,7 +102,11 @@ def too_late(one: Judged, plan: LoadPlan, rate_per_s: float | None) -> Reason:
     needed = queries_to_settle(late, count, percentile) if late else queries_needed(0, percentile)
     if needed is None:
         return missed(one, plan)
-    pace = f", {needed / rate_per_s:,.0f} s at {show_rate(rate_per_s)}/s," if rate_per_s else ""
+    pace = (
+        f", {max(1.0, needed / rate_per_s):,.0f} s at {show_rate(rate_per_s)}/s,"
+        if rate_per_s
+        else ""
+    )
     seen = f"{count:,} {what} are too few to prove {name}, although none was late"
     if late:
         seen = f"{lateness(one)}: too few {what} to prove {name}"

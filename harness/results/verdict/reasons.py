@@ -158,6 +158,20 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
             )
 
 
+def _only_failures_are_late(run: Evidence, late: int, bound_ns: int) -> bool:
+    """Returns whether every late query failed. Failures are a separate reason, and no other rate would help.
+
+    late: number of late queries by the log.
+    """
+    done = run.done
+    if not late or not done or run.plan.samples_per_query > 1:
+        return False
+    failed = done.columns["failed"] > 0
+    late_in_journal = done.latency_ns > bound_ns
+    answered_late = bool((late_in_journal & ~failed).any())
+    return not answered_late and late <= int((late_in_journal & failed).sum())
+
+
 def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason]:
     """Yields LoadGen's verdict with advice. missed: reasons of SLOs that explain why LoadGen reports INVALID."""
     yield from any_run(run)
@@ -187,7 +201,10 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
     if scenario.scheduled and not met and not is_repeated:
         bound = Slo(log.get("effective_target_latency_percentile"), bound_ns)
         queries = log.get("result_query_count", 0) - (run.done.left_out if run.done else 0)
-        yield too_late(Judged(bound, late, queries, None), plan, log.get("effective_target_qps"))
+        if not _only_failures_are_late(run, late, bound_ns):
+            yield too_late(
+                Judged(bound, late, queries, None), plan, log.get("effective_target_qps")
+            )
     elif log.get("result_validity") != "VALID" and not missed:
         yield Reason("loadgen-invalid", f"{log.source} reports INVALID: {_constraints(log)}")
     setting = log.get("effective_min_duration_ms", 0)

@@ -188,6 +188,20 @@ def test_advised_number_of_queries_and_their_seconds_are_consistent() -> None:
     assert seconds == round(queries / 10)
 
 
+@pytest.mark.parametrize(("late", "is_told"), [(700, False), (701, True)])
+def test_a_rate_is_not_blamed_for_queries_that_failed(late: int, is_told: bool) -> None:
+    """Bug: after a server had died, `40 of 40 queries took longer` advised a lower rate."""
+    run = evidence("server")
+    assert run.done is not None
+    columns = {**run.done.columns, "failed": np.ones(700, np.uint16)}
+    columns["completed_ns"] = columns["completed_ns"] + 100 * NS_PER_MS
+    run = replace(run, done=replace(run.done, columns=columns))
+    values = {"early_stopping_met": False, "result_validity": "INVALID"}
+    change = logged(**values, result_overlatency_query_count=late)
+    codes = [one.code for one in reasons.performance(change(run))]
+    assert ("slo-missed" in codes) is is_told
+
+
 def test_dead_process_is_the_only_reason_and_its_log_is_not_required() -> None:
     died = Reason("died", "the measured process was killed by SIGSEGV in the run")
     run = evidence("server", failure=died, log=DetailLog(), ended=None)
