@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.core.console import coloured, program
 from harness.core.registry import SCENARIOS
-from harness.core.units import counted, show_ns, show_percent, show_rate, show_si
+from harness.core.units import counted, show_ns, show_percent, show_rate, show_si, show_wait
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer import answer_of, answer_rows, load_generator
 from harness.results.answer.answer import show_span
@@ -233,7 +233,8 @@ def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
         level = show_percent(intervals["level"])
         columns += [Column(f"{level} interval", "count"), Column("if independent", "count")]
         columns += [Column("by the journal", "ns")] if journal else []
-        notes += _without_interval(intervals)
+        length_s = (result.get("queries") or {}).get("took_s")
+        notes += _without_interval(intervals, length_s)
     cells = [(name, latency[name], *_interval_cells(intervals.get(name))) for name in PERCENTILES]
     rows = [row[: len(columns)] for row in cells]
     return Table("latency", "Latency", about, columns, rows, notes)
@@ -247,10 +248,10 @@ def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
     return (*spans, one["journal"])
 
 
-def _without_interval(intervals: Mapping[str, Any]) -> Iterator[str]:
+def _without_interval(intervals: Mapping[str, Any], length_s: float | None) -> Iterator[str]:
     """Yields one note about the percentiles without an interval, with the length of a run that has them.
 
-    A higher percentile never needs a shorter run than a lower one, although its own estimate may say so.
+    length_s: length of this run. A higher percentile never needs a shorter run than a lower one, although its own estimate may say so.
     """
     names: dict[int, list[str]] = {}
     longest = 0
@@ -260,9 +261,11 @@ def _without_interval(intervals: Mapping[str, Any]) -> Iterator[str]:
             longest = max(longest, int(found[1].replace(",", "")))
             names.setdefault(longest, []).append(name)
     if names:
-        first, *others = ((f"{times:,} times", ", ".join(of)) for times, of in names.items())
-        more = "".join(f"; {times} for {of}" for times, of in others)
-        yield f"Too few independent parts for an interval: run {first[0]} as long for {first[1]}{more}."
+        lengths = (
+            f"{show_wait(times * length_s) if length_s else f'{times:,} times this length'} for {', '.join(of)}"
+            for times, of in names.items()
+        )
+        yield f"Too few independent parts for an interval: make a run of {'; '.join(lengths)}."
 
 
 _TIMES = re.compile(r"run ([\d,]+) times as long")
