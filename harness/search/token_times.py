@@ -1,7 +1,7 @@
 """Token times of the runs of a search, as columns of its table."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypedDict, cast
+from typing import Any
 
 from harness.core.config.parse import parse_slos
 from harness.results.pages.tables import Cell, Column
@@ -11,34 +11,28 @@ _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 """The percentiles of token times that a result has."""
 
 
-class PointTimes(TypedDict):
-    """Token times of one run; None without streams."""
-
-    ttft_p50_ns: int | None
-    ttft_p90_ns: int | None
-    ttft_p99_ns: int | None
-    tpot_p50_ns: int | None
-    tpot_p90_ns: int | None
-    tpot_p99_ns: int | None
-    itl_p50_ns: int | None
-    itl_p90_ns: int | None
-    itl_p99_ns: int | None
+FIELDS = tuple(f"{time}_{percentile}_ns" for time in _NAMES for percentile in _PERCENTILES)
 
 
-def times_of(result: Mapping[str, Any]) -> PointTimes:
-    """Returns the times of a run. result: the content of result.json."""
+def times_of(result: Mapping[str, Any]) -> dict[str, int] | None:
+    """Returns the known times of a run by FIELDS; None without streams. result: the content of result.json."""
     tokens = result.get("tokens") or {}
     found = {
-        f"{time}_{percentile}_ns": (tokens.get(f"{time}_ns") or {}).get(percentile)
+        f"{time}_{percentile}_ns": value_ns
         for time in _NAMES
-        for percentile in _PERCENTILES
+        for percentile, value_ns in (tokens.get(f"{time}_ns") or {}).items()
     }
-    return cast(PointTimes, found)
+    return {field: found[field] for field in FIELDS if field in found} or None
+
+
+def time_ns(point: Mapping[str, Any], field: str) -> int | None:
+    """Returns a time of a point in peak.json or sweep.json; None if it is unknown."""
+    return (point.get("token_times") or {}).get(field)
 
 
 def has_times(points: Sequence[Mapping[str, Any]]) -> bool:
     """Returns whether a point has token times. points: as in peak.json or sweep.json."""
-    return any(point.get(field) is not None for point in points for _, field in fields())
+    return any(point.get("token_times") for point in points)
 
 
 def fields(slo: str | None = None) -> Iterator[tuple[str, str]]:
@@ -69,5 +63,5 @@ def columns_of(
     """
     if has_times(points):
         heads = [Column(name, "ns") for name, _ in fields(slo)]
-        return heads, lambda point: [point.get(field) for _, field in fields(slo)]
+        return heads, lambda point: [time_ns(point, field) for _, field in fields(slo)]
     return [Column("batch", "samples")], lambda point: [point["mean_batch"]]

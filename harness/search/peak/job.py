@@ -266,7 +266,7 @@ class PeakJob(Study[PeakOptions]):
             folder=str(finished.folder.relative_to(self.folder)),
             goodput_per_s=(result.get("goodput") or {}).get("per_s"),
             **attainment(result),
-            **times_of(result),
+            token_times=times_of(result),
             steady=verdict_of(result),
         )
 

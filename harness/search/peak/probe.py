@@ -78,16 +78,8 @@ class Probe(NamedTuple):
     met_low: float | None = None
     met_high: float | None = None
     """Ends of the 95 % interval of the share, if queries do not influence each other."""
-    ttft_p50_ns: int | None = None
-    ttft_p90_ns: int | None = None
-    ttft_p99_ns: int | None = None
-    tpot_p50_ns: int | None = None
-    tpot_p90_ns: int | None = None
-    tpot_p99_ns: int | None = None
-    itl_p50_ns: int | None = None
-    itl_p90_ns: int | None = None
-    itl_p99_ns: int | None = None
-    """Token times of a language model; None without streams."""
+    token_times: Mapping[str, int] | None = None
+    """Times of a language model by the fields of harness/search/token_times.py; None without streams."""
 
 
 class Judge:

@@ -38,6 +38,7 @@ from harness.search.peak.job import PeakJob
 from harness.search.peak.probe import model_ns
 from harness.search.sweep import caches, table
 from harness.search.sweep.table import Point, is_usable, knee, point_of
+from harness.search.token_times import FIELDS
 
 SWEEP = "sweep.json"
 _POINTS = "points"
@@ -322,8 +323,10 @@ class _SweepJob(Study[SweepOptions]):
 
     def _save(self) -> None:
         super()._save()
-        points = self.content()["points"]
-        write_csv(self.folder / "sweep.csv", Point._fields, (p.values() for p in points))
+        columns = [*(name for name in Point._fields if name != "token_times"), *FIELDS]
+        points = ({**point, **(point["token_times"] or {})} for point in self.content()["points"])
+        rows = ([point.get(name) for name in columns] for point in points)
+        write_csv(self.folder / "sweep.csv", columns, rows)
 
 
 def _place(point: Point) -> tuple[int, float]:

@@ -14,6 +14,7 @@ from harness.results.pages.plots import line, rounded
 from harness.search import token_times
 from harness.search.sweep import caches
 from harness.search.sweep import table as points
+from harness.search.token_times import time_ns
 
 PAGE = "sweep.html"
 
@@ -75,8 +76,15 @@ def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
     by_cache = [(cache, part["points"]) for cache, part in caches.parts(content) if cache]
     if not by_cache:
         return
-    is_known = all(point["ttft_p50_ns"] is not None for _, mine in by_cache for point in mine)
-    name, field = ("time to the first token", "ttft_{}_ns") if is_known else ("latency", "{}_ns")
+    is_known = all(
+        time_ns(point, "ttft_p50_ns") is not None for _, mine in by_cache for point in mine
+    )
+    name = "time to the first token" if is_known else "latency"
+
+    def value_ns(point: Mapping[str, Any], percentile: str) -> float | None:
+        found: float | None = point[f"{percentile}_ns"]
+        return time_ns(point, f"ttft_{percentile}_ns") if is_known else found
+
     yield Figure(
         f"{name.capitalize()} by the state of the server's cache",
         "Percentiles of each run, VALID or not.",
@@ -84,7 +92,7 @@ def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
             line(
                 f"{cache} {percentile}",
                 [offered_per_s(point) for point in mine],
-                [rounded(point[field.format(percentile)], 1 / NS_PER_MS) for point in mine],
+                [rounded(value_ns(point, percentile), 1 / NS_PER_MS) for point in mine],
             )
             for cache, mine in by_cache
             for percentile in ("p50", "p99")
@@ -115,7 +123,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     bound_ms = slo.bound_ns / NS_PER_MS if slo else None
 
     def curve(name: str, field: str, scale: float = 1.0, **more: Any) -> Mapping[str, Any]:
-        values = [rounded(point.get(field), scale) for point in points]
+        values = [rounded(point[field], scale) for point in points]
         return line(name, offered, values, marker=marker, **more)
 
     yield Figure(
@@ -153,7 +161,18 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
             "Token times",
             f"Percentiles of each run: the time to the first token, and the time per further token"
             f"{_DASHED if bounds else ''}.{note}",
-            [*(curve(name, field, 1 / NS_PER_MS) for name, field in times), *key],
+            [
+                *(
+                    line(
+                        name,
+                        offered,
+                        [rounded(time_ns(point, field), 1 / NS_PER_MS) for point in points],
+                        marker=marker,
+                    )
+                    for name, field in times
+                ),
+                *key,
+            ],
             {
                 "xaxis": rates,
                 "yaxis": {"title": "time, ms", "type": "log"},

@@ -139,7 +139,8 @@ def test_token_times_of_a_language_model_replace_the_batch(searched: Searched) -
     searched(System(1300.0), *SERVER)
     probes = peak_json()["probes"]
     for probe in probes[1:]:
-        probe |= {"ttft_p50_ns": 2e6, "ttft_p99_ns": 9e6, "tpot_p50_ns": 3e5, "tpot_p99_ns": 4e5}
+        times = {"ttft_p50_ns": 2e6, "ttft_p99_ns": 9e6, "tpot_p50_ns": 3e5, "tpot_p99_ns": 4e5}
+        probe["token_times"] = times
     shown = table.probes_table(peak_json() | {"probes": probes})
     heads = [column.name for column in shown.columns]
     assert heads[8:12] == ["TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"]

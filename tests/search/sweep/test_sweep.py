@@ -23,7 +23,7 @@ from harness.results.seal.digests import SEAL
 from harness.search.options import Rates, parse_caches, parse_rates
 from harness.search.sweep.page import figures
 from harness.search.sweep.table import Point, knee, marks, points_table
-from harness.search.token_times import times_of
+from harness.search.token_times import FIELDS, times_of
 from tests.builders.refusals import Said
 from tests.stand_ins.fake_peak import System, names
 
@@ -110,7 +110,7 @@ def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture
     assert [p["verdict"] for p in content["points"]] == ["VALID", "VALID", "INVALID"]
     with Path("swept/sweep.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == Point._fields
+    assert {*rows[0], "token_times"} == {*Point._fields, *FIELDS}
     assert [row["rate_per_s"] for row in rows] == ["100.0", "200.0", "300.0"]
     assert rows[2]["reasons"] == "slo-missed"
     assert rows[0]["share"] == ""
@@ -411,8 +411,8 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
 
 
 def test_token_times_of_a_language_model_replace_the_batch() -> None:
-    times = {"ttft_p50_ns": 2e6, "ttft_p99_ns": 9e6, "tpot_p50_ns": 3e5, "tpot_p99_ns": None}
-    streamed, failed = point(100, 1)._asdict() | times, point(200, 9)._asdict()
+    times = {"ttft_p50_ns": 2e6, "ttft_p99_ns": 9e6, "tpot_p50_ns": 3e5}
+    streamed, failed = point(100, 1)._asdict() | {"token_times": times}, point(200, 9)._asdict()
     content = swept_to([streamed, failed], highest_valid=100)
     table = points_table(content)
     heads = [column.name for column in table.columns]
@@ -428,7 +428,7 @@ def test_token_times_of_a_language_model_replace_the_batch() -> None:
 def test_the_percentile_of_a_token_slo_is_shown_with_its_bound() -> None:
     """Bug: the SLO on p90 decided, but tables showed p50 and p99, and a page named a bound that it did not draw."""
     times = times_of({"tokens": {"ttft_ns": {"p50": 2e6, "p90": 5e6, "p99": 9e6}}})
-    points = [point(100, 1)._asdict() | times, point(200, 2)._asdict() | times]
+    points = [p._asdict() | {"token_times": times} for p in (point(100, 1), point(200, 2))]
     content = swept_to(points, slo="ttft:p90=200ms itl:p95=30ms", highest_valid=100)
     heads = [column.name for column in points_table(content).columns]
     assert {"TTFT p50", "TTFT p90"} < {*heads}
