@@ -1,277 +1,18 @@
-"""The verbs that read finished runs: compare, rerun, check, score, publish, export and report."""
+"""The verbs that read finished runs: check, score, publish, export and report."""
 
-import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from harness.cli.parser import Parser
-from harness.cli.run_options import add_trust, published
+from harness.cli.run_options import RUN_FOLDER, add_trust
 from harness.core.console import say, show
 from harness.errors import ConfigError, RunInvalid, refuse
 
 if TYPE_CHECKING:
-    from harness.core.config.run_config import RunConfig
-    from harness.results.compare.limits import Limit
     from harness.results.recheck import CheckedFolder
-
-_RUN = "the folder of a run, e.g. results/latest"
-
-_ROUNDS = 5
-"""Number of runs of each configuration if configurations take turns. With five runs per side, the interval is ± 1.5
-standard deviations wide.
-"""
-
-_MOST_ROUNDS = 1000
-
-
-def compare(arguments: list[str]) -> int:
-    parser = Parser(
-        "compare",
-        "Compare finished runs: how each number changed, and whether the change is more than noise. A side is a run's "
-        "folder, or several runs of one configuration: the folder of --repeats, a,b,c, or a pattern. Every other side "
-        "is compared with the first.",
-        "SIDE SIDE... [options]",
-    )
-    parser.text(
-        "sides",
-        "SIDE",
-        "a run, or runs of one configuration, e.g. results/a 'results/b-*'",
-        nargs="+",
-    )
-    _add_gate(parser)
-    parser.text(
-        "--price",
-        "PRICES",
-        "hourly price of each side's machine, all in one currency, e.g. 1.20/h,0.85/h",
-    )
-    parser.flag("--json", "print JSON instead of a table")
-    options = parser.parse_args(arguments)
-    if len(options.sides) < 2:
-        raise ConfigError("compare needs two sides: name a second run")
-    prices = _prices(options.price, len(options.sides))
-    return _compared(options.sides, _gate(options), prices, as_json=options.json)
-
-
-def _prices(text: str | None, sides: int) -> list[float | None]:
-    from harness.results.compare.report import parse_prices
-
-    try:
-        return [None] * sides if text is None else [*parse_prices(text, sides)]
-    except ValueError as e:
-        raise ConfigError(f"--price: {e}") from None
-
-
-def _add_gate(parser: Parser) -> None:
-    parser.text(
-        "--fail-on",
-        "LIMIT",
-        "exit with status 6 if a number gets worse by more than the limit, e.g. p99:+5% or throughput:-3%; with "
-        "`undecided`, exit with status 6 if the comparison is undecided (repeatable)",
-        action="append",
-        default=[],
-    )
-    parser.text(
-        "--noise",
-        "PERCENT",
-        "difference between runs of one configuration that counts as noise (default: measured from the runs, "
-        "which needs several per side)",
-    )
-    parser.flag(
-        "--optimised",
-        "treat the other sides as changed or optimised versions of the first: model file, precision and largest "
-        "batch may differ; both sides need an accuracy, whose change is reported as the price, or every --fail-on "
-        "limits another number than the accuracy",
-    )
-
-
-class _Gate(NamedTuple):
-    """How sides are compared."""
-
-    limits: "Sequence[Limit]"
-    noise: float | None
-    """A share, e.g. 0.05."""
-    optimised: bool
-
-
-def _gate(options: argparse.Namespace) -> _Gate:
-    from harness.results.compare.limits import parse_limit
-
-    problems, limits, noise = [], [], None
-    for text in options.fail_on:
-        try:
-            limits.append(parse_limit(text))
-        except ValueError as e:
-            problems.append(f"--fail-on: {e}")
-    if options.noise is not None:
-        try:
-            noise = float(options.noise.strip().removesuffix("%")) / 100
-        except ValueError:
-            noise = -1.0
-        if not 0 <= noise <= 100:
-            problems.append(f"--noise {options.noise}: write a percentage from 0 up, e.g. 5%")
-    refuse(problems)
-    return _Gate(limits, noise, options.optimised)
-
-
-def _compared(
-    sides: Sequence[str],
-    gate: _Gate,
-    prices: Sequence[float | None],
-    *,
-    as_json: bool,
-    keep: Callable[[Sequence[str], Sequence[str]], None] | None = None,
-) -> int:
-    """Prints how each of the other sides differs from the first; returns the exit status.
-
-    keep: receives the printed table and the verdict of each comparison.
-    """
-    from harness.results.compare import limits as compare_limits
-    from harness.results.compare import report as compare_report
-    from harness.results.compare.compare import compare as compare_two
-    from harness.results.compare.finished import sides_of
-    from harness.results.run_files import reading_run
-
-    first, *others = sides_of(sides, prices)
-    comparisons = []
-    for other in others:
-        with reading_run(", ".join(sides)):
-            chosen = [limit.name for limit in gate.limits]
-            comparison = compare_two(first, other, gate.noise, chosen, optimised=gate.optimised)
-        comparisons.append((comparison, compare_limits.judge(comparison, gate.limits)))
-    if as_json:
-        show(json.dumps([compare_report.to_json(*one) for one in comparisons], indent=2))
-    else:
-        tables = [
-            "\n".join(compare_report.lines(*one, compare_report.letter(number)))
-            for number, one in enumerate(comparisons, start=1)
-        ]
-        show("\n\n".join(tables))
-        if keep is not None:
-            verdicts = [
-                compare_report.verdict(one, compare_report.letter(number))
-                for number, (one, _) in enumerate(comparisons, start=1)
-            ]
-            keep(tables, verdicts)
-    return compare_limits.exit_status(comparisons)
-
-
-def rerun(arguments: list[str]) -> int:
-    parser = Parser(
-        "rerun",
-        "Run the configuration of a finished run again on this machine, and compare the two runs. With several "
-        "runs, run their configurations again in turns, and compare the new runs.",
-        "RUN... [options]",
-    )
-    parser.text("runs", "RUN", _RUN, nargs="+")
-    parser.text(
-        "--repeats",
-        "N",
-        f"runs of each configuration, in turns (default {_ROUNDS} for several RUNs, 1 for one)",
-    )
-    parser.text(
-        "--out",
-        "DIR",
-        "result folder (default RUN-rerun, or RUN-turns for several runs; for a run in a study, next to the study)",
-    )
-    add_trust(parser, "allow this code, named in the run's configuration, to run")
-    _add_gate(parser)
-    parser.flag("--quiet", "print no progress and no notices")
-    options = parser.parse_args(arguments)
-    gate = _gate(options)
-    rounds = _rounds(options.repeats, len(options.runs))
-    runs = [Path(run).resolve() for run in options.runs]  # `latest` will point elsewhere
-    configs = [_config_again(path, text) for path, text in zip(runs, options.runs, strict=True)]
-    _announce(options.runs, configs, options.trust or (), quiet=options.quiet)
-    if rounds > 1 or len(runs) > 1:
-        return _in_turns(runs, configs, rounds, options, gate)
-    from dataclasses import replace
-
-    from harness.cluster.job import execute
-
-    out = Path(options.out) if options.out else _new_folder(runs[0], "rerun")
-    status = execute(replace(configs[0], out=out), quiet=options.quiet)
-    if not out.is_dir():
-        return status  # the run was stopped or died, and has printed it
-    show("")
-    return _compared([str(runs[0]), str(out)], gate, [None, None], as_json=False)
-
-
-def _rounds(text: str | None, runs: int) -> int:
-    if text is None:
-        return 1 if runs == 1 else _ROUNDS
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST_ROUNDS):
-        raise ConfigError(f"--repeats {text}: write a number of runs from 1 to {_MOST_ROUNDS:,}")
-    return int(text)
-
-
-def _config_again(run: Path, named: str) -> "RunConfig":
-    from harness.core.config.run_config import from_plain
-    from harness.results.compare.finished import read
-    from harness.results.resolved import without_folder
-
-    config = from_plain(read(run).config, str(run / "config.yaml"))
-    if bare := without_folder(config):
-        raise ConfigError(published(named, bare))
-    return config
-
-
-def _announce(
-    runs: Sequence[str], configs: "Sequence[RunConfig]", trusted: Sequence[str], *, quiet: bool
-) -> None:
-    """Refuses code that the user does not name, and announces the code that will run."""
-    from harness.core.config import code
-
-    named = {run: code.values_of(config) for run, config in zip(runs, configs, strict=True)}
-    refuse([line for run, values in named.items() for line in code.untrusted(run, values, trusted)])
-    for run, values in named.items():
-        if not quiet:
-            say(code.announcement(run, values))
-
-
-def _in_turns(
-    runs: Sequence[Path],
-    configs: "Sequence[RunConfig]",
-    rounds: int,
-    options: argparse.Namespace,
-    gate: _Gate,
-) -> int:
-    """Makes new runs in turns and compares the configurations.
-
-    A single configuration is compared with its finished run.
-    """
-    from harness.cluster.job import measure
-    from harness.search.turns import keep, run_in_turns
-
-    out = Path(options.out) if options.out else _new_folder(runs[0], "turns")
-    status, made = run_in_turns(configs, rounds, out, measure, quiet=options.quiet)
-    if not all(made):
-        return status
-    sides = [",".join(map(str, side)) for side in made]
-    if len(sides) == 1:
-        sides.insert(0, str(runs[0]))
-    judged = _compared(
-        sides, gate, [None] * len(sides), as_json=False, keep=partial(keep, out, options.runs)
-    )
-    return max(status, judged)
-
-
-def _new_folder(run: Path, word: str) -> Path:
-    """Returns a free path next to the run, named after it and `word`.
-
-    For a run in a study the path is next to the study, whose seal covers every file in it.
-    """
-    from harness.core.files import free_name
-    from harness.results.run_folder import is_study
-    from harness.results.seal.digests import SEAL
-
-    around = [one for one in run.parents if is_study(one) or (one / SEAL).is_file()]
-    if not around:
-        return free_name(run.with_name(f"{run.name}-{word}"))
-    return free_name(around[-1].with_name(f"{around[-1].name}-{run.name}-{word}"))
 
 
 def check(arguments: list[str]) -> int:
@@ -282,7 +23,7 @@ def check(arguments: list[str]) -> int:
         "its seal and each run in it. The exit status is 4 if something differs.",
         "RUN [options]",
     )
-    parser.text("folder", "RUN", f"{_RUN}, or of a study")
+    parser.text("folder", "RUN", f"{RUN_FOLDER}, or of a study")
     add_trust(
         parser,
         "allow the code of this dataset or metric to run, to recompute the score",
@@ -344,7 +85,7 @@ def score(arguments: list[str]) -> int:
         "and its time.",
         "RUN [options]",
     )
-    parser.text("folder", "RUN", _RUN)
+    parser.text("folder", "RUN", RUN_FOLDER)
     add_trust(parser, "allow the code of this dataset, which has the labels, to run")
     parser.flag("--json", "print result.json instead of a table")
     options = parser.parse_args(arguments)
@@ -362,7 +103,7 @@ def publish(arguments: list[str]) -> int:
         "and plug-ins, user and host names, and meter arguments. `check` accepts the copy.",
         "RUN OUT",
     )
-    parser.text("folder", "RUN", _RUN)
+    parser.text("folder", "RUN", RUN_FOLDER)
     parser.text("out", "OUT", "folder of the copy, which must not exist yet")
     options = parser.parse_args(arguments)
     from harness.core.config.options import user_path
@@ -384,7 +125,7 @@ def export(arguments: list[str]) -> int:
         "numbers and verdict for CI, MLflow and Prometheus. docs/export.md describes each format.",
         "RUN --format FORMAT [options]",
     )
-    parser.text("folder", "RUN", _RUN)
+    parser.text("folder", "RUN", RUN_FOLDER)
     about = "; ".join(f"{name}: {format_.about}" for name, format_ in FORMATS.items())
     parser.text("--format", "FORMAT", about, choices=tuple(FORMATS), required=True)
     parser.text(
@@ -421,7 +162,7 @@ def report(arguments: list[str]) -> int:
         "run with the first.",
         "RUN... [options]",
     )
-    parser.text("runs", "RUN", _RUN, nargs="+")
+    parser.text("runs", "RUN", RUN_FOLDER, nargs="+")
     parser.text("--out", "FILE", "file to write (default report.html in the run's folder)")
     parser.flag("--standalone", "embed the plotting script in the page")
     options = parser.parse_args(arguments)

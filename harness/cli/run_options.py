@@ -170,6 +170,10 @@ def run_parser(
     return parser
 
 
+RUN_FOLDER = "the folder of a run, e.g. results/latest"
+"""Help of an argument that names a finished run."""
+
+
 def add_trust(parser: Parser, about: str) -> None:
     """Adds the option with which the user allows code that a file or folder names."""
     parser.text(code.TRUST, "NAME", f"{about} (repeatable)", action="append", default=None)

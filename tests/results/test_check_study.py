@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.results import _new_folder
+from harness.cli.comparisons import _new_folder
 from harness.explain.profile import job as _profile
 from harness.results import recheck, run_folder
 from harness.results.seal import digests
