@@ -429,7 +429,7 @@ def test_the_marks_of_latency_are_read_at_a_glance(run: Path) -> None:
     pytest.importorskip("plotly")
     assert main(["report", str(run)]) == 0
     document = shown(run / "report.html").document
-    marks = re.findall(r'class="(?:x|y\d?)tick"><text[^>]*>([^<]+ (?:ns|us|ms|s))<', document)
+    marks = re.findall(r'class="(?:x|y\d?)tick"><text[^>]*>([^<]+ (?:ns|µs|ms|s))<', document)
     assert len(marks) > 10
     assert [mark for mark in marks if not re.match(r"[125]0* |\d+(\.\d+)? ", mark)] == []
 
