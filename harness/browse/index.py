@@ -243,8 +243,8 @@ def _store(cache: Path, known: Mapping[str, _Known]) -> None:
 def read_row(root: Path, path: str) -> dict[str, Any]:
     """Returns the columns of runs.sqlite for the run at `path`, from its result.json.
 
-    Adds the codes of its doubts and the answer from the top of its page, without its interval. Raises OSError or ConfigError if
-    result.json was not written by a run.
+    Adds the codes of its doubts and the answer from the top of its page, without its interval. Raises OSError or
+    ConfigError if result.json was not written by a run.
     """
     file = f"{path}/{run_folder.RESULT}"
     with reading(file, "run `check` for details"):

@@ -59,7 +59,7 @@ class Repeats(Study[int]):
             run = self.make_run(seeded, text, [0.0, *after_s], quiet=True)
             self._runs.append(run)
             self._save()
-            shown = dict.fromkeys((deciding_number(run.result, SPEEDS), "throughput"))
+            shown = dict.fromkeys((_deciding(run.result), "throughput"))
             self._say(f"{text}: {run.in_short(*shown)}{self.time_left(after_s)}")
             if run.status not in _ENDED:
                 break  # the run was stopped, died or hung: the other runs would do the same
@@ -85,7 +85,7 @@ class Repeats(Study[int]):
             "doubts": [[d["code"] for d in result["doubts"]] for result in results],
             "left_out": [_failure(result) for result in results],
             "level": LEVEL,
-            "deciding": deciding_number(results[0], SPEEDS),
+            "deciding": _deciding(results[0]),
             "numbers": dict(_numbers(results)),
         }
 
@@ -120,6 +120,11 @@ def _failure(result: Mapping[str, Any]) -> str | None:
     """
     other = other_reason(result)
     return other.code if other is not None else None
+
+
+def _deciding(result: Mapping[str, Any]) -> str:
+    """Returns the name of the deciding number, also for a run that ended before it was measured."""
+    return deciding_number(result, {**SPEEDS, **numbers(result)})
 
 
 def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:

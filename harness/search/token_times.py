@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.core.config.parse import parse_slos
+from harness.results.evidence.stages import reported_percentile
 from harness.results.pages.tables import Cell, Column
 
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL"}
@@ -12,6 +13,7 @@ _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 FIELDS = tuple(f"{time}_{percentile}_ns" for time in _NAMES for percentile in _PERCENTILES)
+"""The keys of `token_times` in peak.json and sweep.json."""
 
 
 def times_of(result: Mapping[str, Any]) -> dict[str, int] | None:
@@ -45,13 +47,8 @@ def fields(slo: str | None = None) -> Iterator[tuple[str, str]]:
         judged = max((one.percentile for one in slos if one.of == time), default=None)
         if judged is None and time == "itl":
             continue
-        for percentile in dict.fromkeys(("p50", _reported(judged or 1.0))):
+        for percentile in dict.fromkeys(("p50", reported_percentile(judged or 1.0, _PERCENTILES))):
             yield f"{name} {percentile}", f"{time}_{percentile}_ns"
-
-
-def _reported(percentile: float) -> str:
-    """Returns the name of the percentile in a result, or the next higher percentile there."""
-    return next((n for n, share in _PERCENTILES.items() if share >= percentile - 1e-9), "p99")
 
 
 def columns_of(

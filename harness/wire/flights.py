@@ -37,8 +37,8 @@ _AT_ONCE_NS = 100_000_000
 """If a server closes a connection sooner than this after a reply, the cause is the reply, not an idle time."""
 
 SILENT_TIMEOUTS = 3
-"""The client gives up on the servers if nothing arrives for SILENT_TIMEOUTS times the request timeout, and at least SILENT_TIMEOUTS
-requests time out.
+"""The client gives up on the servers if nothing arrives for SILENT_TIMEOUTS times the request timeout, and at least
+SILENT_TIMEOUTS requests time out.
 """
 
 _CLOSED = "the server closed the connection"

@@ -101,6 +101,7 @@ def test_numbers_of_tokens_are_summarised_too(
     assert content["slo"] == "ttft:p90=1s"
     assert content["numbers"]["ttft_p90"]["values"] == [3_000_000] * 2
     assert "accuracy" not in content["numbers"]
+    assert content["deciding"] == "ttft_p90"  # bug: p99 of whole answers, which no SLO names
     out = capsys.readouterr().out
     assert out.startswith("2 of 2 VALID  server  null  digits  ttft:p90=1s\n")
     for row in ("ttft_p99 +4.00 ms", "tokens +12,000/s", "goodput.ttft:p90=1s +49.0/s"):

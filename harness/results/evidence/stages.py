@@ -98,6 +98,15 @@ PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, 
 """The percentiles that LoadGen reports."""
 
 
+def reported_percentile(percentile: float, known: Mapping[str, float] = PERCENTILES) -> str:
+    """Returns the name in `known` of `percentile`, which is in (0, 1), or of the next higher percentile there, or else of
+    the highest.
+
+    known: percentiles in ascending order.
+    """
+    return next((n for n, share in known.items() if share >= percentile - 1e-9), [*known][-1])
+
+
 @dataclass(frozen=True, slots=True)
 class Completions:
     """Completed samples of a run."""

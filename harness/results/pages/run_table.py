@@ -251,7 +251,9 @@ def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
 def _without_interval(intervals: Mapping[str, Any], length_s: float | None) -> Iterator[str]:
     """Yields one note about the percentiles without an interval, with the length of a run that has them.
 
-    length_s: length of this run. A higher percentile never needs a shorter run than a lower one, although its own estimate may say so.
+    A higher percentile never needs a shorter run than a lower one, although its own estimate may say so.
+
+    length_s: length of this run; None if it is unknown.
     """
     names: dict[int, list[str]] = {}
     longest = 0

@@ -25,11 +25,10 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
     if not run.logged or not run.done:
         return
     log, plan = run.log, run.plan
-    failed = run.ended["failed_samples"] if run.ended else 0
     for slo in slos:
         one = judged(run.done, plan.samples_per_query, slo)
-        if plan.samples_per_query == 1 and 0 < one.late <= failed and slo.of != "itl":
-            continue  # failures are a separate reason, and no other rate would help
+        if only_failures_are_late(run, one):
+            continue
         if _by_log(scenario, run, slo, slos):
             continue
         if why := _not_measured(run, one):
@@ -39,6 +38,12 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
                 yield missed(one, plan)
         elif one.late > late_allowed(one.of, slo.percentile):
             yield too_late(one, plan, log.get("effective_target_qps"))
+
+
+def only_failures_are_late(run: Evidence, one: Judged) -> bool:
+    """Returns whether every late item failed. Failures are a separate reason, and no other rate would help."""
+    failed = run.ended["failed_samples"] if run.ended else 0
+    return run.plan.samples_per_query == 1 and 0 < one.late <= failed and one.slo.of != "itl"
 
 
 def _not_measured(run: Evidence, one: Judged) -> str:

@@ -16,8 +16,8 @@ from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.schema.performance import InputProbe, NotProbed
-from harness.results.slos.judged import Judged
-from harness.results.slos.reasons import too_late
+from harness.results.slos.judged import Judged, judged
+from harness.results.slos.reasons import only_failures_are_late, too_late
 from harness.results.verdict.answers_check import Compared
 from harness.types import Score
 
@@ -158,20 +158,6 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
             )
 
 
-def _only_failures_are_late(run: Evidence, late: int, bound_ns: int) -> bool:
-    """Returns whether every late query failed. Failures are a separate reason, and no other rate would help.
-
-    late: number of late queries by the log.
-    """
-    done = run.done
-    if not late or not done or run.plan.samples_per_query > 1:
-        return False
-    failed = done.columns["failed"] > 0
-    late_in_journal = done.latency_ns > bound_ns
-    answered_late = bool((late_in_journal & ~failed).any())
-    return not answered_late and late <= int((late_in_journal & failed).sum())
-
-
 def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason]:
     """Yields LoadGen's verdict with advice. missed: reasons of SLOs that explain why LoadGen reports INVALID."""
     yield from any_run(run)
@@ -201,7 +187,9 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
     if scenario.scheduled and not met and not is_repeated:
         bound = Slo(log.get("effective_target_latency_percentile"), bound_ns)
         queries = log.get("result_query_count", 0) - (run.done.left_out if run.done else 0)
-        if not _only_failures_are_late(run, late, bound_ns):
+        ours = judged(run.done, plan.samples_per_query, bound) if late and run.done else None
+        # The log may count more late queries than the journal.
+        if ours is None or late > ours.late or not only_failures_are_late(run, ours):
             yield too_late(
                 Judged(bound, late, queries, None), plan, log.get("effective_target_qps")
             )
@@ -228,11 +216,11 @@ def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
     """Judges the user's SLO in streams and Offline. LoadGen judges Server's SLO."""
     if slo is None or not run.logged:
         return
-    judged = scenario.slo_value_ns(run.log.values, slo.percentile)
-    if judged is not None and judged[0] > slo.bound_ns:
+    found = scenario.slo_value_ns(run.log.values, slo.percentile)
+    if found is not None and found[0] > slo.bound_ns:
         yield Reason(
             "slo-missed",
-            f"the {judged[1]} is {show_ns(judged[0])}, but the SLO {slo} allows {show_ns(slo.bound_ns)}",
+            f"the {found[1]} is {show_ns(found[0])}, but the SLO {slo} allows {show_ns(slo.bound_ns)}",
         )
 
 

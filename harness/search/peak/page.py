@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.core.config.parse import Slo, parse_slos, searched
 from harness.core.units import NS_PER_MS
+from harness.results.evidence.stages import reported_percentile
 from harness.results.pages import page
 from harness.results.pages.figures import bound_at, bound_line
 from harness.results.pages.page import Article, Figure
@@ -60,7 +61,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         what, most = f"queries later than {slo}, %", (1 - slo.percentile) * 100
         shapes = [bound_at(most, "y", f"{most:.3g} %")]
     else:
-        what = f"{table.reported_percentile(slo.percentile)} latency, ms"
+        what = f"{reported_percentile(slo.percentile)} latency, ms"
         shapes = bound_line(slo.bound_ns / NS_PER_MS, "y")
     axis = _loads_axis(content["unit"], [p["load"] for p in probes])
     names: list[Mapping[str, Any]] = []
@@ -120,5 +121,5 @@ def _judged(probe: Mapping[str, Any], slo: Slo) -> float | None:
     if slo.of:
         late, queries = probe["late"], probe["queries"]
         return None if late is None or not queries else rounded(late / queries, 100)
-    value_ns = (probe["latency_ns"] or {}).get(table.reported_percentile(slo.percentile))
+    value_ns = (probe["latency_ns"] or {}).get(reported_percentile(slo.percentile))
     return rounded(value_ns, 1 / NS_PER_MS)

@@ -7,7 +7,7 @@ from typing import Any
 from harness.core.codes import CLIENT_BOUND, HOPELESS, INTERRUPTED
 from harness.core.config.parse import Slo, parse_slos, searched
 from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
-from harness.results.evidence.stages import PERCENTILES
+from harness.results.evidence.stages import reported_percentile
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.results.slos.shown import has_several, met_text
 from harness.results.steady.shown import NOT_STEADY
@@ -217,13 +217,6 @@ def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
     """Yields the answer, the warnings, and the doubts that all runs share."""
     yield from _summary(content)
     yield from shared_lines(content["probes"])
-
-
-def reported_percentile(percentile: float) -> str:
-    """Returns the name in results of `percentile`, which is in (0, 1), or of the next higher percentile."""
-    return next(
-        (n for n, fraction in PERCENTILES.items() if fraction >= percentile - 1e-9), "p99.9"
-    )
 
 
 def _doubts_text(probe: Mapping[str, Any], shared: Sequence[str]) -> str:

@@ -123,7 +123,8 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     bound_ms = slo.bound_ns / NS_PER_MS if slo else None
 
     def curve(name: str, field: str, scale: float = 1.0, **more: Any) -> Mapping[str, Any]:
-        values = [rounded(point[field], scale) for point in points]
+        flat = ({**point, **(point.get("token_times") or {})} for point in points)
+        values = [rounded(one.get(field), scale) for one in flat]
         return line(name, offered, values, marker=marker, **more)
 
     yield Figure(
@@ -161,18 +162,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
             "Token times",
             f"Percentiles of each run: the time to the first token, and the time per further token"
             f"{_DASHED if bounds else ''}.{note}",
-            [
-                *(
-                    line(
-                        name,
-                        offered,
-                        [rounded(time_ns(point, field), 1 / NS_PER_MS) for point in points],
-                        marker=marker,
-                    )
-                    for name, field in times
-                ),
-                *key,
-            ],
+            [*(curve(name, field, 1 / NS_PER_MS) for name, field in times), *key],
             {
                 "xaxis": rates,
                 "yaxis": {"title": "time, ms", "type": "log"},

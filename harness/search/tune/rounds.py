@@ -15,9 +15,10 @@ from harness.core.units import NS_PER_S, show_rate
 from harness.errors import HarnessError, RunInvalid, one_line
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.versions import seeds_of
+from harness.results.evidence.stages import reported_percentile
 from harness.results.outcome import Finished
 from harness.run.study import Ended, other_reason
-from harness.search.peak.table import out_of_reach, reported_percentile
+from harness.search.peak.table import out_of_reach
 from harness.search.tune.candidates import Aim
 from harness.search.tune.decision import Finalist, is_settled, to_drop
 

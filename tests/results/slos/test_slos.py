@@ -158,7 +158,7 @@ def test_goodput_is_a_share_of_the_rate_that_loadgen_reports() -> None:
 
 
 def uncounted(answers: int) -> dict[str, Array]:
-    """Answers in time, of which the last ones have no count of tokens."""
+    """Returns answers in time. The given number of the last answers have no count of tokens."""
     columns = streams()
     first_ns = columns["scheduled_ns"] + NS_PER_MS
     tokens = np.where(np.arange(COUNT) < COUNT - answers, 4, 0).astype(np.int32)

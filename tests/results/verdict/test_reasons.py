@@ -195,7 +195,8 @@ def test_a_rate_is_not_blamed_for_queries_that_failed(late: int, is_told: bool) 
     assert run.done is not None
     columns = {**run.done.columns, "failed": np.ones(700, np.uint16)}
     columns["completed_ns"] = columns["completed_ns"] + 100 * NS_PER_MS
-    run = replace(run, done=replace(run.done, columns=columns))
+    ended = {**ENDED, "failed_samples": 700}
+    run = replace(run, done=replace(run.done, columns=columns), ended=ended)
     values = {"early_stopping_met": False, "result_validity": "INVALID"}
     change = logged(**values, result_overlatency_query_count=late)
     codes = [one.code for one in reasons.performance(change(run))]

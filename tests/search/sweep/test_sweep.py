@@ -392,7 +392,7 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
     points[1]["p99_ns"] = None
     content = swept_to(points, slo="p99=10ms", highest_valid=200, knee=100)
-    latency, achieved, work = figures(content)
+    latency, achieved, instances = figures(content)
     assert [trace["name"] for trace in latency.data] == ["p50", "p90", "p99"]
     assert latency.data[2]["y"] == [1.0, None, 9.0]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 200, 0]
@@ -404,9 +404,10 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     assert told == [("knee", 100), ("100 %", 250), ("highest VALID", 200)]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 200, 0]
     assert [trace["name"] for trace in achieved.data] == ["offered", "achieved"]
-    assert [trace["name"] for trace in work.data] == ["batch size", "utilisation"]
+    names = [curve["name"] for curve in instances.data]
+    assert names == ["batch size", "utilisation"]
     assert {symbol for trace in latency.data for symbol in trace["marker"]["symbol"]} == {"circle"}
-    json.dumps([latency, achieved, work], allow_nan=False)
+    json.dumps([latency, achieved, instances], allow_nan=False)
     assert list(figures({**content, "points": []})) == []
 
 
@@ -418,11 +419,11 @@ def test_token_times_of_a_language_model_replace_the_batch() -> None:
     heads = [column.name for column in table.columns]
     assert heads[6:] == ["TTFT p50", "TTFT p99", "TPOT p50", "late", "verdict"]  # without share
     assert [row[6:10] for row in table.rows] == [(2e6, 9e6, 3e5, 0), (None, None, None, 0)]
-    _, _, drawn, work = figures(content)
+    _, _, drawn, instances = figures(content)
     assert drawn.title == "Token times"
     shown = {trace["name"]: trace["y"] for trace in drawn.data}
     assert shown["TTFT p99"] == [9.0, None]
-    assert [panel["name"] for panel in work.data] == ["utilisation"]
+    assert [curve["name"] for curve in instances.data] == ["utilisation"]
 
 
 def test_the_percentile_of_a_token_slo_is_shown_with_its_bound() -> None:
