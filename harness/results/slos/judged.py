@@ -59,8 +59,8 @@ def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...
 
 
 def _met(done: Completions, slo: Slo) -> Array:
-    """Returns a (samples,) mask of the samples that are known to have met the SLO; if nobody counted any tokens, times per
-    token exclude no sample. A single token cannot miss a time per token.
+    """Returns a (samples,) mask of the samples that are known to have met the SLO. A single token cannot miss a time per
+    token; an answer whose tokens nobody counted is not known to have met it.
     """
     tokens, first_ns = _column(done, "tokens"), _column(done, "first_token_ns")
     met: Array
@@ -71,8 +71,7 @@ def _met(done: Completions, slo: Slo) -> Array:
         met = first_ns - done.columns["scheduled_ns"] <= slo.bound_ns
     elif slo.of == "tpot":
         spent_ns = done.columns["completed_ns"] - first_ns
-        in_time = (tokens == 1) | (spent_ns <= slo.bound_ns * (tokens - 1))
-        met = in_time | (not tokens.any())
+        met = (tokens == 1) | (spent_ns <= slo.bound_ns * (tokens - 1))
     else:
         late, gaps = _column(done, "late_tokens"), np.maximum(tokens - 1, 0)
         met = late <= np.floor(gaps * (1 - slo.percentile) + 1e-9)

@@ -7,6 +7,7 @@ from harness.core.config.parse import leading, parse_slo, parse_slos
 from harness.core.stats import share_interval
 from harness.core.units import show_ns, show_rate, show_share, write_duration
 from harness.loadgen.scenario import scenario_named
+from harness.results.slos.judged import Judged
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
@@ -17,13 +18,10 @@ def shown(result: Mapping[str, Any]) -> str | None:
     what = "samples" if scenario_named(result["scenario"]).all_at_once else "queries"
     per_s = goodput["per_s"]
     rate = f"{show_rate(per_s)} {what}/s, " if per_s is not None else ""
-    measured = (
-        ""
-        if all(one["of"] > one.get("unknown", 0) for one in goodput["slos"])
-        else " that was measured"
-    )
+    measured = "" if all(one["of"] for one in goodput["slos"]) else " that was measured"
+    known = any(one.get("unknown") for one in goodput["slos"])
     return (
-        f"{rate}{met_text(attainment(result))} met every SLO{measured}: "
+        f"{rate}{met_text(attainment(result))} {'are known to have met' if known else 'met'} every SLO{measured}: "
         f"{', '.join(_one(one) for one in goodput['slos'])}"
     )
 
@@ -64,5 +62,7 @@ def _one(one: Mapping[str, Any]) -> str:
         return f"{slo.name} not measured"
     if one["value_ns"] is None:
         return f"{slo.name} {'within' if one['met'] else 'above'} {bound}"
-    text = f"{slo.name} {show_ns(one['value_ns'])} of {bound}{'' if one['met'] else ', missed'}"
-    return f"{text}, {unknown:,} of {one['of']:,} answers not counted" if unknown else text
+    text = f"{slo.name} {show_ns(one['value_ns'])} of {bound}"
+    if unknown and Judged(slo, one["late"], one["of"], one["value_ns"]).is_met:
+        return f"{text}, {unknown:,} of {one['of']:,} answers not counted"
+    return text if one["met"] else f"{text}, missed"
