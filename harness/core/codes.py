@@ -403,7 +403,7 @@ _DOUBTS: _Rows = {
             "Raise the server's keep-alive time or its limit of requests per connection, or make it send `Connection: close`.",
         ),
         "loopback": (
-            "The server runs on this machine: it shares cores with the client, and requests do not cross a network.",
+            "The server runs on this machine: it shares cores with the client, and requests do not cross a network. Its CPU time counts as time of other processes, so `busy-machine` is not judged.",
             "Run the client on another machine to measure what the server's users experience.",
         ),
     },

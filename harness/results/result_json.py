@@ -249,13 +249,22 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
     if run is not None and metered and power["power"] is None:
         yield Reason("power-missing", f"no meter has a reading: {power['power_reason']}")
     yield from power_doubts(power)
+    yield from _machine_doubts(findings, host, bound_ns)
+    yield from code_doubts.code(findings.code)
+
+
+def _machine_doubts(
+    findings: Findings, host: Host | None, bound_ns: int | None
+) -> Iterable[Reason]:
+    run, load = findings.performance, dict(findings.load)
+    if run is not None and client.local_servers(run):
+        load["others"] = None  # the server is one of the other processes
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
-        others, remote = findings.load.get("others"), bool(findings.config.url)
+        others, remote = load.get("others"), bool(findings.config.url)
         yield from host_doubts(host, findings.config.scenario, samples, others, remote=remote)
     if findings.noise is not None:
-        yield from doubts.machine(findings.noise["p99"], findings.load, bound_ns)
-    yield from code_doubts.code(findings.code)
+        yield from doubts.machine(findings.noise["p99"], load, bound_ns)
 
 
 def _by_the_page(findings: Findings, numbers: Performance) -> Iterable[Reason]:

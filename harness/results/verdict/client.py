@@ -200,6 +200,11 @@ def standstill_doubts(run: Evidence) -> Iterator[Reason]:
             )
 
 
+def local_servers(run: Evidence) -> list[str]:
+    """Returns the addresses of the servers on this machine."""
+    return [peer["url"] for peer in client_told(run).get("peers", ()) if peer["local"]]
+
+
 def doubts(
     run: Evidence, bound_ns: int | None, about: Mapping[str, Any] | None = None
 ) -> Iterator[Reason]:
@@ -236,8 +241,7 @@ def doubts(
             f"{show_percent(json_ns / max(p50_ns, 1))} of the latency's p50",
         )
     yield from token_counts.doubts(run, about)
-    local = [peer["url"] for peer in client["peers"] if peer["local"]]
-    if local:
+    if local := local_servers(run):
         yield Reason(
             "loopback",
             f"{local[0]} is on this machine: client and server share its cores, and no network was crossed",

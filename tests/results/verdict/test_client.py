@@ -166,3 +166,10 @@ def test_tensors_as_json_are_a_doubt_with_their_cost() -> None:
     (doubt,) = client.doubts(remote(json_ns=NS_PER_MS), BOUND_NS)
     assert doubt.code == "json-tensors"
     assert "in 1.00 ms, 20 % of the latency's p50" in doubt.text
+
+
+def test_only_servers_on_this_machine_are_local() -> None:
+    """Bug: a server on this machine was reported as other programs that the user should stop."""
+    assert client.local_servers(remote()) == []
+    peers = [{**present(remote().ended)["client"]["peers"][0], "local": True, "url": "http://here"}]
+    assert client.local_servers(remote(peers=peers)) == ["http://here"]
