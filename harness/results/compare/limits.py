@@ -88,16 +88,22 @@ def _judged(limit: Limit, change: Change) -> Judged:
     if change.verdict is None:
         line = f"unknown  {limit.name} {allowed}: the sides are not comparable"
         return Judged(limit, False, line)
-    beyond = (change.change - limit.change) * (-1 if change.higher_is_better else 1) > 0
     summary = f"{limit.name} {size(change)} {allowed}"
-    if not beyond:
+    worst = change.low if change.higher_is_better else change.high
+    if _is_beyond(change.change, limit, change):
+        if change.verdict == WORSE:
+            return Judged(limit, True, f"broken   {summary}")
+        noise = "not shown to be more than noise"
+    elif change.verdict == UNDECIDED and worst is not None and _is_beyond(worst, limit, change):
+        noise = "noise may hide a larger change"
+    else:
         return Judged(limit, False, f"kept     {summary}")
-    if change.verdict == WORSE:
-        return Judged(limit, True, f"broken   {summary}")
-    noise = (
-        f"not shown to be more than noise (interval {interval(change)}): make more runs in turns"
-    )
-    return Judged(limit, False, f"unclear  {summary}, {noise}")
+    advice = f"{noise} (interval {interval(change)}): make more runs in turns"
+    return Judged(limit, False, f"unclear  {summary}, {advice}")
+
+
+def _is_beyond(value: float, limit: Limit, change: Change) -> bool:
+    return value < limit.change if change.higher_is_better else value > limit.change
 
 
 def exit_status(comparisons: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
