@@ -9,7 +9,7 @@ from harness.core.config.parse import RAMP
 from harness.core.number_types import number_type
 from harness.core.registry import SCENARIOS
 from harness.core.units import show_percent
-from harness.loadgen.scenario import scenario_named
+from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.opened.loading import FORMAT_OPTION
 from harness.results.agreement import Agreement, limits
 from harness.results.compare.finished import FinishedRun
@@ -117,10 +117,11 @@ def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
 
 
 def _arrival_refusals(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Iterator[str]:
-    """Refuses different schedule seeds in a scenario with a schedule. Each run of --repeats has its own seed; both sides
-    must have the same seeds.
+    """Refuses different schedule seeds if the arrivals depend on the seed. Each run of --repeats has its own seed; both
+    sides must have the same seeds.
     """
-    if not scenario_named(before[0].result["scenario"]).scheduled:
+    first = before[0]
+    if not _has_schedule(scenario_named(first.result["scenario"]), first.config):
         return
     ours, theirs = (
         sorted({str(_seeds(run).get("schedule", "-")) for run in side}) for side in (before, after)
@@ -263,14 +264,19 @@ def settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _without_effect(config: Mapping[str, Any]) -> Collection[str]:
     """Returns the settings that the scenario ignores: --dispatch in other scenarios than Server, and the schedule's seed
-    in scenarios without a schedule.
+    in runs without a schedule.
     """
     name = config.get("scenario")
     scenario = registry.load("scenario", name) if name in SCENARIOS else None
     ignored = () if scenario is not None and "dispatch" in scenario.options else ("dispatch",)
-    return (
-        (*ignored, "schedule_seed") if scenario is not None and not scenario.scheduled else ignored
-    )
+    if scenario is None or _has_schedule(scenario, config):
+        return ignored
+    return (*ignored, "schedule_seed")
+
+
+def _has_schedule(scenario: Scenario, config: Mapping[str, Any]) -> bool:
+    """Returns whether a seed chooses when queries arrive: not in a closed loop, where each answer starts the next query."""
+    return scenario.scheduled and config.get("concurrency") is None
 
 
 def differences(

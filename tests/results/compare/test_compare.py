@@ -877,6 +877,16 @@ def test_schedule_seed_counts_only_in_scenarios_with_a_schedule(
         assert ("differs   schedule_seed: " in printed) == (status == 4)
 
 
+def test_schedule_seed_does_not_count_in_a_closed_loop(tmp_path: Path, prints: Said) -> None:
+    """Bug: one run with --concurrency could not be compared with three runs of --repeats."""
+    runs = [reseeded(FOLDERS / "server", tmp_path / f"{seed}", seed) for seed in (1, 2)]
+    for run in runs:
+        edit(run / "config.yaml", lambda c: c.update(concurrency=4))
+    printed = prints("compare", *runs)
+    assert "refused" not in printed
+    assert "differs   schedule_seed" not in printed
+
+
 def test_a_side_of_two_configurations_is_refused(runs: Path, tmp_path: Path, prints: Said) -> None:
     other = edited(runs / "fast", tmp_path / "other", "config.yaml", lambda c: c.update(threads=9))
     answered_later(other, 1)
