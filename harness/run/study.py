@@ -130,6 +130,10 @@ class Study(ABC, Generic[Options]):
             if e.exit_status >= INTERRUPT_EXIT and self.continuation and self.folder.exists():
                 say(f"stopped: {self.continuation.format(folder=self.folder)}")
             return e.exit_status
+        except HarnessError as e:
+            if self.folder.is_dir() and str(self.folder) not in str(e):
+                say(f"{self.folder} has the runs before the error")
+            raise
         finally:
             self._seal()
 

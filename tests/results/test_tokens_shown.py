@@ -16,6 +16,7 @@ TIMES = {"p50": 10_000_000, "p90": 11_000_000, "p99": 20_000_000}
         ({}, "120 tokens/s, TTFT 10.0 ms / 20.0 ms, TPOT 10.0 ms / 20.0 ms, ITL 10.0 ms / 20.0 ms"),
         ({"itl_ns": None}, "120 tokens/s, TTFT 10.0 ms / 20.0 ms, TPOT 10.0 ms / 20.0 ms"),
         ({"output_per_s": None, "tpot_ns": None, "itl_ns": None}, "not counted by the server, TTFT 10.0 ms / 20.0 ms"),
+        ({"output_per_s": None, "itl_ns": None}, "some answers not counted by the server, TTFT 10.0 ms / 20.0 ms, TPOT 10.0 ms / 20.0 ms"),
     ],
 )  # fmt: skip
 def test_known_token_numbers_are_shown(tokens: dict[str, Any], line: str) -> None:

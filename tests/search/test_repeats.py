@@ -199,6 +199,16 @@ def test_a_users_mistake_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     assert names(Path()) == []
 
 
+def test_a_refused_second_run_names_the_folder_of_the_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the command ended with status 2, and only `ls -a` found the first run."""
+    system = System(100.0, {2: ConfigError("no")})
+    assert repeated(monkeypatch, system, "--repeats", "3")[0] == 2
+    assert names(Path()) == ["all.partial"]
+    assert "harness: all.partial has the runs before the error\n" in capsys.readouterr().err
+
+
 def test_missing_module_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System(100.0, {1: PluginUnavailable("no module")})
     assert repeated(monkeypatch, system, "--repeats", "3")[0] == 3

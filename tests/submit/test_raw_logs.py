@@ -164,6 +164,13 @@ def test_a_few_slow_answers_may_end_a_server_log() -> None:
     assert wrong_end(head + CUT + tail, 5000, "MultiStream") != ""
 
 
+def test_a_stalled_batch_may_end_a_short_server_log() -> None:
+    """Bug: a rehearsal on a busy machine ended with a batch from its beginning, and was accused of a forged log."""
+    head, tail = accuracy_log(60).encode(), accuracy_log(113).encode()[-2000:]
+    assert wrong_end(head + CUT + tail, 300, "Server") == ""
+    assert wrong_end(head + CUT + tail, 10_000, "Server") != ""
+
+
 def test_log_cut_within_an_answer_shows_the_answers_around_it() -> None:
     """Bug: the two halves around the cut were read as one answer, which was not hexadecimal."""
     head, tail = (

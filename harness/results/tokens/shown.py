@@ -21,7 +21,9 @@ def shown(result: Mapping[str, Any]) -> str | None:
     if not tokens["answers"]:
         return "none: no answer was read"
     per_s = tokens["output_per_s"]
-    count = f"{show_rate(per_s)} tokens/s" if per_s is not None else "not counted by the server"
+    some = tokens.get("tpot_ns") or tokens.get("one_token_answers")
+    unknown = "some answers not counted by the server" if some else "not counted by the server"
+    count = f"{show_rate(per_s)} tokens/s" if per_s is not None else unknown
     times = [
         f"{name} {show_ns(tokens[key]['p50'])} / {show_ns(tokens[key]['p99'])}"
         for key, name in TIMES.items()

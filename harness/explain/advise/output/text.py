@@ -108,7 +108,11 @@ def outcome(advice: Mapping[str, Any]) -> str:
     if advice["unpredicted"] and not advice["advice"]:
         return "no gain could be predicted: see the measured settings under Q2 to Q6"
     if any(one["gain"] >= WORTH and not one["needs"] for one in advice["advice"]):
-        return "no advice: every setting with a predicted gain of at least 2 % was slower when measured"
+        decide = [
+            one["change"] for one in advice["advice"] if one["needs"] and one["verdict"] == "faster"
+        ]
+        but = f"; {decide[0]} was faster: read its line `decide first`" if decide else ""
+        return f"no advice: no setting with a predicted gain of at least 2 % was faster when measured{but}"
     return "no setting is predicted to gain 2 %: keep the current settings"
 
 
