@@ -45,6 +45,11 @@ def write_duration(ns: int) -> str:
     raise ValueError(f"{ns!r} ns is not a whole number")
 
 
+def show_duration(ns: int) -> str:
+    """Formats a time as the user wrote it: '50 ms'."""
+    return re.sub(r"(?<=\d)(?=[a-z])", " ", write_duration(ns))
+
+
 def show_ns(ns: float) -> str:
     """Formats a time with three significant digits and a suitable unit: 1234567 -> '1.23 ms'."""
     units = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))

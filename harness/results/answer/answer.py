@@ -1,11 +1,10 @@
 """Derives the answer of a run from result.json: its number, its limit, and whether to trust it. Pure."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from harness.core.config.parse import STEADY, Slo, leading, parse_slos, until_share
-from harness.core.units import counted, show_ns, show_percent, show_rate, write_duration
+from harness.core.units import counted, show_duration, show_ns, show_percent, show_rate
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.results.answer import doubts, limits
 from harness.types import Quantity
@@ -131,7 +130,7 @@ def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
     load = _load(result, scenario)
     if bounds := _token_bounds(result):
         share = f"{float(bounds['percentile'][1:]):.10g} %"
-        ttft, tpot = (_duration(bounds[key]) for key in ("ttft_ns", "tpot_ns"))
+        ttft, tpot = (show_duration(bounds[key]) for key in ("ttft_ns", "tpot_ns"))
         return f"Do {share} of the first tokens come within {ttft}, and the other tokens within {tpot} each{load}?"
     if slo is None:
         return f"How long does a query take{load}?"
@@ -196,19 +195,14 @@ def _is_unproven(result: Mapping[str, Any]) -> bool:
 
 
 def _beside(value_ns: float, bound_ns: int, *, is_proven: bool = True) -> str:
-    bound = _duration(bound_ns)
+    bound = show_duration(bound_ns)
     if value_ns > bound_ns:
         return f", above the {bound} allowed"
     return f" of {bound} allowed" if is_proven else f", not proven to be within {bound}"
 
 
 def _bound(slo: Slo) -> str:
-    return _duration(slo.bound_ns)
-
-
-def _duration(ns: int) -> str:
-    """Returns the duration as the user wrote it: '50 ms'."""
-    return re.sub(r"(?<=\d)(?=[a-z])", " ", write_duration(ns))
+    return show_duration(slo.bound_ns)
 
 
 def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.core.config.parse import leading, parse_slo, parse_slos
 from harness.core.stats import share_interval
-from harness.core.units import show_ns, show_rate, show_share, write_duration
+from harness.core.units import show_duration, show_ns, show_rate, show_share
 from harness.loadgen.scenario import scenario_named
 from harness.results.slos.judged import Judged
 
@@ -56,7 +56,7 @@ def met_text(met: Mapping[str, Any]) -> str:
 
 def _one(one: Mapping[str, Any]) -> str:
     slo = parse_slo(one["slo"])
-    bound = write_duration(slo.bound_ns)
+    bound = show_duration(slo.bound_ns)
     unknown = one.get("unknown", 0)
     if one["of"] == unknown:
         return f"{slo.name} not measured"

@@ -184,7 +184,7 @@ def test_an_answer_without_a_count_is_not_known_to_be_in_time() -> None:
     assert found["share"] == 0.5
     told = str(shown({"scenario": "server", "slo": "tpot:p90=5ms", "goodput": found}))
     assert (
-        "known to have met every SLO: tpot:p90 1.00 ms of 5ms, 100 of 200 answers not counted"
+        "known to have met every SLO: tpot:p90 1.00 ms of 5 ms, 100 of 200 answers not counted"
         in told
     )
     whole = section(run(columns=uncounted(COUNT)), slos)
@@ -248,12 +248,12 @@ def test_the_line_needs_more_than_one_slo_on_the_latency() -> None:
     }
     result = {"scenario": "server", "slo": "p99=50ms itl:p90=5ms", "goodput": goodput}
     assert shown(result) == (
-        "12.0 queries/s, 75.0 % met every SLO: p99 40.0 ms of 50ms, itl:p90 above 5ms"
+        "12.0 queries/s, 75.0 % met every SLO: p99 40.0 ms of 50 ms, itl:p90 above 5 ms"
     )
     assert shown({**result, "slo": "p99=50ms"}) is None
     goodput["slos"][1] |= {"of": 0}
     assert shown(result) == (
-        "12.0 queries/s, 75.0 % met every SLO that was measured: p99 40.0 ms of 50ms, itl:p90 not measured"
+        "12.0 queries/s, 75.0 % met every SLO that was measured: p99 40.0 ms of 50 ms, itl:p90 not measured"
     )
     assert shown({"slo": None}) is None
 
