@@ -43,13 +43,14 @@ class _Panel(NamedTuple):
 
 
 _PANELS = (
+    _Panel("tokens", "tokens_per_s", 1.0, "tokens/s", "tokens of all answers per second"),
     _Panel("wait", "wait_ns", 1 / NS_PER_MS, "ms", "mean wait until an instance took the query"),
     _Panel("batch size", "mean_batch", 1.0, "samples", "mean batch size"),
     _Panel(
         "utilisation", "busy_share", 100.0, "%", "share of the time in which an instance computed"
     ),
 )
-_AXES = ("", 2, 3)
+_AXES = ("", 2, 3, 4)
 """Suffixes of plotly's axis names; the first axis has none."""
 
 

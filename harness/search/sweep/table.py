@@ -76,6 +76,10 @@ class Point(NamedTuple):
     """Ends of the 95 % interval of the share, if queries do not influence each other."""
     token_times: Mapping[str, int] | None = None
     """Times of a language model by the fields of harness/search/token_times.py; None without streams."""
+    tokens_per_s: float | None = None
+    """Tokens of all answers per s; None if they are unknown."""
+    per_million: float | None = None
+    """Price, in the currency of --price, of a million output tokens, or of a million samples without tokens."""
 
 
 def is_usable(point: Mapping[str, Any]) -> bool:
@@ -115,8 +119,17 @@ def point_of(
         cache=caches.cache_in(folder.name),
         cached_share=_cached_share(result.get("tokens") or {}),
         token_times=token_times.times_of(result),
+        tokens_per_s=(result.get("tokens") or {}).get("output_per_s"),
+        per_million=_per_million(result),
         **attainment(result),
     )
+
+
+def _per_million(result: Mapping[str, Any]) -> float | None:
+    cost = result.get("cost") or {}
+    unit = "samples" if result.get("tokens") is None else "output_tokens"
+    price: float | None = cost.get(f"per_million_{unit}")
+    return price
 
 
 def _cached_share(tokens: Mapping[str, Any]) -> float | None:
@@ -179,7 +192,10 @@ def points_table(content: Mapping[str, Any]) -> Table:
     names = ["scheduled_per_s", "completed_per_s", "p50_ns", "p90_ns", "p99_ns"]
     more_heads, more_cells = token_times.columns_of(content["points"], content["slo"])
     heads += more_heads
-    heads += columns("late [count] | verdict")
+    priced = "output tokens" if any(p.get("tokens_per_s") for p in content["points"]) else "samples"
+    heads += columns(
+        f"tokens/s [samples/s] | per million {priced} [samples/s] | late [count] | verdict"
+    )
     if judged := has_several(content["slo"]):
         heads[-1:-1] = columns("goodput/s [samples/s] | SLOs met")
     by_cache = content.get("by_cache") or {}
@@ -193,7 +209,7 @@ def points_table(content: Mapping[str, Any]) -> Table:
         mark = "  <- knee" if point["rate_per_s"] == knee_per_s else ""
         numbers: list[Cell] = [point[name] for name in names]
         numbers += more_cells(point)
-        numbers += [point["late"]]
+        numbers += [point.get("tokens_per_s"), point.get("per_million"), point["late"]]
         numbers += [point.get("goodput_per_s"), met_text(point)] if judged else []
         state: list[Cell] = []
         if by_cache:

@@ -426,6 +426,18 @@ def test_token_times_of_a_language_model_replace_the_batch() -> None:
     assert [curve["name"] for curve in instances.data] == ["utilisation"]
 
 
+def test_tokens_and_their_price_are_shown_at_each_rate() -> None:
+    """Bug: a user computed tokens/s and the price of each rate from the folders of the runs."""
+    known = {"tokens_per_s": 640.0, "per_million": 0.54}
+    points = [point(100, 1)._asdict() | known, point(200, 9)._asdict()]
+    content = swept_to(points, highest_valid=200)
+    table = points_table(content)
+    assert [c.name for c in table.columns[-4:-2]] == ["tokens/s", "per million output tokens"]
+    assert [row[-4:-2] for row in table.rows] == [(640.0, 0.54), (None, None)]
+    *_, last = figures(content)
+    assert [curve["name"] for curve in last.data] == ["tokens", "batch size", "utilisation"]
+
+
 def test_the_percentile_of_a_token_slo_is_shown_with_its_bound() -> None:
     """Bug: the SLO on p90 decided, but tables showed p50 and p99, and a page named a bound that it did not draw."""
     times = times_of({"tokens": {"ttft_ns": {"p50": 2e6, "p90": 5e6, "p99": 9e6}}})
