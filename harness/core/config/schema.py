@@ -262,7 +262,8 @@ class RunOptions:
         level="expert",
     )
     connections: int | None = option(
-        "connections to each server; each carries one request at a time (default 64; 1 to 16 for streams)",
+        "connections to each server; each carries one request at a time (default 64, or --concurrency if it is higher; 1 "
+        "to 16 for streams)",
         parse=parsers.positive(65_535),
         metavar="N",
         level="expert",

@@ -48,7 +48,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     if config.url:
         most = _max_batch(config, scenario, model)
         requests = -(-scenario.samples_per_query(config) // most)
-        connections = config.connections or (min(16, requests) if scenario.streams else CONNECTIONS)
+        usual = min(16, requests) if scenario.streams else max(CONNECTIONS, config.concurrency or 0)
+        connections = config.connections or usual
         return InstanceGroup(1, 1, most, cores.worth, connections=connections)
     reserved = int(scenario.scheduled and cores.planned >= LOADGEN_FROM_CORES)
     budget = cores.planned - reserved

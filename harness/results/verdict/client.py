@@ -223,7 +223,10 @@ def doubts(
                 yield Reason("client-busy", f"{name}: {text}" if name else text)
     scenario = scenario_named(run.plan.scenario)
     waited = client["waited"] / len(done)
-    if scenario.scheduled and run.plan.concurrency is None and waited > WAITED_DOUBT:
+    places = client["connections"] * len(client["peers"])
+    # with a place for each query in flight, a query of a closed loop waits only until its place is free again
+    has_places = run.plan.concurrency is not None and run.plan.concurrency <= places
+    if scenario.scheduled and not has_places and waited > WAITED_DOUBT:
         held = f"{show_percent(waited, 1)} of the requests waited"
         yield Reason(
             "few-connections",

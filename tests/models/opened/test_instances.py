@@ -109,6 +109,17 @@ def test_nodes_are_announced_as_nodes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "connections"),
+    [({}, 64), ({"concurrency": 100}, 100), ({"concurrency": 8}, 64), ({"concurrency": 100, "connections": 2}, 2)],
+)  # fmt: skip
+def test_every_user_of_a_closed_loop_has_a_connection(
+    asked: dict[str, Any], connections: int
+) -> None:
+    """Bug: of 100 users, 36 waited in the client, because 64 was the default."""
+    assert planned(TWO, "server", url=("http://a:1",), **asked).connections == connections
+
+
+@pytest.mark.parametrize(
     ("cores", "asked", "told"),
     [
         (

@@ -168,6 +168,13 @@ def test_tensors_as_json_are_a_doubt_with_their_cost() -> None:
     assert "in 1.00 ms, 20 % of the latency's p50" in doubt.text
 
 
+def test_users_without_a_connection_are_a_doubt() -> None:
+    """Bug: with --concurrency 100 and 64 connections, 36 users waited in the client, and nothing said so."""
+    run = remote(waited=9)
+    for users, codes in ((64, []), (100, ["few-connections"])):
+        assert doubted(replace(run, plan=replace(run.plan, concurrency=users))) == codes
+
+
 def test_only_servers_on_this_machine_are_local() -> None:
     """Bug: a server on this machine was reported as other programs that the user should stop."""
     assert client.local_servers(remote()) == []
