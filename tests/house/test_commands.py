@@ -116,7 +116,7 @@ def test_commands_are_found() -> None:
 
 def how_tos() -> list[str]:
     index = (DOCS / "README.md").read_text(encoding="utf-8")
-    _, _, table = index.partition("**How to**")
+    _, _, table = index.partition("**Begin**")
     return re.findall(r"^\| \[(\S+\.md)\]", table.partition("**Reference**")[0], re.MULTILINE)
 
 
