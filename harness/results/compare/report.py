@@ -86,7 +86,8 @@ def notes(
         yield "accuracy", "not compared: a side has none, so the limits judge only speed"
     yield from (("limit", one.line) for one in judged)
     yield from (("refused", _shortened(refusal)) for refusal in comparison.refusals)
-    if comparison.verdict == UNDECIDED:
+    is_one_run = comparison.before[0].folder == comparison.after[0].folder
+    if comparison.verdict == UNDECIDED and not is_one_run:
         yield "next", _next(comparison, judged, called)
 
 

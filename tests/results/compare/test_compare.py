@@ -708,6 +708,7 @@ def test_run_compared_with_itself_shows_no_difference(
     printed = capsys.readouterr()
     assert "verdict   not decided: B is 1 x (no interval) as fast as A at p90 " in printed.out
     assert "limit     kept     p90 +0.0 % against +0 %\n" in printed.out
+    assert "\nnext " not in printed.out  # bug: rerun of the run with itself
     same = fast.resolve()
     assert printed.err == f"harness: {same} is compared with itself: it appears more than once\n"
 
