@@ -1,4 +1,4 @@
-"""Performs what --before-run names: resets the servers' prefix caches, or runs a command."""
+"""Performs the action of --before-run: resets the servers' prefix caches, or runs a command."""
 
 import shlex
 import shutil
@@ -16,7 +16,7 @@ from harness.wire.http1 import BadReply
 from harness.wire.remote_backend import Link
 
 RESETS = {"vllm": "/reset_prefix_cache", "sglang": "/flush_cache"}
-"""Name -> path that makes a server of this kind empty its prefix cache."""
+"""Maps a kind of server to the path that empties its prefix cache."""
 
 LIMIT_S = 60.0
 
@@ -29,7 +29,7 @@ _OK = range(200, 300)
 
 
 def problems(config: RunConfig) -> Iterator[str]:
-    """Yields the problem with a command that cannot be started, without starting it."""
+    """Yields a problem if the command of --before-run cannot be started. Does not start it."""
     command = config.before_run
     if command is None or command in RESETS:
         return
@@ -45,7 +45,10 @@ def problems(config: RunConfig) -> Iterator[str]:
 
 
 def perform(config: RunConfig) -> None:
-    """Called after every request that prepares the run, just before LoadGen starts. Raises a ConfigError if it fails."""
+    """Performs the action of --before-run. Raises a ConfigError if the action fails.
+
+    Call this after the last preparing request, just before LoadGen starts.
+    """
     if config.before_run is None:
         return
     if config.before_run not in RESETS:

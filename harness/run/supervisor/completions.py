@@ -1,4 +1,4 @@
-"""Reads the journal: its new rows during a run, and all its samples as columns at the end."""
+"""Reads new rows of the journal during a run, and all samples of the journal after the run."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,31 +16,33 @@ from harness.run.journal import SETTLE_S, Journal, JournalReader
 from harness.types import Array
 
 LONGEST_SCHEDULE = 20_000_000
-"""Queries. The schedule of a longer run is not kept in memory during the run."""
+"""Maximum number of queries whose schedule is kept in memory during a run."""
 
 MOST_UNSTAMPED = 0.001
-"""Share of replies that may lack the kernel's stamp: the first replies can arrive before the kernel takes stamps."""
+"""Share of replies that may lack the kernel's time stamp: the kernel may not yet stamp the first replies."""
 
 SAMPLES_AT_ONCE = 100_000
-"""Samples in one step of a reader: a step takes at most about 10 ms, so that other threads can run."""
+"""Maximum number of samples that a reader handles in one step. A step takes at most about 10 ms, so that other
+threads can run.
+"""
 
 
 class Samples(NamedTuple):
     """The samples of some batches, in the order of the batches."""
 
     size: Array
-    """(batches,) samples of each batch."""
+    """(batches,) number of samples in each batch."""
     order: Array
-    """(samples,) issue order."""
+    """(samples,) position of each sample in the order of issue."""
     entry_ns: Array
-    """(samples,) wall clock at the callback."""
+    """(samples,) wall-clock time of the callback that issued the sample."""
     scheduled_ns: Array
-    """(samples,) wall clock at which the sample was due; its callback entry if there is no schedule."""
+    """(samples,) wall-clock time at which the sample was due; `entry_ns` if the run has no schedule."""
     completed_ns: Array
-    """(samples,) wall clock at the answer."""
+    """(samples,) wall-clock time of the answer."""
 
     def query_latency_ns(self, samples_per_query: int) -> Array:
-        """Returns (queries,) latencies up to each query's last sample; queries without that sample are skipped."""
+        """Returns (queries,) the latency up to each query's last sample. Skips queries without their last sample."""
         latency: Array = self.completed_ns - self.scheduled_ns
         return (
             latency[(self.order + 1) % samples_per_query == 0] if samples_per_query > 1 else latency
@@ -48,29 +50,32 @@ class Samples(NamedTuple):
 
 
 class NewRows:
-    """A cursor over the rows that are added to a journal during the run. Not thread-safe.
+    """Reads the rows that are added to a journal during the run. Not thread-safe.
 
-    Each reader (watchdog, live counts, early end) has a separate cursor, because each reads at
-    different times; the schedule is computed once for all of them.
+    The watchdog, the live counts and the checks for an early end read at different times, so each has a
+    separate cursor. They share one schedule.
     """
 
     worker = 0
-    """The worker whose rows `read` has just returned."""
+    """Number of the worker whose rows `read` yielded last."""
     cancelled = 0
-    """Requests so far that the client cancelled; `read` yields no rows of them."""
+    """Number of requests that the client has cancelled so far; `read` skips their rows."""
     start_ns: int | None = None
-    """Wall clock of the run's start: the earliest start that the rows so far allow; None before the first row.
-    Under our own scheduler it is exact, and known before the first row."""
+    """Wall-clock time at which the run started; None if unknown.
+
+    For LoadGen's scheduler, this is an estimate that improves with each row. For the harness's scheduler,
+    it is exact and known before the first row.
+    """
 
     def __init__(
         self, journal: JournalReader, plan: LoadPlan, other: "NewRows | None" = None
     ) -> None:
-        """other: a cursor over the same journal, whose schedule is reused."""
+        """other: a cursor over the same journal; the new cursor reuses its schedule."""
         self.journal = journal
         self.plan = plan
         queries = min(plan.journal_samples, LONGEST_SCHEDULE)
         self.due_ns: Array | None = planned_ns(plan, queries) if other is None else other.due_ns
-        """(queries,) Server's schedule, ns after the start; None without a schedule."""
+        """(queries,) due times in ns after the start; None if the run has no schedule."""
         self._seen = [0] * journal.workers
 
     def copy(self) -> "NewRows":
@@ -92,7 +97,7 @@ class NewRows:
                 rows = rows[step:]
 
     def _answered(self, rows: Array) -> Array:
-        """Returns the rows without the requests that the client cancelled, and counts those."""
+        """Returns the rows without cancelled requests, and counts the cancelled requests."""
         if not self.plan.cancel_share or "cancelled" not in (rows.dtype.names or ()):
             return rows
         answered: Array = rows[rows["cancelled"] == 0]
@@ -107,9 +112,9 @@ class NewRows:
         return Samples(size, order, entry_ns, self.scheduled_ns(order, entry_ns), completed_ns)
 
     def scheduled_ns(self, order: Array, entry_ns: Array) -> Array:
-        """Returns (n,) due times of samples, from the earliest start seen so far. n is at least 1.
+        """Returns (n,) due times of samples, for the earliest possible start seen so far. n is at least 1.
 
-        order, entry_ns: (n,) issue order and callback entry of these samples.
+        order, entry_ns: (n,) the samples' positions in the order of issue, and the times of their callbacks.
         """
         due_ns = self.due_ns
         if due_ns is None or int(order.max()) >= len(due_ns):
@@ -126,14 +131,17 @@ class NewRows:
 
 
 def _step(rows: Array) -> int:
-    """Returns the number of `rows` in one step; at least one."""
+    """Returns how many of `rows` the next step handles, which is at least one."""
     count = min(len(rows), SAMPLES_AT_ONCE)
     most = int(rows["size"][:count].max())
     return max(1, min(count, SAMPLES_AT_ONCE // max(1, most)))
 
 
 def _orders(rows: Array, size: Array) -> Array:
-    """Returns (samples,) issue orders; they are contiguous within a batch. size: (batches,) int64."""
+    """Returns (samples,) positions in the order of issue, which are consecutive within a batch.
+
+    size: (batches,) int64.
+    """
     ends = np.cumsum(size)
     orders: Array = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
         rows["first"].astype(np.int64) - (ends - size), size
@@ -142,7 +150,7 @@ def _orders(rows: Array, size: Array) -> Array:
 
 
 def completions_so_far(journal: Journal, plan: LoadPlan) -> Completions:
-    """Returns the samples that are answered by now, during a run of the harness's scheduler."""
+    """Returns the samples answered so far, during a run under the harness's scheduler."""
     counts = journal.row_counts()
     time.sleep(SETTLE_S)
     return read_completions(journal, plan, counts=counts)
@@ -154,13 +162,13 @@ def read_completions(
     shortest_ns: int | None = None,
     counts: Sequence[int] | None = None,
 ) -> Completions:
-    """Returns everything in the journal; complete once the measured process has ended.
+    """Returns all samples in the journal. They are complete once the measured process has ended.
 
-    counts: rows of each worker to read; None: all rows.
+    counts: number of rows to read per worker; None: all rows.
 
-    shortest_ns: LoadGen's shortest latency, if it logged one. The journal does not show when the schedule
-    started: LoadGen needs some time for a call, so the start lies before the first callback. The fastest
-    sample, the least disturbed of all, shows by how much; that time is issue delay.
+    shortest_ns: LoadGen's shortest latency, if LoadGen logged one. The journal does not show when the schedule
+    started, because LoadGen takes some time to make the first callback. LoadGen's shortest latency shows how
+    long it took: the fastest sample is the least disturbed. This time counts as issue delay.
     """
     issued = journal.issued
     ends = [None] * journal.workers if counts is None else counts
@@ -208,9 +216,9 @@ def read_completions(
 
 
 def with_sessions(done: Completions, path: Path) -> Completions:
-    """Returns the completions with the due times of the turns, and the columns `session` and `session_turns`.
+    """Returns the completions with the turns' due times, and with the columns `session` and `session_turns`.
 
-    path: of SESSION_ROWS. Without the file a turn counts as due when it was issued.
+    path: the file SESSION_ROWS. If it is missing, each turn counts as due when it was issued.
     """
     columns = dict(done.columns)
     if path.is_file():
@@ -225,17 +233,19 @@ def with_sessions(done: Completions, path: Path) -> Completions:
 
 
 def has_reasoning(columns: Mapping[str, Array]) -> bool:
-    """Returns whether an answer began after the first token of its stream."""
+    """Returns whether any stream began with tokens that are not part of the answer, such as reasoning."""
     return bool((columns["answer_token_ns"] > columns["first_token_ns"]).any())
 
 
 def _complete_arrivals(columns: dict[str, Array]) -> None:
-    """Drops the kernel's stamps if too many are missing; replaces a few missing ones by the times of reading."""
+    """Completes the column of the kernel's time stamps, or drops it if too many stamps are missing.
+
+    A missing stamp is replaced by the time at which the reply was read.
+    """
     arrived_ns, read_ns = columns["arrived_ns"], columns["read_ns"]
     missing = arrived_ns == 0
-    replied = (columns["failed"] == 0) | (
-        arrived_ns != read_ns
-    )  # all other requests failed without a reply
+    # All other requests failed without a reply.
+    replied = (columns["failed"] == 0) | (arrived_ns != read_ns)
     if not replied.any() or missing[replied].mean() > MOST_UNSTAMPED:
         del columns["arrived_ns"]
     elif missing.any():
@@ -245,7 +255,11 @@ def _complete_arrivals(columns: dict[str, Array]) -> None:
 def _loadgen_schedule_ns(
     columns: Mapping[str, Array], issued: int, plan: LoadPlan, shortest_ns: int | None
 ) -> Array:
-    """Returns (samples,) due times: Server's from its seed, Offline's all at the start, a stream's at its issue."""
+    """Returns (samples,) due times under LoadGen's scheduler.
+
+    Server's due times follow from its seed. In Offline, all samples are due at the start. In other scenarios,
+    a sample is due when it is issued.
+    """
     entry_ns: Array = columns["entry_ns"]
     order: Array = columns["order"]
     if plan.accuracy or scenario_named(plan.scenario).streams or not len(order):
@@ -259,17 +273,17 @@ def _loadgen_schedule_ns(
 
 
 def _own_schedule_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan) -> Array:
-    """Returns (samples,) due times under our own scheduler, which notes its start in the journal."""
+    """Returns (samples,) due times under the harness's scheduler, which writes its start time into the journal."""
     order: Array = columns["order"]
     if plan.sessions:
         due_ns: Array = columns["entry_ns"]
-        return due_ns  # `with_sessions` has the due times
+        return due_ns  # `with_sessions` replaces them by the due times
     if plan.ramp is not None:
         entry_ns: Array = columns["entry_ns"]
-        return entry_ns  # the file of the ramp has the due times
+        return entry_ns  # the ramp's file has the due times
     if plan.concurrency is not None:
         freed = freed_ns(columns["completed_ns"], order, plan.concurrency, start_ns)
-        # A run that was cut off may lack answers: later answers would then seem to free their places.
+        # A run that was cut off may lack answers. Later answers would then seem to free the places of missing answers.
         return np.minimum(freed, columns["entry_ns"])
     planned = planned_ns(plan, plan.query_count)
     assert planned is not None

@@ -21,17 +21,18 @@ from harness.run.supervisor.progress import show_loading
 from harness.types import ClassName, Dataset, HasClassNames, HasFaults
 
 SHOWN_CLASSES = 20
-"""Maximum number of classes of which all are listed; with more classes, only the largest and the smallest are listed."""
+"""Maximum number of classes for a complete list. With more classes, only the largest and the smallest are listed."""
 
 SHOWN_LARGEST, SHOWN_SMALLEST = 10, 5
-"""Rows of a table of more than SHOWN_CLASSES classes with names."""
+"""Number of large and of small classes that are listed if there are more than SHOWN_CLASSES classes."""
 
 LONGEST_NAME = 40
-"""Characters of a class's name that are shown."""
+"""Maximum number of characters shown of a class's name."""
 
 OFFICIAL_COUNTS = {"resnet50": 50_000, "yolo": 1_525, "bert": 10_833, "3d-unet": 43}
-"""LoadGen's name of a benchmark -> samples of its whole data set (SQuAD: windows). Source: MLPerf's
-submission checker, v6.1.
+"""Maps LoadGen's name for a benchmark to the number of samples in the complete dataset (SQuAD: windows).
+
+Source: MLPerf's submission checker, v6.1.
 """
 
 
@@ -50,7 +51,7 @@ def check(
     model: str | None,
     dataset_option: Sequence[tuple[str, str]] = (),
 ) -> Checked:
-    """Reads every label and decodes every sample, with the steps of `model` if it is set."""
+    """Reads every label and decodes every sample. If `model` is set, its steps are applied, too."""
     options = {
         "scenario": "offline",
         "dataset": name,
@@ -89,7 +90,7 @@ def _labels(dataset: Dataset) -> tuple[list[object], list[str]]:
     for i in range(len(dataset)):
         try:
             labels.append(dataset.label(i))
-        except Exception as e:  # noqa: BLE001 - a plug-in's; the other labels are still checked
+        except Exception as e:  # noqa: BLE001 - a plug-in may raise anything; the other labels are still checked
             faults.append(f"sample {i}: label raised {type(e).__name__}: {e}")
     bare = sum(label is None for label in labels)
     if 0 < bare < len(labels):
@@ -124,21 +125,21 @@ def _unusable(dataset: Dataset, name: str, config: RunConfig) -> list[str]:
             dataset.unload(indices)
         except ConfigError as e:
             faults += str(e).splitlines()
-        except Exception as e:  # noqa: BLE001 - a plug-in's
+        except Exception as e:  # noqa: BLE001 - a plug-in may raise anything
             samples = f"samples {start} to {indices[-1]}"
             faults.append(f"{samples}: loading raised {type(e).__name__}: {e}")
     return faults
 
 
 def _count(model: Model, have: int) -> Iterator[str]:
-    """Yields a note if the dataset is only a part of MLPerf's set, which is not enough for an MLPerf result."""
+    """Yields a note if the dataset's size differs from MLPerf's: an MLPerf result needs the complete dataset."""
     expected = OFFICIAL_COUNTS.get(model.manifest.mlperf_model or "") if model.manifest else None
     if expected is not None and have != expected:
         yield f"MLPerf's set for {model.name} has {expected:,} samples, but this one has {have:,}"
 
 
 def _one_label(labels: Sequence[object], data_dir: Path | None) -> Iterator[str]:
-    """Yields a note if no two labels differ, with the sub-folder that has the classes if there is one."""
+    """Yields a note if all labels are equal, and suggests the sub-folder that holds the classes if there is one."""
     numbers = {
         label.number if isinstance(label, ClassName) else label
         for label in labels
@@ -153,7 +154,7 @@ def _one_label(labels: Sequence[object], data_dir: Path | None) -> Iterator[str]
 
 
 def notes_of(about: Mapping[str, object]) -> Sequence[str]:
-    """Returns what the dataset's plug-in notes about its data. about: its description."""
+    """Returns the notes in a dataset's description. about: the description that the plug-in returned."""
     notes = about.get("notes", ())
     return [str(note) for note in notes] if isinstance(notes, list | tuple) else []
 
@@ -202,7 +203,10 @@ def _histogram(labels: Sequence[object], names: Mapping[int, str]) -> Iterator[s
 
 
 def _table(counts: Mapping[Any, int], names: Mapping[int, str], what: str) -> Iterator[str]:
-    """Yields one row per class, including classes without samples. If there are many classes, yields only the largest and the smallest."""
+    """Yields one row per class, including classes without samples.
+
+    If there are many classes, yields only the largest and the smallest.
+    """
     every = {**dict.fromkeys(names, 0), **counts}
     order = sorted(every, key=_in_order)
     left_out = 0

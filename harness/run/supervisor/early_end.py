@@ -14,20 +14,21 @@ from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.watchdog import Now
 
 UNSEEN_NS = 100 * NS_PER_MS
-"""Time for which an answered query may look unanswered: a batch's row is written after its answer."""
+"""Longest time for which an answered query may look unanswered, because a batch's row is written after its answer."""
 
 LEFT_SHARE = 0.02
 GROWN_SHARE = 0.10
-"""A run is ended if less than LEFT_SHARE of all memory is left and the measured process has grown by more
-than GROWN_SHARE since its first query: a run whose samples are loaded grows by far less.
+"""Limits for ending a run: less than LEFT_SHARE of all memory is left, and the measured process has grown by
+more than GROWN_SHARE of all memory since the first query. A normal run grows far less, because its samples are
+already loaded.
 """
 
 
 class MemoryLimit:
-    """Checks the newest row of the host log. Python collects no garbage during a run, so cyclic garbage grows."""
+    """Checks how much memory is left. Python does not collect cyclic garbage during a run, so a backend may fill it."""
 
     def __init__(self, log: HostLog, total_bytes: int) -> None:
-        """log: grows during the run. total_bytes: memory of the machine or the container."""
+        """log: the host log, which grows during the run. total_bytes: memory of the machine or the container."""
         self._log = log
         self._total_bytes = total_bytes
         self._first_bytes: float | None = None
@@ -47,7 +48,7 @@ class MemoryLimit:
             )
 
     def growth(self) -> str:
-        """Returns the measured process's growth in the run, as the end of a sentence; '' if it is small."""
+        """Returns the end of a sentence about the growth of the measured process; '' if it grew little."""
         row = self._log.rows[-1] if self._log.rows else {}
         begun, now = self._first_bytes, row.get(ANONYMOUS)
         if begun is None or now is None or now - begun < GROWN_SHARE * self._total_bytes:
@@ -59,13 +60,13 @@ class MemoryLimit:
 
 
 class LateLimit:
-    """Counts late queries; each `check` reads only new rows. Not thread-safe.
+    """Counts late queries. Each `check` reads only new rows. Not thread-safe.
 
-    Never counts too many: Server's start is assumed to be as late as the queries so far allow.
+    The count is never too high, because Server's start is taken to be as late as the queries so far allow.
     """
 
     def __init__(self, rows: NewRows, most_late: Callable[[LoadPlan], int] | None) -> None:
-        """most_late: number of queries of a plan that may be late; None if no run is ended early."""
+        """most_late: returns how many queries of a plan may be late; None: never ends a run early."""
         plan = rows.plan
         self._rows = rows
         self._plan = plan
@@ -76,7 +77,7 @@ class LateLimit:
         self._most = most_late(plan) if judged and most_late is not None else None
 
     def check(self) -> None:
-        """Raises RunHopeless once more queries are late than allowed and the run is not over."""
+        """Raises RunHopeless if too many queries are late and the run is not over."""
         plan = self._plan
         if self._most is None or self._rows.journal.completed >= plan.planned_samples:
             return
@@ -88,7 +89,7 @@ class LateLimit:
             )
 
     def count(self) -> int:
-        """Returns the number of late queries so far, including overdue ones that still wait."""
+        """Returns the number of late queries so far, including overdue queries without an answer."""
         now_ns = wall_ns()
         for rows in self._rows.read():
             samples = self._rows.samples(rows)
@@ -98,7 +99,7 @@ class LateLimit:
         return self._late + self._overdue(now_ns)
 
     def _overdue(self, now_ns: int) -> int:
-        """Returns a lower bound of the unanswered queries that were due longer than the bound before `now_ns`."""
+        """Returns the minimum number of unanswered queries whose latency already exceeds the bound at `now_ns`."""
         due_ns, start_ns = self._rows.due_ns, self._rows.start_ns
         if due_ns is None or start_ns is None or self._bound_ns is None:
             return 0

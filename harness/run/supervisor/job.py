@@ -51,7 +51,7 @@ class Executor(Protocol):
 
 
 EXECUTORS: Mapping[str, Executor] = {ptdaemon.NAME: ptdaemon_session.execute}
-"""Meter -> function that executes a run with this meter; `measure` executes all other runs."""
+"""Maps a meter to the function that executes runs with this meter. `measure` executes all other runs."""
 
 
 def execute(
@@ -62,9 +62,9 @@ def execute(
     details: bool = False,
     performance_run: type[LoadGenRun] = LoadGenRun,
 ) -> int:
-    """Makes one run as configured, prints the answer (or JSON) and returns the exit status.
+    """Makes one run as configured, prints its table (or JSON) and returns the exit status.
 
-    details: every number is printed. performance_run: as in `measure`.
+    details: whether every number is printed. performance_run: as in `measure`.
     """
     for meter, _ in config.meter:
         if meter in EXECUTORS:
@@ -88,12 +88,12 @@ def measure(
 ) -> Finished:
     """Makes one run as configured.
 
-    as_json: whether the result is printed as JSON; None: it is not printed, and no page is made.
-    details: the printed table has every number.
-    most_late: number of queries that may be late; with more, the performance run is ended early.
+    as_json: whether the result is printed as JSON; None: nothing is printed, and no page is made.
+    details: whether the printed table has every number.
+    most_late: returns how many queries may be late before the performance run is ended early; None: never ends it.
     probe_s: time for measuring the machine's noise before the run.
-    progress: shared progress of a group of runs, shown even with `quiet`; None: the run shows its own.
-    performance_run: a LoadGenRun that handles several load hosts, if the configuration lists any.
+    progress: progress display of a group of runs, shown even with `quiet`; None: the run gets a separate display.
+    performance_run: class of the performance run; runs with load hosts need a subclass that handles them.
     """
     with (
         stoppable() as stopping,
@@ -158,7 +158,7 @@ def _begin(run: ResolvedRun, exporter: Exporter) -> RunKeeper:
 
 
 def _status(job: "_Job", keeper: RunKeeper, stopping: Stopping) -> int:
-    """Measures, and saves the measurements in any case. Returns the exit status so far."""
+    """Measures, and saves the measurements even after an error. Returns the exit status so far."""
     try:
         with stopping.allowed():
             job.measure()
@@ -217,7 +217,10 @@ class _Job:
             supervisor.exporter.sources.append(PowerSeries(power.log))
 
     def measure(self) -> None:
-        """Raises RunDied, RunHopeless, Stopped and errors before the first query."""
+        """Makes the LoadGen runs and scores the answers.
+
+        Raises RunDied, RunHopeless and Stopped, and any error before the first query.
+        """
         run = self._findings.resolved
         preflight.obtain_model(run.config, run.model)
         preflight.check_always_resident(run.config, run.model)
@@ -233,7 +236,7 @@ class _Job:
 
     @contextmanager
     def _sampled(self) -> Iterator[None]:
-        """Reads the meters from before the spawn until after the exit, even after an error."""
+        """Reads the meters from before the measured process starts until after it ends, even after an error."""
         try:
             with self._power or nullcontext() as power, self._asked_servers():
                 if power is not None:
@@ -246,7 +249,7 @@ class _Job:
 
     @contextmanager
     def _asked_servers(self) -> Iterator[None]:
-        """Reads the servers' metrics in this process; the measured process is not involved."""
+        """Reads the servers' metrics in this process, so that the measured process is not disturbed."""
         if self._server is None:
             yield
             return
@@ -254,7 +257,7 @@ class _Job:
             yield
 
     def _samples(self) -> Samples:
-        """Returns copies, because threads still add rows."""
+        """Returns copies of the samples, because threads still add rows."""
         if self._server is not None:
             self._findings.no_server_metrics = self._server.absent
         told = self._server.rows.copy() if self._server is not None else []
@@ -265,7 +268,7 @@ class _Job:
         )
 
     def _score(self) -> None:
-        """Makes the accuracy run and scores it; notes the reason instead if the run would be pointless."""
+        """Makes the accuracy run and scores it. If a score is impossible, only records the reason."""
         findings, run = self._findings, self._findings.resolved
         loaded = findings.loaded  # loaded by the performance run
         pointless = nodes.no_score(findings.performance)

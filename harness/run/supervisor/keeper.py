@@ -1,4 +1,4 @@
-"""Saves a run at each step: its folder, its row in runs.sqlite and its report."""
+"""Saves a run after each step: its folder, its row in runs.sqlite and its report."""
 
 import shutil
 import sqlite3
@@ -30,7 +30,7 @@ class RunKeeper:
     """Saves `findings` after every step. A folder that cannot be written makes the run INVALID."""
 
     def __init__(self, folder: ResultFolder, findings: Findings, exporter: Exporter | None) -> None:
-        """exporter: None if metrics.prom is written already."""
+        """exporter: writes metrics.prom; None if that file is already written."""
         self.folder = folder
         self.findings = findings
         self._exporter = exporter
@@ -41,7 +41,7 @@ class RunKeeper:
         return self.findings.performance is not None or self.findings.accuracy is not None
 
     def save(self, content: Result | None = None) -> None:
-        """Saves the run so far. content: content of result.json, if it is already known."""
+        """Saves the run so far. content: the content of result.json; None: derived from the findings."""
         records.write_findings(self.folder.path, self.findings)
         files.write_json(self.folder.path / run_folder.RESULT, content or self._result())
 
@@ -58,7 +58,7 @@ class RunKeeper:
         return cast("Result", hidden(result(self.findings)))
 
     def keep(self, evidence: Evidence, outdir: Path) -> None:
-        """Saves one LoadGen run at once. If that fails, the table still shows the run."""
+        """Saves one finished LoadGen run. If saving fails, the printed table still shows the run."""
         setattr(self.findings, evidence.plan.role, evidence)
         try:
             records.write(outdir, evidence, self.findings.started)
@@ -77,7 +77,7 @@ class RunKeeper:
             self.not_saved(e)
 
     def _write_metrics(self) -> None:
-        """Writes metrics.prom. A failure loses nothing, because other files also have its numbers."""
+        """Writes metrics.prom. A failure loses no numbers, because other files also have them."""
         if self._exporter is None:
             return
         path = self.folder.path / run_folder.METRICS
@@ -85,18 +85,19 @@ class RunKeeper:
             self._exporter.write(self.folder.path)
         except OSError as e:
             with suppress(OSError):
-                path.unlink()  # half a file would look complete
+                path.unlink()  # an incomplete file would look complete
             say(f"{path} was not written ({e.strerror}): the run's numbers are in its other files")
 
     def not_saved(self, error: OSError) -> Reason:
-        """Adds and returns the reason `not-saved`: the folder cannot be written."""
+        """Adds the reason `not-saved` to the findings, and returns it."""
         text = f"{self.folder.path} cannot be written ({error.strerror}): pass --out elsewhere"
         self.findings.unsaved = reason = Reason("not-saved", text)
         return reason
 
     def give_up(self, error: HarnessError) -> None:
-        """Ends a run before its first query. After a user's mistake the folder is removed; after a fault of a plug-in
-        it is kept with the traceback.
+        """Ends a run before its first query.
+
+        Removes the folder if the user made a mistake. Keeps it, with the traceback, if a plug-in failed.
         """
         if isinstance(error, ConfigError):
             shutil.rmtree(self.folder.path, ignore_errors=True)
@@ -105,7 +106,7 @@ class RunKeeper:
             self.try_save(seal=True)
 
     def try_save(self, *, seal: bool = False) -> None:
-        """Saves before an error is shown. A folder that cannot be written must not hide that error."""
+        """Saves the run before an error is shown. Does not raise, because this would hide that error."""
         try:
             self.save()
             if seal:
@@ -140,7 +141,7 @@ class RunKeeper:
         except OSError as e:
             self.not_saved(e)
             content = self._result()
-            with suppress(OSError):  # the result saved before may say VALID
+            with suppress(OSError):  # the saved result may say VALID
                 self.save(content)
                 digests.write(folder)
         if self.findings.config.sign is not None:
@@ -152,7 +153,7 @@ class RunKeeper:
         return Finished(status, folder, content)
 
     def report(self, *, as_json: bool) -> None:
-        """Makes report.html after everything else; prints any error as one line."""
+        """Makes report.html as the last step of a run. Prints an error as one line."""
         findings = self.findings
         if findings.config.no_report or findings.unsaved is not None or not self.has_measured:
             return

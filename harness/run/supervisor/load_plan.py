@@ -1,4 +1,4 @@
-"""Makes the plan of a LoadGen run, and checks that it fits into memory and on the disk."""
+"""Makes the plan of a LoadGen run, and checks that the run fits into memory and on the disk."""
 
 import secrets
 from dataclasses import replace
@@ -31,27 +31,28 @@ from harness.wire.opener import CONNECT_TIMEOUT_S, GIVE_UP_S
 
 BYTES_PER_QUERY = 317
 BYTES_PER_OFFLINE_SAMPLE = 155
-"""Bytes that LoadGen keeps per generated query and per Offline sample, as measured."""
+"""Measured number of bytes that LoadGen keeps per query and, in Offline, per sample."""
 
 BYTES_PER_SCHEDULED_QUERY = 24
-"""Our own scheduler keeps a query's due time, both relative to the start and on the clock, and its sample."""
+"""Bytes per query in the harness's scheduler: two due times (after the start and on the clock), and the sample."""
 
 BYTES_PER_EVALUATED_SAMPLE = 150
-"""Bytes that both processes hold per sample while the finished run is evaluated, including the journal, as
-measured. By then, LoadGen's memory is freed.
+"""Measured number of bytes that both processes hold per sample while the finished run is evaluated.
+
+This includes the journal, but not LoadGen's memory, which is free by then.
 """
 
 BYTES_PER_LOGGED_ANSWER = 64
-"""A row of the accuracy log, without the answer itself."""
+"""Bytes per row of the accuracy log, without the answer."""
 
 MEMORY_SHARE = 0.60
 """Share of the available memory that a run may take; the rest is a reserve."""
 
 ISSUE_MARGIN = 1.25
-"""LoadGen may issue somewhat more than the official settings predict; the journal has room."""
+"""Size of the journal as a multiple of the predicted number of samples: LoadGen may issue a few more."""
 
 UNTIL_TIMES = 30
-"""Limit of a run with --until, as a multiple of --duration or --queries."""
+"""Maximum length of a run with --until, as a multiple of --duration or --queries."""
 
 MIN_HANG_S = 10.0
 HANG_BATCHES = 20
@@ -68,11 +69,11 @@ def performance_plan(
     load: Load | None = None,
     frame_period_ns: int | None = None,
 ) -> LoadPlan:
-    """Plans a performance run that is not official: the count is fixed, the time is a forecast.
+    """Plans a performance run that is not official. Its number of queries is fixed; its duration is a forecast.
 
-    compared: some answers are logged, for the answer check against an accuracy run.
-    load: from a file of arrivals, or of streams in real time; None takes the scenario's load.
-    frame_period_ns: of such streams.
+    compared: whether some answers are logged, so that they can be compared with an accuracy run.
+    load: the load of a file of arrivals, of a ramp or of real-time streams; None: the scenario's load.
+    frame_period_ns: time between two frames of a real-time stream.
     """
     load = load or scenario.load(config, slo, calibration)
     least = load.query_count
@@ -110,14 +111,17 @@ def performance_plan(
 
 
 def _least(config: RunConfig, queries: int) -> int:
-    """Returns the queries after which a run with --until may end. A file of arrivals is a limit only."""
+    """Returns the number of queries after which a run with --until may end.
+
+    Without --concurrency, such a run may end after any query, because its schedule only sets a maximum.
+    """
     return queries if config.concurrency is not None else 1
 
 
 def plan_for(
     run: ResolvedRun, loaded: Loaded, calibration: Calibration, outdir: Path, role: str
 ) -> LoadPlan:
-    """Returns the plan of one LoadGen run. Writes the files that LoadGen reads into `outdir`.
+    """Returns the plan of one LoadGen run, and writes LoadGen's input files into `outdir`.
 
     role: performance, accuracy or answers.
     """
@@ -164,17 +168,17 @@ def plan_for(
 
 
 MOST_RAMPED = 200_000
-"""Maximum number of queries of a ramp and its holds; the journal has room for them."""
+"""Maximum number of queries in a ramp with its holds. The journal is sized for them."""
 
 
 def _ramp(ramp: Ramp, run: ResolvedRun, *, in_sessions: bool) -> dict[str, Any]:
-    """Returns `ramp` of the plan. Raises a ConfigError without an SLO, or for sessions."""
+    """Returns the plan's field `ramp`. Raises a ConfigError if the run has no SLO, or has sessions."""
     if not run.slos:
         raise ConfigError("--arrivals ramp raises the rate until an SLO breaks: add --slo")
     if in_sessions:
         raise ConfigError(
-            "--arrivals ramp does not apply to sessions, which send each turn after the previous answer and not at the ramp's rate: set "
-            "--target-qps or --concurrency instead"
+            "--arrivals ramp does not apply to sessions, which send each turn after the previous answer and not at the "
+            "ramp's rate: set --target-qps or --concurrency instead"
         )
     return {
         "start": ramp.start_per_s,
@@ -186,7 +190,7 @@ def _ramp(ramp: Ramp, run: ResolvedRun, *, in_sessions: bool) -> dict[str, Any]:
 
 
 def check_sessions(loaded: Loaded) -> None:
-    """Raises a ConfigError if a session may be too long for the samples that are held in memory."""
+    """Raises a ConfigError if the longest session has more turns than there are samples in memory."""
     longest = loaded.dataset["turns"]["max"]
     if loaded.performance_count < longest:
         raise ConfigError(
@@ -197,13 +201,14 @@ def check_sessions(loaded: Loaded) -> None:
 
 BOUNDS_FILE = "token_latencies.conf"
 NO_BOUND_MS = 10**9
-"""Replaces a bound that is not set, because LoadGen always needs a bound for each of the two times."""
+"""Stands for a bound that is not set: LoadGen always needs a bound for both TTFT and TPOT."""
 
 
 def _with_tokens(plan: LoadPlan, run: ResolvedRun, outdir: Path) -> LoadPlan:
-    """Returns the plan with the bounds that LoadGen judges; writes the bounds of token times into a file for LoadGen.
+    """Returns the plan with the bounds that LoadGen judges. Writes the bounds of token times into a file for LoadGen.
 
-    LoadGen has one percentile for both times, so it judges both at the highest percentile. The harness judges all.
+    LoadGen has only one percentile for TTFT and TPOT, so it judges both at the highest percentile of the SLOs. The
+    harness judges every SLO at its percentile.
     """
     slo, of_tokens = run.slo, [slo for slo in run.slos if slo.of]
     percentile, bound_ns = (slo.percentile, slo.bound_ns) if slo else (None, None)
@@ -233,7 +238,7 @@ def _with_tokens(plan: LoadPlan, run: ResolvedRun, outdir: Path) -> LoadPlan:
 
 
 def _model_key(run: ResolvedRun) -> str:
-    """Returns LoadGen's name for the benchmark; LoadGen applies its general rules to unknown names."""
+    """Returns the name under which LoadGen knows the benchmark. LoadGen applies general rules to unknown names."""
     declared = run.model.manifest and run.model.manifest.mlperf_model
     return run.config.mlperf_model or declared or run.model.name
 
@@ -241,10 +246,10 @@ def _model_key(run: ResolvedRun) -> str:
 def official_plan(
     run: ResolvedRun, outdir: Path, loaded: Loaded, calibration: Calibration, accuracy: bool
 ) -> LoadPlan:
-    """Returns the plan under the official rules: LoadGen sets counts, seeds and bounds for the model key.
+    """Returns the plan under the official rules. LoadGen sets counts, seeds and bounds for the model key.
 
-    Writes the effective user.conf into `outdir`: the user's lines, and calibrated values that these lines
-    do not set.
+    Writes the effective user.conf into `outdir`. It has the user's lines, and calibrated values for settings that
+    the user's lines omit.
     """
     scenario, config, model_key = run.scenario, run.config, _model_key(run)
     text = user_conf.lint(config.user_conf) if config.user_conf else ""
@@ -258,7 +263,7 @@ def official_plan(
         config.scenario, model_key, str(path), loaded.total_count, loaded.performance_count
     )
     issued = ceil(load.queries * load.samples_per_query * ISSUE_MARGIN)
-    if load.equal_issue:  # LoadGen rounds up to a whole set of samples (Offline) or queries
+    if load.equal_issue:  # LoadGen rounds up to complete sets of samples (Offline) or queries
         issued += load.performance_count * load.samples_per_query
     return LoadPlan(
         scenario=config.scenario,
@@ -282,14 +287,15 @@ def official_plan(
 
 ANSWERS_S = 5.0
 MOST_ANSWERS = 100_000
-"""Duration and maximum number of queries (Offline: samples) of the run that checks an official run's answers."""
+"""Duration and maximum number of queries (Offline: samples) of the run that logs answers for an official run."""
 
 
 def answers_plan(
     run: ResolvedRun, outdir: Path, loaded: Loaded, calibration: Calibration
 ) -> LoadPlan:
-    """Plans a short repetition of the official performance run with logged answers: LoadGen logs none in a
-    performance run that may be submitted.
+    """Plans a short repetition of the official performance run that logs its answers.
+
+    LoadGen does not log answers in a performance run for submission.
     """
     official = official_plan(run, outdir, loaded, calibration, accuracy=False)
     rate_per_s = official.target_qps or calibration.rate_per_s
@@ -311,13 +317,13 @@ def answers_plan(
 
 
 def _logged(calibration: Calibration) -> int:
-    """Returns the number of answers to log: as many as fit into LoadGen's memory."""
+    """Returns the number of answers that LoadGen logs, which is limited because LoadGen holds them in memory."""
     fitting = answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
     return min(answers_check.LOGGED, fitting)
 
 
 ACCURACY_QPS = 100_000.0
-"""LoadGen paces Server in accuracy mode, too, although latency is not judged there."""
+"""Rate of Server's accuracy run: LoadGen paces this run, too, although its latency is not judged."""
 
 
 def accuracy_plan(
@@ -342,7 +348,7 @@ def accuracy_plan(
 def memory_bytes(
     plan: LoadPlan, max_batch: int, model_bytes: int, rows: RowKind = RowKind.BATCH
 ) -> int:
-    """Returns the peak memory of a run with this plan: LoadGen, journal and model, or the evaluation.
+    """Returns the peak memory of a run with this plan, which occurs during the run or during its evaluation.
 
     rows: kind of the journal's rows.
     """
@@ -371,10 +377,10 @@ def check_memory(
     searched: bool = False,
     rows: RowKind = RowKind.BATCH,
 ) -> None:
-    """Raises ConfigError with the longest run that fits, if the plan does not fit.
+    """Raises ConfigError if the plan does not fit into memory. The message names the longest run that fits.
 
-    counted: --queries set the count, so the advice is about this option. searched: a search for the
-    load set the count from --duration.
+    counted: whether --queries set the number of queries, so that the message names this option.
+    searched: whether a search for the load derived the number of queries from --duration.
     """
     needed = memory_bytes(plan, max_batch, model_bytes, rows)
     limit = MEMORY_SHARE * available_bytes
@@ -403,7 +409,7 @@ def check_memory(
 
 
 def check_disk(plan: LoadPlan, answer_bytes: int, free_bytes: int) -> None:
-    """Raises ConfigError if the disk has no room for the log of an accuracy run, whose answers are in hexadecimal."""
+    """Raises ConfigError if the disk has no room for the accuracy log, which holds the answers in hexadecimal."""
     samples = plan.query_count
     needed = samples * (BYTES_PER_LOGGED_ANSWER + 2 * answer_bytes)
     if needed > free_bytes:
@@ -414,8 +420,10 @@ def check_disk(plan: LoadPlan, answer_bytes: int, free_bytes: int) -> None:
 
 
 def _official_advice(plan: LoadPlan, fits: int) -> str:
-    """Returns advice for an official run that does not fit. Such a run takes at least 600 s, and only the expected
-    rate that sizes it can be changed. If that rate is below the model's, the run ends earlier and is INVALID.
+    """Returns advice for an official run that does not fit into memory.
+
+    An official run takes at least 600 s, so the user can change only its expected rate, which sets its number of
+    queries. If the model is faster than the expected rate, the run ends too early and is INVALID.
     """
     if fits < 1 or not plan.expected_s:  # an accuracy run cannot be changed
         return "free some memory"
@@ -440,7 +448,7 @@ def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
     if config.hang_timeout_ns is not None:
         return config.hang_timeout_ns / 1e9
     longest_s = max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9
-    # Requests time out first; later the run gives up a lost server, and only then does it end.
+    # Requests must time out first, and the run must then give up a lost server, before it counts as hung.
     if config.servers:
         longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + CONNECT_TIMEOUT_S + GIVE_UP_S
     return longest_s

@@ -1,4 +1,4 @@
-"""Supervises one LoadGen run: spawns the measured process, plans the load, watches, collects."""
+"""Supervises one LoadGen run: spawns the measured process, plans the load, and collects the evidence."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 CALIBRATE_S = 1.0
 
 LOOKS = 500
-"""Approximate number of the watchdog's observations that are kept, spread evenly over the run."""
+"""Approximate number of the watchdog's observations that are kept. They are spread evenly over the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,9 @@ class Supervisor:
     quiet: bool
     progress: Progress
     notice: str
-    """Text to print once the first run is prepared, after all errors of a start; "" for nothing."""
+    """Text to print when the first LoadGen run is ready, when no start error can follow; "" for nothing."""
     most_late: Callable[[LoadPlan], int] | None
-    """Number of queries of a plan that may be late; None if no run is ended early."""
+    """Returns how many queries of a plan may be late; None: no run is ended early."""
 
 
 class LoadGenRun:
@@ -81,9 +81,9 @@ class LoadGenRun:
         self.outdir = self._keeper.folder.subfolder(role)
 
     def execute(self) -> Evidence:
-        """Executes LoadGen's run to its end. The measurements are saved even after an error.
+        """Executes the LoadGen run to its end. Saves the measurements even after an error.
 
-        Raises errors before the first query and Stopped; afterwards RunDied and RunHopeless.
+        Raises Stopped, any error before the first query, and RunDied or RunHopeless after it.
         """
         with self._process() as process:
             loaded = self._load(process)
@@ -113,7 +113,10 @@ class LoadGenRun:
             yield process
 
     def _spawn(self, stack: ExitStack, outdir: Path, log: str) -> MeasuredProcess:
-        """Returns a measured process that ends with `stack`. outdir: folder of LoadGen's logs. log: name for its output."""
+        """Returns a measured process that ends with `stack`.
+
+        outdir: folder of LoadGen's logs. log: name of the file for the output of the process.
+        """
         run = self._findings.resolved
         process = MeasuredProcess(
             self._setup(outdir).to_json(),
@@ -136,7 +139,7 @@ class LoadGenRun:
     def _load(self, process: Measured) -> Loaded:
         findings = self._findings
         if not findings.environment:
-            # while the model loads
+            # This runs while the model loads.
             findings.environment = {**host.fingerprint(), "code": running_code()}
             if findings.config.device != "cpu":
                 gpus = self._with.host.gpus
@@ -182,7 +185,10 @@ class LoadGenRun:
         return calibration, loaded
 
     def _keep_batch(self, chosen: int, curve: Sequence[tuple[int, int]]) -> None:
-        """Keeps the batch that the warm-up chose, also for later runs of this result, and states why it is smaller."""
+        """Keeps the batch size that the warm-up chose for all LoadGen runs of this result.
+
+        Prints the reason if the batch is smaller than --max-batch.
+        """
         run = self._findings.resolved
         if chosen < run.instances.max_batch:
             each_ns = {size: ns / size for size, ns in curve}
@@ -195,7 +201,10 @@ class LoadGenRun:
         self._findings.resolved = replace(run, instances=group)
 
     def _keep_threads(self, chosen: int, times_ns: Mapping[int, int]) -> None:
-        """Keeps the threads that the warm-up chose, also for later runs of this result, and states why they are fewer."""
+        """Keeps the number of threads that the warm-up chose for all LoadGen runs of this result.
+
+        Prints the reason if there are fewer threads than planned.
+        """
         run = self._findings.resolved
         planned = run.instances.threads
         if chosen < planned and {chosen, planned} <= times_ns.keys():
@@ -308,7 +317,7 @@ class LoadGenRun:
 
     @staticmethod
     def _until(plan: LoadPlan, rows: NewRows) -> Until | None:
-        """Returns the check of --until; None without it. Runs with several journals refuse this option."""
+        """Returns the check of --until; None without this option, which runs with several journals refuse."""
         journal = rows.journal
         if plan.until is None or not isinstance(journal, Journal):
             return None
@@ -361,7 +370,7 @@ class LoadGenRun:
 
 
 def _why_fixed(model: Model) -> str:
-    """Returns why the batch has one size only."""
+    """Returns the reason why the batch size is fixed."""
     rows = model.layout.rows_follow_data if model.layout is not None else ()
     if rows:
         return f"the rows of output {rows[0]!r} follow the data, so each sample is answered alone"
@@ -369,7 +378,7 @@ def _why_fixed(model: Model) -> str:
 
 
 def _row_kind(run: ResolvedRun) -> RowKind:
-    """Returns the row kind of the journal that the run writes."""
+    """Returns the kind of rows that the run writes into the journal."""
     if run.config.servers:
         return RowKind.REPLY
     if run.config.models is not None:

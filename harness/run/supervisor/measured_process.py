@@ -1,4 +1,4 @@
-"""Spawns one measured process, exchanges messages with it, and watches it to its end."""
+"""Spawns one measured process, exchanges messages with it, and watches it until it ends."""
 
 import os
 import signal
@@ -31,10 +31,10 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 LOOK_EVERY_S = 0.25
 START_LIMIT_S = 600.0
-"""Limit for load and warm-up, unless --hang-timeout sets a different one."""
+"""Time limit for load and warm-up, unless --hang-timeout sets a different limit."""
 
 END_LIMIT_S = 120.0
-"""Limit from the last completion until LoadGen has written its logs."""
+"""Time limit from the last completion until LoadGen has written its logs."""
 
 EXIT_LIMIT_S = 10.0
 
@@ -72,18 +72,19 @@ class Measured(Protocol):
 
 
 class Supervised(ABC):
-    """A measured process on any machine, and the messages to and from it. Use as a context manager."""
+    """A measured process on any machine, and the messages to and from it. Use it as a context manager."""
 
     _journal: Journal
 
     clocks: Sequence[ClockOffset] = ()
-    """Lead of the clock of the process's machine, if it is another machine: first before the run, then at
-    intervals."""
+    """Measured leads of the process's machine over this machine's clock: one before the run, then one per interval.
+    Empty if the process runs on this machine.
+    """
     slowest_ping_ns = 0
     """The longest round trip to the process's machine before the run."""
 
     def __init__(self, output: Path, while_waiting: Callable[[], None]) -> None:
-        """output: file for the output of plug-ins. while_waiting: called about once per second in `expect`."""
+        """output: file for the output of plug-ins. while_waiting: `expect` calls it about once per second."""
         self.clock = ClockWatch()
         self._output = output
         self._while_waiting = while_waiting
@@ -97,12 +98,12 @@ class Supervised(ABC):
     @property
     @abstractmethod
     def pids(self) -> Sequence[int]:
-        """The measured processes on this machine."""
+        """Process ids of the measured processes on this machine."""
 
     @property
     @abstractmethod
     def was_killed(self) -> bool:
-        """Whether SIGKILL ended the process; the kernel sends SIGKILL if memory is exhausted."""
+        """Whether SIGKILL ended the process. The kernel sends SIGKILL when memory is exhausted."""
 
     @abstractmethod
     def kill(self) -> None: ...
@@ -117,32 +118,32 @@ class Supervised(ABC):
 
     @abstractmethod
     def begin(self, start_ns: int) -> None:
-        """Answers `ready`. start_ns: when the schedule starts, on the wall clock of the process."""
+        """Answers the message `ready`. start_ns: start of the schedule, on the wall clock of the process's machine."""
 
     @abstractmethod
     def go(self) -> None:
-        """Answers `prepared`."""
+        """Answers the message `prepared`."""
 
     @abstractmethod
     def message(
         self, limit_s: float, while_waiting: Callable[[], None] = lambda: None
     ) -> dict[str, Any] | None:
-        """Returns the next message; None if the process has died, even if one of its children lives on."""
+        """Returns the next message; None if the process has died, even if a child process is still alive."""
 
     @abstractmethod
     def wait_for_exit(self) -> None: ...
 
     @abstractmethod
     def death(self) -> str:
-        """Returns how the process died, as the end of a sentence."""
+        """Returns the end of a sentence that describes how the process died."""
 
     def expect(
         self, events: Sequence[str], limit_s: float, show_loading: Callable[[int, int], None]
     ) -> dict[str, Any]:
-        """Returns the next message, which must be one of `events`. A death before the run is exit status 3.
+        """Returns the next message, which must be one of `events`.
 
-        Raises BadMessage, and the error that the process sends.
-        limit_s: the longest time without any message; a loading dataset reports its progress.
+        Raises BadMessage, the error that the process sends, or PluginUnavailable if the process died or was silent.
+        limit_s: the longest time without any message, including messages about the progress of loading.
         """
         try:
             message = self._receive(limit_s, "loading", *events, while_waiting=self._while_waiting)
@@ -163,12 +164,12 @@ class Supervised(ABC):
         return self._checked(message)
 
     def await_prepared(self, limit_s: float, show_loading: Callable[[int, int], None]) -> None:
-        """Waits until the process has only the run itself left to do. Call `go` then. Arguments: as in `expect`."""
+        """Waits until the process is ready to start the run, which it does after `go`. Arguments: as in `expect`."""
         while self.expect(["prepared", "alive"], limit_s, show_loading)["event"] == "alive":
             pass
 
     def completions(self, plan: LoadPlan, shortest_ns: int | None = None) -> Completions:
-        """Reads completions like `read_completions`, from the journal of `start`."""
+        """Reads the completions from the journal that `start` returned. See `read_completions`."""
         return read_completions(self._journal, plan, shortest_ns)
 
     def watch(
@@ -181,8 +182,8 @@ class Supervised(ABC):
     ) -> dict[str, Any]:
         """Watches until LoadGen has ended. Returns the `ended` message, or raises RunDied.
 
-        show: called 4 times per second. load_limit_s: the longest time without progress while the
-        dataset loads samples.
+        show: called 4 times per second. load_limit_s: the longest time without progress while the dataset loads
+        samples.
         """
         while True:
             now = watchdog.look()
@@ -200,7 +201,7 @@ class Supervised(ABC):
         wait_s: float = LOOK_EVERY_S,
         event: str = "ended",
     ) -> dict[str, Any] | None:
-        """Returns the message `event` or `error`; None after wait_s, or if a message only reports progress.
+        """Returns the message `event` or `error`; None if none arrives within wait_s, or if one only reports progress.
 
         Raises RunDied.
         """
@@ -219,7 +220,7 @@ class Supervised(ABC):
         return message
 
     def ended(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Returns the message `ended` once the process has exited. Raises the error if `message` is one."""
+        """Waits until the process has exited, and returns the message `ended`. If `message` is an error, raises it."""
         ended = self._checked(message)
         self.wait_for_exit()
         return ended
@@ -227,7 +228,7 @@ class Supervised(ABC):
     def _receive(
         self, limit_s: float, *events: str, while_waiting: Callable[[], None] = lambda: None
     ) -> dict[str, Any] | None:
-        """Receives like `message`. Raises BadMessage if the message is neither one of `events` nor an error."""
+        """Returns the next message. Raises BadMessage if it is neither one of `events` nor an error."""
         try:
             message = self.message(limit_s, while_waiting)
         except (ValueError, RecursionError) as e:
@@ -249,13 +250,13 @@ class Supervised(ABC):
         raise error(message["text"] + hint)
 
     def _see_output(self) -> str:
-        """Names the file with the output; the end of the process removes an empty file."""
+        """Returns a pointer to the file with the output, or a note that the process printed nothing."""
         is_empty = self._output.is_file() and not self._output.stat().st_size
         return "it printed nothing" if is_empty else f"see {self._output}"
 
 
 class MeasuredProcess(Supervised):
-    """A measured process on this machine, which never outlives this context manager."""
+    """A measured process on this machine. It never outlives this context manager."""
 
     def __init__(
         self,
@@ -264,10 +265,11 @@ class MeasuredProcess(Supervised):
         module: str = "harness.run.measured.process",
         while_waiting: Callable[[], None] = lambda: None,
     ) -> None:
-        """setup: the first message. module: its `main` is run. Other arguments: as in Supervised."""
+        """setup: the first message. module: the module whose `main` runs. Other arguments: as in Supervised."""
         super().__init__(output, while_waiting)
         self.journal_fd = Journal.create()
-        with output.open("wb") as log:  # new_session: only the supervisor handles Ctrl-C
+        # The process gets a new session, because only the supervisor handles Ctrl-C.
+        with output.open("wb") as log:
             self._process, self._channel = connect(
                 module, [self.journal_fd], log=log, new_session=True
             )
@@ -350,7 +352,7 @@ class MeasuredProcess(Supervised):
 def _goes_on(
     message: dict[str, Any] | None, watchdog: Watchdog, show_loading: Callable[[int, int], None]
 ) -> bool:
-    """Whether the message only reports progress of the dataset, or of batches before the run."""
+    """Returns whether the message only reports that the dataset is loading or that batches before the run go on."""
     if message is None or message["event"] not in ("loading", "alive"):
         return False
     watchdog.still_loading()

@@ -33,13 +33,13 @@ from harness.run.supervisor import before_run
 
 
 def resolve(config: RunConfig) -> ResolvedRun:
-    """Returns the run with every name looked up, every path absolute and every default filled in. Starts nothing."""
+    """Returns the run with names looked up, paths made absolute and defaults filled in. Starts nothing."""
     model = load_model(config.model) if config.models is None else load_model_set(config.models)
     scenario: Scenario = registry.load("scenario", config.scenario)
     defaults = (default_dataset(model), default_metric(model))
     names = (config.dataset or defaults[0], config.metric or defaults[1])
     arrivals = check(config, model, *names)
-    # This comes after the check, because its messages quote the paths that the user typed.
+    # Paths become absolute after the check, because its messages quote the paths that the user typed.
     values = resolved.absolute(config)
     values["model"] = model.resolved_name or values["model"]
     config = replace(config, **values)
@@ -100,7 +100,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
 
 
 def _unmet(model: Model, entry: registry.Entry | None) -> Iterator[str]:
-    """Yields a problem per package that a manifest requires and that is missing or too old here."""
+    """Yields one problem per package that a manifest requires, if it is missing or too old on this machine."""
     for each in [m.model for m in model.members] if isinstance(model, ModelSet) else [model]:
         if each.manifest is not None:
             have = requirements.read_environment(entry.needs if entry is not None else None)
@@ -113,7 +113,7 @@ def _read_arrivals(config: RunConfig, model: Model) -> Arrivals | None:
     replayed = arrivals.read(config.arrivals, config.arrivals_sha256)
     load = replayed.load(config.queries)
     held = config.performance_count or model.performance_count
-    if held is not None:  # otherwise the dataset decides, but it is not loaded yet
+    if held is not None:  # otherwise the dataset sets it, and the dataset is not loaded yet
         replayed.check_samples(load.query_count, held)
     return replayed
 
@@ -142,13 +142,13 @@ def _stream_problems(config: RunConfig, model: Model) -> Iterator[str]:
         return
     need = "`frame_period_ms`" if model.has_states else "`states` and `frame_period_ms`"
     yield (
-        f"--streams needs a model whose frames come in real time, but the manifest of {model.name!r} has no {need}: add "
-        "it (docs/streams.md), or drop --streams"
+        f"--streams needs a model whose frames come in real time, but the manifest of {model.name!r} has no {need}: "
+        "add it (docs/streams.md), or drop --streams"
     )
 
 
 def _check_extras(config: RunConfig, metric: str | None) -> None:
-    """Raises PluginUnavailable with all missing extras; if a meter's is missing, with all problems of meters, too."""
+    """Raises PluginUnavailable with all missing extras. If a meter's extra is missing, adds all problems of meters."""
     needed = [("backend", config.backend), ("metric", metric if config.runs_accuracy else None)]
     missing = list(registry.missing_extras(needed))
     if any(registry.missing_extras([("meter", name) for name, _ in config.meter])):
@@ -158,22 +158,22 @@ def _check_extras(config: RunConfig, metric: str | None) -> None:
 
 
 def obtain_model(config: RunConfig, model: Model) -> None:
-    """Fetches or makes the model's file if it is missing, so that the measured process has it.
+    """Downloads or creates the model's file if it is missing, so that the measured process has it.
 
-    Only in this case does this process need the formats that the backend reads, for which it may have to import it.
+    Only then does this process look up the formats that the backend reads, because this may import the backend.
     """
     if model.may_have_to_be_obtained:
         model.obtain(formats_of(config), say)
 
 
 def check_always_resident(config: RunConfig, model: Model) -> None:
-    """Raises ConfigError if the models that are always resident do not fit into the cache. Needs all model files."""
+    """Raises ConfigError if the cache cannot hold all models that must always be resident. Needs all model files."""
     if isinstance(model, ModelSet) and any(member.always for member in model.members):
         residents_of(model, places_of(config, model))
 
 
 def _version_problems(config: RunConfig) -> list[str]:
-    """Yields problems with LoadGen's version: each round's rules are built into one version."""
+    """Returns problems with LoadGen's version, because each version has the rules of one MLPerf round."""
     have = installed_version()
     if config.loadgen_version not in (None, have):
         say(
@@ -189,7 +189,7 @@ def _version_problems(config: RunConfig) -> list[str]:
 
 
 def check_digests(config: RunConfig, loaded: Loaded) -> None:
-    """Raises ConfigError if the model file or the data changed since the config.yaml was written."""
+    """Raises ConfigError if the model file or the data changed after config.yaml was written."""
     _raise_changed(
         (config.model_sha256, config.dataset_digest),
         loaded,
@@ -201,7 +201,7 @@ def check_digests(config: RunConfig, loaded: Loaded) -> None:
 def check_unchanged(before: Loaded | None, now: Loaded) -> None:
     """Raises ConfigError if the accuracy run uses different files than the performance run.
 
-    before: loaded by the performance run; None without one.
+    before: data that the performance run loaded; None if there was no performance run.
     """
     if before is not None:
         _raise_changed(
@@ -212,7 +212,7 @@ def check_unchanged(before: Loaded | None, now: Loaded) -> None:
 
 
 def _raise_changed(before: tuple[str | None, str | None], now: Loaded, text: str) -> None:
-    """before: digests of the model file and the dataset, None if unknown."""
+    """Raises ConfigError if a digest differs. before: digests of the model file and the dataset; None if unknown."""
     problems = [
         f"{what} {text.format(key=key, now=f'{str(have)[:12]}…', before=f'{expected[:12]}…')}"
         for what, key, expected, have in (

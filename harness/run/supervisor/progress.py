@@ -1,4 +1,4 @@
-"""Shows the progress of one LoadGen run, from the load of its model to its last query."""
+"""Shows the progress of one LoadGen run, from loading the model to the last query."""
 
 from collections.abc import Iterable, Iterator
 from math import ceil
@@ -13,20 +13,20 @@ from harness.run.progress import Progress
 from harness.run.supervisor.watchdog import Now
 
 NOTED = 1.1
-"""If there are more than this many times the queries that --duration implies, the announcement explains why."""
+"""The announcement gives the reason if the number of queries exceeds NOTED times the number that --duration implies."""
 
 LEAST_S = 1.0
 """Minimum duration of a run before its remaining time is estimated."""
 
 
 def show_loading(progress: Progress, name: str, done: int, total: int) -> None:
-    """Shows how many samples a dataset has loaded. name: the purpose of the load."""
+    """Shows how many samples a dataset has loaded. name: the step for which they are loaded."""
     share = done / total if total else None
     progress.show(name, share=share, details=[f"loading {done:,} of {counted(total, 'sample')}"])
 
 
 class RunProgress:
-    """The display of one LoadGen run. role: its name, as in a LoadPlan."""
+    """Displays the progress of one LoadGen run. role: as in a LoadPlan."""
 
     def __init__(self, progress: Progress, role: str) -> None:
         self._progress = progress
@@ -38,7 +38,7 @@ class RunProgress:
         self._before = (0, 0)
 
     def begin_step(self, step: str) -> None:
-        """step: current work of the measured process before the run."""
+        """Shows a new step before the run. step: current work of the measured process."""
         self._step, self._step_since_ns = step, monotonic_ns()
         self.show_step()
 
@@ -55,7 +55,7 @@ class RunProgress:
         self._before = (self._begun_ns, 0)
 
     def show(self, now: Now) -> None:
-        """Shows the run at one observation. Before the first and after the last query, the model is timed without load."""
+        """Shows the state of the run. The model is timed without load before the first query and after the last."""
         at_ns = monotonic_ns()
         if not now.issued:
             self._begun_ns, self._before = at_ns, (at_ns, 0)
@@ -78,7 +78,10 @@ class RunProgress:
         self._progress.show(f"{self._role}: timing without load")
 
     def _share(self, now: Now, at_ns: int) -> float:
-        """Returns the share of planned samples; for an official run, at most the share of its minimum duration."""
+        """Returns the share of the planned samples that are answered.
+
+        For an official run, returns at most the share of the minimum duration that has passed.
+        """
         assert self._plan is not None
         share = min(1.0, now.completed / max(self._plan.planned_samples, 1))
         if self._plan.model_key is not None and self._plan.expected_s:
@@ -86,9 +89,9 @@ class RunProgress:
         return share
 
     def _details(self, now: Now, at_ns: int) -> list[str]:
-        """Returns the rate since the last display, p99 so far, queue depth and failed samples.
+        """Returns the rate since the last display, the p99 so far, and the numbers of waiting and failed samples.
 
-        Offline has no p99, because its latencies only reflect how many samples were issued at once.
+        Omits the p99 in Offline, because latencies in Offline only reflect the number of samples issued at once.
         """
         assert self._plan is not None
         then_ns, count = self._before
@@ -104,7 +107,7 @@ class RunProgress:
 
 
 def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
-    """Returns why there are more queries than --duration implies; '' if there are no more."""
+    """Returns the reason for issuing many more queries than --duration implies; '' if the run does not."""
     if (
         plan.target_qps is None
         or config.queries is not None
@@ -123,7 +126,7 @@ def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
 
 
 def _own_schedule(plan: LoadPlan) -> Iterator[str]:
-    """Yields how the harness's scheduler issues the queries; nothing if LoadGen does."""
+    """Yields phrases about how the harness's scheduler issues the queries; none for LoadGen's scheduler."""
     if plan.schedule is not None:
         yield "replayed from a file, not MLPerf"
     if plan.ramp is not None:
@@ -142,7 +145,7 @@ def _own_schedule(plan: LoadPlan) -> Iterator[str]:
 
 
 def _open_end(plan: LoadPlan, count: str) -> str:
-    """Returns the beginning of a run with --until."""
+    """Returns the beginning of the announcement of a run with --until."""
     decided = (
         "the run is steady or not" if plan.until == STEADY else f"the interval is ±{plan.until}"
     )
@@ -150,7 +153,10 @@ def _open_end(plan: LoadPlan, count: str) -> str:
 
 
 def _bounds(plan: LoadPlan, config: RunConfig) -> Iterable[Slo]:
-    """Returns the SLO that LoadGen judges, which the rules may set, and then the other SLOs of a performance run."""
+    """Returns the SLO that LoadGen judges, and then the other SLOs of a performance run.
+
+    The official rules may set the first SLO.
+    """
     bounds = [] if plan.accuracy else [*config.slo]
     if plan.percentile is not None and plan.latency_bound_ns is not None:
         bounds.insert(0, Slo(plan.percentile, plan.latency_bound_ns))
@@ -160,7 +166,7 @@ def _bounds(plan: LoadPlan, config: RunConfig) -> Iterable[Slo]:
 def announcement(
     plan: LoadPlan, calibration: Calibration, group: InstanceGroup, config: RunConfig
 ) -> str:
-    """Returns one line about the next run and its duration, with the reason if it is longer than --duration."""
+    """Returns one line about the next run and its duration. It gives the reason if the run exceeds --duration."""
     scenario = scenario_named(plan.scenario)
     all_at_once, calibrated = scenario.all_at_once, calibration.rate_per_s is not None
     unit = "samples" if all_at_once or plan.accuracy else "queries"

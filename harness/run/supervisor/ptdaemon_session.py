@@ -1,9 +1,9 @@
 """Executes a run under MLPerf Power, `--meter ptdaemon=...`, with power-dev's client and server.
 
-client.py, on this machine, runs workload.sh twice. During the first run, server.py, on the director, lets
-PTDaemon find the analyser's ranges (`ranging`); during the second, it lets PTDaemon measure (`testing`).
-Client and server do all of the measuring: for them a run is one command. The files of both runs go into
-one result folder.
+client.py runs on this machine, server.py on the director. client.py runs workload.sh twice. During the first
+run (`ranging`), server.py lets PTDaemon find the analyser's ranges. During the second run (`testing`), it lets
+PTDaemon measure. power-dev's client and server do all of the measuring; they treat a run as one command. The
+files of both runs go into one result folder.
 """
 
 import re
@@ -44,12 +44,14 @@ _SESSION_FILES = tuple(
     }.items()
     for name in names
 )
-"""The files of a complete session, from power-dev's README: the client ends with status 0 even if NTP fails."""
+"""Files of a complete session, from power-dev's README. The client's status does not show that a session is complete:
+it is 0 even if NTP fails.
+"""
 
 _SCRIPT = """\
 #!/bin/sh
-# MLPerf Power's client runs this: first in ranging mode, then in testing mode with the same load,
-# whose counts and rates the first run resolved.
+# MLPerf Power's client runs this script twice: first in ranging mode, then in testing mode. The second
+# run has the same load, with the counts and rates that the first run determined.
 cd {here} || exit 2
 runs={runs}
 if [ -d "$runs/ranging" ]; then
@@ -72,7 +74,7 @@ def is_requested(config: RunConfig) -> bool:
 def execute(
     config: RunConfig, *, as_json: bool = False, quiet: bool = False, details: bool = False
 ) -> int:
-    """Makes the run as configured, measured by PTDaemon; prints the table and returns the exit status."""
+    """Makes the run as configured while PTDaemon measures. Prints the table and returns the exit status."""
     with stoppable() as stopping:
         session = _Session(config, quiet=quiet)
         try:
@@ -92,10 +94,10 @@ def execute(
 
 
 class _Session:
-    """One session. Its result folder holds the two runs in `runs` and the client's files in `session`."""
+    """One session with PTDaemon. Its result folder holds both runs in `runs` and the client's files in `session`."""
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:
-        """Raises ConfigError with every problem, before any folder is made."""
+        """Makes the result folder. Raises ConfigError with every problem before that."""
         self._config, self._quiet = config, quiet
         others = tuple((name, argument) for name, argument in config.meter if name != NAME)
         self._meter = PtdaemonMeter(next(a for name, a in config.meter if name == NAME))
@@ -115,7 +117,7 @@ class _Session:
         words += ["--quiet"] if self._quiet else []
         words += ["--no-metrics"] if config.no_metrics else []
         words += ["--metrics", str(config.metrics)] if config.metrics else []
-        # workload.yaml has the paths of code as the user gave them, config.yaml has absolute paths.
+        # workload.yaml has the paths of code as the user typed them; config.yaml has absolute paths.
         words += code.trust_options(code.values_of(self._plain), resolved.absolute(self._plain))
         linger_ns = config.metrics_linger_ns
         words += ["--metrics-linger", write_duration(linger_ns)] if linger_ns else []
@@ -128,7 +130,7 @@ class _Session:
         )
 
     def measure(self) -> None:
-        """Runs both phases. Raises an error for the user if one of them failed."""
+        """Runs both phases. Raises an error for the user if one phase fails."""
         meter, model = self._meter, self._model
         preflight.obtain_model(self._plain, model)
         self._runs.mkdir()
@@ -157,7 +159,7 @@ class _Session:
 
     @property
     def _has_run(self) -> bool:
-        """Whether there is a run that must be kept."""
+        """Whether a run has written files that must be kept."""
         return (self._path / run_folder.RESULT).exists() or any(self._runs.glob("*/"))
 
     def give_up(self, *, keep: bool) -> None:
@@ -168,7 +170,7 @@ class _Session:
             shutil.rmtree(self.folder.path, ignore_errors=True)
 
     def conclude(self, *, as_json: bool, details: bool) -> int:
-        """Merges both runs and the session into one result folder: the testing run, with its power."""
+        """Merges both runs and the session's files into one result: the testing run with its power."""
         testing = self._runs / "testing"
         if not testing.is_dir():  # the run's folder could not be completed
             raise RunInvalid(f"{testing} is not complete: see {self._path / CLIENT_LOG}")
@@ -215,7 +217,7 @@ class _Session:
 
 
 def _resolve(config: RunConfig, plain: RunConfig, meter: PtdaemonMeter) -> ResolvedRun:
-    """Returns the run without the session; raises ConfigError with all problems, before anything is started."""
+    """Returns the run without its PTDaemon session. Raises ConfigError with all problems, before anything starts."""
     problems = list(meter.problems())
     if config.mode != "performance":
         problems.append(f"meter {NAME!r} measures a performance run: add --mode performance")

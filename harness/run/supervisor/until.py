@@ -1,4 +1,4 @@
-"""Ends a run of the harness's scheduler once its verdict is decided, or its number is precise enough."""
+"""Ends a run under the harness's scheduler when its verdict is decided or its number is precise enough."""
 
 from dataclasses import replace
 
@@ -14,10 +14,12 @@ from harness.run.supervisor.completions import completions_so_far
 from harness.run.supervisor.watchdog import Now
 
 GROWTH = 1.25
-"""Growth of the run between two checks: each reads all samples, and more frequent checks would decide by chance."""
+"""Minimum growth of a run between two checks. More frequent checks would be costly, because each check
+reads all samples, and they would be more likely to end a run by chance.
+"""
 
 _AGREEING = 2
-"""Checks in a row that must agree."""
+"""Number of consecutive checks that must agree."""
 
 
 class Until:
@@ -30,7 +32,7 @@ class Until:
         self._before, self._agreeing = "", 0
 
     def check(self, now: Now) -> None:
-        """Ends the run if it is decided."""
+        """Ends the run if consecutive checks agree on its verdict."""
         if self._plan.until is None or self._journal.ends or now.completed < self._next:
             return
         self._next = int(now.completed * GROWTH) + 1
@@ -54,10 +56,10 @@ def decision(done: Completions, plan: LoadPlan) -> str:
 
 
 def _half_width(done: Completions, plan: LoadPlan) -> float | None:
-    """Returns the half width of the 95 % interval of the run's number, as a share; None without an interval.
+    """Returns the relative half width of the 95 % interval of the run's main number; None without an interval.
 
-    The number is the rate of a closed loop. In all other runs a schedule sets the rate, and the number is
-    the latency percentile that the answer shows first.
+    The main number of a closed loop is its rate. In all other runs, a schedule sets the rate, and the main
+    number is the latency percentile that the printed answer shows first.
     """
     if plan.concurrency is not None:
         found = referee(stream_of(done, plan))
@@ -73,7 +75,7 @@ def _half_width(done: Completions, plan: LoadPlan) -> float | None:
 
 
 def shortened(plan: LoadPlan, journal: Journal) -> LoadPlan:
-    """Returns the plan of the run as it ended: its queries are those that were issued."""
+    """Returns the plan with the number of queries that were issued if --until ended the run."""
     if not journal.ends:
         return plan
     issued = journal.issued // plan.samples_per_query

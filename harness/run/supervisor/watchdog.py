@@ -1,4 +1,4 @@
-"""Watches a run for hangs, and counts the numbers of its progress line."""
+"""Watches a run for hangs, and computes the numbers of its progress line."""
 
 from dataclasses import dataclass
 
@@ -10,27 +10,27 @@ from harness.run.supervisor.metrics.histogram import Histogram
 
 _BUCKETS_PER_DECADE = 40
 _EDGES_NS = 10 ** np.arange(2, 12 + 1e-9, 1 / _BUCKETS_PER_DECADE)
-"""100 ns to 1000 s: the running percentile is exact to 6 %."""
+"""Edges from 100 ns to 1000 s. With them, the running percentile is exact to 6 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The state of a run at one observation."""
+    """State of a run at one observation."""
 
     issued: int
     """Samples that LoadGen has issued."""
     completed: int
-    """Answered samples, including failed samples."""
+    """Samples that were answered or have failed."""
     failed: int
     """Samples of batches that failed."""
     p99_ns: float | None
-    """Running 99th percentile of the samples' latency; None before the first completion."""
+    """99th percentile of the samples' latency so far; None before the first completion."""
     idle_ns: int
-    """Time since the last completion while an answer is due."""
+    """Time without a completion although a query is waiting or overdue."""
     loading_ns: int = 0
-    """Time that LoadGen has waited for samples to be loaded, also before the first query."""
+    """Time for which LoadGen has waited for samples to be loaded, including the time before the first query."""
     finished_ns: int = 0
-    """Time since the last completion if all planned samples are answered and none waits."""
+    """Time since the last completion if all planned samples are answered and no sample is waiting; otherwise 0."""
 
     @property
     def waiting(self) -> int:
@@ -38,7 +38,7 @@ class Now:
 
 
 class Watchdog:
-    """Watches a run; each `look` reads only new rows. Not thread-safe."""
+    """Watches a run. Each `look` reads only new rows. Not thread-safe."""
 
     def __init__(self, rows: NewRows) -> None:
         plan = rows.plan
@@ -49,7 +49,9 @@ class Watchdog:
         self._last_state = (-1, False)
         self._last_change_ns = self._loading_since_ns = monotonic_ns()
         self.looks: list[tuple[int, int]] = []
-        """(wall clock in ns, samples answered) at each look: the supervisor's own evidence of the times."""
+        """(wall clock in ns, number of answered samples) at each look. This is evidence that the measured process
+        does not supply.
+        """
         self._official = plan.model_key is not None  # only LoadGen knows its number of queries
         self._all_samples = plan.planned_samples
 
@@ -58,10 +60,10 @@ class Watchdog:
         self.looks.append((wall_ns(), completed))
         now_ns = monotonic_ns()
         loading = not (issued or self._journal.start_ns) or self._journal.loading
-        # A set may pass between two observations.
+        # A whole sample set may be loaded and answered between two observations.
         if not loading or completed != self._last_state[0]:
             self._loading_since_ns = now_ns
-        # Idle time counts only while something is due: a gap between sparse queries is not a hang.
+        # Idle time counts only while a query is due: a gap between sparse queries is not a hang.
         pending = not loading and (issued > completed or self._is_due(issued, completed))
         state = (completed, pending)
         if state != self._last_state:
@@ -84,7 +86,7 @@ class Watchdog:
         self._loading_since_ns = monotonic_ns()
 
     def _is_due(self, issued: int, completed: int) -> bool:
-        """Whether a query is overdue: a stopped process issues nothing, and must not look idle."""
+        """Returns whether a query is overdue. A stopped process issues no queries, and this must count as a hang."""
         if (
             not (issued or self._journal.start_ns)
             or self._official
@@ -99,7 +101,7 @@ class Watchdog:
     def _count_new(self) -> None:
         for rows in self.rows.read():
             self._failed += int((rows["failed"] * rows["size"].astype(np.int64)).sum())
-            # The first sample, which waited longest, stands for its batch: precise enough for a live display.
+            # The first sample, which waited longest, represents its batch. This is precise enough for a live display.
             first = rows["first"]
             scheduled_ns = self.rows.scheduled_ns(first, self._journal.entry_ns[first])
             self._latency.add(rows["completed_ns"] - scheduled_ns, rows["size"])

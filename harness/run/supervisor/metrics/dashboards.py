@@ -1,4 +1,4 @@
-"""Copies the dashboard, rules and configuration of Prometheus and Grafana out of this installation."""
+"""Copies the dashboard, rules and configuration for Prometheus and Grafana from this installation."""
 
 import shutil
 from pathlib import Path
@@ -11,14 +11,14 @@ NAME = "dashboards"
 
 
 def source() -> Path:
-    """Returns the folder with the files: in the root of a checkout, or in the package of a wheel."""
+    """Returns the folder with the files. It is in the root of a checkout, or in the package of a wheel."""
     return next(path for entry in harness.__path__ if (path := Path(entry) / NAME).is_dir())
 
 
 def copy(out: Path) -> list[str]:
-    """Copies the files into the new folder `out`; returns their names in it.
+    """Copies the files into the new folder `out`, and returns their paths relative to it.
 
-    Raises ConfigError if `out` exists or cannot be written; then it removes the incomplete copy.
+    Raises ConfigError if `out` exists. If `out` cannot be written, removes the incomplete copy and raises ConfigError.
     """
     folder = ResultFolder(out)
     try:

@@ -1,9 +1,9 @@
 """Serves a run's metrics to Prometheus during the run.
 
-The supervisor makes them from the journal; the measured process is not involved. A scrape reads the
-journal's new rows. A storm of scrapes must not take a core from the run, so a page younger than PAGE_LASTS_S is
+The supervisor computes the metrics from the journal, so the measured process is not disturbed. A scrape reads only
+the journal's new rows. Frequent scrapes must not take a core from the run, so a page younger than PAGE_LASTS_S is
 served again, and pages are sent one at a time. Each client has a thread, so that a silent client does not delay
-others. Without --metrics only clients on this machine are served.
+others. Without --metrics, only clients on this machine are served.
 """
 
 import http.client
@@ -38,29 +38,29 @@ from harness.run.supervisor.metrics.run_series import RunSeries
 DEFAULT = Endpoint("127.0.0.1", 9464)
 PAGE_LASTS_S = 0.2
 CLIENT_LIMIT_S = 2.0
-"""Time limit for a client to send its request, and again to receive the page."""
+"""Time limit for a client to send its request, and a second time limit for it to receive the page."""
 
 MOST_CLIENTS = 32
-"""Maximum number of clients at the same time; if another client connects, the oldest connection is closed."""
+"""Maximum number of simultaneous clients. If one more client connects, the oldest connection is closed."""
 
 JOB = "mlperf-harness"
-"""Label `job` of pushed metrics."""
+"""Value of the label `job` in pushed metrics."""
 
 PUSH_LIMIT_S = 5.0
 
 PAUSE_S = 0.02
-"""Pause between two pages: all clients together get at most 50 per second."""
+"""Pause between two pages, so that all clients together get at most 50 pages per second."""
 
 ACCEPT_PAUSE_S = 0.002
 """Pause between two connections."""
 
 Source = Callable[[Mapping[str, str]], Iterable[Metric]]
-"""Makes more families for each page, e.g. of a power meter. It is called with the run's labels, on
-any thread, one call at a time, and must not block."""
+"""Makes additional metric families for each page, e.g. for a power meter. Called with the run's labels, on
+any thread but only one call at a time. Must not block."""
 
 
 class Exporter(Collector):
-    """Converts a run into families of metrics. Any thread may call any method."""
+    """Converts a run into metric families. Thread-safe."""
 
     def __init__(self) -> None:
         self.sources: list[Source] = []
@@ -75,18 +75,18 @@ class Exporter(Collector):
         self._registry.register(self)
 
     def describe_run(self, labels: Mapping[str, str], info: Mapping[str, str]) -> None:
-        """labels: RUN_LABELS. info: other fixed facts of the run, by label."""
+        """Sets the facts about the run. labels: values of RUN_LABELS. info: other fixed facts, by label."""
         with self._lock:
             self._labels, self._info = dict(labels), dict(info)
 
     def begin(self, counts: LiveCounts, slos: Sequence[Slo]) -> None:
-        """Starts the next phase, which has the role of the run's plan."""
+        """Starts the next phase. Its name is the role of the run's plan."""
         with self._lock:
             self._phases[counts.plan.role] = counts
             self._slos = slos
 
     def end(self) -> None:
-        """Ends the phase: no journal is read from now on; the counts stay."""
+        """Ends the phase: its journal is no longer read, but its counts stay."""
         with self._lock:
             for counts in self._phases.values():
                 counts.finish()
@@ -103,7 +103,7 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             families = list(self._families())
-        return iter(families)  # they are converted to text without the lock
+        return iter(families)  # the caller converts them to text without holding the lock
 
     def _families(self) -> Iterator[Metric]:
         if self._info is None:
@@ -127,7 +127,7 @@ class Exporter(Collector):
         (folder / METRICS).write_bytes(self.page())
 
     def genai(self) -> Mapping[str, Any] | None:
-        """Returns OpenTelemetry's metrics of the performance phase; None before it, and for other models."""
+        """Returns OpenTelemetry's metrics of the performance phase; None before it, and for models without tokens."""
         with self._lock:
             counts = self._phases.get("performance")
             if counts is None:
@@ -138,7 +138,7 @@ class Exporter(Collector):
             return message(self._labels, self._started_s, counts, self._result)
 
     def push(self, url: str) -> None:
-        """Replaces the group of this workload on this machine in the Pushgateway at `url`. Raises OSError."""
+        """Replaces this machine's metrics of this workload in the Pushgateway at `url`. Raises OSError."""
         workload = {name: self._labels[name] for name in RUN_LABELS if name != "run"}
         group = {"instance": host_id() or "unknown", **workload}
         push_to_gateway(url, JOB, self._registry, grouping_key=group, timeout=PUSH_LIMIT_S)
@@ -149,7 +149,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, endpoint: Endpoint, exporter: Exporter) -> None:
         self.address_family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        self.timeout = PAGE_LASTS_S  # the thread notices within this time that it must end
+        self.timeout = PAGE_LASTS_S  # within this time, the thread notices that it must end
         self._exporter = exporter
         self._page: tuple[float, bytes] | None = None
         self._turn = threading.Lock()
@@ -157,14 +157,14 @@ class _Server(ThreadingHTTPServer):
         super().__init__(endpoint, _Handler)
 
     def server_bind(self) -> None:
-        """Skips HTTPServer's look-up of the host's name, which may take seconds."""
+        """Binds without HTTPServer's look-up of the host name, which may take seconds."""
         TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if len(self._clients) >= MOST_CLIENTS:
             for oldest in [*self._clients][:1]:
                 self._clients.pop(oldest, None)
-                with suppress(OSError):  # its thread sees the end of the connection
+                with suppress(OSError):  # the client's thread notices that the connection is closed
                     oldest.shutdown(socket.SHUT_RDWR)
         self._clients[request] = None
         super().process_request(request, client_address)
@@ -188,10 +188,10 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Request(socket.SocketIO):
-    """The bytes of a client's request, which must all arrive before a deadline."""
+    """Reads a client's request, which must arrive completely before a deadline."""
 
     def __init__(self, connection: socket.socket, deadline_s: float) -> None:
-        """deadline_s: on the monotonic clock."""
+        """deadline_s: time on the monotonic clock."""
         super().__init__(connection, "r")
         self._connection, self._deadline_s = connection, deadline_s
 
@@ -216,11 +216,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(self._send_headers())
 
     def do_HEAD(self) -> None:
-        """Answers like GET, but without the page, for probes that only check whether the server is up."""
+        """Sends the headers of GET without the page, for probes that only check whether the server is up."""
         self._send_headers()
 
     def _send_headers(self) -> bytes:
-        """Sends the headers. Returns the page; empty if this path has none."""
+        """Sends the headers. Returns the page; an empty page if the path has none."""
         self.connection.settimeout(CLIENT_LIMIT_S)
         if self.path.partition("?")[0] not in ("/", "/metrics"):
             self.send_error(404, "the metrics are at /metrics")
@@ -233,15 +233,15 @@ class _Handler(BaseHTTPRequestHandler):
         return page
 
     def log_message(self, *_: object) -> None:
-        """Logs nothing: one scrape per second is normal."""
+        """Logs nothing, because one scrape per second is normal."""
 
 
 class MetricsEndpoint:
-    """Serves an exporter while entered, unless --no-metrics is set or no port is free.
+    """Serves an exporter within a `with` block, unless --no-metrics is set or no port is free.
 
-    Raises ConfigError if the port of --metrics is taken; if the default port is taken, any free port is
-    used. `notice` is the message for the beginning of the run, "" for none. `moved` is the message about
-    a different port. It is shown once the model is loaded, after all errors of a start.
+    Raises ConfigError if the port of --metrics is taken. If the default port is taken, uses any free port.
+    `notice` is the message for the beginning of the run, "" for none. `moved` is the message about a different
+    port; it is shown when the model is loaded and no start error can follow.
     """
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:
@@ -274,7 +274,7 @@ class MetricsEndpoint:
         return server
 
     def _elsewhere(self, endpoint: Endpoint, why: str) -> _Server | None:
-        """Returns a server at a free port of the same address; None if no port is free."""
+        """Returns a server at the same address on any free port; None if no port is free."""
         try:
             server = _Server(endpoint._replace(port=0), self.exporter)
         except OSError:
@@ -285,7 +285,7 @@ class MetricsEndpoint:
         return server
 
     def note_in(self, folder: Path) -> None:
-        """Writes the address into a run's folder for `browse`; ignores a failure."""
+        """Writes the endpoint's address into a run's folder, for `browse`. Ignores a failure."""
         if self._server is not None:
             host, port = self._server.server_address[:2]
             address = Endpoint(str(host), port)
@@ -315,7 +315,7 @@ class MetricsEndpoint:
             self._closing.wait(ACCEPT_PAUSE_S)
 
     def push(self) -> None:
-        """Pushes the metrics for --metrics-push. A failure loses nothing, because metrics.prom also has them."""
+        """Pushes the metrics to the address of --metrics-push. A failure loses nothing: metrics.prom also has them."""
         if self._gateway is None:
             return
         if self._otlp is not None:
@@ -330,7 +330,7 @@ class MetricsEndpoint:
             )
 
     def linger(self) -> None:
-        """Keeps serving for --metrics-linger, so that the last scrape includes the verdict."""
+        """Serves the metrics for the time of --metrics-linger, so that the last scrape includes the verdict."""
         if self._server is not None and self._linger_s:
             if not self._quiet:
                 say(f"metrics stay available for {self._linger_s:g} s; press Ctrl-C to stop")

@@ -6,17 +6,18 @@ from harness.types import Array
 
 
 class Histogram:
-    """Counts per bucket. edges: (n,) upper edges of the buckets, inclusive, ascending."""
+    """A histogram. edges: (n,) the buckets' inclusive upper edges, in ascending order."""
 
     def __init__(self, edges: Array) -> None:
         self.edges = edges
         self.counts: Array = np.zeros(len(edges) + 1, np.int64)
-        """(edges + 1,) number of values at or below each edge and above the previous edge."""
+        """(edges + 1,) number of values in each bucket; the last bucket has the values above the last edge."""
         self.sum = 0
 
     def add(self, values: Array, times: Array | None = None) -> None:
-        """Adds values. values: (n,) integers; below zero only if a clock was stepped, and counted as zero.
+        """Counts values.
 
+        values: (n,) integers. A negative value, which only a stepped clock can cause, counts as zero.
         times: (n,) how often each value counts; None: once.
         """
         values = np.maximum(values, 0).astype(np.int64)
@@ -29,10 +30,10 @@ class Histogram:
         return int(self.counts.sum())
 
     def quantile(self, fraction: float) -> float | None:
-        """Returns an estimate of sorted[floor(n * fraction)], LoadGen's definition; None without values.
+        """Returns an estimate of the percentile; None without values.
 
-        The estimate lies in the same bucket as the exact value. It assumes that the logarithms of the bucket's
-        values are spread evenly.
+        LoadGen defines the exact percentile as sorted[floor(n * fraction)]. The estimate lies in the same bucket. It
+        assumes that the logarithms of the bucket's values are spread evenly.
         """
         ends = np.cumsum(self.counts)
         total = int(ends[-1])

@@ -1,7 +1,7 @@
 """Counts a run's queries, samples, stages and failures for Prometheus.
 
-Each `read` counts only new rows, so a scrape costs the same early and late in a run. If nobody scrapes the
-run, all rows are counted once, at its end.
+Each `read` counts only new rows, so a scrape late in a run costs no more than an early scrape. If nobody scrapes
+the run, all rows are counted at its end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,27 +21,27 @@ BUCKETS_PER_DECADE = 20
 EDGES_NS: Array = np.array(
     [round(float(f"{10 ** (n / BUCKETS_PER_DECADE):.3g}") * 1e4) for n in range(141)], np.int64
 )
-"""Upper edges, inclusive: 10 us to 100 s, each 12 % above the previous edge, with three digits."""
+"""Inclusive upper edges from 10 us to 100 s, rounded to three digits. Each is 12 % above the previous edge."""
 
 BATCH_EDGES: Array = 2 ** np.arange(17)
-"""Samples: 1, 2, 4, ... 65,536."""
+"""Numbers of samples: 1, 2, 4, ... 65,536."""
 
 
 class OfNode:
-    """Counts of one node's answers so far."""
+    """Counts one node's answers."""
 
     def __init__(self) -> None:
         self.completed = self.failed = 0
-        """Samples."""
+        """Numbers of samples."""
         self.requests = Histogram(EDGES_NS)
-        """Times from sending a batch to the arrival of its answer."""
+        """Times from sending a batch to receiving its answer."""
 
 
 class LiveCounts:
-    """The counts of one LoadGen run. Not thread-safe: `Exporter` holds a lock."""
+    """Counts of one LoadGen run. Not thread-safe, but `Exporter` holds a lock."""
 
     def __init__(self, rows: NewRows, nodes: Sequence[str] = (), *, has_wide: bool = False) -> None:
-        """nodes: addresses, in the order of the rows' `server`. has_wide: the last worker is the wide instance."""
+        """nodes: addresses, indexed by the rows' `server`. has_wide: whether the last worker is the wide instance."""
         self.nodes = {node: OfNode() for node in nodes}
         self.plan = rows.plan
         self.workers = rows.journal.workers - has_wide
@@ -52,7 +52,7 @@ class LiveCounts:
         self._edges = [*edges.items()][2:]
         self.is_cached = "origin" in rows.journal.stamps
         self.origins: Array = np.zeros(len(ORIGINS), np.int64)
-        """Samples of a set of models by the origin of their model, in the order of ORIGINS."""
+        """Number of samples per origin of their model, in the order of ORIGINS, if the run has a set of models."""
         self.evictions = 0
         self._is_remote = "tokens" in rows.journal.stamps
         self.batches = Histogram(BATCH_EDGES)
@@ -64,7 +64,9 @@ class LiveCounts:
             "first": Histogram(SECONDS_NS),
             "tokens": Histogram(TOKENS),
         }
-        """A language model's answers with OpenTelemetry's boundaries: latency, latency of failures, TTFT and tokens."""
+        """Histograms of a language model's answers with OpenTelemetry's bucket boundaries: latency, latency of
+        failures, TTFT and tokens.
+        """
         self.tokens = 0
         """Tokens of a language model's answers."""
         self.issued = self.completed = self.failed = self.failed_queries = 0
@@ -76,10 +78,8 @@ class LiveCounts:
         self.about: Mapping[str, object] = {}
         """OpenTelemetry's attributes of a language model and its server."""
         self._rows: NewRows | None = rows
-        self._newest = (
-            0,
-            0,
-        )  # the batch taken last: end of its samples, time at which it was taken
+        # The batch that was taken last: the end of its samples, and the time at which it was taken.
+        self._newest = (0, 0)
         self._last_failed_query = -1
 
     def queries(self, samples: int) -> int:
@@ -101,7 +101,8 @@ class LiveCounts:
             self._count(rows, cursor.samples(rows), self.workers if is_wide else 1)
         self.cancelled = cursor.cancelled
         self.start_ns = cursor.start_ns
-        self.issued = cursor.journal.issued  # after the rows: never below what was completed
+        # This is read after the rows, so that it is at least the number of completed samples.
+        self.issued = cursor.journal.issued
         self._look_at_queue(cursor.journal, cursor.due_ns)
 
     def finish(self) -> None:
@@ -111,7 +112,7 @@ class LiveCounts:
         self.scheduled_queries = max(self.scheduled_queries, self.queries(self.issued))
 
     def _count(self, rows: Array, samples: Samples, occupied: int) -> None:
-        """occupied: number of instances that each of these batches keeps busy."""
+        """Counts the samples of some rows. occupied: number of instances that each of these batches keeps busy."""
         size, entry_ns = samples.size, samples.entry_ns
         stages = self.stages
         stages["issue_delay"].add(entry_ns - samples.scheduled_ns)
@@ -152,7 +153,10 @@ class LiveCounts:
             node.requests.add((own["read_ns"] - own["sent_ns"])[whole])
 
     def _count_tokens(self, rows: Array, scheduled_ns: Array) -> None:
-        """scheduled_ns: (rows,) of each row's first sample; a row of a stream has one sample."""
+        """Counts the tokens of some rows.
+
+        scheduled_ns: (rows,) due time of each row's first sample. The row of a stream has only one sample.
+        """
         tokens, first_ns = rows["tokens"].astype(np.int64), rows["first_token_ns"]
         self.tokens += int(tokens.sum())
         streamed = first_ns > 0
@@ -181,7 +185,7 @@ class LiveCounts:
         self._last_failed_query = int(queries[-1])
 
     def _look_at_queue(self, journal: JournalReader, due_ns: Array | None) -> None:
-        """Counts the samples that waited just after the newest batch was taken, and the queries due by now."""
+        """Counts the queries due so far, and the samples that still waited when the newest batch had been taken."""
         issued = self.issued
         end, taken_ns = self._newest
         entered = int(np.searchsorted(journal.entry_ns[:issued], taken_ns, side="right"))

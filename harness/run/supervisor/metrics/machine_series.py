@@ -1,6 +1,6 @@
-"""Makes the Prometheus series of the machine and of its meters, as sources of Exporter.
+"""Makes the Prometheus series of the machine and of its meters. Its classes are sources of Exporter.
 
-A series is absent if the machine has no such sensor, and while a meter has no readings.
+A series is absent if the machine lacks the sensor, and while a meter has no readings.
 """
 
 import re
@@ -22,19 +22,19 @@ from harness.types import PowerSource
 
 _FRESH_NS = round(2.5 * HOST_PERIOD_S * 1e9)
 _LAST = 64
-"""Maximum number of a meter's readings that are used for its power; one second has fewer."""
+"""Number of a meter's newest readings that may be used for its power. They span more than one second."""
 
 _Readings = Sequence[tuple[int, float]]
 
 
 class _Columns(NamedTuple):
-    """One family of series, made from columns of host.csv."""
+    """One metric family, made from columns of host.csv."""
 
     family: Callable[..., CounterMetricFamily | GaugeMetricFamily]
     name: str
     text: str
     columns: re.Pattern[str]
-    """Matches the whole name of a column; the group becomes the label's value."""
+    """Matches the whole name of a column. The group becomes the value of the label."""
     label: str = ""
     factor: float = 1.0
 
@@ -114,7 +114,7 @@ _HOST = (
 
 
 class HostSeries:
-    """Serves the newest row of a growing log, so a scrape reads no sensor and cannot block."""
+    """Serves the newest row of the host log. A scrape cannot block, because it does not read the sensors."""
 
     def __init__(self, log: HostLog) -> None:
         self._log = log
@@ -134,7 +134,7 @@ class HostSeries:
 
 
 class PowerSeries:
-    """Serves the meters' readings from a growing log; each scrape adds the joules since the previous scrape."""
+    """Serves the meters' readings from a growing log. Each scrape adds the joules since the previous scrape."""
 
     def __init__(self, log: PowerLog) -> None:
         self._log = log
@@ -151,7 +151,7 @@ class PowerSeries:
             readings = self._log.series.get(source.name, [])
             values = [*run, source.name, source.provenance]
             power = watts_now(source, readings[-_LAST:], wall_ns())
-            # A counter that does not move is not a reading, neither here nor in the result.
+            # A counter that does not move is not a reading. The result follows the same rule.
             if power:
                 watts.add_metric(values, power)
             energy = self._counted.setdefault(source.name, _Counted(source)).joules(readings)
@@ -162,7 +162,7 @@ class PowerSeries:
 
 
 class _Counted:
-    """Sums the joules of one source so far."""
+    """Sums the joules of one source."""
 
     def __init__(self, source: PowerSource) -> None:
         self._source = source
@@ -170,9 +170,9 @@ class _Counted:
         self._seen = 0
 
     def joules(self, readings: _Readings) -> float | None:
-        """Returns the joules so far; None before the first reading, or once a counter decreased without wrapping."""
+        """Returns the joules so far; None before the first reading, or if a counter has decreased without wrapping."""
         start = max(0, self._seen - 1)
-        new = readings[start:]  # a copy: the meter's thread adds to the list
+        new = readings[start:]  # a copy, because the meter's thread adds to the list
         self._seen = start + len(new)
         for earlier, later in pairwise(new):
             step = _joules_between(self._source, earlier, later)
@@ -184,9 +184,9 @@ class _Counted:
 
 
 def watts_now(source: PowerSource, readings: _Readings, now_ns: int) -> float | None:
-    """Returns the mean power in the last second of the wall clock; None with too few readings.
+    """Returns the mean power over the last second; None if there are too few readings.
 
-    Watts need one reading, a counter needs two.
+    A source of watts needs one reading, a counter of joules needs two.
     """
     recent = [r for r in readings if abs(now_ns - r[0]) <= NS_PER_S]
     if source.unit == "W":
@@ -202,8 +202,9 @@ def watts_now(source: PowerSource, readings: _Readings, now_ns: int) -> float | 
 def _joules_between(
     source: PowerSource, earlier: tuple[int, float], later: tuple[int, float]
 ) -> float | None:
-    """Returns the joules between two readings; None if a counter decreased without wrapping. A gap between readings of
-    power counts as zero.
+    """Returns the joules between two readings; None if a counter decreased without wrapping.
+
+    A long gap between two readings of power counts as zero joules.
     """
     took_ns = later[0] - earlier[0]
     if source.unit == "W":

@@ -25,16 +25,16 @@ _POINTS: Sequence[tuple[str, str, Mapping[str, Any]]] = (
     ("first", genai.FIRST_CHUNK, {}),
     ("tokens", genai.USAGE, {"gen_ai.token.type": "output"}),
 )
-"""Histogram of LiveCounts -> its metric and attributes."""
+"""Names of histograms in LiveCounts, with their metrics and attributes."""
 
 
 def is_collector(url: str) -> bool:
-    """Returns whether --metrics-push names a collector of OpenTelemetry, not a Pushgateway."""
+    """Returns whether the URL of --metrics-push names an OpenTelemetry collector. Otherwise it names a Pushgateway."""
     return url.partition("?")[0].rstrip("/").endswith(METRICS)
 
 
 def points(counts: LiveCounts, result: Mapping[str, Any] | None) -> Iterator[genai.Point]:
-    """Yields the points of a phase. result: the content of result.json at the end of a run."""
+    """Yields the metric points of a phase. result: the content of result.json; None before the end of a run."""
     for name, metric, attributes in _POINTS:
         if (found := _point(metric, counts.operations[name], attributes)) is not None:
             yield found
@@ -55,7 +55,7 @@ def message(
     counts: LiveCounts,
     result: Mapping[str, Any] | None,
 ) -> Message:
-    """Returns the metrics of a run's performance phase so far. labels: RUN_LABELS and their values."""
+    """Returns the metrics of a run's performance phase so far. labels: values of RUN_LABELS."""
     resource: dict[str, Any] = {f"harness.{name}": value for name, value in labels.items()}
     valid = None
     if result is not None:
@@ -68,11 +68,12 @@ def message(
 
 
 class OtlpPush:
-    """Posts messages from a thread while entered. A failure loses nothing: it is printed once."""
+    """Posts messages from a thread. Prints the first failure; a failure does not affect the run."""
 
     def __init__(self, url: str, made: Callable[[], Message | None]) -> None:
-        """made: returns the message to post now; None if there is nothing to report. Raises a ConfigError if the
-        environment's variables for collectors are wrong.
+        """Raises a ConfigError if the environment variables for collectors are wrong.
+
+        made: returns the message to post now; None if there is nothing to report.
         """
         self._collector = from_environment(environ, METRICS, OPTION, url)
         self._made = made

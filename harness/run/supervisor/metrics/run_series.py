@@ -1,7 +1,7 @@
-"""Names the Prometheus series of a run and makes their samples from its counts.
+"""Names the Prometheus series of a run and makes their samples from the run's counts.
 
-docs/metrics.md explains every name; a test keeps it complete. Names, labels and buckets are stable:
-users' dashboards and rules depend on them.
+docs/metrics.md explains every name; a test checks that it is complete. Names, labels and buckets must stay stable,
+because users' dashboards and rules depend on them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,14 +65,14 @@ _GAUGES: _Known = (
 
 
 class RunSeries:
-    """The families of one scrape: every phase of a run adds its samples to the same families."""
+    """Metric families of one scrape. All phases of a run add their samples to the same families."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
-        """labels: RUN_LABELS and their values."""
+        """labels: values of RUN_LABELS."""
         self._run = [labels[name] for name in RUN_LABELS]
 
     def phases(self, phases: Mapping[str, LiveCounts]) -> Iterator[Metric]:
-        """phases: performance, accuracy and answers, as far as they have begun."""
+        """Yields the series of all phases. phases: counts of each phase that has begun, by role."""
         rows = [([*self._run, phase], counts) for phase, counts in phases.items()]
         for name, text, value in _COUNTERS:
             yield _family(core.CounterMetricFamily, name, text, value, rows)
@@ -88,7 +88,7 @@ class RunSeries:
     def info(
         self, info: Mapping[str, str], started_s: float, slos: Sequence[Slo]
     ) -> Iterator[Metric]:
-        """Yields the fixed facts: the run itself, its start and its SLOs."""
+        """Yields the facts that do not change during a run: its options, its start and its SLOs."""
         values = list(info.values())
         yield family(
             self._run, "run_info", "The run and its options, always 1", info, [(values, 1)]
@@ -98,7 +98,7 @@ class RunSeries:
         yield from slo_families(self._run, slos)
 
     def verdict(self, result: Mapping[str, Any]) -> Iterator[Metric]:
-        """result: the content of result.json at the end of the run."""
+        """Yields the series of the verdict. result: the content of result.json."""
         yield from verdict_families(self._run, result)
 
 
@@ -116,7 +116,7 @@ def _family(
 
 
 def _cancelled(rows: _Rows) -> Iterator[Metric]:
-    """Yields the requests that the client cancelled; nothing for a run without --cancel."""
+    """Yields the series of cancelled requests; nothing for a run without --cancel."""
     found = [(labels, counts) for labels, counts in rows if counts.plan.cancel_share]
     if found:
         name, text = "requests_cancelled", "Requests whose connection the client closed"
