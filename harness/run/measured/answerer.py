@@ -1,4 +1,4 @@
-"""Answers batches without LoadGen: dataset, backend and postprocessing of one instance."""
+"""Answers batches without LoadGen, through the dataset, backend and postprocessing of one instance."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from harness.types import Backend, Batch, Dataset, HasOutputs, show_shape
 
 
 def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
-    """Returns the dataset's batch. Raises PluginUnavailable with the dataset's name if the dataset raises an error."""
+    """Returns the dataset's batch. If the dataset raises an error, raises PluginUnavailable with the dataset's name."""
     try:
         return dataset.batch(indices)
     except (Exception, SystemExit) as e:
@@ -22,13 +22,13 @@ def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
 
 
 class Answerer(NamedTuple):
-    """One instance. Its methods also raise the errors of the plug-ins."""
+    """One instance. Its methods also raise errors of plug-ins."""
 
     backend: Backend
     dataset: Dataset
     postprocess: Postprocess
     cpus: Sequence[int] = ()
-    """Logical processors of the instance; () for any."""
+    """Logical processors on which the instance runs; () for any."""
 
     def answer(self, indices: Sequence[int]) -> Answers:
         batch = batch_of(self.dataset, indices)
@@ -46,7 +46,7 @@ class Answerer(NamedTuple):
         return answers
 
     def _check(self, answers: Answers) -> None:
-        """Raises ConfigError if the whole batch has only one answer, or if answers are not numbers."""
+        """Raises ConfigError if the batch gets one answer instead of one per sample, or if answers are not numbers."""
         if answers.shape == ():
             raise ConfigError(
                 f"{self._output()} of the model has the shape [], which has no batch: "
@@ -70,7 +70,7 @@ class Answerer(NamedTuple):
         )
 
     def _name(self) -> str | None:
-        """Returns the name of the output that contains the answers: the manifest's output, else the first output."""
+        """Returns the name of the output with the answers: the manifest's output, or else the first output."""
         names = self.backend.outputs() if isinstance(self.backend, HasOutputs) else ()
         return self.postprocess.output or next(iter(names), None)
 

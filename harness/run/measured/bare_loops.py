@@ -1,7 +1,7 @@
-"""Times one placement's bare loops, batch size after batch size, in a separate process.
+"""Times the bare loops of one placement in a separate process, one batch size after another.
 
-A framework has some threads, memory and settings only once per process. In a separate process, they belong
-only to this placement. A placement that cannot be loaded or crashes the process does not affect others.
+A framework shares some threads, memory and settings within a process. In a separate process, only this placement
+uses them. If a placement cannot be loaded or crashes the process, other placements are not affected.
 
     receives   setup    the configuration with the placement, and the batch sizes
     sends      loaded   the backend's tunable options, and the batch size that the file fixes
@@ -31,12 +31,14 @@ SIZE_LIMIT_S = 0.06
 
 GROWTH = 1.02
 PATIENCE = 2
-"""Number of consecutive sizes that do not increase samples/s by the factor GROWTH. Larger sizes are then skipped, as
-in a manual search.
+"""Number of consecutive sizes without an increase of samples/s by the factor GROWTH, after which larger sizes are
+skipped, as in a manual search.
 """
 
 _QUIET = 0.25
-"""Quantile of a size's times that decides on larger sizes. It is low, because other load only adds time."""
+"""Quantile of the times of a size, which decides whether to try larger sizes. It is low, because other load on the
+machine only adds time.
+"""
 
 SAMPLES = 64
 """Number of loaded samples; larger batches contain some samples more than once."""
@@ -81,7 +83,7 @@ def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack
 
 
 def _other_values(backend: Backend) -> Mapping[str, Sequence[str]]:
-    """Returns the values of tunable options, without the current values that the backend describes."""
+    """Returns the values of tunable options, except the values that the backend currently uses."""
     tunable: Mapping[str, Sequence[str]] = getattr(backend, "tunable", {})
     words = {True: "on", False: "off"}
     has = {k: words[v] if isinstance(v, bool) else v for k, v in backend.describe().items()}
@@ -98,7 +100,7 @@ def _times(
     sizes: Sequence[int],
     setup: Mapping[str, Any],
 ) -> Iterator[ServiceTimes]:
-    """Yields the service times of one size after another, as long as larger sizes are worthwhile."""
+    """Yields the service times of each size, in ascending order, until larger sizes are no longer worthwhile."""
     best_per_s, fruitless = 0.0, 0
     for size in sizes:
         (alike,) = batches_of(dataset, loaded, [size])

@@ -1,7 +1,7 @@
 """Measures the rates and latencies that determine the number of queries in a load plan.
 
-Each call answers different samples than the previous call. Otherwise, a backend or processor with a cache
-would seem faster than in the run.
+Consecutive calls answer different samples. With the same samples, a backend or processor with a cache would seem
+faster than in the run.
 """
 
 import time
@@ -16,20 +16,20 @@ from harness.run.measured.placement.lone import query_ns
 
 CURVE_LIMIT_S = 1.0
 IN_TIME = 90
-"""Percentile of a batch size's times for --dispatch deadline. With the median, every second batch that is planned to
-be on time would be late."""
+"""Percentile of the times of a batch size that --dispatch deadline plans with. If it planned with the median, half of
+the batches that are planned to be just in time would be late."""
 
 
 BatchOf = Callable[[int], list[int]]
-"""Returns the indices of that many samples, with different samples in each call."""
+"""Returns the given number of dataset indices. Each call returns different samples."""
 
 
 def calibrate_latency(
     each: Answerer, query: Callable[[], Sequence[Sequence[int]]], limit_s: float
 ) -> dict[str, Any]:
-    """Times single queries, with the pauses of a run. query: returns the batches of the next query.
+    """Times single queries, with pauses between them as in a run. query: returns the batches of the next query.
 
-    Returns latency_ns, the median, and mean_ns, the mean, which includes times when the thread had no core.
+    Returns latency_ns (the median) and mean_ns (the mean, which includes times when the thread had no core).
     """
     start = time.monotonic()
     times: list[int] = []
@@ -45,7 +45,7 @@ def busy_at(
 ) -> tuple[Sequence[Answerer], int]:
     """Returns the instances that `concurrency` queries in flight keep busy, and the batch size of each instance.
 
-    concurrency: if it is None, every instance is busy with its largest batch.
+    concurrency: number of queries in flight. If it is None, every instance is busy with its largest batch.
     """
     if concurrency is None:
         return answerers, largest
@@ -56,7 +56,7 @@ def busy_at(
 def calibrate_rate(
     answerers: Sequence[Answerer], size: int, batch_of: BatchOf, limit_s: float
 ) -> Mapping[str, Any]:
-    """Measures samples/s with all instances busy with batches of that size."""
+    """Measures samples/s while all instances answer batches of `size` samples."""
     start = time.monotonic()
     counts = [0] * len(answerers)
 
@@ -77,7 +77,10 @@ def measure_curve(
     percent: float,
     limit_s: float = CURVE_LIMIT_S,
 ) -> list[tuple[int, int]]:
-    """Returns (samples, ns) per batch size, with all instances busy. ns: percentile `percent` of the times."""
+    """Returns (samples, ns) per batch size, measured while all instances are busy.
+
+    ns: percentile `percent` of the times.
+    """
     deadline = time.monotonic() + limit_s
     rounds: list[list[list[int]]] = [[] for _ in answerers]
 

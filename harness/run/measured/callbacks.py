@@ -1,4 +1,4 @@
-"""Implements LoadGen's callbacks. They must not raise, because LoadGen would crash."""
+"""Implements LoadGen's callbacks. They must not raise errors, which would crash LoadGen."""
 
 import gc
 import os
@@ -22,20 +22,20 @@ from harness.run.measured.dispatch.threads import WORKER, Dispatcher
 from harness.types import Dataset
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
-"""File to which 5 is written to reset the process's memory peak. Source: Linux, filesystems/proc.rst."""
+"""Writing 5 to this file resets the process's memory peak. Source: Linux, filesystems/proc.rst."""
 
 Die = Callable[[BaseException], None]
 """Reports the error to the supervisor and ends this process."""
 
 
 class SampleCallbacks:
-    """Loads and unloads the dataset's samples, and measures the resources used in between.
+    """Loads and unloads the dataset's samples, and measures the resources used between load and unload.
 
-    Garbage collection is off between load and unload, here and in the processes of `separate`.
+    Garbage collection is off between load and unload, in this process and in the processes of `separate`.
 
-    LoadGen calls both on its issuing thread. After load, that thread runs on `cpus` (() for any). By then,
-    LoadGen and the dataset have started the threads that must not share these processors. If the thread only
-    issues queries, it also gets a short time slice.
+    LoadGen calls `load` and `unload` on its issuing thread. After `load`, that thread is bound to `cpus` (() for
+    any). It is bound only then, because LoadGen and the dataset start threads before that, and these threads must
+    not share the processors. If the thread only issues queries, it also gets a short time slice.
     """
 
     def __init__(
@@ -51,11 +51,14 @@ class SampleCallbacks:
     ) -> None:
         """prepare: receives the indices of the loaded samples before the first query.
 
-        only_issues: LoadGen's thread computes no answers.
+        only_issues: whether LoadGen's thread only issues queries and computes no answers.
         """
         self._only_issues = only_issues
         self.slice: dict[str, Any] = {}
-        """Time slice of LoadGen's thread, or the reason for the kernel's default; empty if the default is intended."""
+        """Time slice of LoadGen's thread, or the reason why the kernel's default remained.
+
+        Empty if the default is intended.
+        """
         self._separate = separate
         self._prepare = prepare
         self._cpus = cpus
@@ -80,7 +83,7 @@ class SampleCallbacks:
                 self._prepare(indices)
             for each in self._separate:
                 each.start_run()
-        except BaseException as e:  # noqa: BLE001 - LoadGen cannot handle an error: end the process here
+        except BaseException as e:  # noqa: BLE001 - LoadGen cannot handle an error, so the process ends here
             self._die(e)
         gc.collect()
         gc.freeze()  # later garbage collections skip the objects that exist now
@@ -105,7 +108,7 @@ class SampleCallbacks:
         self._cyclic_garbage = sum(counts) if len(counts) == len(collected) else None
         try:
             self._dataset.unload(indices)
-        except BaseException:  # noqa: BLE001 - every query is answered: a note is enough
+        except BaseException:  # noqa: BLE001 - every query is answered, so a note is enough
             traceback.print_exc()
 
     def used(self) -> dict[str, Any]:
@@ -116,7 +119,8 @@ class SampleCallbacks:
         """
         peak_bytes = _peak_bytes()
         peaks_bytes = [p for p in (self._peak_before_bytes, peak_bytes) if p is not None]
-        end = self._end or self._usage()  # if LoadGen cannot open its logs, it issues nothing
+        # LoadGen does not call `unload` if it cannot open its logs.
+        end = self._end or self._usage()
         start = self._start or end
         return {k: end[k] - start[k] for k in end if k in start} | {
             "rss_before_bytes": self._rss_before_bytes,
@@ -149,12 +153,12 @@ class SampleCallbacks:
 def issuing(
     dispatcher: Dispatcher, die: Die, order: Callable[[int], list[int]] | None = None
 ) -> Callable[[list[int], list[int]], None]:
-    """Returns the issue callback. order: returns the given number of samples to answer instead of LoadGen's."""
+    """Returns the issue callback. order: returns that many samples, which replace the samples that LoadGen chose."""
 
     def issue(ids: list[int], indices: list[int]) -> None:
         try:
             dispatcher.issue(ids, indices if order is None else order(len(indices)))
-        except BaseException as e:  # noqa: BLE001 - the supervisor must get the reason before the end
+        except BaseException as e:  # noqa: BLE001 - the supervisor must get the reason before the process ends
             die(e)
 
     return issue
@@ -163,7 +167,7 @@ def issuing(
 def no_worker_dies_alone(die: Die) -> None:
     """Ends the process when a worker dies, because LoadGen would wait forever for the worker's samples.
 
-    Threads of plug-ins may die.
+    A thread of a plug-in may die without ending the process.
     """
 
     def raised(e: threading.ExceptHookArgs) -> None:
@@ -180,9 +184,9 @@ def _rss_bytes() -> int:
 
 
 def _peak_bytes() -> int | None:
-    """Returns the peak memory since the process began or since `_forget_peak`.
+    """Returns the peak memory since the process began, or since the last call of `_forget_peak`.
 
-    Does not use ru_maxrss, which starts with the parent's value.
+    Does not use ru_maxrss, because a child process inherits the value of its parent.
     """
     status = Path("/proc/self/status").read_text()
     match = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)

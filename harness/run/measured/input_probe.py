@@ -1,12 +1,12 @@
 """Probes an instance after the run, to check that it computes each input and that its answers depend on the inputs.
 
-The instance is called as in the run, by `Instance.answer` on a thread with the name of LoadGen's thread. This module
-replaces its dataset, responder and journal. It makes two comparisons outside the measured run:
+The instance is called as in the run: `Instance.answer` runs on a thread with the name of LoadGen's thread. Its dataset,
+responder and journal are replaced by objects of this module. The probe makes two comparisons:
 
-time      a new batch with slightly changed values, compared in turns with the same batch again and with a batch of
-          the dataset; MLPerf's audit TEST04 compares two runs for this purpose
-answers   the answers to the inputs of some samples, while the call's frames and the postprocessing get the dataset
-          indices of other samples
+time      Times a new batch with slightly changed values, the same batch again, and a batch of the dataset, in turns.
+          MLPerf's audit TEST04 compares two runs for this purpose.
+answers   Compares the answers to the inputs of some samples. For this, the call and the postprocessing get the dataset
+          indices of other samples.
 """
 
 import time
@@ -29,13 +29,13 @@ CHANGE = 1e-3
 
 ROUNDS = 32
 FEWEST_ROUNDS = 8
-"""Minimum number of rounds, each of three batches, to measure times."""
+"""Minimum number of timed rounds. Each round has three batches."""
 
 FEWEST_ROWS = 8
 """Minimum number of samples whose answers are compared."""
 
 ANSWER_BATCHES = 5
-"""Number of batches per comparison of answers: two inputs, one exchange, and two repetitions."""
+"""Number of batches per comparison of answers: two inputs, one batch with exchanged indices, and two repetitions."""
 
 LIMIT_S = 0.25
 """Time limit for rounds beyond FEWEST_ROUNDS."""
@@ -60,8 +60,8 @@ def probe(
     """Returns `probed` for the last message, which harness/results/evidence/input_probe.py reads.
 
     loaded: samples that the dataset has loaded. sizes: batch sizes, best first. The first size that takes no
-    longer than most_s is probed, and a probe that takes twice as long ends early. tolerance: limit for equal
-    answers, as in `is_close`.
+    longer than most_s is probed. A probe ends early if it takes twice most_s. tolerance: maximum difference between
+    equal answers, as in `is_close`.
     """
     results: list[Mapping[str, Any]] = []
 
@@ -76,7 +76,7 @@ def probe(
 
 
 class _Inputs:
-    """A dataset that gathers the batch of the given indices but returns other inputs."""
+    """A dataset that makes the batch of the given indices, but returns other inputs in it."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -87,7 +87,7 @@ class _Inputs:
 
 
 class _Recorder:
-    """Replaces responder and journal, and keeps the last answers and their time."""
+    """Replaces the responder and the journal. Keeps the last answers and the time that they took."""
 
     def __init__(self) -> None:
         self.rows: list[Array] = []
@@ -138,7 +138,8 @@ class _Probe:
             if sum(rows.nbytes for rows in inputs.values()) > LARGEST_BYTES:
                 continue
             rows = _copy(inputs)
-            self._took_ns(first, rows)  # the first batch of its size may be cold
+            # Not timed, because the first batch of its size may be slower.
+            self._took_ns(first, rows)
             rounds = -(-FEWEST_ROWS // size)
             calls = 3 * FEWEST_ROUNDS + ANSWER_BATCHES * rounds
             if self._took_ns(first, rows) * calls > most_s * NS_PER_S:
@@ -153,9 +154,9 @@ class _Probe:
         return {"reason": "a batch is too large, or takes too long for the length of the run"}
 
     def _answers(self, size: int, rounds: int) -> Mapping[str, int]:
-        """Counts `rows`, the samples whose answers differ between two inputs but do not change when repeated.
+        """Counts samples whose answers differ between two inputs but are the same when repeated (`rows`).
 
-        `by_index` counts the rows whose answers followed the indices.
+        Among these, `by_index` counts the samples whose answers followed the indices instead of the inputs.
         """
         rows = by_index = 0
         apart = size if size % len(self._loaded) else 1
@@ -179,7 +180,7 @@ class _Probe:
         return {"rows": rows, "by_index": by_index}
 
     def _times(self, indices: Sequence[int], seen: Inputs) -> Mapping[str, list[int]]:
-        """Returns the times of each round in ns. The inputs undergo the same work before each call."""
+        """Returns the times of each round in ns. Before each call, the inputs are prepared in the same way."""
         change = _Change(seen)
         times: dict[str, list[int]] = {"changed_ns": [], "again_ns": [], "seen_ns": []}
         until_s = time.monotonic() + LIMIT_S
@@ -217,18 +218,18 @@ class _Probe:
         return np.array_equal(ours, theirs) or is_close(ours, theirs, self._tolerance)
 
     def _raised(self) -> str:
-        """Returns the last line of the first exception, cut to length; "" without an exception."""
+        """Returns the last line of the first exception, cut to MOST_CHARACTERS; "" without an exception."""
         lines = self._failures.first.strip().splitlines()
         return lines[-1][:MOST_CHARACTERS] if lines else ""
 
 
 def _without(index: int, row: Array) -> Array:
-    """Returns the answer with 0 in place of its dataset index, which a postprocessing step may have inserted."""
+    """Returns the answer with its dataset index replaced by 0, because a postprocessing step may insert the index."""
     return np.where(row == index, row.dtype.type(0), row) if row.dtype.kind in "iuf" else row
 
 
 def _copy(inputs: Inputs) -> Inputs:
-    """Returns a copy that is read-only, like a dataset's batches."""
+    """Returns a read-only copy; a dataset's batches are also read-only."""
     copied = {name: np.array(rows) for name, rows in inputs.items()}
     for rows in copied.values():
         rows.setflags(write=False)
@@ -238,8 +239,8 @@ def _copy(inputs: Inputs) -> Inputs:
 class _Change:
     """Makes batches that differ slightly from a given batch and from each other.
 
-    If there are floats, up to CHANGE of each array's range is added, within the range. Otherwise, one integer
-    per sample, in the input with the most distinct values, is replaced by another of these values.
+    If there are floats, adds up to CHANGE times each array's range to them, but stays within the range. Otherwise,
+    takes the input with the most distinct integers, and replaces one integer per sample by another of these values.
     """
 
     def __init__(self, inputs: Inputs) -> None:

@@ -17,7 +17,7 @@ def run_load(
     outdir: Path,
     name: Callable[[], str] | None = None,
 ) -> None:
-    """Runs the load until every query is answered; the calling thread only waits. Raises the error of the run.
+    """Runs the load on a new thread, and waits until every query is answered. Raises the run's error.
 
     name: as in `start_test`.
     """
@@ -33,7 +33,7 @@ def run_load(
 
 
 def on_loadgens_thread(work: Callable[[], None], cpus: Sequence[int] = ()) -> None:
-    """Calls `work` on a new thread named `loadgen`; the calling thread only waits. Raises the error of `work`.
+    """Calls `work` on a new thread named `loadgen`, and waits until it ends. Raises the error of `work`.
 
     cpus: logical processors of the thread; () for any.
     """

@@ -1,7 +1,7 @@
 """Measures LoadGen's time per query in a short run with empty answers.
 
-A model that takes microseconds needs less time than LoadGen's part of a query. If only the model determines the
-size of the run, it lasts several times as long as it should.
+If a model takes only microseconds, LoadGen takes more time per query than the model. If the number of queries were
+computed from the model's time alone, the run would last several times longer than planned.
 """
 
 import tempfile
@@ -18,11 +18,14 @@ from harness.loadgen.scenario import scenario_named
 
 QUERIES = 4000
 SAMPLES = 20_000
-"""Length of the short run: queries of a stream, or samples in Offline's single query."""
+"""Length of the short run: number of queries in a stream, or of samples in Offline's only query."""
 
 
 def cost_ns(scenario: str, samples_per_query: int, max_batch: int, row: AnswerRow) -> float:
-    """Returns the mean time of a query (Offline: of a sample) with empty answers. row: form of the run's answers."""
+    """Returns the mean time per query (Offline: per sample) with empty answers.
+
+    row: shape and type of the run's answers.
+    """
     all_at_once = scenario_named(scenario).all_at_once
     plan = LoadPlan(
         scenario=scenario,
@@ -57,10 +60,10 @@ def cost_ns(scenario: str, samples_per_query: int, max_batch: int, row: AnswerRo
 
 
 def _run_and_stay(work: Callable[[], None], has_ended: threading.Event) -> None:
-    """Calls `work` and then keeps the thread alive until the process ends. Otherwise LoadGen's next run may crash.
+    """Calls `work` and then keeps the thread alive until the process ends. Otherwise, LoadGen's next run may crash.
 
-    If the thread has ended, LoadGen frees its log buffers in the next run and may access them afterwards. Source:
-    LoadGen 6.0.17, logging.cc, IOThread, which swaps the buffers of an orphan after erasing it.
+    If the thread has ended, LoadGen frees the thread's log buffers in the next run, and may access them afterwards.
+    Source: IOThread in logging.cc of LoadGen 6.0.17 erases the logger of an ended thread and then swaps its buffers.
     """
     try:
         work()

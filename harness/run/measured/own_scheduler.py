@@ -1,7 +1,7 @@
-"""Issues queries in place of LoadGen's StartTest: replayed arrivals, or a fixed number in flight.
+"""Issues queries in place of LoadGen's StartTest: at recorded times, or with a fixed number in flight.
 
-Callbacks, dispatchers, responders and journal are the same as with LoadGen. Such a run is
-never an MLPerf result.
+The callbacks, dispatchers, responders and the journal are the same as under LoadGen. Such a run is never an MLPerf
+result.
 """
 
 import json
@@ -26,13 +26,13 @@ from harness.run.journal import Journal
 from harness.types import Array
 
 _LOOK_S = 1e-3
-"""Interval of the checks for the last answers, at the end of the run."""
+"""Time between two checks for the last answers at the end of the run."""
 
 _Issue = Callable[[list[int], list[int]], None]
 
 
 class Response(Protocol):
-    """LoadGen's QuerySampleResponse. data: the address of `size` bytes, valid only during the call."""
+    """LoadGen's QuerySampleResponse. data: address of `size` bytes, which are valid only during the call."""
 
     @property
     def id(self) -> int: ...
@@ -43,15 +43,16 @@ class Response(Protocol):
 
 
 class AnswerLog:
-    """Copies randomly drawn answers, as LoadGen's accuracy_log_sampling_target does.
+    """Copies the answers of randomly drawn queries, as LoadGen does for accuracy_log_sampling_target.
 
     The answer check reads them (harness/results/verdict/answers_check.py). Any thread may call
     `take`, because appending to a list is atomic under the GIL.
     """
 
     def __init__(self, queries: int, target: int, seed: int, *, takes_empty: bool = True) -> None:
-        """target: number of queries whose answers are copied. takes_empty: if False, empty answers are skipped, e.g.
-        for requests that the client cancelled.
+        """target: number of queries whose answers are copied.
+
+        takes_empty: whether empty answers are copied, too. Requests that the client cancelled have empty answers.
         """
         self._takes_empty = takes_empty
         drawn = np.random.default_rng(seed).choice(queries, min(target, queries), replace=False)
@@ -59,7 +60,7 @@ class AnswerLog:
         self._rows: list[tuple[int, bytes]] = []
 
     def take(self, responses: Sequence[Response]) -> None:
-        """Copies answers of one batch. responses: their IDs are consecutive."""
+        """Copies the drawn answers of one batch. responses: responses with consecutive IDs."""
         first = responses[0].id
         begin = bisect_left(self._logged, first)
         end = bisect_left(self._logged, first + len(responses), begin)
@@ -70,7 +71,7 @@ class AnswerLog:
             self._rows.append((answer.id, string_at(answer.data, answer.size)))
 
     def write(self, path: Path, samples: Array) -> None:
-        """Writes the answers as LoadGen's accuracy log. samples: (queries,) dataset indices by ID."""
+        """Writes the answers in the format of LoadGen's accuracy log. samples: (queries,) dataset indices by ID."""
         rows = [(query, int(samples[query]), payload) for query, payload in sorted(self._rows)]
         _write_answers(path, rows)
 
@@ -88,14 +89,14 @@ def _write_answers(path: Path, answers: Sequence[tuple[int, int, bytes]]) -> Non
 
 
 class Play(NamedTuple):
-    """The answers to a complete sequence that a stream has played."""
+    """Answers to a complete sequence that a stream has played."""
 
     id: int
-    """Query of the first frame."""
+    """ID of the first frame's query."""
     sample: int
     """Dataset index of the sequence."""
     answer: bytes
-    """The answers to all frames, in order."""
+    """Answers to all frames, in order."""
 
 
 class PlayLog:
@@ -110,7 +111,7 @@ class PlayLog:
         self._lock = Lock()
 
     def take(self, plays: Sequence[Any]) -> None:
-        """plays: finished plays (Play). Every play is kept with the same probability (reservoir sampling)."""
+        """Takes finished plays. Reservoir sampling keeps every play with the same probability. plays: list of Play."""
         with self._lock:
             for play in plays:
                 self._seen += 1
@@ -125,7 +126,7 @@ class PlayLog:
 
 
 class Scheduler:
-    """One run. `complete` replaces LoadGen's QuerySamplesComplete; any thread may call it."""
+    """Schedules one run. `complete` replaces LoadGen's QuerySamplesComplete; any thread may call it."""
 
     def __init__(
         self,
@@ -151,12 +152,12 @@ class Scheduler:
         )
 
     def complete(self, responses: Sequence[Response]) -> None:
-        """Copies some answers; the journal has their times."""
+        """Takes answers and copies some of them. Their times are already in the journal."""
         if self._log is not None:
             self._log.take(responses)
 
     def run(self, calls: Callbacks, outdir: Path) -> None:
-        """Blocks until every query is answered, as LoadGen's StartTest does."""
+        """Issues all queries, and returns when every query is answered, as LoadGen's StartTest does."""
         calls.load(self._held)
         self._journal.start_ns = self._start_ns()
         self._issue_all(calls.issue)
@@ -168,22 +169,25 @@ class Scheduler:
 
     @property
     def _wanted(self) -> int:
-        """Returns the number of answers that end the run after all queries have been issued."""
+        """Returns the number of answers after which the run ends once all queries have been issued."""
         return self._journal.issued if self._journal.ends else len(self._samples)
 
     def _issue_all(self, issue: _Issue) -> None:
         raise NotImplementedError
 
     def _ids_and_indices(self, first: int, end: int) -> tuple[list[int], list[int]]:
-        """Returns two new lists, which a dispatcher may keep and extend. The ID of a query is its issue order."""
+        """Returns the IDs and samples of some queries as two new lists, which a dispatcher may keep and extend.
+
+        The ID of a query is its position in the order of issue.
+        """
         return list(range(first, end)), self._samples[first:end].tolist()
 
 
 class Replay(Scheduler):
     """Issues each query at its due time, and all overdue queries in one call, as LoadGen does.
 
-    It sleeps until the next query, like LoadGen (sleep_until), and does not spin for the last
-    microseconds, because a spinning Python thread would take the GIL from the threads that answer.
+    Sleeps until the next query is due, as LoadGen does (sleep_until). Does not spin for the last microseconds,
+    because a spinning Python thread would take the GIL from the threads that answer.
     """
 
     def __init__(
@@ -199,7 +203,7 @@ class Replay(Scheduler):
 
     def _issue_all(self, issue: _Issue) -> None:
         due = self._after_ns + self._journal.start_ns
-        due_ns = memoryview(due.data)  # faster than NumPy for single items
+        due_ns = memoryview(due.data)  # for single items, faster than NumPy
         first, count = 0, len(due_ns)
         while first < count and not self._journal.ends:
             now_ns = wall_ns()
@@ -224,7 +228,7 @@ class FramesInRealTime(Replay):
 
 
 class Receiver(Protocol):
-    """A dispatcher whose only receiving thread calls `follow` after each of its turns. wake: wakes this thread."""
+    """A dispatcher with one receiving thread, which calls `follow` after each turn. wake: wakes this thread."""
 
     follow: Callable[[], None] | None
 
@@ -235,8 +239,8 @@ class ClosedLoop(Scheduler):
     """Keeps `concurrency` queries in flight. Replaces all answered queries immediately, in one call.
 
     New queries are issued on LoadGen's thread, or on a dispatcher's receiving thread (`issue_on`), which saves a
-    thread switch per query. They are never issued within `complete`, because only one thread may call a dispatcher,
-    and not while it delivers an answer.
+    thread switch per query. They are never issued within `complete`: only one thread may call a dispatcher, and this
+    thread must not be delivering an answer.
     """
 
     def __init__(self, plan: LoadPlan, journal: Journal, samples: Array, concurrency: int) -> None:
@@ -253,7 +257,7 @@ class ClosedLoop(Scheduler):
         self._answered.put([response.id for response in responses])
 
     def issue_on(self, receiver: Receiver) -> None:
-        """Makes `receiver` issue the queries. Call before the run."""
+        """Makes `receiver` issue the queries. Call this before the run."""
         self._receiver = receiver
         receiver.follow = self._follow_answers
 
@@ -278,7 +282,7 @@ class ClosedLoop(Scheduler):
             self._all_issued.set()
 
     def _follow(self, issue: _Issue, answered: list[int]) -> None:
-        """Issues one query for each query in `answered` and for each query that was answered since then."""
+        """Issues one new query for each query in `answered`, and for each query that is answered in the meantime."""
         if self._is_over:
             return
         while not self._answered.empty():
@@ -297,18 +301,18 @@ class ClosedLoop(Scheduler):
         """Draws the samples of the first queries, if they were not drawn before the run."""
 
     def _draw(self, answered: Sequence[int], first: int, end: int) -> None:
-        """Draws the samples of queries `first` to `end`, which follow the answered queries."""
+        """Draws the samples of queries `first` to `end`, which replace the answered queries."""
 
 
 class ConversationsInTurn(ClosedLoop):
     """Keeps `concurrency` conversations active. Each sends its next turn when the previous turn is answered.
 
-    After its last turn, a new conversation begins, drawn with replacement from the sample_index seed. The query
-    count may cut the last conversations short.
+    When a conversation ends, a new one begins. Conversations are drawn with replacement, from the seed sample_index.
+    The last conversations may remain incomplete because the number of queries is fixed.
     """
 
     def __init__(self, plan: LoadPlan, journal: Journal, turns: Array) -> None:
-        """turns: as in HasTurns. Turns beyond the samples of a performance run are never sent."""
+        """turns: as in HasTurns. Turns beyond the samples that a performance run loads are never sent."""
         assert plan.concurrency is not None
         super().__init__(plan, journal, np.zeros(plan.query_count, np.int64), plan.concurrency)
         held = np.append(turns[: plan.performance_count], 0)
@@ -341,8 +345,8 @@ def scheduler_for(
 ) -> Scheduler | None:
     """Returns the scheduler of a plan; None if LoadGen schedules.
 
-    turns: turns of a dataset of conversations. begin: returns the wall-clock time at which the schedule starts, which
-    may be in the future; called after the samples are loaded.
+    turns: turns of a dataset of conversations; None for other datasets. begin: called after the samples are loaded;
+    returns the wall-clock time at which the schedule starts, which may be in the future.
     """
     if plan.schedule is not None:
         after_ns, samples = schedule.stored(plan.schedule)

@@ -48,23 +48,23 @@ from harness.wire.remote_backend import RemoteBackend
 
 SAMPLES = 64
 LOAD_LIMIT_S = 0.5
-"""Time limit for loading samples before the run. SAMPLES samples or two of the largest batches are loaded, whichever
-is more, or fewer if it would take longer."""
+"""Time limit for loading samples before the run. Within this limit, SAMPLES samples or two of the largest batches are
+loaded, whichever is more."""
 
 PROBE_LIMIT_S = 20.0
-"""Maximum time of the probe. The supervisor waits only two minutes for the end of a run."""
+"""Maximum time of the probe after the run. The supervisor waits only two minutes for the end of a run."""
 
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
-"""Tries the manifest's postprocessing on one sample's output; raises ConfigError with the field's name."""
+"""Tries the manifest's postprocessing on the output for one sample. Raises ConfigError with the field's name."""
 
 CheckNumbers = Callable[[Dataset, list[int]], None]
-"""Compares the loaded samples with the model's tables; raises ConfigError with the input's name."""
+"""Compares the loaded samples with the model's tables. Raises ConfigError with the input's name."""
 
 
 class Preparation:
     """Prepares one run. Call `run`, then `finish` when the plan is known, and `after_run` after LoadGen's run.
 
-    Some samples of the dataset are loaded between `run` and `finish`.
+    Some samples stay loaded between `run` and `finish`.
     """
 
     row: AnswerRow
@@ -93,12 +93,12 @@ class Preparation:
         no_schedule: str = "",
         no_probe: str = "",
     ) -> None:
-        """name: name of the dataset. held: samples that a run loads at once. query_samples: samples per query.
+        """name: name of the dataset. held: number of samples that a run loads at once.
 
-        may_vary: samples may differ in shape. may_shrink: `run` chooses Offline's batch size, up to
-        max_batch. threads: threads of an instance. reopen: if set, `run` chooses the number of threads of the only
-        instance, up to `threads`. report_alive: called by `finish` after batches.
-        no_schedule, no_probe: as in `System`.
+        query_samples: samples per query. may_vary: whether samples may differ in shape. may_shrink: whether `run`
+        chooses Offline's batch size, up to max_batch. threads: number of threads per instance. reopen: if set, `run`
+        chooses the number of threads of the only instance, up to `threads`. report_alive: `finish` calls it after
+        batches. no_schedule, no_probe: as in `System`.
         """
         self._config = config
         self._dispatch = dispatch
@@ -120,7 +120,7 @@ class Preparation:
         self._least = min(held, max(self._sizes[-1], examined))
         self._most = min(held, max(2 * self._sizes[-1], SAMPLES, examined))
         self._loaded = list(range(self._least))
-        self._turn = 0  # position of the loaded sample at which the next batch begins
+        self._turn = 0  # the next batch begins with the loaded sample at this position
         self._may_vary = may_vary
         self._check_steps = check_steps
         self._check_numbers = check_numbers
@@ -128,11 +128,14 @@ class Preparation:
         self._no_schedule = no_schedule
         self._no_probe = no_probe
         self.curve: list[tuple[int, int]] = []
-        """(samples, ns) of warm batches, if the dispatcher plans with them; set by `run`."""
+        """(samples, ns) of warm batches; `run` sets it if the dispatcher plans with these times."""
         self.lengths: Lengths | None = None
-        """Lengths of the samples, if they differ and Offline may use them; set by `finish`."""
+        """Returns the lengths of samples; `finish` sets it if the lengths differ and Offline may sort by length."""
         self.wide: Answerer | None = None
-        """The wide instance, which answers a query when no other query waits; set before `finish`. None without one."""
+        """The wide instance, which answers a query when no other query waits. None if there is no wide instance.
+
+        Set it before `finish`.
+        """
         self._choice: Choice | None = None
         self._probed: list[int] = []  # batch sizes whose service times are measured
         self._before: ServiceTimes | None = None
@@ -144,7 +147,10 @@ class Preparation:
         return self._loaded
 
     def run(self, calibrate_s: float) -> Mapping[str, Any]:
-        """Returns the `calibrated` message. calibrate_s: 0 if the plan needs no calibration."""
+        """Warms up and calibrates. Returns the `calibrated` message.
+
+        calibrate_s: time for the calibration; 0 if the plan needs no calibration.
+        """
         sizes = self._sizes
         with plugin(f"dataset {self._name!r}, loading samples for the warm-up,"):
             self._load()
@@ -188,7 +194,7 @@ class Preparation:
         self._sizes = [self.max_batch]
 
     def _choose_threads(self, warm: Warmth, reopen: Reopen) -> Warmth:
-        """Returns the result of the warm-up, for the instance that the run will use."""
+        """Chooses the number of threads. Returns the result of the warm-up for the instance that the run will use."""
         (usual,) = self.answerers
         self._choice = choose(usual, self._threads, reopen, self._query)
         if self._choice.answerer is usual:
@@ -198,7 +204,7 @@ class Preparation:
         return warm._replace(slowest_ns=slowest_ns, flat=flat)
 
     def _query(self) -> list[list[int]]:
-        """Returns the batches of one query of a stream, with different samples in each call."""
+        """Returns the batches of one query of a stream. Each call returns different samples."""
         return [self._batch(size) for size in self._query_sizes()]
 
     def _query_sizes(self) -> list[int]:
@@ -206,14 +212,14 @@ class Preparation:
         return [min(self.max_batch, self._query_samples - start) for start in starts]
 
     def _curve_percent(self, slowest_ns: int) -> float | None:
-        """Returns the percentile of each batch size's times that the dispatcher needs; None if it needs no times."""
+        """Returns the percentile of batch times with which the dispatcher plans; None if it needs no batch times."""
         if self._config.dispatch == "deadline":
             return IN_TIME
         cls = dispatcher_class(self._dispatch, self._config, len(self.answerers), slowest_ns)
         return 50 if cls is QueuedDispatcher and self._sizes[-1] > 1 else None
 
     def _load(self) -> None:
-        """Loads the samples of the largest batch, and more samples if loading is quick, so that batches differ."""
+        """Loads the samples of the largest batch. If loading is quick, loads more samples, so that batches differ."""
         start_s = time.monotonic()
         self._dataset.load(self._loaded)
         each_s = (time.monotonic() - start_s) / self._least
@@ -224,8 +230,9 @@ class Preparation:
             self._dataset.load(self._loaded)
 
     def _warm_up(self) -> Warmth:
-        """Warms up. Checks the numbers if answering fails, and the manifest's steps in any case, because these checks
-        have more precise errors.
+        """Warms up. Always checks the manifest's steps, and checks the samples' numbers if answering fails.
+
+        The errors of these checks are more precise than the errors of a failed answer.
         """
         alone = self._loaded if self._may_vary else ()
         try:
@@ -237,7 +244,7 @@ class Preparation:
             self._check_steps(self.answerers[0].backend, self._dataset, self._loaded[:1])
 
     def finish(self, plan: LoadPlan) -> None:
-        """Answers a batch with the size of Offline's last batch, which depends on the plan. Then unloads the samples."""
+        """Warms up the size of Offline's last batch, which depends on the plan. Then unloads the samples."""
         self._probed = probes(self._sizes)
         if self._dispatch == "sliced":
             held = plan.performance_count
@@ -254,7 +261,7 @@ class Preparation:
             with plugin(f"dataset {self._name!r}: lengths"):
                 self.lengths = self._known_lengths()
         if not plan.accuracy and plan.concurrency is None and not self._no_schedule:
-            # A closed loop has no schedule, and a server has its own queue.
+            # A closed loop has no schedule, and a server has a separate queue.
             with self._warming():
                 self._before, self._wide_before = self._service_times(plan)
             self._report_alive()
@@ -266,10 +273,10 @@ class Preparation:
     ) -> Mapping[str, Any]:
         """Returns `bare`, `probed` and `prompts` for the last message; all are None for an accuracy run.
 
-        bare: service times before the run and after it (measured now), for
-        harness/results/evidence/reference.py, or the reason why they are missing.
+        bare: service times before the run and after the run (measured by this call), or the reason why they are
+        missing. harness/results/evidence/reference.py reads them.
         probed, prompts: see harness/run/measured/input_probe.py and client/prompt_probe.py.
-        tolerance: limit for equal answers.
+        tolerance: maximum difference between equal answers.
         """
         if plan.accuracy:
             return {"bare": None, "probed": None}
@@ -314,7 +321,7 @@ class Preparation:
         return min(max(LIMIT_S, SHARE * self._expected_s(plan)), PROBE_LIMIT_S)
 
     def _service_times(self, plan: LoadPlan) -> tuple[ServiceTimes, ServiceTimes | None]:
-        """Measures the times of all instances, and of one sample in the wide instance."""
+        """Measures the batch times of all instances, and the time of one sample in the wide instance."""
 
         def timed(answerers: Sequence[Answerer], sizes: Sequence[int]) -> ServiceTimes:
             batches = batches_of(self._dataset, self._loaded, sizes)
@@ -324,7 +331,7 @@ class Preparation:
         return usual, timed([self.wide], [1]) if self.wide is not None else None
 
     def _expected_s(self, plan: LoadPlan) -> float:
-        """Returns the duration of the run, computed from warm batch times if the plan has no forecast."""
+        """Returns the expected duration of the run. If the plan has no forecast, computes it from warm batch times."""
         if plan.expected_s is not None:
             return plan.expected_s
         batches = plan.query_count * ceil(self._query_samples / self.max_batch)
@@ -350,7 +357,10 @@ class Preparation:
         return cost_ns(scenario, samples, self.max_batch, self.row) / NS_PER_S
 
     def _known_lengths(self) -> Lengths | None:
-        """Tries the dataset's `lengths` on the loaded samples, because LoadGen's callback must not raise."""
+        """Returns the dataset's function `lengths` after trying it on the loaded samples.
+
+        It must not fail later, because LoadGen's callback must not raise an error.
+        """
         dataset = self._dataset
         if not isinstance(dataset, HasLengths):
             return None
@@ -361,13 +371,13 @@ class Preparation:
             raise ValueError(
                 f"{lengths.dtype} of shape {show_shape(lengths.shape)} for {len(self._loaded)} samples"
             )
-        return dataset.lengths  # type: ignore[return-value] # it just returned lengths
+        return dataset.lengths  # type: ignore[return-value] # the call above has shown its type
 
     def _batch(self, size: int) -> list[int]:
-        """Returns indices of `size` samples, with different samples in each call; repeats samples if fewer are loaded.
+        """Returns the indices of `size` loaded samples. Each call returns different samples.
 
-        If enough samples are loaded, the returned samples are adjacent, so that a batch stays a view of the dataset's
-        memory.
+        If enough samples are loaded, the returned samples are adjacent, so that the batch is a view of the dataset's
+        memory. Otherwise, some samples are repeated.
         """
         loaded, count = self._loaded, len(self._loaded)
         if size >= count:

@@ -8,8 +8,8 @@ descriptor.
     sends      loaded   descriptions of model and dataset, and the sizes that the plan needs
     sends      calibrated
     receives   plan     the load plan; the journal already has its final size
-    sends      alive    some batches that the plan requires before the run were answered
-    sends      prepared with --before-run: everything except the run is done
+    sends      alive    after some of the batches that the plan requires before the run
+    sends      prepared only with --before-run, when everything before the run is done
     receives   go       answer to `prepared`
     sends      ended    resources used, failures     (or `error` at any time before)
 """
@@ -77,7 +77,7 @@ class _Measurement:
         try:
             self._measure(stack)
         except BaseException:
-            with suppress(BaseException):  # a second failure must not hide the first
+            with suppress(BaseException):  # a second failure must not hide the first failure
                 stack.close()
             raise
 
@@ -164,10 +164,10 @@ class _Measurement:
         no_worker_dies_alone(self._die)
         self._let_supervisor_act(plan)
         run_load(plan, scheduler, calls, self._setup.outdir, system.sut_name())
-        used = samples.used()  # before the bare loops, which also need memory
-        written = digests(self._setup.outdir)  # before any plug-in's code runs again
+        used = samples.used()  # read before the bare loops, which also need memory
+        written = digests(self._setup.outdir)  # read before the code of any plug-in runs again
         dispatcher.stop()
-        kind = system.summary(self._failures)  # before more batches
+        kind = system.summary(self._failures)  # read before more batches are answered
         accuracy = self._setup.model.accuracy
         tolerance = accuracy.tolerance if accuracy else TOLERANCE
         after = preparation.after_run(plan, self._failures.samples, tolerance)
@@ -188,11 +188,11 @@ class _Measurement:
         row: AnswerRow,
         more: Mapping[str, Any],
     ) -> None:
-        """Closes the backends, then reports the run, which must not be lost if a close fails."""
+        """Closes the backends, and then reports the run. Reports the run even if closing a backend fails."""
         close_error = ""
         try:
             stack.close()
-        except BaseException as e:  # noqa: BLE001 - a plug-in's; becomes a doubt
+        except BaseException as e:  # noqa: BLE001 - an error of a plug-in becomes a doubt
             sys.stderr.write(masked(traceback.format_exc()))
             close_error = type_and_text(e)
         self._channel.send(
@@ -207,7 +207,7 @@ class _Measurement:
         )
 
     def _check_metric(self, row: AnswerRow, dataset: Dataset) -> None:
-        """Raises ConfigError, before the run, if the metric cannot score these labels or answers."""
+        """Raises ConfigError before the run if the metric cannot score these labels or answers."""
         setup = self._setup
         pointless = setup.model.has_random_weights or getattr(dataset, "synthetic", False)
         if setup.metric is None or pointless or not setup.config.runs_accuracy:
@@ -229,11 +229,14 @@ class _Measurement:
             raise ConfigError(
                 f"metric {setup.metric!r} cannot score the model's answers: {e}"
             ) from e
-        except (Exception, SystemExit):  # noqa: BLE001 - a plug-in's; scoring reports it after the run
+        except (Exception, SystemExit):  # noqa: BLE001 - scoring reports a plug-in's error after the run
             return
 
     def _told_start_ns(self) -> int:
-        """Waits, with loaded samples, for the common start of all load hosts. Returns it on this machine's clock."""
+        """Waits for the common start time of all load hosts, after the samples are loaded.
+
+        Returns the start time on this machine's clock.
+        """
         self._channel.send("ready")
         message = self._channel.receive()
         if message is None:
@@ -241,7 +244,7 @@ class _Measurement:
         return int(message["start_ns"])
 
     def _let_supervisor_act(self, plan: LoadPlan) -> None:
-        """Waits while the supervisor performs --before-run. Only the requests of the run may follow it."""
+        """Waits while the supervisor performs the action of --before-run. Then, only the run's requests may be sent."""
         if self._system.config.before_run is None or plan.role != "performance":
             return
         self._channel.send("prepared")

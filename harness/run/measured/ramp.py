@@ -1,8 +1,8 @@
 """Raises the rate step by step until an SLO is missed, and then holds a lower rate, all in one run.
 
-The next step begins immediately, while the answers of the previous step are still being judged. When a step is
-shown to miss an SLO, nothing is sent until all answers have arrived. Then the rate of the previous step is held for
-the run's duration. If a hold is shown to miss an SLO, it ends, and a lower rate is held.
+A step begins as soon as the previous step ends, while the answers of the previous step are still being judged. When
+a step has been shown to miss an SLO, no queries are sent until all answers have arrived. Then the rate of the
+previous step is held for the run's duration. If a hold is shown to miss an SLO, it ends, and a lower rate is held.
 """
 
 import time
@@ -31,13 +31,13 @@ _FEWEST = 8
 """Minimum number of judged answers per step."""
 
 MOST_HOLDS = 10
-"""Maximum number of holds. The last hold stays even if it misses an SLO."""
+"""Maximum number of holds. The last hold is completed even if it misses an SLO."""
 
 _Issue = Callable[[list[int], list[int]], None]
 
 
 class _Step:
-    """Queries that were due at one rate."""
+    """The queries that are due at one rate."""
 
     def __init__(
         self, rate_per_s: float, first: int, begin_ns: int, slos: int, *, holds: bool
@@ -46,7 +46,7 @@ class _Step:
         self.end = first
         """Issue order of the query after the last query of this step."""
         self.judged, self.late = [0] * slos, [0] * slos
-        """Per SLO: number of answers that were judged, and of answers that missed it."""
+        """Number of judged answers per SLO, and number of answers that missed the SLO."""
 
 
 class RampAndHold(Scheduler):
@@ -112,11 +112,11 @@ class RampAndHold(Scheduler):
         return self._end == len(self._samples)
 
     def _send(self, issue: _Issue, rate_per_s: float, length_ns: int, *, holds: bool) -> _Step:
-        """Issues the queries of a step. Ends early if one of the last steps misses an SLO."""
+        """Issues the queries of a step. Ends early if this step or the previous step misses an SLO."""
         begin_ns = due_ns = wall_ns()
         step = _Step(rate_per_s, self._end, begin_ns, len(self._slos), holds=holds)
         self._steps.append(step)
-        # Answers of the previous step may still arrive; a hold begins when all have arrived.
+        # Answers of the previous step may still arrive. A hold, however, begins when all answers have arrived.
         watched = [step] if holds else self._steps[-2:]
         look_ns = begin_ns + _LOOK_NS
         mean_ns = NS_PER_S / rate_per_s
@@ -144,13 +144,13 @@ class RampAndHold(Scheduler):
         return step
 
     def _drain(self) -> None:
-        """Waits until every query is answered, and judges all answers."""
+        """Waits until every issued query is answered, and judges all answers."""
         while self._journal.completed < self._end:
             time.sleep(_LOOK_NS / NS_PER_S / 10)
         self._judge()
 
     def _judge(self) -> None:
-        """Counts the answers that arrived since the last call. This process writes the rows, so they are complete."""
+        """Judges the answers that arrived since the last call. This process writes the rows, so they are complete."""
         for worker, count in enumerate(self._journal.row_counts()):
             if worker:  # a ramp drives only servers and single instances
                 break
@@ -170,8 +170,9 @@ class RampAndHold(Scheduler):
                 self._steps[place].late[number] += int((late & mine).sum())
 
     def _is_broken(self, step: _Step, now_ns: int = 0) -> bool:
-        """Returns whether the step is shown to miss an SLO: with 95 % confidence, the share of answers in time is below
-        the percentile. now_ns: if set, queries that have waited longer than the latency bound count as late.
+        """Returns whether the share of answers in time is below an SLO's percentile, with 95 % confidence.
+
+        now_ns: if set, queries that have waited longer than the latency bound count as late.
         """
         for number, slo in enumerate(self._slos):
             judged, late = step.judged[number], step.late[number]
@@ -185,7 +186,7 @@ class RampAndHold(Scheduler):
 
 
 def _late(rows: Array, due_ns: Array, slo: Slo) -> tuple[Array, Array]:
-    """Returns two (rows,) masks: the rows that the SLO can judge, and the rows that missed the SLO."""
+    """Returns two (rows,) masks: the rows to which the SLO applies, and the rows that missed the SLO."""
     failed = rows["failed"] > 0
     everyone = np.ones(len(rows), bool)
     if not slo.of:

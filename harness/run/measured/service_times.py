@@ -1,7 +1,8 @@
-"""Measures service times in bare loops: the time of a batch in the backend only, with all instances busy.
+"""Measures service times in bare loops. A service time is the time of a batch in the backend while all instances are
+busy.
 
-The loops run just before and just after LoadGen's run, never during it. These are the times
-of a dispatcher without overhead.
+The loops run just before and just after LoadGen's run, but never during it. A dispatcher without overhead would have
+these times.
 """
 
 import time
@@ -18,7 +19,7 @@ from harness.run.measured.placement.lone import pause
 from harness.types import Batch, Dataset
 
 SHARE = 0.05
-"""Share of the run's expected time that the loops take before the run, and again after the run."""
+"""Duration of the loops before the run, and again after the run, as a share of the run's expected duration."""
 
 LIMIT_S = 0.5
 LEAST_REPETITIONS = 3
@@ -27,7 +28,7 @@ VARIETY = 8
 
 
 def time_for(expected_s: float) -> float:
-    """Returns the time in seconds for bare loops before, and again after, a run of the given length."""
+    """Returns the duration in seconds of the bare loops before a run, which is repeated after the run."""
     return min(LIMIT_S, SHARE * expected_s)
 
 
@@ -39,12 +40,14 @@ def measure(
     *,
     pauses: bool = False,
 ) -> ServiceTimes:
-    """Times every size on all backends at the same time, each on a separate thread.
+    """Times every batch size on all backends at the same time. Each backend runs on a separate thread.
 
-    batches: some gathered batches per size, sizes ascending. limit_s: time limit for all sizes together.
-    Each size is timed at least LEAST_REPETITIONS times, unless that takes longer than most_s in
-    total. Then all further sizes except the largest are skipped. The largest is timed once, so that skipped sizes
-    lie between measured sizes. pauses: pause as between the queries of a stream. Raises the errors of a backend.
+    Raises the errors of a backend.
+
+    batches: some batches per size, in ascending order of size. limit_s: time limit for all sizes together.
+    most_s: maximum time for timing each size LEAST_REPETITIONS times. After this time, all further sizes are skipped
+    except the largest. The largest is timed once, so that skipped sizes lie between measured sizes.
+    pauses: whether to pause before each batch, as between the queries of a stream.
     """
     end_ns = time.monotonic_ns() + most_s * NS_PER_S
     times_ns: dict[int, list[int]] = {}
@@ -62,7 +65,7 @@ def measure(
 
 
 def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) -> list[list[Batch]]:
-    """Returns a few batches per size, with different loaded samples, because their times may differ."""
+    """Returns a few batches per size. They have different samples, because times may differ between samples."""
     count = len(loaded)
     return [
         [
@@ -81,7 +84,7 @@ def _times_ns(
     *,
     pauses: bool,
 ) -> list[int]:
-    """Returns at least one time per instance, or at least LEAST_REPETITIONS times if they end before most_until_ns."""
+    """Returns at least one time per instance. Returns at least LEAST_REPETITIONS times if most_until_ns allows it."""
     times_ns: list[list[int]] = [[] for _ in answerers]
 
     def work(i: int) -> None:

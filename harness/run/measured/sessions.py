@@ -1,4 +1,4 @@
-"""Issues each turn of a session when the answers that it waits for have arrived and its delay is over."""
+"""Issues each turn of a session after the answers for which the turn waits have arrived and its delay has passed."""
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
@@ -28,15 +28,18 @@ class _Session:
     __slots__ = ("answers", "broken", "left", "number", "pending", "ready_ns", "unsent", "waits")
 
     def __init__(self, number: int, turns: dict[int, int]) -> None:
-        """number: number of sessions begun so far. turns: maps a sample to the number of answers that it waits for."""
+        """number: number of sessions begun before this one. turns: maps each sample to the number of answers for which
+        it waits.
+        """
         self.number = number
         self.waits = turns
-        self.ready_ns: dict[int, int] = {}  # sample -> time of the latest answer that it waits for
-        self.pending = 0  # number of turns that have a due time, or are issued and not answered
-        self.left = len(turns)  # number of turns not answered
+        self.ready_ns: dict[int, int] = {}  # maps a sample to the latest answer for which it waited
+        self.pending = 0  # number of turns that have a due time but no answer
+        self.left = len(turns)  # number of turns without an answer
         self.unsent = len(turns)
         self.broken = False
-        self.answers: dict[int, bytes] = {}  # sample -> its answer, if later prompts contain it
+        # Maps a sample to its answer if later prompts contain it.
+        self.answers: dict[int, bytes] = {}
 
     @property
     def is_over(self) -> bool:
@@ -46,10 +49,10 @@ class _Session:
 class Sessions(Scheduler):
     """Keeps `concurrency` sessions active, or begins sessions at a rate or at the times in a file.
 
-    The order of sessions is drawn from the sample_index seed; no session repeats before all others have begun. A turn
-    that fails ends its session. Turns that are already issued are still answered, but no further turn is sent.
-    Every run has the same turns, unless a session fails. The query count cuts the last session to its first turns,
-    which do not wait for the others. With a file of arrivals, every session is complete.
+    The order of sessions is drawn from the seed sample_index; no session repeats before all others have begun. If a
+    turn fails, no further turn of its session is sent, but turns that are already issued are still answered.
+    All runs with the same seed have the same turns, unless a session fails. The number of queries may cut the last
+    session after its first turns. With a file of arrivals, every session is complete.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Sessions(Scheduler):
         turns: SessionTurns,
         history: HasLiveHistory | None = None,
     ) -> None:
-        """turns: turns of all sessions. A session with a turn beyond the samples of a performance run is never begun.
+        """turns: turns of all sessions. A session is never begun if a performance run does not load all of its turns.
 
         history: inserts the answers of this run into later prompts; None if prompts are sent as recorded.
         """
@@ -75,25 +78,29 @@ class Sessions(Scheduler):
         self._random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
         self._order: list[int] = []
         self._concurrent = plan.concurrency is not None
-        self._given: list[int] | None = None  # sessions of the arrivals, if the file has them
+        self._given: list[int] | None = None  # sessions in the file of arrivals, if it names them
         self._begins = self._begins_ns(plan, turns.session)
-        self._arrives_ns: int | None = None  # when the next session begins; None: not known yet
+        self._arrives_ns: int | None = None  # start of the next session; None if unknown
         self._history = history
         self._working: set[int] = set()  # first samples of the active sessions
         self._begun = 0
         self._end = 0  # number of queries issued so far
-        self._room = count  # number of queries that no session has taken
-        self._going = 0  # number of sessions that are not over
+        self._room = count  # number of queries that are not yet assigned to a session
+        self._going = 0  # number of active sessions
         self._due: list[tuple[int, int, _Session, int]] = []  # heap of (ns, tie, session, sample)
         self._tie = 0
         self._of_query: dict[int, _Session] = {}
         self._answered: SimpleQueue[tuple[int, list[tuple[int, bytes | None]]]] = SimpleQueue()
         self._due_ns = np.zeros(count, np.int64)  # one per query
-        self._session = np.zeros(count, np.int32)  # one per query: number of its session, by start
-        self._turns = np.zeros(count, np.int32)  # one per query: turns of its session
+        # Number of each query's session, in order of start.
+        self._session = np.zeros(count, np.int32)
+        self._turns = np.zeros(count, np.int32)  # number of turns in each query's session
 
     def _begins_ns(self, plan: LoadPlan, session: Array) -> Iterator[int]:
-        """Yields session start times in ns after the start. Each further session begins when an earlier one is over."""
+        """Yields the start times of sessions in ns after the start of the run.
+
+        With --concurrency, these are the first sessions. Each further session begins when an earlier session is over.
+        """
         if plan.concurrency is not None:
             return repeat(0, plan.concurrency)
         if plan.schedule is not None:
@@ -117,8 +124,9 @@ class Sessions(Scheduler):
         return [place for place in found if place is not None]
 
     def in_order(self) -> list[int]:
-        """Returns the sample of each query that was issued, sorted by the start order of sessions and by turn.
-        Times do not change this order.
+        """Returns the sample of each issued query, sorted by the start order of sessions and then by turn.
+
+        This order does not depend on the times of answers.
         """
         samples, session = self._samples[: self._end], self._session[: self._end]
         found: list[int] = samples[np.lexsort((samples, session))].tolist()
@@ -155,7 +163,7 @@ class Sessions(Scheduler):
         self._samples = self._samples[: self._end]
 
     def _arrive(self) -> None:
-        """Begins every session that is due, and stores the time of the next session."""
+        """Begins every session that is due, and stores the start time of the next session."""
         while self._room and (after_ns := next(self._begins, None)) is not None:
             at_ns = self._journal.start_ns + after_ns
             if at_ns > wall_ns():
@@ -217,7 +225,8 @@ class Sessions(Scheduler):
             session.answers[sample] = answer
         if not session.broken:
             for turn in self._next[sample]:
-                if turn not in session.waits:  # cut by the query count
+                # The number of queries has cut the session before this turn.
+                if turn not in session.waits:
                     continue
                 session.waits[turn] -= 1
                 session.ready_ns[turn] = max(stamp_ns, session.ready_ns.get(turn, 0))
@@ -227,13 +236,13 @@ class Sessions(Scheduler):
             self._follow(session, stamp_ns)
 
     def _drop(self, session: _Session, now_ns: int) -> None:
-        """Drops a due turn of a failed session."""
+        """Drops a due turn, because its session has failed."""
         session.pending -= 1
         if session.is_over:
             self._follow(session, now_ns)
 
     def _follow(self, session: _Session, now_ns: int) -> None:
-        """Ends a session, and begins the next one if it was waiting for this."""
+        """Ends a session, and begins the next session if it has waited for this end."""
         self._going -= 1
         self._room += session.unsent
         self._working.discard(next(iter(session.waits)))
@@ -241,7 +250,7 @@ class Sessions(Scheduler):
             if self._concurrent:
                 self._begin(now_ns)
             else:
-                self._arrive()  # the unsent turns leave room for another session
+                self._arrive()  # the turns that were not sent leave queries for another session
 
     def _begin(self, at_ns: int) -> None:
         members = self._drawn()[: self._room]
@@ -255,7 +264,10 @@ class Sessions(Scheduler):
                 self._make_due(session, sample, at_ns)
 
     def _drawn(self) -> Sequence[int]:
-        """Returns the samples of the next session. With a live history, a session does not run twice at the same time."""
+        """Returns the samples of the next session.
+
+        With a live history, prefers a session that is not active, so that no session runs twice at the same time.
+        """
         if self._given is not None:
             return self._members[self._given[self._begun]]
         if not self._order:
@@ -288,7 +300,7 @@ def sessions_of(
 
 
 def _poisson_ns(per_s: float, seed: int) -> Iterator[int]:
-    """Yields times in ns after the start without end; the first is 0."""
+    """Yields an endless series of arrival times in ns after the start. The first time is 0."""
     random, at_s = np.random.RandomState(seed & 0xFFFFFFFF), 0.0
     while True:
         yield int(at_s * NS_PER_S)
@@ -296,7 +308,7 @@ def _poisson_ns(per_s: float, seed: int) -> Iterator[int]:
 
 
 def _whole(session: Sequence[int], held: int) -> list[list[int]]:
-    """Returns the samples of each session that is completely held in memory."""
+    """Returns the samples of each session whose samples are all held in memory."""
     members: dict[int, list[int]] = {}
     for sample, number in enumerate(session):
         members.setdefault(number, []).append(sample)

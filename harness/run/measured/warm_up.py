@@ -15,28 +15,28 @@ EXAMINE_LIMIT_S = 5.0
 """Time limit for examining the shapes of answers. The first batch is always examined."""
 
 COVER_LIMIT_S = 10.0
-"""Time after which batch sizes between the smallest and the largest are skipped."""
+"""Time after which the remaining batch sizes between the smallest and the largest are skipped."""
 
 FLAT_LIMIT_S = 5.0
-"""Time limit for all instances together. A latency that still falls after this time is reported as not flat."""
+"""Time limit for all instances together. If the latency still falls after this time, it is reported as not flat."""
 
 FLAT_SHARE = 0.05
 FLAT_ROUNDS = 3
-"""The latency is flat if FLAT_ROUNDS consecutive rounds were not faster than the best earlier round by
-FLAT_SHARE. Slower rounds count, too, because a busy machine does not make a model colder."""
+"""The latency is flat if none of FLAT_ROUNDS consecutive rounds was faster than the best earlier round by FLAT_SHARE.
+Slower rounds count, too, because they come from other load on the machine, not from a cold model."""
 
 MOST_ROUNDS = 50
 
 
 EXAMINED = 8
-"""Number of samples that are first answered individually, if answers may differ in shape."""
+"""Number of samples that are first answered one by one if answers may differ in shape."""
 
 
 class Warmth(NamedTuple):
     """The result of a warm-up."""
 
     row: AnswerRow | None
-    """Shape and type of every later answer; None if shapes differ between batches."""
+    """Shape and type of all answers; None if shapes differ between batches."""
     first: AnswerRow
     """Shape and type of the first answers."""
     answer_bytes: int
@@ -55,7 +55,7 @@ class Warmth(NamedTuple):
 
 
 def batch_sizes(dispatch: str, max_batch: int, query_samples: int = 1) -> list[int]:
-    """Returns every batch size that can occur, ascending. `remainders` returns the size of Offline's last batch."""
+    """Returns every batch size that can occur, ascending, except Offline's last batch (see `remainders`)."""
     if dispatch == "queued":
         return list(range(1, max_batch + 1))
     if dispatch == "sliced":
@@ -64,7 +64,7 @@ def batch_sizes(dispatch: str, max_batch: int, query_samples: int = 1) -> list[i
 
 
 def remainders(counts: Sequence[int], max_batch: int) -> list[int]:
-    """Returns, in ascending order, the size of the last batch for each sample count, except the largest batch size."""
+    """Returns the size of the last batch for each number of samples, ascending. Omits complete batches."""
     return sorted({count % max_batch for count in counts} - {0})
 
 
@@ -79,13 +79,15 @@ def warm_up(
     batch_of: Callable[[int], list[int]],
     alone: Sequence[int] = (),
 ) -> Warmth:
-    """Runs each cold instance alone, then all instances together through all sizes, then each instance alone until
-    its latency is flat.
+    """Warms up all instances in three phases.
 
-    sizes: every batch size that can occur, ascending. batch_of: returns that many indices. It is called when they
-    are needed, because the indices for all sizes of a large --max-batch would exhaust the memory. It returns different
-    indices in each call, because a backend may cache the last inputs.
-    alone: samples that the first instance answers one by one, in case answers differ in shape.
+    First, each cold instance runs alone. Then all instances run all sizes together. Finally, each instance runs alone
+    until its latency is flat.
+
+    sizes: every batch size that can occur, ascending. batch_of: returns the given number of indices. It is called for
+    each batch, because the indices for all sizes of a large --max-batch would exhaust the memory. Each call returns
+    different indices, because a backend may cache the last inputs.
+    alone: samples that the first instance answers one by one, because answers may differ in shape.
     """
     start = time.monotonic()
     smallest, largest = batch_of(sizes[0]), batch_of(sizes[-1])
@@ -115,10 +117,10 @@ def warm_up(
 
 
 def _first(each: Answerer, smallest: list[int], largest: list[int]) -> tuple[int, Placed]:
-    """Returns the time of the first batch in ns, and the placement of the threads that computed it and the largest batch.
+    """Returns the time of the first batch in ns, and the placement of the threads that computed both batches.
 
     Both batches run on a separate thread per instance, as in the run. OpenMP has one set of threads per calling
-    thread, and one set for all instances would look unpinned.
+    thread. A set that served all instances would look unpinned.
     """
     results: list[tuple[int, Placed]] = []
 
@@ -134,7 +136,10 @@ def _first(each: Answerer, smallest: list[int], largest: list[int]) -> tuple[int
 
 
 def _examine(each: Answerer, batches: Sequence[list[int]]) -> tuple[list[AnswerRow], int]:
-    """Returns the shape and type of each batch's answers, as far as time allows, and the size of the largest answer."""
+    """Returns the shape and type of each batch's answers, and the size of the largest answer.
+
+    Skips further batches after EXAMINE_LIMIT_S.
+    """
     rows: list[AnswerRow] = []
     largest = 0
     deadline = time.monotonic() + EXAMINE_LIMIT_S
@@ -150,7 +155,7 @@ def _examine(each: Answerer, batches: Sequence[list[int]]) -> tuple[list[AnswerR
 def _cover(
     answerers: Sequence[Answerer], sizes: Sequence[int], batch_of: Callable[[int], list[int]]
 ) -> int:
-    """Answers every size once on every instance, largest first. Returns the number of skipped sizes."""
+    """Answers one batch of every size on every instance, largest first. Returns the number of skipped sizes."""
     deadline = time.monotonic() + COVER_LIMIT_S
     done = [0] * len(answerers)
 
@@ -168,10 +173,11 @@ def _cover(
 def until_flat(
     each: Answerer, sizes: Sequence[int], batch_of: Callable[[int], list[int]], limit_s: float
 ) -> tuple[int, bool]:
-    """Answers rounds of one batch per size, largest first. The largest size is timed at least once.
+    """Answers batches in rounds until the latency is flat. Each round has one batch per size, largest first.
 
-    Two sets of batches alternate. A round is compared only with rounds of the same set, because samples may
-    differ in length. Returns the median time of the slowest size in ns, and whether the latency became flat.
+    The largest size is timed at least once. Two sets of batches alternate. A round is compared only with rounds of
+    the same set, because samples may differ in length. Returns the median time of the slowest size in ns, and whether
+    the latency became flat.
     """
     deadline = time.monotonic() + limit_s
     times: list[list[int]] = [[] for _ in sizes]
@@ -186,7 +192,7 @@ def until_flat(
             spent_ns, best = sum(mine[-1] for mine in times), best_ns[rounds % 2]
             if not best or spent_ns < (1 - FLAT_SHARE) * best:
                 best_ns[rounds % 2], flat_rounds = spent_ns, 0
-            else:  # keep the best value: otherwise the limit would follow a latency that slowly falls
+            else:  # keep the best value, because the limit would otherwise follow a latency that slowly falls
                 flat_rounds += 1
             rounds += 1
     return _slowest_ns(times), flat_rounds >= FLAT_ROUNDS

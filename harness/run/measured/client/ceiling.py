@@ -1,7 +1,7 @@
-"""Measures the ceiling and the floor of this client, against a server that answers immediately.
+"""Measures the client's highest rate (ceiling) and lowest latency (floor) with a server that answers immediately.
 
-Requests, sizes and connections are the same as in the run. The server is a separate process on this machine and
-shares its cores. Alone on the machine, the client could only be faster.
+Requests, sizes and connections are the same as in the run. This null server is a separate process that shares the
+machine's cores. If the client had the machine for itself, it could only be faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,10 +40,10 @@ _DROPPED = (b"content-length", b"transfer-encoding", b"connection", b"keep-alive
 
 
 class Ceiling(NamedTuple):
-    """The client's ceiling and floor against the null server."""
+    """The client's ceiling and floor, as measured with the null server."""
 
     per_s: float
-    """Ceiling: samples/s with all connections busy."""
+    """Ceiling: samples/s while all connections are busy."""
     floor_p50_ns: int
     """Floor: median time of a single request."""
 
@@ -68,7 +68,7 @@ class _Counts:
 
 
 def whole_reply(reply: Reply) -> bytes:
-    """Returns the bytes of a reply that a null server can repeat any number of times on one connection."""
+    """Returns the bytes of a reply, which a null server can send repeatedly on one connection."""
     first, *headers = reply.head[:-4].split(b"\r\n")
     kept = [h for h in headers if h.partition(b":")[0].strip().lower() not in _DROPPED]
     lines = [first, *kept, b"Content-Length: %d" % len(reply.body)]
@@ -87,7 +87,7 @@ def measure(
 ) -> Ceiling:
     """Measures ceiling and floor. Raises the errors of plug-ins and connections.
 
-    indices: indices of loaded samples, at least one. encode: the run's function that encodes a request.
+    indices: indices of loaded samples, at least one. encode: the function that encodes the run's requests.
     """
     first = list(indices[:max_batch])
     reply = backend.reply(dataset.batch(first))
@@ -136,7 +136,9 @@ def _floor(flights: Any, delivery: Any, first: list[int], max_batch: int) -> int
 def _ceiling(
     flights: Any, delivery: Any, first: list[int], connections: int, max_batch: int
 ) -> float:
-    """Measures rounds with more and more samples, all issued at once, until a round takes half a second."""
+    """Measures rounds in which all samples are issued at once. Each round has more samples, until a round takes half a
+    second.
+    """
     counts, failures = _Counts(), Failures()
     many = flights(connections)
     dispatcher = DirectDispatcher(many, delivery(counts, failures), max_batch, counts)

@@ -1,8 +1,8 @@
-"""Answers queries through a server, with many requests in flight, a sending thread and a receiving thread.
+"""Answers queries through a server, with many requests in flight.
 
-Direct (Server, Offline): LoadGen's thread sends. A second thread receives, and completes all replies that arrived
-together in one call. In a closed loop, this thread also issues the next queries. Inline (streams): LoadGen's thread
-sends and receives, which saves a thread switch.
+The direct dispatcher (Server, Offline) sends on LoadGen's thread. A second thread receives replies, and completes
+replies that arrived together in one call. In a closed loop, the second thread also issues the next queries. The inline
+dispatcher (streams) sends and receives on LoadGen's thread, which saves a thread switch.
 """
 
 import threading
@@ -43,20 +43,20 @@ def merged_samples(max_batch: int, row: AnswerRow) -> int:
 
 
 def stream_reader(remote: Remote) -> Callable[[], StreamReader] | None:
-    """Returns a function that makes readers for streamed replies; None if the replies are not streams."""
+    """Returns a function that makes readers of streamed replies; None if replies are not streamed."""
     if not isinstance(remote, HasReader) or not remote.streams:
         return None
     return cast("Callable[[], StreamReader]", remote.reader)
 
 
 class Issued(Protocol):
-    """Stores a callback of LoadGen; the journal's Issuer."""
+    """Stores a callback of LoadGen in the journal, as Issuer does."""
 
     def issued(self, samples: int, entry_ns: int, /) -> int: ...
 
 
 class Rows(Protocol):
-    """Writes the row of a reply; the journal's RemoteWriter."""
+    """Writes the row of a reply into the journal, as RemoteWriter does."""
 
     def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None: ...
 
@@ -92,8 +92,8 @@ class Delivery:
     ) -> None:
         """most: maximum number of samples that `responder` completes in one call. heads: stores the reply heads.
 
-        token_latencies: LoadGen needs the tokens of each answer. first_tokens: LoadGen also needs each first token.
-        itl_bound_ns: SLO bound on the time between tokens; None without such an SLO.
+        token_latencies: whether LoadGen needs the number of tokens of each answer. first_tokens: whether LoadGen also
+        needs each first token. itl_bound_ns: SLO bound on the time between tokens; None without such an SLO.
         """
         self._decode = None if isinstance(remote, HasReader) else remote.answer
         self._reader = remote.reader if isinstance(remote, HasReader) else None
@@ -113,12 +113,12 @@ class Delivery:
         self.first_tokens = first_tokens
 
     def count_anew(self) -> Tokens | None:
-        """Restarts the token counts; returns the new counts."""
+        """Restarts the token counts, and returns the new counts."""
         self.tokens = Tokens(self._itl_bound_ns) if self._reader is not None else None
         return self.tokens
 
     def begin(self, begun: list[Flight]) -> None:
-        """Reports all first tokens of a turn to LoadGen in one call, before the turn's answers. Empties the list."""
+        """Reports all first tokens of a turn to LoadGen in one call, before the turn's answers. Empties `begun`."""
         self._responder.first_tokens(
             [flight.ids[0] for flight in begun], [flight.first_token for flight in begun]
         )
@@ -139,7 +139,7 @@ class Delivery:
                 continue
             try:
                 outputs = decode(reply, samples) if decode else self._read(flight)
-            except BaseException as e:  # noqa: BLE001 - a failed request is a result: counted, INVALID
+            except BaseException as e:  # noqa: BLE001 - a failed request is counted and makes the run INVALID
                 self._fail(flight, e, _kind(e))
                 continue
             if keep is not None:
@@ -186,7 +186,7 @@ class Delivery:
                     for flight, _ in decoded:
                         self._note(flight, 0, decoded_ns, completed_ns)
                     return
-        except BaseException:  # noqa: BLE001, S110 - the reply that caused it raises it again below
+        except BaseException:  # noqa: BLE001, S110 - the faulty reply raises the error again below
             pass
         for flight, one in decoded:
             self._answer_one(flight, one)
@@ -214,8 +214,8 @@ class Delivery:
         self._note(flight, failed, decoded_ns, completed_ns)
 
     def _tell(self, flights: Sequence[Flight]) -> None:
-        """Reports tokens to LoadGen, which refuses an answer before its first token. The first token of an answer that
-        showed no token is reported now.
+        """Reports tokens to LoadGen, which refuses an answer before its first token. If an answer has shown no token,
+        reports its first token now.
         """
         if self.first_tokens:
             late = [flight for flight in flights if not flight.chunks]
@@ -231,7 +231,7 @@ class Delivery:
         self._end_empty(flight, failed=1)
 
     def _cancelled(self, flight: Flight) -> None:
-        """Completes a flight that the client ended. The tokens that arrived count, and the answer is empty."""
+        """Completes a flight that the client cancelled. Its answer is empty, but the tokens that have arrived count."""
         if flight.chunks:
             flight.tokens = flight.chunks[-1][1]
         else:
@@ -245,7 +245,7 @@ class Delivery:
         completed_ns = self._responder.complete_empty(flight.ids)
         flight.read_ns = flight.read_ns or decoded_ns
         flight.sent_ns = flight.sent_ns or flight.read_ns
-        if not flight.arrived_ns:  # nothing arrived, so the time counts as server time
+        if not flight.arrived_ns:  # if nothing arrived, the whole time counts as server time
             flight.arrived_ns = flight.read_ns
         self._note(flight, failed, decoded_ns, completed_ns, cancelled)
 
@@ -262,7 +262,7 @@ class Delivery:
         if flight.chunks:
             seen_ns = flight.chunks[0][0]
         if seen_ns < sent_ns:  # noqa: PLR1730 - min() takes three times as long
-            sent_ns = seen_ns  # the sending thread lost its core before it took the time stamp
+            sent_ns = seen_ns  # the sending thread was interrupted before it took the time stamp
         self._write(
             flight.first,
             flight.indices,
@@ -273,7 +273,7 @@ class Delivery:
             flight.read_ns,
             decoded_ns,
             completed_ns,
-            # If an answer never showed a token, its first token is at the end of the answer; 0 if it is not a stream.
+            # If a stream has shown no token, its first token counts at the end of the answer. 0: not a stream.
             seen_ns if flight.reader is not None and not failed else 0,
             0 if failed else flight.answer_ns,
             flight.tokens,
@@ -310,7 +310,7 @@ def _merged(many: Sequence[Outputs]) -> Outputs | None:
 
 
 def _joined(many: Sequence[object]) -> Array | None:
-    """Returns the joined arrays; None unless all are arrays of one type. Raises ValueError if their shapes differ."""
+    """Returns the joined arrays; None if some have a different type. Raises ValueError if their shapes differ."""
     arrays = [one for one in many if isinstance(one, np.ndarray)]
     if len(arrays) < len(many) or len({a.dtype for a in arrays}) > 1:
         return None
@@ -326,9 +326,10 @@ def _kind(error: BaseException) -> str:
 def _requests(
     ids: list[int], indices: list[int], first: int, most: int, sharers: int = 0
 ) -> Iterable[Flight]:
-    """Returns the requests of one callback, each with at most `most` samples. first: issue order of the first sample.
+    """Returns the requests of one callback. first: issue order of the first sample. most: maximum samples per request.
 
-    sharers: number of instances that share the last samples evenly, so that all end together; 0 for whole batches only.
+    sharers: number of instances that share the last samples evenly, so that all end together; 0 if the last samples
+    are not shared.
     """
     count = len(ids)
     if count <= most:
@@ -342,7 +343,7 @@ def _requests(
 
 
 def whole_batches(count: int, most: int, sharers: int) -> tuple[int, int]:
-    """Returns the number of samples sent in batches of `most`, and the size of batches that divide the rest evenly."""
+    """Returns the number of samples to send in batches of `most`, and the batch size that divides the rest evenly."""
     whole = max(0, count - sharers * most) // most * most
     rest = count - whole
     rounds = -(-rest // (sharers * most))
@@ -350,7 +351,7 @@ def whole_batches(count: int, most: int, sharers: int) -> tuple[int, int]:
 
 
 class DirectDispatcher:
-    """Sends each request immediately on the issuing thread. A receiving thread does everything else."""
+    """Sends each request immediately on the issuing thread. A separate receiving thread does everything else."""
 
     def __init__(
         self, flights: Transport, delivery: Delivery, max_batch: int, issuer: Issued
@@ -360,13 +361,13 @@ class DirectDispatcher:
         flights.begun = [] if delivery.first_tokens else None
         self._max_batch = max_batch
         self.sharers = 0
-        """Number of instances that share the last samples of a query evenly; 0 if it is unknown."""
+        """Number of instances that share the last samples of a query evenly; 0 if the number is unknown."""
         self._issued = issuer.issued
         self.follow: Callable[[], None] | None = None
         """Called by the receiving thread after each of its turns."""
         self._stopped = False
         self.busy_shares: list[float] = []
-        """Share of each second in which the receiving thread did not wait."""
+        """Share of each second in which the receiving thread was busy."""
         self._thread = threading.Thread(target=self._receive, name=f"{WORKER}0", daemon=True)
         self._thread.start()
 
@@ -427,7 +428,7 @@ class InlineRemoteDispatcher:
         entry_ns = wall_ns()
         first = self._issued(len(ids), entry_ns)
         if entry_ns - self._looked_ns > _STALE_NS:
-            flights.turn(0)  # replaces a connection that the server has closed in the meantime
+            flights.turn(0)  # replaces a connection that the server has closed since the last query
         for flight in _requests(ids, indices, first, self._max_batch):
             flights.submit(flight)
             pending += 1
@@ -440,4 +441,4 @@ class InlineRemoteDispatcher:
         self._looked_ns = wall_ns()
 
     def stop(self) -> None:
-        """Does nothing: this dispatcher has no thread."""
+        """Does nothing, because this dispatcher has no thread."""

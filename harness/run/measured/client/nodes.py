@@ -1,7 +1,7 @@
 """Reads the name of every server, as MLPerf's Network division requires from a query dispatch library (QDL).
 
-Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "QDL Constraints": the name contains
-"Network SUT", getting it takes a round trip to each node, and each node has a unique name.
+The name of the system must contain "Network SUT", the QDL must get it with a round trip to each node, and each node
+must have a unique name. Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "QDL Constraints".
 """
 
 import re
@@ -18,18 +18,20 @@ from harness.wire.grpc.calls import CallLink
 from harness.wire.remote_backend import Link, link_to
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:@/+-]{0,99}")
-"""Matches a node name. LoadGen writes it into JSON without escapes; a comma separates nodes, a bracket marks a node."""
+"""Matches a valid node name. Other characters are not allowed, because LoadGen writes the name into JSON without
+escapes, a comma separates nodes, and brackets enclose a node.
+"""
 
 
 class Node(NamedTuple):
-    """One server: the name that it reported, and the time of that request."""
+    """A server, the name that it reported, and the time that this request took."""
 
     name: str
     round_trip_ns: int
 
 
 class Nodes:
-    """One extra connection per server. Not thread-safe: during the run, only LoadGen's thread may use them."""
+    """Extra connections, one per server. Not thread-safe: only LoadGen's thread may use them during the run."""
 
     def __init__(self, config: RunConfig, remote: Remote) -> None:
         """Raises ConfigError if a server has no usable name, or if two servers share a name.
@@ -54,7 +56,8 @@ class Nodes:
             raise
 
     def _asked_at_start(self, link: Link | CallLink) -> Node:
-        link.open_at_start()  # so that the time covers only one round trip
+        # Opened before the time is taken, which must cover only one round trip.
+        link.open_at_start()
         begun_ns = perf_counter_ns()
         name = self._remote.name(link.exchange_at_start)
         took_ns = perf_counter_ns() - begun_ns
@@ -67,9 +70,9 @@ class Nodes:
         return Node(name, took_ns)
 
     def sut_name(self) -> str:
-        """Returns LoadGen's SUT name after a round trip to every server. Never raises, because LoadGen would crash.
+        """Asks every server for its name, and returns the SUT name for LoadGen. An error would crash LoadGen.
 
-        If a server does not answer or its name has changed, the SUT name omits the words that the rules require.
+        If a server does not answer or its name has changed, the SUT name lacks the words that the rules require.
         """
         self.given = self._sut_name()
         return self.given
@@ -79,7 +82,7 @@ class Nodes:
         for link, node in zip(self._links, self.nodes, strict=True):
             try:
                 name = self._remote.name(link.exchange)
-            except Exception as e:  # noqa: BLE001 - of the network or a plug-in
+            except Exception as e:  # noqa: BLE001 - an error of the network or a plug-in
                 return f"no name from {link.server.address}: {_plain(one_line(e))}"
             if name != node.name:
                 return f"another name from {link.server.address}: {_plain(name)}"

@@ -23,15 +23,15 @@ from harness.wire.flight import Flight
 from harness.wire.transport import transport
 
 ALONE = 20
-"""Number of sequential probes before the load. They stop after ALONE_S."""
+"""Maximum number of sequential probes before the load. The probes stop earlier if ALONE_S has passed."""
 ALONE_S = 5.0
 
 BUSY_S = 4.0
 MOST_CONNECTIONS = 64
-"""Maximum number of connections to each server. There are enough connections for probes that take BUSY_S."""
+"""Maximum number of connections to each server. Within this limit, there are enough for probes that take BUSY_S."""
 
 LAST_S = 10.0
-"""Maximum wait for the last probes after the load."""
+"""Maximum time to wait for the last probes after the load."""
 
 _TURN_S = 0.05
 _LOOK_S = 0.002
@@ -64,9 +64,9 @@ class Probes:
         self._thread: threading.Thread | None = None
 
     def rehearse(self, remote: Remote, dataset: Dataset, sample: int) -> None:
-        """Makes the request and measures it without load. Raises a ConfigError if it is not answered.
+        """Makes the probe's request, and measures it without load. Raises a ConfigError if it is not answered.
 
-        sample: dataset index of a loaded sample, for a plug-in without a smaller request.
+        sample: dataset index of a loaded sample, which is sent if the plug-in has no smaller request.
         """
         smallest = remote.probe() if isinstance(remote, HasProbe) else None
         request = smallest or remote.request(dataset.batch([sample]))
@@ -87,7 +87,7 @@ class Probes:
         self._alone_ns = self._alone_ns[self._servers :] or self._alone_ns
 
     def begin(self, journal: Journal, seed: int) -> None:
-        """Starts the probes; the first one is due soon after the load's first query."""
+        """Starts the probes. The first probe is due soon after the load's first query."""
         self._flights.forget()
         self._thread = threading.Thread(
             target=self._run, args=(journal, seed), name="probes", daemon=True
@@ -98,7 +98,7 @@ class Probes:
         while not journal.issued:
             if self._stopped.wait(_LOOK_S):
                 return
-        # Poisson arrivals see the same average as any other client, regardless of the rhythm of the load.
+        # Probes with Poisson arrivals see the same average wait as other clients, even if the load is periodic.
         random = np.random.RandomState([seed & 0xFFFFFFFF, 0x70726F62])
         due_ns = wall_ns()
         pending = 0
@@ -127,7 +127,7 @@ class Probes:
         self._rows.append((due_ns, sent_ns, first_ns, flight.read_ns, int(not right)))
 
     def _is_right(self, flight: Flight) -> bool:
-        """Returns whether the probe was answered correctly. If not, `_why` has the reason."""
+        """Returns whether the probe was answered correctly. Otherwise, stores the reason in `_why`."""
         if flight.reply is None:
             self._why = one_line(flight.error or "no reply")
             return False
@@ -136,7 +136,7 @@ class Probes:
                 (flight.reader or self._reader()).answer(flight.reply)
             else:
                 self._answer(flight.reply, 1)
-        except Exception as e:  # noqa: BLE001 - of the plug-in or the server; counted
+        except Exception as e:  # noqa: BLE001 - an error of the plug-in or the server is counted
             self._why = one_line(e)
             return False
         return True

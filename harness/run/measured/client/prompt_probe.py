@@ -1,7 +1,7 @@
-"""Probes a language-model server after the run, to find whether a prompt with a new beginning takes longer.
+"""Probes a language-model server after the run, to find out whether a prompt with a new beginning takes longer.
 
-Each round sends three sequential requests for one token: a prompt whose words or tokens are in a new order,
-a prompt of the run, and the changed prompt again. They take equally long if prompts and answers are not cached.
+Each round sends three sequential requests for one token: a prompt whose words or tokens are in a new order, a prompt
+of the run, and the changed prompt again. If the server caches neither prompts nor answers, they take equally long.
 """
 
 import json
@@ -39,11 +39,11 @@ _MOST_CHARACTERS = 200
 def probe(
     backend: RemoteBackend, dataset: Dataset, loaded: Sequence[int], most_s: float
 ) -> Mapping[str, Any]:
-    """Returns the times of each round in ns, and the server's error message if it refused most changed prompts and no
-    other prompts. If the probe is impossible, returns a `reason`.
+    """Returns the times of each round in ns. Returns a `reason` instead if the probe is impossible.
 
-    loaded: samples that the dataset has loaded. most_s: time for FEWEST_ROUNDS, at least LEAST_S. The probe ends after
-    twice that time.
+    If the server refused most changed prompts but no other prompts, also returns its error message.
+    loaded: samples that the dataset has loaded. most_s: time for FEWEST_ROUNDS; LEAST_S if this is longer. The probe
+    ends after twice that time.
     """
     try:
         return _Probe(backend, dataset, loaded).run(most_s)
@@ -82,7 +82,8 @@ class _Probe:
             taken_ns = [ns for ns in row if ns is not None]
             if row[1] is None:
                 return {"reason": f"the server refused a prompt of the run: {self._refused}"}
-            if len(taken_ns) < len(row):  # its new form may exceed the context, which tells nothing
+            # A refused changed prompt shows nothing: it may exceed the context.
+            if len(taken_ns) < len(row):
                 refusals += 1
                 continue
             for spent_ns, ns in zip(times.values(), taken_ns, strict=True):
@@ -97,7 +98,7 @@ class _Probe:
         return content
 
     def _changed(self, content: Mapping[str, Any]) -> bytes | None:
-        """Returns a prompt that has not been sent; None if its beginning cannot be changed."""
+        """Returns a changed prompt that has not been sent yet; None if its beginning cannot be changed."""
         for _ in range(_TRIES):
             found = _one_token(_with_new_begin(content, self._random))
             if found != _one_token(content) and found not in self._used:
@@ -123,7 +124,7 @@ class _Probe:
 
 
 def _one_token(content: Mapping[str, Any]) -> bytes:
-    """Returns the sample that a dataset would write for this prompt, limited to one token."""
+    """Returns the prompt as a dataset's sample, limited to one token."""
     kind = "messages" if "messages" in content else "prompt"
     left_out = (kind, "fields", "max_tokens", "min_tokens")
     further = {name: value for name, value in content.items() if name not in left_out}
@@ -132,7 +133,7 @@ def _one_token(content: Mapping[str, Any]) -> bytes:
 
 
 def _with_new_begin(content: Mapping[str, Any], random: Random) -> Mapping[str, Any]:
-    """Returns the prompt with its first parts in another order, with (nearly) the same number of tokens."""
+    """Returns the prompt with its first parts in a different order. It has (nearly) the same number of tokens."""
     if "prompt" in content:
         return {**content, "prompt": _shuffled(content["prompt"], random)}
     messages = [*content["messages"]]
@@ -154,7 +155,7 @@ def _shuffled(prompt: Any, random: Random) -> Any:
 
 
 def _begin_shuffled(parts: Sequence[Any], random: Random) -> list[Any]:
-    """Shuffles the first parts until the first part is new. Returns them unchanged if that is impossible."""
+    """Shuffles the first parts until the first part differs. Returns `parts` unchanged if that is impossible."""
     begin, rest = [*parts[:CHANGED_PARTS]], parts[CHANGED_PARTS:]
     if len(begin) < FEWEST_PARTS or all(part == begin[0] for part in begin):
         return [*parts]

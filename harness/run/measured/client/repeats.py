@@ -1,18 +1,22 @@
-"""Compares the answers of one run: equal prompts should get equal answers, and different prompts different answers."""
+"""Compares a run's answers. Equal prompts should get equal answers, and different prompts different answers."""
 
 from collections.abc import Mapping, Sequence
 
 from harness.types import Array
 
 _BEGIN_BYTES = 24
-"""Size of an answer's beginning: 6 token IDs. Different batch sizes can change later tokens, even at temperature 0."""
+"""Number of bytes that are compared, which is 6 token IDs. Later tokens may differ, because the batch size can change
+them even at temperature 0.
+"""
 
 _LONG_BYTES = 128
-"""Minimum size of an answer that is unlikely to repeat by chance: 32 token IDs. A short answer can be a class."""
+"""Minimum size of an answer that is unlikely to repeat by chance, which is 32 token IDs. A shorter answer may be a
+class.
+"""
 
 
 class Repeats:
-    """Keeps, for each prompt, the beginning of its first answer, and digests of its last answer and reply."""
+    """Keeps the beginning of each prompt's first answer, and digests of its last answer and reply."""
 
     def __init__(self) -> None:
         self._begins: dict[int, bytes] = {}
@@ -25,7 +29,7 @@ class Repeats:
     def add(
         self, indices: Sequence[int], answers: Sequence[Array], reply_ids: Sequence[str]
     ) -> None:
-        """Adds answers. indices: dataset index of each prompt. reply_ids: the server's name for each reply, or ''."""
+        """Adds answers. indices: dataset index of each prompt. reply_ids: the server's ID of each reply, or ''."""
         begins = self._begins
         for index, answer in zip(indices, answers, strict=True):
             whole = answer.tobytes()
@@ -67,7 +71,7 @@ class Repeats:
         }
 
     def alike(self, prompts: Mapping[int, int]) -> Mapping[str, int]:
-        """Counts the distinct prompts with a long answer, and the prompts that share an answer.
+        """Counts the distinct prompts with a long answer, and the prompts among them that share an answer.
 
         prompts: maps dataset indices to prompt hashes.
         """

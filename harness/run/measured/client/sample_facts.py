@@ -1,4 +1,4 @@
-"""Stores what a plug-in knows about each sample: the model that its request names and the duration of its audio."""
+"""Stores two facts about each sample: the model that its request names, and the duration of its audio."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +18,10 @@ class SampleFacts:
         self._media_ns = remote.media_ns if isinstance(remote, HasMedia) else None
         self._dataset = dataset
         self._number: dict[str, int] = {}
-        self._facts: dict[int, tuple[int, int]] = {}  # index -> (number of the model, duration)
+        self._facts: dict[int, tuple[int, int]] = {}  # maps an index to (model number, duration)
 
     def note(self, loaded: Sequence[int]) -> None:
-        """Stores the facts of loaded samples, except samples whose request cannot be made. Their queries fail."""
+        """Stores the facts of loaded samples. Skips samples whose request cannot be made; their queries fail."""
         if self._model_of is None and self._media_ns is None:
             return
         for index in loaded:
@@ -31,13 +31,13 @@ class SampleFacts:
                 batch = self._dataset.batch([index])
                 name = self._model_of(batch) if self._model_of is not None else ""
                 media_ns = self._media_ns(batch) if self._media_ns is not None else 0
-            except Exception:  # noqa: BLE001, S112 - of the plug-in or the dataset
+            except Exception:  # noqa: BLE001, S112 - an error of the plug-in or the dataset
                 continue
             number = self._number.setdefault(name, len(self._number))
             self._facts[index] = number, media_ns
 
     def write(self, outdir: Path) -> None:
-        """Writes SAMPLE_FACTS if there are several models or audio samples."""
+        """Writes SAMPLE_FACTS if the samples have several models or audio."""
         if len(self._number) < 2 and self._media_ns is None:
             return
         facts = np.array([*self._facts.values()], np.int64).reshape(-1, 2)

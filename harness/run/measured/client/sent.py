@@ -1,4 +1,4 @@
-"""Digests the requests that were sent in a run, and counts the tokens that a prefix cache could have found in them."""
+"""Computes a digest of the requests sent in a run, and counts the prompt tokens that a prefix cache could provide."""
 
 import hashlib
 from array import array
@@ -17,7 +17,7 @@ _LOADED = 256
 """Number of samples that are loaded at once."""
 
 NOTHING: Mapping[str, Any] = {"bodies_sha256": None, "reusable": None, "block_tokens": None}
-"""The summary if nothing is known."""
+"""Summary if the requests are unknown."""
 
 
 class _TooLate(Exception):
@@ -27,17 +27,17 @@ class _TooLate(Exception):
 def summary(
     remote: Remote, dataset: Dataset, issued: Sequence[int], in_order: Sequence[int] | None
 ) -> Mapping[str, Any]:
-    """Returns keys of `tokens` in the last message. Loads samples after the run and makes their requests again.
+    """Returns some keys of `tokens` in the last message. Loads samples after the run, and makes their requests again.
 
-    issued: the sample of each request, in issue order. in_order: the same samples in an order
-    that does not depend on time; None if it is the issue order.
+    issued: the sample of each request, in issue order. in_order: the same samples in an order that does not depend on
+    time; None if the issue order does not depend on time.
     """
     is_live = isinstance(dataset, HasLiveHistory) and dataset.live_history
     if is_live or not len(issued):  # prompts with a live history are no longer available
         return NOTHING
     bodies: dict[int, bytes] = {}
     chains: dict[int, _Chain] = {}
-    with suppress(Exception):  # an error of a plug-in or its files
+    with suppress(Exception):  # a plug-in or its files may fail
         _read(remote, dataset, issued, bodies, chains)
         whole = hashlib.sha256(b"".join(bodies[i] for i in in_order or issued))
         found: dict[str, Any] = {
@@ -53,12 +53,12 @@ def summary(
 
 
 class _Chain:
-    """The blocks of one prompt. Each digest covers everything up to the end of its block."""
+    """The blocks of one prompt. The digest of a block covers the prompt from its start to the end of the block."""
 
     def __init__(self, ids: Sequence[int], block_tokens: int) -> None:
         self.block_tokens = block_tokens
         self.usable = (len(ids) - 1) // block_tokens
-        """Number of blocks that a cache can provide. The last token is always computed."""
+        """Number of blocks that a cache can provide. A server always computes the last token."""
         content, size = array("I", ids).tobytes(), 4 * block_tokens
         self.digests: list[bytes] = []
         before = b""
@@ -93,7 +93,9 @@ def _read(
 
 
 def reusable(chains: Mapping[int, _Chain], issued: Sequence[int]) -> int:
-    """Returns the number of prompt tokens, in whole blocks, with which earlier prompts of the run also begin."""
+    """Returns the number of prompt tokens that a cache could provide, because an earlier prompt of the run begins with
+    the same blocks.
+    """
     known: set[bytes] = set()
     tokens = 0
     for index in issued:

@@ -1,4 +1,4 @@
-"""Collects the times that servers report in each reply (`Server-Timing`) or as totals before and after a run."""
+"""Collects the times that servers report: in each reply (`Server-Timing`), or as totals before and after a run."""
 
 import re
 from collections import deque
@@ -14,7 +14,7 @@ from harness.remote import Reply, ServerTotals
 
 HEADER = "Server-Timing"
 MOST_HEADS = 65_536
-"""Number of most recent replies whose heads are kept, in 16 MB."""
+"""Maximum number of reply heads that are kept, which take 16 MB."""
 
 MOST_NS = 10**15
 """Longest plausible time of a request: eleven days."""
@@ -25,14 +25,14 @@ _DURATION = re.compile(rb"(\w+)\s*;\s*dur=(\d+(?:\.\d+)?)")
 
 
 class Heads(deque[bytes]):
-    """The heads of a run's most recent replies. The hot path only stores them; they are parsed after the run."""
+    """The heads of the most recent replies. The hot path only stores them; they are parsed after the run."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=MOST_HEADS)
 
 
 def times_of(head: bytes) -> tuple[int, int, int] | None:
-    """Returns (queue, compute, total) in ns, as `serve` sends them; None if the head does not have all three.
+    """Returns (queue, compute, total) in ns, as `serve` sends them; None if the head lacks any of them.
 
     Source: W3C Server Timing, whose durations are in ms.
     """
@@ -47,7 +47,7 @@ def times_of(head: bytes) -> tuple[int, int, int] | None:
 
 
 def tells(reply: Reply) -> bool:
-    """Returns whether replies like this report the server's times."""
+    """Returns whether this reply reports the server's times."""
     return times_of(reply.head) is not None
 
 
@@ -66,7 +66,7 @@ def from_heads(heads: Sequence[bytes]) -> Mapping[str, Any] | None:
 def from_totals(
     before: ServerTotals | None, after: ServerTotals | None
 ) -> Mapping[str, Any] | None:
-    """Returns the means over the requests between the two totals; None without requests or after a server restart."""
+    """Returns the mean times of the requests between two totals; None if there were none or the server restarted."""
     if before is None or after is None:
         return None
     less = ServerTotals(*(b - a for a, b in zip(before, after, strict=True)))

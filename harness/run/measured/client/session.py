@@ -1,4 +1,4 @@
-"""The session of one run with its servers: opens and tests connections before the run, and summarises after it."""
+"""The session of one run with its servers. It opens and tests connections before the run, and summarises the run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -58,7 +58,7 @@ from harness.wire.transport import Transport, transport
 _REHEARSAL_S = 0.1
 
 _CODINGS = 20
-"""Number of requests that are encoded, and replies decoded, to measure both times."""
+"""Number of requests that are encoded, and of replies that are decoded, to measure both times."""
 
 
 class Session:
@@ -103,10 +103,10 @@ class Session:
         self._servers = servers
         self._facts = SampleFacts(self._remote, dataset)
         self.probes: Probes | None = None
-        """Probe requests during the load; None without `add_probes`."""
+        """Sends probe requests during the load; None before `add_probes`."""
         check_hosts(config, [address for address, _ in self._flights.peers()])
         self.nodes = Nodes(config, self._remote) if config.qdl else None
-        """The server names, for a run in MLPerf's Network division."""
+        """Reads the server names for a run in MLPerf's Network division; None for any other run."""
         if self._shared is not None:
             check_here(self._flights.peers())
 
@@ -143,11 +143,10 @@ class Session:
         self.probes = Probes(self._servers, self._remote, rate_per_s, self._timeout_s)
 
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
-        """Answers one request on each connection, and measures the client's ceiling and floor.
+        """Sends one request on each connection, and measures the client's ceiling and floor.
 
-        loaded: dataset indices. The kernel's first time stamps on a connection may be stale; these requests discard
-        them.
-        Raises ConfigError if a server does not answer with this model.
+        These requests also consume the kernel's first time stamps on a connection, which may be stale. Raises
+        ConfigError if a server does not answer with this model. loaded: dataset indices of loaded samples.
         """
         if self._shared is not None:
             self._shared.place(loaded)
@@ -166,7 +165,7 @@ class Session:
         self._rest()
         if self.probes is not None:
             self.probes.rehearse(self._remote, self._answerer.dataset, loaded[0])
-        # A server that refuses only some requests is busy; the run counts such failures.
+        # A server that refuses only some requests is just busy. The run counts such failures.
         for number in sorted(refused.keys() - answered):
             raise ConfigError(
                 f"--url {self._urls[number]}: {one_line(refused[number])}: drop it, or make that server serve "
@@ -183,11 +182,11 @@ class Session:
                 self._max_batch,
                 self._encode,
             )
-        except Exception as e:  # noqa: BLE001 - reported in the result, and not the server's fault
+        except Exception as e:  # noqa: BLE001 - the result reports the error, which the server did not cause
             self._no_ceiling = type_and_text(e)
 
     def _rehearsed(self, loaded: Sequence[int]) -> Iterator[tuple[int, Reply]]:
-        """Yields the server's number and the reply of one request per connection. Raises the error of a failed request."""
+        """Sends one request per connection. Yields the server's number and the reply; raises the error of a request."""
         pending = self._all_connections()
         for _ in range(pending):
             self._flights.submit(Flight([0] * self._max_batch, self._batch(loaded), 0))
@@ -201,13 +200,13 @@ class Session:
                 yield flight.server, flight.reply
 
     def _rest(self) -> None:
-        """Waits to see whether the servers close the connections of the rehearsal, before the run uses them."""
+        """Waits before the run to see whether the servers close the rehearsal's connections."""
         end_s = monotonic() + _REHEARSAL_S
         while (left_s := end_s - monotonic()) > 0:
             self._flights.turn(left_s)
 
     def _refuse(self, flight: Flight, error: Exception) -> NoReturn:
-        """Raises the error of a warm-up request, as a ConfigError if the server caused it."""
+        """Raises the error of a warm-up request. If the server caused the error, raises a ConfigError."""
         url = self._urls[max(0, flight.server)]
         if flight.kind == "timeout":
             error = LateReply(str(error))
@@ -218,7 +217,7 @@ class Session:
         raise error
 
     def _look_at(self, reply: Reply, loaded: Sequence[int]) -> None:
-        """Stores the server facts of a reply, and checks that the requested values can be measured."""
+        """Stores the facts about the server in a reply, and checks that the requested values can be measured."""
         if server_times.tells(reply):
             self._heads = server_times.Heads()
         if self._slos:
@@ -231,8 +230,8 @@ class Session:
     def prepare(self, loaded: Sequence[int]) -> None:
         """Encodes the requests of the samples that LoadGen has loaded. Like loading, this is not part of a query.
 
-        With --qdl, each request is encoded when it is due, because a QDL must not cache queries. Raises ConfigError
-        if the samples must be shared but cannot be.
+        With --qdl, each request is instead encoded when it is due, because a query dispatch library must not cache
+        queries. Raises ConfigError if the samples cannot be put into shared memory although an option requires it.
         """
         if self._shared is not None:
             self._shared.place(loaded)
@@ -255,13 +254,14 @@ class Session:
         return int(median(spent_ns))
 
     def _check_counts(self, reply: Reply) -> None:
-        """Raises ConfigError if a token SLO cannot be judged."""
+        """Raises ConfigError if an SLO on token times cannot be judged, because replies lack token counts."""
         assert isinstance(self._remote, HasReader)
         reader = self._remote.reader()
         try:
             reader.answer(reply)
         except CutOff:
-            return  # the run counts this failure; a later reply shows whether the server counts tokens
+            # The run counts this failure, and a later reply shows whether the server counts tokens.
+            return
         if reader.usage.output is None:
             raise ConfigError(
                 f"--slo {self._slos[0]}: the server does not count the tokens of its answers: drop it, or "
@@ -280,7 +280,7 @@ class Session:
         failures: Failures,
         complete: Any,
     ) -> DirectDispatcher | InlineRemoteDispatcher:
-        """Makes the dispatcher. complete: receives the responses instead of LoadGen; None for LoadGen."""
+        """Makes the dispatcher. complete: receives the responses; None if LoadGen receives them."""
         most = merged_samples(self._max_batch, row)
         self._totals = self._totals_now()
         delivery = self._delivery_class(
@@ -308,11 +308,11 @@ class Session:
         return self._dispatcher
 
     def count_anew(self) -> None:
-        """Restarts the token counts. Called when no request is in flight."""
+        """Restarts the token counts. Call this only when no request is in flight."""
         self._tokens = self._delivery.count_anew()
 
     def _totals_now(self) -> ServerTotals | None:
-        """Returns the server's statistics if there is only one server and its replies have no times."""
+        """Returns the server's statistics if there is only one server and its replies do not report times."""
         one = self._heads is None and len(self._urls) == 1
         return self._backend.totals() if one else None
 
@@ -378,7 +378,7 @@ class Session:
         }
 
     def _gone(self) -> str:
-        """Returns why the run gave up its servers, or which servers were lost while others answered; else ''."""
+        """Returns the reason why the run gave up its servers; else a text about lost servers; else ''."""
         if self._flights.gone is not None:
             return str(self._flights.gone)
         refused = sorted(self._flights.refused.items())

@@ -1,4 +1,4 @@
-"""Puts the loaded samples into shared memory that the server reads, so that requests need not contain tensors."""
+"""Puts the loaded samples into shared memory, from which the server reads them. Requests then contain no tensors."""
 
 import mmap
 import os
@@ -16,9 +16,9 @@ from harness.wire.remote_backend import Link, link_to
 
 _ALIGNED_BYTES = 64
 _DONE = (200, 0)
-"""Status values of success over HTTP and gRPC."""
+"""Status values that mean success: 200 in HTTP, 0 in gRPC."""
 _MODE = 0o600
-"""File mode; no other user may read the samples."""
+"""Mode of the file, which no other user may read."""
 
 
 def shares_samples(remote: Remote) -> SharesSamples | None:
@@ -39,8 +39,8 @@ def check_here(peers: Sequence[tuple[str, bool]]) -> None:
 class SharedSamples:
     """The currently loaded samples of a dataset, in one region of shared memory.
 
-    The region's file is removed as soon as the servers have mapped it. `close` makes the servers release
-    the region. If this process ends earlier, the supervisor does it.
+    The region's file is removed as soon as the servers have mapped it. `close` makes the servers release the region.
+    If this process ends before `close`, the supervisor makes the servers release it.
     """
 
     def __init__(
@@ -54,7 +54,10 @@ class SharedSamples:
         self._requests: dict[int, Request] = {}
 
     def place(self, indices: Sequence[int]) -> None:
-        """Shares the loaded samples, drops earlier ones. Raises ConfigError if memory is short or a server refuses."""
+        """Shares the loaded samples and drops earlier samples.
+
+        Raises ConfigError if memory is short or a server refuses.
+        """
         self._detach()
         remote, batch = self._remote, self._dataset.batch
         offsets, end = {}, 0
@@ -105,7 +108,7 @@ class SharedSamples:
             link.exchange_at_start(self._remote.detach(self._region, transport))
 
     def close(self) -> None:
-        """Closes everything. Never raises, because the supervisor repeats it."""
+        """Makes the servers release the region. Never raises an error, because the supervisor repeats the release."""
         with suppress(ConfigError):
             self._detach()
         for link in self._links:
@@ -114,9 +117,10 @@ class SharedSamples:
 
 @contextmanager
 def _mapped(path: Path, size: int) -> Iterator[mmap.mmap]:
-    """Maps a new file of `size` bytes into memory for the block. Raises ConfigError if the memory is too small."""
+    """Maps a new file of `size` bytes into memory within a `with` block. Raises ConfigError if memory is short."""
     try:
-        path.unlink(missing_ok=True)  # left by a run that was killed together with its supervisor
+        # A run that was killed together with its supervisor leaves its file.
+        path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
     except OSError as e:
         raise ConfigError(

@@ -1,6 +1,7 @@
-"""Compares the time of tokens without text with other tokens. A request that ignores the end demands such tokens.
+"""Compares the time per token without text with the time of other tokens.
 
-An honest server computes each of them like any other token. A server that only counts them has them immediately.
+Tokens without text occur if a request makes the model continue after its answer has ended. An honest server computes
+such a token like any other token. A server that only counts these tokens sends them immediately.
 """
 
 from bisect import bisect_right
@@ -10,17 +11,19 @@ from itertools import pairwise
 from harness.remote import Usage
 
 LEAST_TOKENS = 8
-"""Minimum number of tokens without text whose time is meaningful, because a server may send a few tokens together."""
+"""Minimum number of tokens without text for a meaningful time, because a server may send a few tokens together."""
 
 LEAST_NS = 20_000
-"""Minimum time per token, i.e. 50,000 tokens/s for one prompt. A faster server has not computed them."""
+"""Minimum time per token, i.e. 50,000 tokens/s for one prompt. A faster server has not computed the tokens."""
 
 _RATIO = 20
-"""Ratio to the speed of other tokens that is suspicious. It is high: a draft model can guess many ends in a row."""
+"""Suspicious ratio to the speed of other tokens. It is high, because a draft model can correctly guess many tokens
+without text in a row.
+"""
 
 
 class Tails:
-    """Counts the streams with such tokens, and the streams that received them at once."""
+    """Counts the streams with tokens without text, and the streams that received these tokens at once."""
 
     def __init__(self) -> None:
         self.streams = 0
@@ -31,11 +34,11 @@ class Tails:
     ) -> None:
         """Adds a stream.
 
-        arrivals: as in Flight.chunks. end_ns: time stamp of the last byte. exact: whether the arrivals count tokens.
+        arrivals: as in Flight.chunks. end_ns: time stamp of the last byte. exact: whether `arrivals` has token counts.
         """
         if usage.silent < LEAST_TOKENS or not arrivals:
             return
-        if not exact:  # texts without counts: the tokens beyond their bytes follow the last one
+        if not exact:  # without token counts, tokens without text can only follow the last arrival
             self._judge(usage.silent, end_ns - arrivals[-1][0], LEAST_NS)
             return
         tokens, spent_ns = {False: 0, True: 0}, {False: 0, True: 0}

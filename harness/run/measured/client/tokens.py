@@ -1,4 +1,4 @@
-"""Counts the tokens of a run, as reported by the replies."""
+"""Counts the tokens of a run as the replies report them."""
 
 from array import array
 from collections import Counter
@@ -21,18 +21,18 @@ from harness.types import Array, Dataset
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 
 MOST_PER_CHUNK = 1.25
-"""Maximum mean number of tokens per chunk, and the inverse of the minimum, for which a chunk with an unknown number of
-tokens counts as one token."""
+"""Limit for counting a chunk with an unknown number of tokens as one token: the mean number of tokens per chunk must
+lie between 1 / MOST_PER_CHUNK and MOST_PER_CHUNK."""
 
 AT_ONCE_NS, FEWEST_CHUNKS = LEAST_NS, 8
-"""A stream with at least FEWEST_CHUNKS chunks was held back if they arrived in less than AT_ONCE_NS per chunk: no
-server computes 50,000 tokens/s for one prompt."""
+"""A stream with at least FEWEST_CHUNKS chunks counts as held back if it arrived in less than AT_ONCE_NS per chunk,
+because no server computes 50,000 tokens/s for one prompt."""
 
 FEWEST_ARRIVALS = 4
-"""Minimum number of arrivals in a stream whose second arrival is compared with the others."""
+"""Minimum number of arrivals in a stream for comparing the second arrival with the others."""
 
 _BY_LENGTH = frozenset(("length", "max_tokens", "model_length", "max_output_tokens"))
-"""Values of finish_reason for answers that a limit ended."""
+"""Values of finish_reason for answers that were cut off by a limit."""
 
 NOTHING_COMPARED = dict.fromkeys(
     (
@@ -42,34 +42,33 @@ NOTHING_COMPARED = dict.fromkeys(
     ),
     0,
 )
-"""Counts of compared prompts in `tokens` of the last message if the run has no server."""
+"""Counts in `tokens` of the last message for a run without a server, which compares no prompts."""
 
 COMPARE_S = 10.0
-"""Time limit of this comparison. The supervisor waits only some minutes for the last message."""
+"""Time limit for comparing token counts with prompts. The supervisor waits only some minutes for the last message."""
 
 _LOADED = 256
-"""Number of samples that are loaded at once for this comparison."""
+"""Number of samples that are loaded at once for the comparison."""
 
 _BLOCK = 64
 """Number of answers that are counted together, which takes less than 0.2 ms."""
 
 _MOST_REASONS = 16
 _REASON_CHARACTERS = 60
-"""Maximum number and length of stored texts of one kind, which come from the server or the plug-in."""
+"""Maximum number and length of the stored texts of each kind. The texts come from the server or the plug-in."""
 
 
 class Streams:
-    """Gaps between the arrivals of streams, stored as 16 bytes each."""
+    """Stores the gaps between the arrivals in streams. Each gap takes 16 bytes."""
 
     def __init__(self, bound_ns: int | None = None) -> None:
         """bound_ns: bound of the time between tokens; None without such an SLO."""
         self._bound_ns = bound_ns
         self._gaps_ns = array("q")
-        self._sizes = array("q")  # tokens of the later chunk
-        self._second_ns = array("q")  # gaps before the second arrival
-        self._begins = array(
-            "q"
-        )  # per stream: position of its first gap, and tokens of its first arrival
+        self._sizes = array("q")  # number of tokens in the arrival after each gap
+        self._second_ns = array("q")  # gap before the second arrival of each stream
+        # Two numbers per stream: the position of its first gap, and the number of tokens in its first arrival.
+        self._begins = array("q")
         self._extra = self._chunks = self._tokens = self._at_once = self._several = 0
         self._long = self._held = 0
         self._all_exact = self._all_known = True
@@ -79,7 +78,8 @@ class Streams:
     ) -> int:
         """Adds a stream. Returns the number of tokens that missed the bound; 0 without a bound.
 
-        arrivals: (time stamp in ns, tokens so far), or chunks so far if not exact. chunks: number of chunks sent.
+        arrivals: (time stamp in ns, number of tokens so far), or the number of chunks so far if `exact` is false.
+        chunks: total number of chunks.
         """
         late, bound_ns = 0, self._bound_ns
         self._chunks += chunks
@@ -109,9 +109,9 @@ class Streams:
     def summary(self) -> dict[str, Any] | None:
         """Returns `streams` for the last message; None without chunks.
 
-        The time between tokens (ITL) is a gap divided by the number of tokens in its later arrival, and counts once
-        per token. It is 0 for all tokens of the first arrival except the first token. It is None if the number of
-        tokens per chunk is unknown and too far from one.
+        The time between tokens (ITL) is a gap divided by the number of tokens in the arrival after the gap. It counts
+        once per token. In the first arrival, it is 0 for all tokens but the first. It is None if the number of tokens
+        per chunk is unknown and seems to be far from one.
         """
         if not self._chunks:
             return None
@@ -148,7 +148,9 @@ class Streams:
         }
 
     def _by_position(self, gaps: Array, sizes: Array) -> list[dict[str, int]]:
-        """Returns percentiles of the ITL by the position of the later token, in ranges that grow by a factor of two."""
+        """Returns percentiles of the ITL by the later token's position. Each range of positions is twice as long as the
+        range before it.
+        """
         begins, firsts = np.array(self._begins, np.int64).reshape(-1, 2).T
         counts = np.diff(np.append(begins, len(gaps)))
         before = np.cumsum(sizes) - np.repeat(
@@ -175,7 +177,7 @@ class Streams:
 
 
 def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
-    """Returns percentiles of weighted values, defined as in `percentile_ns`; None if all weights are 0."""
+    """Returns percentiles of weighted values; None if all weights are 0. `percentile_ns` has the same definition."""
     order = np.argsort(values, kind="stable")
     ends = np.cumsum(weights[order])
     if not len(ends) or not ends[-1]:
@@ -195,20 +197,21 @@ def _count(counter: Counter[str], texts: Iterable[str]) -> None:
 
 
 class Tokens:
-    """Token sums over the answers of a run. Used by one thread."""
+    """Sums the token counts of a run's answers. Used by one thread."""
 
     def __init__(self, itl_bound_ns: int | None = None) -> None:
         """itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO."""
         self._held: list[tuple[Usage, int, Array | None]] = []
         self._answers = self._input = self._output = self._cached = self._alone = 0
         self._from_cache = self._reasoning = self._media_ns = 0
-        # Maps a dataset index to the tokens of the prompt, as first reported by the server, and of its longest answer.
+        # These map a dataset index to the prompt tokens that the server reported first, and to the longest answer.
         self._prompts: dict[int, int] = {}
         self._longest: dict[int, int] = {}
-        self._shortest: dict[int, int] = {}  # only answers that the model ended
+        # Shortest answer, only among answers that the model ended.
+        self._shortest: dict[int, int] = {}
         self._without_call: set[int] = set()
         self._repeats = Repeats()
-        self._varied = 0  # answers whose prompt token count differs from the first report
+        self._varied = 0  # number of answers whose prompt token count differs from the first report
         self._contradictions: Counter[str] = Counter()
         self._doubts: Counter[str] = Counter()
         self._signs: Counter[str] = Counter()
@@ -221,42 +224,54 @@ class Tokens:
     def stream(
         self, arrivals: Sequence[tuple[int, int]], tokens: int | None, reader: StreamReader
     ) -> int:
-        """Adds a streamed answer; returns its late tokens. arrivals: as in Flight.chunks. tokens: of the answer."""
+        """Adds a streamed answer, and returns its number of late tokens.
+
+        arrivals: as in Flight.chunks. tokens: number of tokens in the answer.
+        """
         return self._streams.add(arrivals, tokens, reader.chunks, exact=reader.is_exact)
 
     def tail(
         self, arrivals: Sequence[tuple[int, int]], usage: Usage, end_ns: int, *, exact: bool
     ) -> None:
-        """Adds the tokens without text of one answer. Arguments: as in `Tails.add`."""
+        """Adds an answer's tokens without text. Arguments: as in `Tails.add`."""
         if usage.silent:
             self._tails.add(arrivals, usage, end_ns, exact=exact)
 
     def generated(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
-        """Adds an answer of this process; returns its late tokens. stamps_ns: one per token. index: as in `add`."""
+        """Adds an answer that this process generated, and returns its number of late tokens.
+
+        stamps_ns: time stamp of each token. index: as in `add`.
+        """
         self.add(usage, index)
         count = len(stamps_ns)
         arrivals = [(ns, i) for i, ns in enumerate(stamps_ns, 1)]
         return self._streams.add(arrivals, count, count, exact=True)
 
     def add(self, usage: Usage, index: int, answer: Array | None = None) -> None:
-        """Adds the usage of one answer. index: dataset index of its sample. answer: None if the model runs here."""
+        """Adds the usage of one answer.
+
+        index: dataset index of its sample. answer: None if this process generated the answer.
+        """
         self._held.append((usage, index, answer))
         if len(self._held) >= _BLOCK:
             self._count_held()
 
     def _count_held(self) -> None:
-        """Counts the held answers. If a count of a plug-in is not a number, the run is INVALID and keeps its other results."""
+        """Counts the held answers.
+
+        If a plug-in's count is not a number, the run becomes INVALID but keeps its other results.
+        """
         held, self._held = self._held, []
         if not held:
             return
         try:
             self._count_block(held)
-        except Exception as e:  # noqa: BLE001 - of a plug-in's reader
+        except Exception as e:  # noqa: BLE001 - a plug-in's reader may fail
             text = f"a count cannot be read ({one_line(e)})"
             _count(self._contradictions, [text] * len(held))
 
     def _count_block(self, held: Sequence[tuple[Usage, int, Array | None]]) -> None:
-        """Counts field by field, which takes half as long as answer by answer."""
+        """Counts a block of answers field by field, which takes half as long as counting answer by answer."""
         usages, indices, answers = zip(*held, strict=True)
         columns = zip(*usages, strict=True)
         told: Mapping[str, tuple[Any, ...]] = dict(zip(Usage._fields, columns, strict=True))
@@ -299,7 +314,7 @@ class Tokens:
         return sum(known)
 
     def summary(self) -> dict[str, Any]:
-        """Returns `tokens` for the last message. A sum is None if a reply does not report it, or without answers."""
+        """Returns `tokens` for the last message. A sum is None if a reply lacks the count, or without answers."""
         self._count_held()
         answers = self._answers
         return {
@@ -324,15 +339,15 @@ class Tokens:
         }
 
     def compared(self, remote: Remote, dataset: Dataset) -> Mapping[str, int]:
-        """Compares the server's counts with the sent prompts, exactly for token IDs and by bounds for other prompts.
+        """Compares the server's counts with the sent prompts: exactly for token IDs, and by bounds for other prompts.
 
-        Loads samples after the run. If the dataset raises an error or takes longer than COMPARE_S, only the rest of
-        the comparison is lost.
+        Loads samples after the run. If the dataset raises an error or takes longer than COMPARE_S, only the remaining
+        prompts are not compared.
         """
         self._count_held()
         sent: dict[int, Sent] = {}
         if isinstance(remote, HasSent):
-            with suppress(Exception):  # an error of a plug-in or its files
+            with suppress(Exception):  # a plug-in or its files may fail
                 self._load_sent(remote, dataset, sent)
         prompts = [(told, sent[i]) for i, told in self._prompts.items() if i in sent]
         exact = [(told, s.prompt_tokens) for told, s in prompts if s.prompt_tokens]
@@ -353,7 +368,7 @@ class Tokens:
         }
 
     def _load_sent(self, remote: HasSent, dataset: Dataset, sent: dict[int, Sent]) -> None:
-        """Adds the sent prompt of each sample until the time limit."""
+        """Adds the sent prompt of each sample to `sent` until the time limit."""
         indices = [*{**self._prompts, **self._longest, **dict.fromkeys(self._without_call)}]
         end_s = monotonic() + COMPARE_S
         for begin in range(0, len(indices), _LOADED):

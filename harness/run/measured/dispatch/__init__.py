@@ -1,1 +1,1 @@
-"""Dispatchers, which pass queries to the instances: threads, shared lists, deadlines, lengths."""
+"""Dispatchers, which pass queries to the instances."""

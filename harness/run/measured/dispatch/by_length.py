@@ -13,11 +13,11 @@ Lengths = Callable[[Sequence[int]], Array]
 def by_length(
     ids: list[int], indices: list[int], lengths: Array, max_batch: int
 ) -> tuple[list[int], list[int]]:
-    """Returns IDs and indices in an order from which batches of `max_batch` can be cut.
+    """Returns IDs and indices in an order from which batches of `max_batch` samples can be cut.
 
-    The batches are shuffled, always in the same way. If the batches were sorted, too, the load in the first
-    third of a run would differ from the last third. The shortest samples, which do not fill a
-    batch, come last.
+    The samples are sorted into batches by length. The batches are then shuffled, always in the same way, so that the
+    load in the first third of a run does not differ from the load in the last third. The shortest samples come last if
+    they do not fill a batch.
     """
     longest_first = np.argsort(-lengths, kind="stable")
     whole = len(ids) // max_batch * max_batch

@@ -1,4 +1,4 @@
-"""Chooses a run's dispatcher by its scenario, its options and the speed of the model."""
+"""Chooses a run's dispatcher by the scenario, the options and the model's speed."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,7 +32,7 @@ NAMES: Mapping[type[Dispatcher], str] = {
 def dispatcher_class(
     dispatch: str, config: RunConfig, instances: int, slowest_ns: int
 ) -> type[Dispatcher]:
-    """Returns the dispatcher class. dispatch: the scenario's value. slowest_ns: time of the slowest warm batch."""
+    """Returns the dispatcher class. dispatch: kind of the scenario. slowest_ns: time of the slowest warm batch."""
     if dispatch != "queued":
         return InlineDispatcher if dispatch == "inline" else SlicedDispatcher
     if config.batch_wait_ns or config.dispatch == "deadline":
@@ -53,10 +53,10 @@ def make_dispatcher(
     lengths: Lengths | None,
     wide: Instance | None = None,
 ) -> Dispatcher:
-    """Makes a dispatcher. curve: measured (samples, ns); [] if the dispatcher does not need it.
+    """Makes a dispatcher. curve: measured (samples, ns) per batch size; [] if the dispatcher does not need them.
 
-    lengths: lengths of the dataset's samples. wide: the instance that answers a query when no other query waits, for a
-    dispatcher with a queue.
+    lengths: returns the lengths of samples. wide: the wide instance, which a dispatcher with a queue uses when no other
+    query waits.
     """
     issuer = journal.issuer()
     if cls is PlanningDispatcher:

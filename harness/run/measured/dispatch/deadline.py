@@ -1,7 +1,7 @@
-"""Plans Server batches that wait for more samples (--batch-wait) or meet the SLO (--dispatch deadline).
+"""Plans Server's batches if they wait for more samples (--batch-wait) or are sized for the SLO (--dispatch deadline).
 
-Without these options, the dispatchers in threads.py and shared.py take as many waiting samples as `core/batch_rule.py`
-determines.
+Without these options, Server uses the dispatchers in threads.py and shared.py, and `core/batch_rule.py` determines the
+size of a batch.
 """
 
 from bisect import bisect_right
@@ -21,12 +21,12 @@ from harness.types import Array
 class Deadlines:
     """Decides how many waiting samples form one batch, so that as few samples as possible are late.
 
-    All samples of a batch are answered at its end, so its oldest sample decides. A sample that will be late in any
-    case does not delay others. It is not overtaken either, because it would wait forever under load.
-    Used by one thread at a time.
+    All samples of a batch are answered when the batch ends, so the oldest sample limits the batch. Samples that will
+    be late in any case do not limit the batch. Other samples do not overtake them, because they would wait forever
+    under load. Used by one thread at a time.
 
-    bound_ns: the SLO's bound, counted from the callback, because the scheduled time is not known
-    during the run. curve: at index n, the time of a batch of n samples.
+    bound_ns: the SLO's bound, counted from the callback, because the scheduled time is not known during the run.
+    curve: times of batches; index n has the time of a batch of n samples.
     """
 
     def __init__(self, bound_ns: int, curve: Sequence[int], instances: int) -> None:
@@ -41,7 +41,7 @@ class Deadlines:
     def size(self, entry_ns: Array, now_ns: int, instance: int) -> int:
         """Returns the size of the batch that `instance` begins now.
 
-        entry_ns: (n,) arrival of each waiting sample, oldest first; 1 <= n <= largest batch.
+        entry_ns: (n,) arrival time of each waiting sample, oldest first; 1 <= n <= largest batch.
         """
         count = len(entry_ns)
         chosen = count
@@ -51,9 +51,13 @@ class Deadlines:
         return chosen
 
     def _cut(self, left_ns: Array, now_ns: int, instance: int) -> int:
-        """Returns the size if some samples would be late. left_ns: (n,) time until each sample is late, ascending."""
+        """Returns the batch size for the case that some samples would be late.
+
+        left_ns: (n,) time until each sample is late, ascending.
+        """
         count, curve = len(left_ns), self._curve
-        first = int(np.searchsorted(left_ns, curve[1]))  # earlier samples are late anyway
+        # Samples before this will be late in any case.
+        first = int(np.searchsorted(left_ns, curve[1]))
         if first == count:
             return count
         fitting = bisect_right(curve, int(left_ns[first]), 1, count + 1) - 1
@@ -71,8 +75,8 @@ class Deadlines:
 class PlanningDispatcher(QueuedDispatcher):
     """A QueuedDispatcher whose batches wait for more samples, and meet the SLO if possible.
 
-    wait_ns: maximum wait of a sample for others, from its callback. entry_ns: the journal's
-    column. deadlines: None if a batch takes every waiting sample.
+    wait_ns: maximum time from a sample's callback for which it waits for other samples. entry_ns: the journal's
+    column. deadlines: sizes the batches for the SLO; None if a batch takes every waiting sample.
     """
 
     def __init__(
@@ -96,7 +100,7 @@ class PlanningDispatcher(QueuedDispatcher):
             answer(*batch, wall_ns())
 
     def _take_planned(self, number: int) -> tuple[list[int], list[int], int] | None:
-        """Takes a batch like `_take`. number: the instance's number."""
+        """Takes a batch, or returns None when closed. number: number of the instance."""
         with self._turn:
             if self._next == len(self._ids) and not self._wait():
                 return None
@@ -110,8 +114,8 @@ class PlanningDispatcher(QueuedDispatcher):
     def _wait_for_more(self) -> None:
         """Adds waiting samples, and samples that arrive while the batch may still wait.
 
-        The batch stops waiting when it is full, when its oldest sample has waited long enough, or
-        when the oldest sample would otherwise be late.
+        The batch stops waiting when it is full, when its oldest sample has waited for `wait_ns`, or when this sample
+        would be late after a longer wait.
         """
         oldest_ns = int(self._entry_ns[self._taken])
         while (waiting := len(self._ids) - self._next) < self._max_batch:

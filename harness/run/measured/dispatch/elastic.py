@@ -11,11 +11,13 @@ from harness.run.measured.dispatch.threads import QueuedDispatcher
 
 
 class ElasticDispatcher(QueuedDispatcher):
-    """Passes a query to the wide instance if no other query waits and every instance is idle. The first worker answers
-    it and keeps the turn until the end, because the other workers' cores compute for it.
+    """Passes a query to the wide instance if no other query waits and every instance is idle.
 
-    Two threads of one batch on one core take longer than one thread. Therefore every thread is bound to a core, and
-    only the first worker may call the wide instance, whose other threads are bound to the other cores.
+    The first worker calls the wide instance. Until the query is answered, no other worker takes a query, because the
+    wide instance computes on all cores.
+
+    A batch takes longer if two of its threads share a core, so every thread is bound to a core. Only the first worker
+    may call the wide instance, because the other threads of the wide instance are bound to the other cores.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class ElasticDispatcher(QueuedDispatcher):
                 if not self._is_alone():
                     return self._sized(mine)
                 self._handing += 1
-            self._handed.get()  # wait until the first worker has the turn
+            self._handed.get()  # waits until the first worker has the turn
 
     def _take_as_first(self, mine: int) -> tuple[list[int], list[int], int] | None:
         while self._handing:

@@ -1,7 +1,7 @@
-"""Answers one batch on one copy of the model, takes the time stamps of its stages and writes its journal row.
+"""Answers a batch on one copy of the model, takes the time stamps of the batch's stages, and writes its journal row.
 
-Every sample of a batch is answered, even if the batch fails, because LoadGen would wait forever for a
-lost sample. The hot path does not log and creates no object per sample.
+Every sample of a batch is answered, even if the batch fails, because LoadGen would wait forever for a lost sample. The
+hot path does not log and creates no object per sample.
 """
 
 import threading
@@ -27,7 +27,7 @@ class Failures:
     def __init__(self) -> None:
         self.samples = 0
         self.first = ""
-        """The first traceback. Its last line is the error, which names the dataset if the dataset raised it."""
+        """The first traceback. Its last line is the error, which names the dataset if the dataset raised the error."""
         self.kinds: dict[str, int] = {}
         """Number of samples by kind of failure; empty if the run has no server."""
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class Failures:
     def add(
         self, error: BaseException, samples: int, kind: str = "", dataset: Dataset | None = None
     ) -> None:
-        """Adds failed samples. dataset: the dataset whose batch() raised the error; None if another part raised it."""
+        """Adds failed samples. dataset: the dataset if its batch() raised the error; None if another part raised it."""
         with self._lock:
             if not self.first:
                 lines = traceback.format_exception(error)
@@ -47,7 +47,7 @@ class Failures:
 
 
 class Responder(Protocol):
-    """Completes a batch in LoadGen, with or without answers. Methods return the wall clock at the call."""
+    """Completes a batch in LoadGen, with or without answers. The methods return the wall-clock time of the call."""
 
     def complete(self, ids: Sequence[int], answers: Any, /) -> int: ...
 
@@ -55,7 +55,10 @@ class Responder(Protocol):
 
 
 def batch_maker(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]], Batch]:
-    """Returns a function that makes batches of dataset indices, in the backend's memory if both support it."""
+    """Returns a function that makes batches from dataset indices.
+
+    The function writes batches into the backend's memory if dataset and backend support it.
+    """
     if not (isinstance(backend, HasBuffers) and isinstance(dataset, HasBatchInto)):
         return dataset.batch
     buffers, plain, copied = backend.buffers, dataset.batch, dataset.batch_into
@@ -72,7 +75,7 @@ def batch_maker(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]],
 class Instance:
     """One copy of the model with everything that it needs to answer. Used by one thread at a time.
 
-    cpus: the logical processors of this thread; () for any.
+    cpus: logical processors on which this thread runs; () for any.
     """
 
     __slots__ = (
@@ -110,7 +113,10 @@ class Instance:
         self._failures = failures
 
     def answer(self, ids: Sequence[int], indices: Sequence[int], first: int, taken_ns: int) -> None:
-        """Answers one batch. first: issue order of its first sample. taken_ns: wall clock."""
+        """Answers one batch.
+
+        first: issue order of the first sample. taken_ns: wall-clock time at which the batch was taken.
+        """
         gathered = inferred = taken_ns
         try:
             batch = self._to_batch(indices)
@@ -118,18 +124,19 @@ class Instance:
             outputs = self._infer(batch)
             inferred = wall_ns()
             answers = self._postprocess(outputs, indices)
-            # Assignment to the buffer would silently broadcast a wrong shape.
+            # Without this check, assignment to the buffer would silently broadcast a wrong shape.
             if answers.shape != (len(ids), *self._row_shape) or answers.dtype != self._row_dtype:
                 raise ValueError(self._mismatch(answers, len(ids)))
             postprocessed = wall_ns()
             completed = self._responder.complete(ids, answers)
-        except BaseException as e:  # noqa: BLE001 - a failed batch is a result: counted, INVALID
+        except BaseException as e:  # noqa: BLE001 - a failed batch is counted and makes the run INVALID
             failed = 1
-            in_batch = gathered is taken_ns  # no other time stamp was taken
+            # The error came from batch() if no time stamp was taken after it.
+            in_batch = gathered is taken_ns
             self._failures.add(e, len(ids), dataset=self._dataset if in_batch else None)
             postprocessed = wall_ns()
             completed = self._responder.complete_empty(ids)
-        else:  # after the answer, because the check must not add to the latency
+        else:  # the check follows the answer, because it must not add to the latency
             failed = int(self._not_finite(outputs, answers))
             if failed:
                 self._failures.add(ValueError(NOT_FINITE), len(ids))

@@ -1,10 +1,10 @@
 """Lets Server's issuing thread answer queries, too, if the model is fast.
 
-A model that takes microseconds needs less time than passing the GIL from LoadGen's thread to a worker
-and back. Therefore the callback itself runs the waiting samples on the first instance,
-and wakes other instances only when there is enough work to share. LoadGen cannot issue queries during this
-time, but afterwards issues all due queries in one call (`server_coalesce_queries`). With
-a slow model, idle instances would wait for that call, so slow models get a QueuedDispatcher.
+Passing the GIL from LoadGen's thread to a worker and back takes longer than a model that needs only microseconds.
+Therefore, the callback answers the waiting samples on the first instance, and wakes other instances only if there is
+enough work to share. LoadGen cannot issue queries during this time, but it then issues all due queries in one call
+(`server_coalesce_queries`). With a slow model, idle instances would wait for that call, so slow models get a
+QueuedDispatcher.
 """
 
 import threading
@@ -19,22 +19,22 @@ from harness.run.measured.dispatch.instance import Instance
 from harness.run.measured.dispatch.threads import WORKER
 
 LARGEST_BATCH_NS = 2 * NS_PER_MS
-"""Maximum time of the slowest warm-up batch for models that use the issuing thread. It is also the longest wait of a
-query for LoadGen's thread."""
+"""The issuing thread answers queries only if the slowest warm-up batch takes at most this long. Therefore, no query
+waits longer for LoadGen's thread."""
 
 SPLIT_FROM = 8
-"""Minimum number of samples for which another instance is woken. Chosen by interleaved runs with 1, 2, 8 and never
-(docs/decisions/run.md)."""
+"""Minimum number of waiting samples for which another instance is woken. This number was chosen by interleaved runs
+with 1, 2 and 8 samples, and with no second instance (docs/decisions/run.md)."""
 
 _Batch = tuple[list[int], list[int], int]
 
 
 class SharedDispatcher:
-    """The first instance belongs to the issuing thread, and every other instance to a worker.
+    """Runs the first instance on the issuing thread, and every other instance on a worker thread.
 
-    One lock guards the waiting samples. A batch is cut from their front, so it is contiguous in
-    issue order. Only the batch is copied, because copying the rest each time would take quadratic time. A
-    worker is idle from the time when it finds no sample until the issuing thread wakes it.
+    One lock guards the waiting samples. A batch takes the oldest waiting samples, so it is contiguous in issue order.
+    Only the batch is copied, because copying the remaining samples each time would take quadratic time. A worker that
+    finds no sample is idle until the issuing thread wakes it.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
@@ -59,14 +59,14 @@ class SharedDispatcher:
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         self._issued(len(ids), wall_ns())
-        # No sample waits, because only this thread adds samples and its last call ended when all samples were taken.
+        # No sample waits now, because only this thread adds samples, and its last call ended when all were taken.
         with self._lock:
             self._ids, self._indices, self._waiting = ids, indices, len(ids)
         while (batch := self._take_own()) is not None:
             self._own(*batch, wall_ns())
 
     def _take_own(self) -> _Batch | None:
-        """Takes the issuing thread's share of the waiting samples; wakes idle workers for the rest."""
+        """Takes the issuing thread's share of the waiting samples, and wakes idle workers for the rest."""
         with self._lock:
             waiting = self._waiting
             if not waiting:
@@ -102,7 +102,7 @@ class SharedDispatcher:
             with self._lock:
                 self._woken -= woken
                 woken = 0
-                # Leave a share to the workers that were woken together with this worker.
+                # Leaves a share to the workers that were woken together with this worker.
                 if self._waiting:
                     share = -(-self._waiting // (self._woken + 1))
                     batch = self._cut(min(share, self._max_batch))

@@ -1,6 +1,6 @@
-"""Passes queries to the instances: inline (streams), sliced (Offline) or queued (Server).
+"""Passes queries to the instances. Dispatch is inline for streams, sliced for Offline and queued for Server.
 
-The hot path takes no lock except the queue's lock and creates no object per sample.
+The hot path takes no lock except the queue's lock, and creates no object per sample.
 """
 
 import threading
@@ -20,9 +20,10 @@ WORKER = "instance-"
 
 
 class Dispatcher(Protocol):
-    """Passes queries to instances. issue: LoadGen's callback, on its issuing thread; it must not raise.
+    """Passes queries to instances.
 
-    stop: returns when every worker has ended.
+    LoadGen calls `issue` on its issuing thread; `issue` must not raise an error. `stop` returns when every worker has
+    ended.
     """
 
     def issue(self, ids: list[int], indices: list[int]) -> None: ...
@@ -50,11 +51,11 @@ class InlineDispatcher:
             self._answer(ids[start:end], indices[start:end], first + start, wall_ns())
 
     def stop(self) -> None:
-        """Does nothing: this dispatcher has no thread."""
+        """Does nothing, because this dispatcher has no thread."""
 
 
 class _Workers:
-    """One thread per instance. All threads take jobs from one queue; None ends a worker."""
+    """Runs one thread per instance. All threads take jobs from one queue; the job None ends a thread."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self._threads = [
@@ -85,10 +86,10 @@ _Slices = tuple[list[int], list[int], int, Iterator[int]]
 
 
 class SlicedDispatcher(_Workers):
-    """Offline: all samples arrive in one call, and workers take slices with a shared counter.
+    """Dispatches Offline's samples, which all arrive in one call. Workers take slices with a shared counter.
 
-    The counter is a range iterator, because taking its next value is atomic under the GIL. Samples that
-    differ in length are first sorted into batches of similar length. The sorting is part of the measured time.
+    The counter is a range iterator, because taking its next value is atomic under the GIL. If samples differ in
+    length, they are first sorted into batches of similar length. The sorting is part of the measured time.
     """
 
     def __init__(
@@ -127,11 +128,12 @@ class SlicedDispatcher(_Workers):
 
 
 class QueuedDispatcher(_Workers):
-    """Server: the callback enqueues LoadGen's two lists as one item, and a worker takes a batch of the waiting samples.
+    """Dispatches Server's queries. The callback enqueues LoadGen's two lists, and a worker takes a batch of the waiting
+    samples.
 
-    Batches grow under load and never wait when idle. Only one worker takes samples at a time, so
-    that a batch is contiguous in issue order; the other workers wait for their turn. Only the batch is copied
-    from the lists, and taken samples are deleted when they fill half of a list, to avoid quadratic time.
+    Batches grow under load, but an idle worker never waits for a larger batch. Only one worker takes samples at a time,
+    so that a batch is contiguous in issue order; the other workers wait for their turn. To avoid quadratic time, only
+    the batch is copied from the lists, and taken samples are deleted only when they fill half of a list.
     """
 
     def __init__(
@@ -141,7 +143,7 @@ class QueuedDispatcher(_Workers):
         issuer: Issuer,
         rule: BatchRule | None = None,
     ) -> None:
-        """rule: decides the size of a batch; if it is None, a batch takes all waiting samples, up to max_batch."""
+        """rule: decides the size of a batch; None: a batch takes all waiting samples, up to max_batch."""
         super().__init__(instances)
         self._max_batch = max_batch
         self._issued = issuer.issued
@@ -174,7 +176,7 @@ class QueuedDispatcher(_Workers):
             return self._sized(mine) if self._some_wait() else None
 
     def _sized(self, mine: int) -> tuple[list[int], list[int], int]:
-        """Takes the next batch, whose size the rule sets. Some samples must be waiting."""
+        """Takes the next batch with the size that the rule sets. Some samples must be waiting."""
         waiting = len(self._ids) - self._next
         if self._rule is None:
             size = min(waiting, self._max_batch)
@@ -185,14 +187,14 @@ class QueuedDispatcher(_Workers):
         return self._cut(size)
 
     def _some_wait(self) -> bool:
-        """Blocks until a sample waits, and adds all samples that were issued since; False when closed."""
+        """Blocks until a sample waits, and then adds all samples that were issued. Returns False when closed."""
         if self._next == len(self._ids) and not self._wait():
             return False
         self._gather()
         return True
 
     def _wait(self) -> bool:
-        """Blocks until the next samples are issued; False when closed."""
+        """Blocks until the next samples are issued. Returns False when closed."""
         item = self._queue.get()
         if item is None:
             return False
@@ -201,7 +203,7 @@ class QueuedDispatcher(_Workers):
         return True
 
     def _gather(self) -> None:
-        """Adds all samples that were issued since."""
+        """Adds all samples that were issued since the last call."""
         queue = self._queue
         while not queue.empty():
             more = queue.get()

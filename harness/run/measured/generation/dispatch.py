@@ -1,4 +1,4 @@
-"""Passes samples to language models, in the callback (streams) or through one thread per instance."""
+"""Passes samples to language models, either within the callback (streams) or on one thread per instance."""
 
 import threading
 from collections import deque
@@ -17,7 +17,7 @@ GENERATING, INLINE_GENERATING = "generating", "inline, generating"
 def generating_dispatcher(
     dispatch: str, instances: Sequence[GeneratingInstance], issuer: Issuer
 ) -> tuple[Dispatcher, str]:
-    """Returns a dispatcher and its name. dispatch: the scenario's value."""
+    """Returns a dispatcher and its name. dispatch: kind of the scenario."""
     if dispatch == "inline":
         return InlineGeneratingDispatcher(instances, issuer), INLINE_GENERATING
     return GeneratingDispatcher(instances, issuer), GENERATING
@@ -44,14 +44,13 @@ class InlineGeneratingDispatcher:
             instance.step()
 
     def stop(self) -> None:
-        """Does nothing: this dispatcher has no thread."""
+        """Does nothing, because this dispatcher has no thread."""
 
 
 class GeneratingDispatcher:
-    """Runs one thread per instance. Before each step, the thread takes as many waiting samples as the instance has
-    room for.
+    """Runs one thread per instance. Before each step, the thread takes waiting samples until the instance is full.
 
-    If several instances have room, each takes its share of the waiting samples.
+    If several instances have room, each takes a share of the waiting samples.
     """
 
     def __init__(self, instances: Sequence[GeneratingInstance], issuer: Issuer) -> None:
@@ -79,7 +78,7 @@ class GeneratingDispatcher:
             instance.step()
 
     def _take(self, instance: GeneratingInstance) -> list[Sample] | None:
-        """Takes samples; waits for a sample only if the instance is idle. Returns None at the end of the run."""
+        """Takes samples. Waits for a sample only if the instance is idle. Returns None at the end of the run."""
         with self._changed:
             while not self._waiting:
                 if not instance.is_idle:

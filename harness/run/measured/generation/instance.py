@@ -1,7 +1,8 @@
 """Generates the answers of a language or speech model. Samples join at any step and leave when they are answered.
 
 These samples never form a batch. Each sample has a separate row in the journal, with the time stamp of its first
-token. `infer` is then the time from the step that computes the prompt to the last token. Several samples share it.
+token. Its stage `infer` lasts from the step that computes the prompt to the last token. The stages of several samples
+overlap, because the instance generates their tokens together.
 """
 
 import threading
@@ -31,11 +32,11 @@ class Sample(NamedTuple):
     """LoadGen's ID of the sample."""
     dataset_index: int
     order: int
-    """Position in issue order."""
+    """Position in the order of issue."""
 
 
 class Generated:
-    """The tokens of a run, over all instances. Any thread may call `add`."""
+    """Counts the tokens of a run for all instances. Any thread may call `add`."""
 
     def __init__(self, itl_bound_ns: int | None = None) -> None:
         """itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO."""
@@ -43,7 +44,7 @@ class Generated:
         self._lock = threading.Lock()
 
     def add(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
-        """Adds an answer; returns its number of late tokens.
+        """Adds an answer, and returns its number of late tokens.
 
         stamps_ns: time stamp of each token. index: dataset index of the sample.
         """
@@ -51,7 +52,7 @@ class Generated:
             return self._tokens.generated(stamps_ns, usage, index)
 
     def summary(self) -> Mapping[str, Any]:
-        """Returns `tokens` for the last message. Without a server there are no other counts, so nothing is compared."""
+        """Returns `tokens` for the last message. Without a server, there are no other counts to compare."""
         return {**self._tokens.summary(), **NOTHING_COMPARED}
 
 
@@ -87,7 +88,10 @@ class GeneratingInstance:
         token_latencies: bool = False,
         first_tokens: bool = False,
     ) -> None:
-        """token_latencies: LoadGen needs each answer's tokens. first_tokens: LoadGen also needs each first token."""
+        """token_latencies: whether LoadGen needs the number of tokens of each answer.
+
+        first_tokens: whether LoadGen also needs each first token.
+        """
         self._counts_tokens, self._tells_first = token_latencies, first_tokens
         self.cpus = cpus
         self._note = generated.add
@@ -110,7 +114,7 @@ class GeneratingInstance:
         return not self._in_work
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Adds samples, which join at the next step. A sample that cannot start is answered as failed."""
+        """Adds samples, which join at the next step. Answers a sample as failed if it cannot start."""
         taken_ns = wall_ns()
         for sample in samples:
             work = _InWork(sample, taken_ns)
@@ -118,7 +122,7 @@ class GeneratingInstance:
             try:
                 batch = self._to_batch([sample.dataset_index])
                 (one,) = self._backend.begin(batch)
-            except BaseException as e:  # noqa: BLE001 - a failed sample is a result: counted, INVALID
+            except BaseException as e:  # noqa: BLE001 - a failed sample is counted and makes the run INVALID
                 self._fail([work], e, self._dataset if batch is None else None)
             else:
                 self._in_work[one] = work
@@ -136,7 +140,7 @@ class GeneratingInstance:
             self._fail(failed, e)
             return
         stamp_ns = wall_ns()
-        begun: list[tuple[int, int]] = []  # IDs of the sample and of its first token
+        begun: list[tuple[int, int]] = []  # pairs of a sample's ID and the ID of its first token
         done: list[tuple[Answering, _InWork]] = []
         for one in answered:
             work = self._in_work[one]
@@ -185,7 +189,7 @@ class GeneratingInstance:
     def _fail(
         self, works: Sequence[_InWork], error: BaseException, dataset: Dataset | None = None
     ) -> None:
-        """Answers samples as failed. dataset: the dataset whose batch() raised the error; None if it did not."""
+        """Answers samples as failed. dataset: the dataset if its batch() raised the error; None if another part did."""
         self._failures.add(error, len(works), dataset=dataset)
         if self._tells_first:  # LoadGen refuses an answer before its first token
             silent = [work.sample.sample_id for work in works if not work.tokens_ns]

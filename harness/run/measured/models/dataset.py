@@ -1,4 +1,4 @@
-"""The samples of a set of models as one dataset: each sample comes from one model's dataset."""
+"""Presents the samples of a set of models as one dataset. Each sample comes from the dataset of one model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,11 +8,11 @@ import numpy as np
 from harness.types import Array, Batch, Dataset
 
 HELD = 32
-"""Maximum number of samples that a run loads from one model's dataset. The model gets these inputs in turn."""
+"""Maximum number of samples that a run loads from one model's dataset. The model's queries use them in turn."""
 
 
 class Request(NamedTuple):
-    """A batch of one sample for one of the models; it has all fields of a Batch."""
+    """A batch with one sample for one of the models. It has all fields of a Batch."""
 
     size: int
     inputs: Mapping[str, Array]
@@ -32,9 +32,10 @@ class SetDataset:
         models: Array,
         about: Mapping[str, Any],
     ) -> None:
-        """datasets: one per model; entries may be the same. held: number of samples of each dataset that may be loaded.
+        """datasets: one dataset per model; models may share a dataset.
 
-        models: (samples,) numbers of the models. about: result of `describe`.
+        held: number of samples of each dataset that may be loaded. models: (samples,) model number of each sample.
+        about: result of `describe`.
         """
         self._datasets = datasets
         self.synthetic = all(getattr(each, "synthetic", False) for each in datasets)
@@ -75,7 +76,7 @@ class SetDataset:
         return self._about
 
     def _by_dataset(self, indices: Sequence[int]) -> list[tuple[Dataset, list[int]]]:
-        """Returns each dataset of the samples once, with the indices in that dataset."""
+        """Returns the datasets of these samples, without duplicates, with the samples' indices in each dataset."""
         wanted: dict[int, tuple[Dataset, set[int]]] = {}
         for index in indices:
             dataset = self.of(index)

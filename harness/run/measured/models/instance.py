@@ -1,4 +1,7 @@
-"""Answers one sample with its model from the cache, even after an error. Takes time stamps and writes the row."""
+"""Answers one sample with its model from the cache. Takes the time stamps and writes the journal row.
+
+A sample is answered even after an error.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -37,13 +40,13 @@ def cache_summary(models: ResidentModels) -> Mapping[str, Any]:
 
 
 def as_bytes(answers: Answers) -> Ragged:
-    """Returns one answer as a row of bytes, because models differ in shape and type and LoadGen takes bytes."""
+    """Returns one answer as a row of bytes, because the answers of the models differ in shape and type."""
     row = answers.rows[0] if isinstance(answers, Ragged) else answers[0]
     return Ragged([np.frombuffer(np.ascontiguousarray(row).tobytes(), np.uint8)])
 
 
 class SetBackend:
-    """The models of a set as one backend, for the batches before and after LoadGen's run."""
+    """Presents the models of a set as one backend, for the batches before and after LoadGen's run."""
 
     def __init__(self, models: ResidentModels, about: Mapping[str, Any]) -> None:
         """about: result of `describe`."""
@@ -77,11 +80,11 @@ def _unchecked(_outputs: Outputs, _answers: Answers) -> bool:
 
 
 OF_THE_MODELS = Postprocess(_as_they_are, _unchecked)
-"""Changes nothing, because SetBackend runs each model's postprocessing."""
+"""Postprocessing that changes nothing, because SetBackend runs each model's postprocessing."""
 
 
 class SetInstance(Instance):
-    """One worker, which answers with any model of the set. Used by one thread at a time."""
+    """An instance that answers with any model of the set. Used by one thread at a time."""
 
     __slots__ = (
         "_complete",
@@ -111,7 +114,7 @@ class SetInstance(Instance):
         self._fails = failures.add
 
     def answer(self, ids: Sequence[int], indices: Sequence[int], first: int, taken_ns: int) -> None:
-        """Answers one sample. first: its issue order. taken_ns: wall clock."""
+        """Answers one sample. first: issue order of the sample. taken_ns: wall-clock time at which it was taken."""
         gathered = acquired = inferred = taken_ns
         lease: Lease[OpenModel] | None = None
         request: Request | None = None
@@ -131,15 +134,15 @@ class SetInstance(Instance):
             answer = as_bytes(answers)
             postprocessed = wall_ns()
             completed = self._complete(ids, answer)
-        except BaseException as e:  # noqa: BLE001 - a failed sample is a result: counted, INVALID
+        except BaseException as e:  # noqa: BLE001 - a failed sample is counted and makes the run INVALID
             failed = 1
             by_dataset = self._dataset_of(indices[0]) if request is None else None
             self._fails(e, 1, dataset=by_dataset)
             if lease is None and request is not None:
-                acquired = inferred = wall_ns()  # time until the load failed
+                acquired = inferred = wall_ns()  # the time at which the load failed
             postprocessed = wall_ns()
             completed = self._fail(ids)
-        else:  # after the answer, because the check must not add to the latency
+        else:  # the check follows the answer, because it must not add to the latency
             if steps.not_finite(outputs, answers):
                 failed = 1
                 self._fails(ValueError(NOT_FINITE), 1)

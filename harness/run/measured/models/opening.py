@@ -25,21 +25,21 @@ from harness.types import Dataset
 
 
 class Opened(NamedTuple):
-    """A set of models that is ready for the warm-up."""
+    """An opened set of models, which is ready for the warm-up."""
 
     models: ResidentModels
     backend: SetBackend
     dataset: SetDataset
     load_s: list[float]
-    """Load time of each model; models were loaded one after another."""
+    """Load time of each model. The models were loaded one after another."""
     slowest_ns: int
-    """Time of the slowest load, including its first answer."""
+    """Time of the slowest load, including the first answer of its model."""
     resident_bytes: int
     """Maximum number of bytes that the cache may hold."""
 
 
 class _Tried(NamedTuple):
-    """One model, loaded alone."""
+    """Result of loading one model alone."""
 
     dataset: Dataset
     held: int
@@ -120,7 +120,7 @@ def open_set(
 def _try_all(
     config: RunConfig, models: ModelSet, members: Members, progress: Callable[[int, int], None]
 ) -> list[_Tried]:
-    """Tries each model; copies of one file are tried once."""
+    """Tries each model. If several models are copies of one file, tries the file only once."""
     # The first load of a process is not timed, because it also imports modules.
     members.open(0).stack.close()
     known: dict[tuple[Path | None, str, str], _Tried] = {}
@@ -161,7 +161,7 @@ def _try_one(config: RunConfig, members: Members, number: int, member: Member) -
 
 
 def _about_backends(described: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Maps each key to the value that all backends share, or else to all distinct values as one string."""
+    """Merges the descriptions of all backends. If values of a key differ, joins all distinct values into one string."""
     keys = dict.fromkeys(key for one in described for key in one)
     values = {
         key: list(dict.fromkeys(json.dumps(one.get(key), default=str) for one in described))
@@ -174,7 +174,7 @@ def _about_backends(described: list[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _digest(models: ModelSet, places: list[Place], slots: list[int]) -> str:
-    """Returns a digest of the models' files, and of the number of samples per model."""
+    """Returns a digest of the models' files and the number of samples per model."""
     known: dict[Path, str] = {}
     lines = []
     for member, place, count in zip(models.members, places, slots, strict=True):
@@ -186,7 +186,7 @@ def _digest(models: ModelSet, places: list[Place], slots: list[int]) -> str:
 
 
 def _popularity(models: ModelSet) -> Mapping[str, Any]:
-    """Returns the popularity law, with its parameter if it has one."""
+    """Returns the name of the popularity distribution, and its parameter if it has one."""
     law = models.content.popularity
     own = {"zipf": {"exponent": law.exponent}, "pareto": {"alpha": law.alpha}}
     return {"law": law.law, **own.get(law.law, {})}

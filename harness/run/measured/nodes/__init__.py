@@ -1,1 +1,1 @@
-"""The driver's side of --nodes: control requests, dispatch of queries, and each node's journal."""
+"""The driver's part of --nodes: control requests, dispatch of queries, and the nodes' journals."""

@@ -1,4 +1,4 @@
-"""Replaces the dataset if the nodes have the samples; a batch then consists of sample indices."""
+"""Replaces the driver's dataset if the nodes have the samples. A batch then consists of sample indices."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ class NodeData:
     """The driver's dataset, whose samples the nodes load."""
 
     def __init__(self, dataset: Dataset, load: Callable[[Sequence[int]], None]) -> None:
-        """load: makes every node load samples and drop its earlier samples."""
+        """load: makes every node load these samples and drop its earlier samples."""
         self._dataset = dataset
         self._load = load
         self.synthetic = bool(getattr(dataset, "synthetic", False))

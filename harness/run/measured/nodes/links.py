@@ -1,4 +1,4 @@
-"""Sends control requests to the nodes, for facts, sample loading, clocks and journals."""
+"""Sends control requests to the nodes, which report facts, clocks and journals, and load samples."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 class NodeLink:
-    """An extra connection to one node for control requests. Raises ConfigErrors with the node's address."""
+    """An extra connection to one node for control requests. Its errors are ConfigErrors with the node's address."""
 
     def __init__(self, url: str) -> None:
         self.server = Server(address=parse_address(url))
@@ -48,14 +48,14 @@ class NodeLink:
             return NodeFacts.from_json(about)
         except TypeError:
             raise ConfigError(
-                f"node-differs: {self.name} runs {about.get('version', 'an unknown version')} of the harness, which reports "
-                "different facts: install the same version there"
+                f"node-differs: {self.name} runs {about.get('version', 'an unknown version')} of the harness, which "
+                "reports different facts: install the same version there"
             ) from None
 
     def load(self, run: bytes, indices: Sequence[int]) -> None:
         """Makes the node load these samples, drop its earlier samples and clear its journal.
 
-        run: identifies this run. A node refuses the request while another run uses it.
+        run: identifier of this run. A node refuses the request while another run uses the node.
         """
         body = np.asarray(indices, "<i4").tobytes()
         self._asked(Request("/harness/load", body=(run, body)), LOAD_LIMIT_S)
@@ -65,7 +65,7 @@ class NodeLink:
         self._asked(Request("/harness/leave", body=(run,)), LEAVE_LIMIT_S)
 
     def clock(self) -> ClockOffset:
-        """Measures the lead of the node's clock over this machine's clock."""
+        """Measures how far the node's clock is ahead of this machine's clock."""
         return clock_offset(self._ping)
 
     def _ping(self) -> Ping:
@@ -85,7 +85,7 @@ class NodeLink:
         return rows.reshape(-1, _STAMPS)
 
     def host(self) -> dict[str, Any]:
-        """Returns the node's machine data since it loaded the samples, in the form of `host` in result.json."""
+        """Returns the node's machine data since it loaded the samples, in the format of `host` in result.json."""
         return self._json(Request("/harness/host", method="GET"))
 
     def _json(self, request: Request) -> dict[str, Any]:
@@ -114,8 +114,8 @@ class NodeLink:
         if reply.status != _OK:
             said = one_line(bytes(reply.body[:300]).decode("utf-8", "replace"))
             raise ConfigError(
-                f"--nodes: {self.name} answered {reply.status} to {request.path} ({said}): it must be a `serve --node` of "
-                "this version"
+                f"--nodes: {self.name} answered {reply.status} to {request.path} ({said}): it must be a `serve --node` "
+                "of this version"
             )
         return reply
 
@@ -125,21 +125,21 @@ class NodeLink:
 
 
 class NodeLinks:
-    """All nodes of a run, in the order of --nodes. Requests go to all nodes at the same time."""
+    """Links to all nodes of a run, in the order of --nodes. Requests go to all nodes at the same time."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.links = [NodeLink(url) for url in urls]
         self._run = token_bytes(RUN_BYTES)
         self._loaded = False
         self.lost: set[int] = set()
-        """Numbers of lost nodes, which get no further requests."""
+        """Numbers of the lost nodes, which get no further requests."""
 
     @property
     def names(self) -> Sequence[str]:
         return [link.name for link in self.links]
 
     def facts(self) -> Mapping[str, NodeFacts]:
-        """Returns facts by address. Raises one ConfigError with every node that does not answer."""
+        """Returns the nodes' facts by address. Raises one ConfigError that lists every node without an answer."""
         found = self._each(NodeLink.facts)
         names: dict[str, str] = {}
         for number, facts in found.items():
@@ -156,7 +156,7 @@ class NodeLinks:
         self._each(lambda link: link.load(self._run, indices))
 
     def clocks(self) -> dict[int, ClockOffset]:
-        """Returns clock offsets by node number. Measures one node at a time, so that they do not disturb each other."""
+        """Returns clock offsets by node number. Measures one node at a time, because nodes would disturb each other."""
         return {
             number: link.clock()
             for number, link in enumerate(self.links)
@@ -164,7 +164,7 @@ class NodeLinks:
         }
 
     def _each(self, ask: Callable[[NodeLink], _T]) -> dict[int, _T]:
-        """Returns the result of `ask` by node number, without the lost nodes."""
+        """Returns the result of `ask` for each node by node number. Skips lost nodes."""
         here = [number for number in range(len(self.links)) if number not in self.lost]
         problems: list[str] = []
         found: dict[int, _T] = {}

@@ -23,13 +23,13 @@ from harness.wire.remote_backend import remote_backend
 _CLIENT = "kserve"
 
 BATCHES_AN_INSTANCE = 2
-"""Number of batches that a node holds per instance: one being computed and one waiting."""
+"""Number of batches that a node holds per instance: one is being computed, and one is waiting."""
 
 MOST_CONNECTIONS = 4096
-"""Maximum total number of connections to all nodes. Each connection takes a file descriptor."""
+"""Maximum number of connections to all nodes together. Each connection takes a file descriptor."""
 
 MOST_BLOCKING = 64
-"""Maximum number of connections that warm up and calibrate at the same time, each in one thread."""
+"""Maximum number of connections that warm up and calibrate at the same time. Each connection takes one thread."""
 
 
 def as_client(config: RunConfig) -> RunConfig:
@@ -40,7 +40,7 @@ def as_client(config: RunConfig) -> RunConfig:
         backend_option=(),
         url=config.node_urls,
         no_resend=True,
-        yes_load_this_host=True,  # the user started a node there
+        yes_load_this_host=True,  # the user has consented by starting a node there
         nodes=None,
         node_urls=(),
         node_count=None,
@@ -65,7 +65,7 @@ class OpenNodes:
     facts: Sequence[NodeFacts]
     """Facts of the nodes, in the order of --nodes."""
     config: RunConfig
-    """Configuration of the run, not the result of `as_client`."""
+    """Configuration of the run, but not the result of `as_client`."""
 
     @property
     def first(self) -> NodeFacts:
@@ -73,12 +73,14 @@ class OpenNodes:
 
     @property
     def requests(self) -> Sequence[int]:
-        """Number of requests that each node may hold at once: one batch being computed and one waiting per instance.
+        """Returns the number of requests that each node may hold at once.
 
-        In Server, a request has the samples that arrived together, usually one, and the node forms the batches.
+        This is one batch being computed and one batch waiting per instance. In Server, however, a request has only the
+        samples that arrived together (usually one), and the node forms the batches.
         """
         scenario = registry.load("scenario", self.config.scenario)
-        if scenario.streams:  # the next query is issued when the current query is answered
+        # A stream issues the next query only after the answer to the previous query.
+        if scenario.streams:
             return [facts.instances for facts in self.facts]
         of_a_batch = 1 if scenario.all_at_once else self.max_batch
         most = max(BATCHES_AN_INSTANCE, MOST_CONNECTIONS // len(self.facts))
@@ -98,7 +100,7 @@ class OpenNodes:
         """Returns one blocking connection per batch that a node may hold, up to MOST_BLOCKING."""
         on_wire = self.config.inputs_on_wire
         options = {} if on_wire else {"served": by_indices(model.name)}
-        # The backend requests sample 0 to learn the shape and type of an answer.
+        # The backend requests sample 0 to find out the shape and type of an answer.
         self.links.load([0])
         setup = BackendSetup(
             model=None,
@@ -121,7 +123,7 @@ class OpenNodes:
         return made
 
     def data(self, dataset: Dataset) -> Dataset:
-        """Returns the dataset of the driver, which sends the samples or only their indices.
+        """Returns the driver's dataset. Its batches contain either the samples or only their indices.
 
         Raises ConfigError if the driver's data differ from the nodes' data.
         """

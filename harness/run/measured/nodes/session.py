@@ -1,4 +1,4 @@
-"""The session of one run with its nodes: connections, journal rows and clocks."""
+"""The session of one run with its nodes: their connections, journal rows and clocks."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from harness.wire.flight import Flight
 from harness.wire.node_flights import LOST, NodeFlights
 
 _ROW = re.compile(rb"\r\nserver-timing: row;desc=(\d{1,18}),", re.IGNORECASE)
-"""Matches the part of a reply head with the number of the batch's row in the node's journal."""
+"""Matches the part of a reply head that has the number of the batch's row in the node's journal."""
 
 _STAMPS = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")
 """Columns of a node's journal, in order."""
@@ -38,7 +38,7 @@ reply's arrival)."""
 
 
 class NodeDelivery(Delivery):
-    """Keeps the position of each answered batch's row in the node's journal."""
+    """A Delivery that also records which row of a node's journal belongs to each answered batch."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -98,10 +98,10 @@ class NodeSession(Session):
         return made
 
     def rows(self) -> Mapping[str, Array]:
-        """Returns the columns of the batches whose rows the nodes reported, in any order. Call after the run.
+        """Returns columns with one entry per batch whose row a node reported, in any order. Call this after the run.
 
         first: issue order of the batch's first sample. node: node number. asked_ns, arrived_ns: times on this
-        machine's clock. _STAMPS: times on the node's clock.
+        machine's clock. Columns in _STAMPS: times on the node's clock.
         """
         links = self._opened.links
         links.lost |= {loss.number for loss in self._flights.losses}
@@ -138,7 +138,7 @@ class NodeSession(Session):
         }
 
     def _peers(self) -> Iterator[Mapping[str, Any]]:
-        """Yields the peers. A local address may be a tunnel of Ray or SSH; the machine behind it is not local."""
+        """Yields the nodes as peers. A local address does not make a node local: it may be a tunnel of Ray or SSH."""
         for peer, facts in zip(super()._peers(), self._opened.facts, strict=True):
             yield {**peer, "local": peer["local"] and facts.boot == boot_id()}
 
@@ -172,7 +172,7 @@ class NodeSession(Session):
 def _journals(
     links: Sequence[NodeLink], lost: set[int]
 ) -> tuple[Mapping[int, Array], Mapping[int, str]]:
-    """Returns the journals by node number, and the reasons why journals are missing by node number."""
+    """Returns two dictionaries by node number: the journals, and the reasons why journals are missing."""
     found, reasons = {}, {}
     for number, link in enumerate(links):
         if number in lost:
@@ -186,7 +186,7 @@ def _journals(
 
 
 def joined(answered: Sequence[Answered], journals: Mapping[int, Array]) -> Mapping[str, Array]:
-    """Returns one column per field, with one entry per reported batch. Skips batches without a row in the journal."""
+    """Returns one column per field, with one entry per batch. Skips batches without a row in a node's journal."""
     first, node, rows, ways = [], [], [], []
     for order, number, head, asked_ns, arrived_ns in answered:
         match, journal = _ROW.search(head), journals.get(number)
@@ -209,10 +209,10 @@ def joined(answered: Sequence[Answered], journals: Mapping[int, Array]) -> Mappi
 
 
 def exchanges(columns: Mapping[str, Array], number: int) -> Array:
-    """Returns (batches, 4) time stamps of a node: asked, received there, sent there, arrived. Each batch is a ping.
+    """Returns (batches, 4) time stamps of the batches that a node answered: asked, received, sent, arrived.
 
-    The node has the batch between its two time stamps. The rest of the time between asked and arrived is network time,
-    and the error of the clock offset is at most half of that rest.
+    `received` and `sent` are on the node's clock, the others on this machine's clock. Each batch serves as a ping: the
+    time that the batch spent outside the node is network time, and the error of the clock offset is at most half of it.
     """
     mine = columns["node"] == number
     names = ("asked_ns", "received_ns", "sent_ns", "arrived_ns")

@@ -1,7 +1,7 @@
-"""Lets the only instance of a stream compute with fewer threads if they answer queries sooner.
+"""Lets the only instance of a stream compute with fewer threads if this makes queries faster.
 
-A framework's threads may fall asleep between two queries. If the model takes microseconds, waking a thread takes
-longer than the thread saves. A loop without pauses does not show this.
+A framework's threads may fall asleep between two queries. If the model takes microseconds, waking a thread takes more
+time than the thread saves. A loop without pauses would not show this.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,40 +18,44 @@ from harness.run.measured.placement.lone import query_ns
 from harness.types import Backend
 
 SOONER = 0.1
-"""Minimum share of a query's time that fewer threads must save. A lower minimum would lead to different choices in
-equal runs.
+"""Minimum share of a query's time that fewer threads must save. With a lower minimum, repeated runs would choose
+different numbers of threads.
 """
 
 ALIKE = 0.03
-"""Maximum relative difference between the times of equivalent thread counts. The smallest such count is taken."""
+"""Maximum relative difference between times that count as equal. Of thread counts with equal times, the smallest is
+chosen.
+"""
 
 LIMIT_NS = 2 * NS_PER_MS
-"""Maximum time of a query for which fewer threads are tried. A thread wakes within some ten microseconds, so longer
-queries would gain little.
+"""Fewer threads are tried only if a query takes at most this long. Longer queries would gain little, because a thread
+wakes within some ten microseconds.
 """
 
 LOAD_LIMIT_S = 0.25
-"""Maximum load time of an instance for which fewer threads are tried, because each turn loads the model again."""
+"""Fewer threads are tried only if an instance loads within this time, because each turn loads the model again."""
 
 ROUNDS = 3
 
 WARM_UP = 10
-"""Number of untimed queries at the start of a turn, in which frameworks choose kernels and start threads."""
+"""Number of untimed queries at the start of a turn, during which frameworks choose kernels and start threads."""
 
 LEAST, MOST = 10, 100
 """Minimum and maximum number of timed queries in a turn."""
 
 TURN_NS = 5 * NS_PER_MS
-"""Time after which a turn ends if it has had LEAST queries."""
+"""Time after which a turn ends if it has timed LEAST queries."""
 
 QUIET = 0.25
-"""Quantile of a turn's times that represents the turn. It is low, because other load only adds time."""
+"""Quantile of the query times that represents a turn. It is low, because other load on the machine only adds time."""
 
 Reopen = Callable[[int], Backend]
-"""Closes the instance and reopens it with this number of threads, because some frameworks have one pool per process."""
+"""Closes the instance and reopens it with the given number of threads. Two instances are never open together, because
+some frameworks have only one thread pool per process.
+"""
 
 Query = Callable[[], Sequence[Sequence[int]]]
-"""Returns the batches of a query, with different samples in each call."""
+"""Returns the batches of a query. Each call returns different samples."""
 
 
 class Choice(NamedTuple):
@@ -60,14 +64,14 @@ class Choice(NamedTuple):
     answerer: Answerer
     threads: int
     times_ns: Sequence[tuple[int, int]] = ()
-    """(threads, ns) of a query in the best turn, most threads first; () if fewer threads were not tried."""
+    """(threads, time of a query in ns in the best turn), most threads first; () if fewer threads were not tried."""
 
 
 def choose(usual: Answerer, threads: int, reopen: Reopen, query: Query) -> Choice:
     """Times queries with all threads and with fewer threads, in turns.
 
-    usual: the open and warm instance with `threads` threads. If the model does not work with a number of threads, that
-    number is not chosen. Raises a ConfigError if the model cannot be reopened with all threads.
+    Skips numbers of threads with which the model does not work. Raises a ConfigError if the model cannot be reopened
+    with all threads. usual: the open and warm instance with `threads` threads.
     """
     trial = _Trial(usual, threads, reopen, query)
     trial.take_turn(threads)
@@ -81,7 +85,7 @@ def choose(usual: Answerer, threads: int, reopen: Reopen, query: Query) -> Choic
         order = [each for each in order if each == threads or trial.may_win(each)]
         if order == [threads]:
             break
-        order.reverse()  # the open instance also has the next turn
+        order.reverse()  # the next round begins with the instance that is open
         turns = order
     chosen = fewest(threads, trial.rounds)
     return Choice(trial.opened(chosen), chosen, trial.best_ns())
@@ -93,10 +97,10 @@ def fewer(threads: int) -> list[int]:
 
 
 def fewest(threads: int, rounds: Mapping[int, Sequence[float]]) -> int:
-    """Returns the number of threads with the lowest times; returns `threads` unless another number is clearly faster.
+    """Returns the number of threads with the lowest times, or `threads` if no other number is clearly faster.
 
-    rounds: maps a number of threads to the time of a query in each round. Disturbances only add time, so the slowest
-    round of fewer threads is compared with the fastest round of all threads.
+    A number is clearly faster if its slowest round is faster than the fastest round with all threads: disturbances
+    only add time. rounds: maps a number of threads to the time of a query in each round.
     """
     most_ns = (1 - SOONER) * min(rounds[threads])
     sooner = {n: max(times) for n, times in rounds.items() if n < threads and max(times) <= most_ns}
@@ -105,16 +109,16 @@ def fewest(threads: int, rounds: Mapping[int, Sequence[float]]) -> int:
 
 
 class _Trial:
-    """The turns of a trial. One instance is open at a time."""
+    """A trial of several numbers of threads, in turns. Only one instance is open at a time."""
 
     def __init__(self, usual: Answerer, threads: int, reopen: Reopen, query: Query) -> None:
         self._answerer, self._open, self._all = usual, threads, threads
         self._reopen, self._query = reopen, query
         self.rounds: dict[int, list[float]] = {threads: []}
-        """Maps a number of threads to the time of a query in each of its turns, in ns."""
+        """Maps a number of threads to the time of a query in ns in each of its turns."""
 
     def take_turn(self, threads: int) -> None:
-        """Times queries. Drops a smaller number of threads if the model does not work with it."""
+        """Times queries with `threads` threads. If the model does not work with fewer threads, drops this number."""
         if threads == self._all:
             self.rounds[threads].append(self._turn_ns(threads))
             return

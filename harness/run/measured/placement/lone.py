@@ -1,4 +1,4 @@
-"""Times a single query, after the pause that a run has between two queries."""
+"""Times a single query after a pause, as it occurs between two queries of a run."""
 
 import time
 from collections.abc import Sequence
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from harness.run.measured.answerer import Answerer
 
 PAUSE_NS = 10_000
-"""Time between the end of a query and the next call of the model, in which LoadGen and the harness work. Waiting
-threads may fall asleep in this time, so the model would seem too fast in a loop without pauses.
+"""Time that LoadGen and the harness take between the end of a query and the next call of the model. Waiting threads may
+fall asleep during this time, so a loop without pauses would make the model seem too fast.
 """
 
 
 def query_ns(each: Answerer, batches: Sequence[Sequence[int]]) -> int:
-    """Returns the time of one query, answered in these batches, without the pause before it."""
+    """Returns the time of one query, which is answered in these batches. Excludes the pause before the query."""
     pause()
     return sum(each.time_ns(batch) for batch in batches)
 
 
 def pause() -> None:
-    """Computes for PAUSE_NS, as LoadGen does, because a sleeping core would also make the next query slower."""
+    """Keeps the core busy for PAUSE_NS, as LoadGen does. If the core slept, the next query would be slower."""
     end_ns = time.monotonic_ns() + PAUSE_NS
     while time.monotonic_ns() < end_ns:
         pass

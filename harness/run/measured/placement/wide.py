@@ -29,23 +29,23 @@ from harness.models.opened.separate_instance import SeparateInstance
 from harness.run.measured.answerer import Answerer
 
 TAIL = 1.1
-"""Limit of the plan's percentile, relative to the percentile without the wide instance. It may rise because a query
-that arrives while all cores work on another query waits for it. The mean must be lower.
+"""Maximum ratio of the latency percentile with the wide instance to the percentile without it. The percentile may rise,
+because queries wait while all cores work on one query. The mean latency must fall.
 """
 
 SIMULATED_QUERIES = 4_000
 
 MEMORY_SHARE = 0.3
-"""Maximum share of the available memory for one more instance, whose memory is estimated as twice the model size."""
+"""Maximum share of the available memory for one more instance, which is assumed to need twice the model's size."""
 
 LOAD_LIMIT_S = 5.0
-"""Maximum load time of a usual instance for which a wide instance is loaded: LoadGen's run waits for it."""
+"""A wide instance is opened only if a usual instance loads within this time, because LoadGen's run must wait for it."""
 
 WARM_UP, ROUNDS = 3, 10
-"""Number of warm-up rounds, and of all rounds, of one sample in both instances."""
+"""Number of warm-up rounds, and number of all rounds. In each round, both instances answer one sample."""
 
 LIMIT_S = 1.0
-"""Time after which the finished rounds decide if there are at least two."""
+"""Time after which the trial ends if at least two rounds are finished."""
 
 Curve = Sequence[tuple[int, int]]
 """(samples, ns) per batch size, with every usual instance busy."""
@@ -59,7 +59,7 @@ class Wide:
     reason: str | None = None
     wide_ns: int | None = None
     narrow_ns: int | None = None
-    """Median time of one sample in the wide instance and in a usual instance, while nothing else computes."""
+    """Median time of one sample in the wide instance and in a usual instance on an otherwise idle machine."""
 
     def __init__(
         self, group: InstanceGroup, config: RunConfig, model: Model, path: Path | None
@@ -75,9 +75,10 @@ class Wide:
         curve: Curve,
         stack: ExitStack,
     ) -> None:
-        """usual: an open instance, which took loaded_s to load. sample: dataset index of a loaded sample.
+        """Opens the wide instance, and keeps it open if it answers single queries faster.
 
-        curve: [] for batches of one sample. stack: closes the instance if it stays open.
+        usual: an open instance, which took loaded_s to load. sample: dataset index of a loaded sample.
+        curve: times per batch size; [] if batches have only one sample. stack: closes the instance if it stays open.
         """
         self.reason = self._unsuitable(usual, loaded_s)
         if self.reason is not None:
@@ -88,7 +89,7 @@ class Wide:
                     wide = self._opened(usual, own)
                     self.wide_ns, self.narrow_ns = _times_ns(wide, usual, sample)
                     self.reason = self._loses(plan, curve) or _differs(wide, usual, sample)
-            except HarnessError as e:  # the run works without the wide instance
+            except HarnessError as e:  # the run does not need the wide instance
                 self.reason = f"it does not work: {one_line(e)}"
             else:
                 if self.reason is None:
@@ -124,13 +125,14 @@ class Wide:
         return usual._replace(backend=backend, cpus=cpus[:1])
 
     def _loses(self, plan: LoadPlan, curve: Curve) -> str | None:
-        """Simulates queries at the plan's rate. Returns a reason if the wide instance does not help, else None."""
+        """Simulates queries at the plan's rate. Returns why the wide instance does not help; None if it helps."""
         if plan.target_qps is None:
             return "the request rate is not known before the run"
         assert self.wide_ns is not None
         assert self.narrow_ns is not None
         times = f"{show_ns(self.wide_ns)} on all cores and {show_ns(self.narrow_ns)} on one"
-        if self.wide_ns >= self.narrow_ns:  # the curve of a busy machine may be slower than both
+        # The simulation may miss this case if `curve` was slowed by other load.
+        if self.wide_ns >= self.narrow_ns:
             return f"a single query gains nothing, because a sample takes {times}"
         due_ns = server_schedule_ns(SIMULATED_QUERIES, plan.target_qps, 0)
         service = _constant(curve or [(1, self.narrow_ns)])
@@ -179,7 +181,7 @@ def _times_ns(wide: Answerer, usual: Answerer, sample: int) -> tuple[int, int]:
 
 
 def _differs(wide: Answerer, usual: Answerer, sample: int) -> str | None:
-    """Returns a reason against the wide instance if the two answers differ by more than rounding; else None."""
+    """Returns an error text if the answers of both instances differ by more than rounding; None if they agree."""
     ours, theirs = wide.answer([sample]), usual.answer([sample])
     if isinstance(ours, Ragged) or isinstance(theirs, Ragged):
         return None

@@ -1,8 +1,8 @@
-"""Passes the frames of streams to instances, in issue order and never two frames of one stream at the same time.
+"""Passes the frames of streams to instances in issue order, but never two frames of one stream at the same time.
 
-A batch is the longest run of waiting frames whose streams are all different and not being answered. It is therefore
-contiguous in issue order, as the journal requires. If another frame of its stream is being answered, the next frame
-waits. All later frames then wait, too, because they are due later.
+A batch takes waiting frames from the front, up to the first frame whose stream is already in the batch or is being
+answered. A batch is therefore contiguous in issue order, as the journal requires. While the first frame waits for its
+stream, all later frames wait, too, because they are due later.
 """
 
 import threading
@@ -17,7 +17,7 @@ from harness.run.measured.streams.instance import StreamInstance
 
 
 class FrameDispatcher:
-    """Dispatches frames to instances, each on one thread."""
+    """Dispatches frames to instances. Each instance runs on one thread."""
 
     def __init__(
         self, instances: Sequence[StreamInstance], max_batch: int, issuer: Issuer, streams: int
@@ -25,7 +25,8 @@ class FrameDispatcher:
         """streams: number of streams; query q is a frame of stream q % streams."""
         self._issued = issuer.issued
         self._streams = streams
-        self._most = min(max_batch, -(-streams // len(instances)))  # or one would hold them all
+        # This limit keeps one instance from taking the frames of all streams.
+        self._most = min(max_batch, -(-streams // len(instances)))
         self._changed = threading.Condition()
         self._waiting: deque[int] = deque()
         self._in_work = bytearray(streams)
@@ -53,7 +54,7 @@ class FrameDispatcher:
                 self._changed.notify_all()
 
     def _take(self) -> list[int]:
-        """Blocks until frames can be answered, and takes them; [] when closed."""
+        """Blocks until some frames can be answered, and takes these frames. Returns [] when closed."""
         with self._changed:
             while not (size := self._ready()):
                 if self._is_closed and not self._waiting:

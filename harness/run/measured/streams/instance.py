@@ -1,4 +1,4 @@
-"""Answers one frame per stream, for some streams, on one copy of the model, and writes their journal row."""
+"""Answers a batch with one frame per stream on one copy of the model, and writes its journal row."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,7 +36,10 @@ class StreamInstance:
         self._failures = failures
 
     def answer(self, queries: Sequence[int], taken_ns: int) -> None:
-        """Answers the frames of these adjacent queries, each of a different stream. taken_ns: wall clock."""
+        """Answers the frames of these adjacent queries, which belong to different streams.
+
+        taken_ns: wall-clock time at which the frames were taken.
+        """
         gathered = inferred = taken_ns
         indices, failed = [0] * len(queries), 0
         try:
@@ -52,7 +55,7 @@ class StreamInstance:
             postprocessed = completed = wall_ns()
             if ended:
                 self._complete(ended)
-        except BaseException as e:  # noqa: BLE001 - a failed batch is a result: counted, INVALID
+        except BaseException as e:  # noqa: BLE001 - a failed batch is counted and makes the run INVALID
             failed = 1
             self._failures.add(e, len(queries))
             self._streams.drop(queries)

@@ -1,7 +1,7 @@
 """Keeps the sequence that each stream plays, the position in the sequence, and the state after the last frame.
 
 The state is stored with the stream, so that any instance may answer a frame of any stream. Only the instance that
-holds a frame of the stream accesses the state (`dispatch.py`).
+is answering a frame of the stream accesses the state (see `dispatch.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from harness.types import Array, Dataset
 
 
 class Playing:
-    """One sequence, which plays until its last frame."""
+    """A sequence that a stream plays until its last frame."""
 
     __slots__ = ("answers", "at", "first_query", "frames", "inputs", "sample", "states")
 
@@ -41,7 +41,10 @@ class Playing:
 
 
 class Streams:
-    """All streams of a run. Each plays samples drawn with replacement, with a generator seeded by the stream number."""
+    """All streams of a run. Each stream plays samples that it draws with replacement.
+
+    The seed of a stream's generator includes the number of the stream.
+    """
 
     def __init__(
         self, backend: SequenceBackend, dataset: Dataset, held: int, count: int, seed: int
@@ -56,7 +59,7 @@ class Streams:
         return len(self._playing)
 
     def frame_of(self, query: int) -> Playing:
-        """Returns the sequence that the stream of this query plays; begins the next sequence if the last one has ended."""
+        """Returns the sequence that the query's stream plays. Begins the next sequence if the last one has ended."""
         stream = query % len(self._playing)
         playing = self._playing[stream]
         if playing is None or playing.at == playing.frames:
@@ -81,6 +84,6 @@ class Streams:
         return ended
 
     def drop(self, queries: Sequence[int]) -> None:
-        """Ends the sequences of a failed batch, whose states are unknown."""
+        """Ends the sequences of a failed batch, because their states are unknown."""
         for query in queries:
             self._playing[query % len(self._playing)] = None

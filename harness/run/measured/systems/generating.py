@@ -15,7 +15,7 @@ from harness.run.setup import Setup
 
 
 class GeneratingModel(OneModel):
-    """Instances of a model. Sequences may join and leave each instance at any time."""
+    """Instances of a model that generates tokens. Sequences may join and leave each instance at any time."""
 
     no_schedule = "a model that answers token by token forms no batches"
 

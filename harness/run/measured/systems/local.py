@@ -23,7 +23,7 @@ from harness.types import Backend, HasUse
 
 
 class LocalModel(OneModel):
-    """Instances of a model, each of which answers one batch at a time."""
+    """Instances of a model. Each instance answers one batch at a time."""
 
     _wide: Wide | None = None
     _dispatcher: type[Dispatcher]
@@ -107,7 +107,7 @@ class LocalModel(OneModel):
 
 
 def _together(used: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns one summary of all instances: the maximum of each number, and all texts."""
+    """Merges the summaries of all instances into one, with the maximum of each number and with all texts."""
     merged: dict[str, Any] = {}
     for name in dict.fromkeys(name for each in used for name in each):
         values = [each[name] for each in used if name in each]

@@ -24,7 +24,7 @@ class RemoteModel(OneModel):
 
     @property
     def _takes_steps(self) -> bool:
-        # A QDL takes the reply as the answer, regardless of the name of the server's output.
+        # With --qdl, the reply is the answer, whatever name the server gives its output.
         return not self.config.qdl
 
     def _backends(self, stack: ExitStack) -> Sequence[Backend]:

@@ -1,4 +1,4 @@
-"""Defines a system under test, which is opened once, describes itself, and makes the dispatcher of LoadGen's run."""
+"""Defines the interface of a system under test, which answers the queries of LoadGen's run."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from harness.run.setup import Setup
 from harness.types import Backend, Dataset, TensorSpec
 
 Progress = Callable[[int, int], None]
-"""Called with the number of loaded samples or models, and their total."""
+"""Called with the number of samples or models loaded so far, and with their total number."""
 
 
 OF_KINDS = ("client", "tokens", "models", "backend", "elastic")
@@ -43,7 +43,7 @@ class RunParts(NamedTuple):
     journal: Journal
     failures: Failures
     complete: Complete | None
-    """Receives the responses for the harness's scheduler; None for LoadGen."""
+    """Receives the responses if the harness schedules; None if LoadGen schedules."""
 
 
 class System(ABC):
@@ -52,29 +52,29 @@ class System(ABC):
     """
 
     no_schedule = ""
-    """Reason why the schedule of the system's batches cannot be simulated; "" if it can."""
+    """Reason why a schedule of this system's batches cannot be simulated; "" if it can be simulated."""
     no_probe = ""
     """Reason why a probe with changed inputs is impossible; "" if it is possible."""
     may_vary = False
     """Whether samples may differ in shape; set by `open`."""
     fixed_batch: int | None = None
-    """The only batch size that the model file allows; None if it allows any. Set by `open`."""
+    """The only batch size that the model file allows; None if it allows any size. Set by `open`."""
     max_batch: int
     """Number of samples in the largest batch; `open` may lower it."""
     import_s = 0.0
     load_s: list[float]
     """Load time in seconds of each instance, or of each model of a set."""
     slowest_ns = 0
-    """Time of the slowest query whose model must first be loaded; 0 if models stay loaded. Set by `open`."""
+    """Time of the slowest query that must first load its model; 0 if models stay loaded. Set by `open`."""
     separate: Sequence[SeparateInstance] = ()
     """Instances in separate processes."""
     reopen: Reopen | None = None
-    """Replaces the only instance by an instance with a different number of threads; None if the number must not change.
+    """Reopens the only instance with a different number of threads; None if the number must not change.
     Set by `open`."""
 
     in_order: Callable[[], list[int]] | None = None
-    """Returns, after the run, the samples of all queries in an order that does not depend on time. None: the issue
-    order."""
+    """Returns the samples of all queries after the run, in an order that does not depend on time. None if the issue
+    order does not depend on time."""
 
     answerers: Sequence[Answerer]
     """One answerer per instance or connection; set by `open`."""
@@ -95,17 +95,17 @@ class System(ABC):
     def open(self, stack: ExitStack, progress: Progress) -> Mapping[str, Any]:
         """Opens model and dataset, which `stack` closes, and returns the `loaded` message."""
 
-    def check_steps(self, backend: Backend, dataset: Dataset, first: list[int]) -> None:  # noqa: B027 - not every kind has any
+    def check_steps(self, backend: Backend, dataset: Dataset, first: list[int]) -> None:  # noqa: B027 - optional for each kind
         """Raises ConfigError if the manifest's steps do not fit the output for dataset index `first`."""
 
-    def check_numbers(self, dataset: Dataset, loaded: list[int]) -> None:  # noqa: B027 - not every kind has any
-        """Raises ConfigError if the loaded samples have numbers for which the model's tables have no row."""
+    def check_numbers(self, dataset: Dataset, loaded: list[int]) -> None:  # noqa: B027 - optional for each kind
+        """Raises ConfigError if a loaded sample has a number without a row in the model's tables."""
 
     def described_again(self) -> Mapping[str, Any] | None:
-        """Returns the description of a model that was reopened after the `loaded` message; None if it was not reopened."""
+        """Returns the new description if the model was reopened after the `loaded` message; otherwise None."""
         return None
 
-    def connect(self, plan: LoadPlan, preparation: Preparation) -> None:  # noqa: B027 - not every kind has any
+    def connect(self, plan: LoadPlan, preparation: Preparation) -> None:  # noqa: B027 - optional for each kind
         """Opens and tests connections. Called when the plan is known and samples are loaded."""
 
     @abstractmethod
@@ -113,14 +113,14 @@ class System(ABC):
         """Returns the dispatcher for LoadGen's run."""
 
     def before_load(self) -> Callable[[Sequence[int]], None] | None:
-        """Returns a function to call with dataset indices after these are loaded for LoadGen; None if unnecessary."""
+        """Returns a function to call with the dataset indices that were loaded for LoadGen; None if unnecessary."""
         return None
 
     def sut_name(self) -> Callable[[], str] | None:
         """Returns a function that returns the system's name for LoadGen; None for the harness's name."""
         return None
 
-    def begin_hold(self) -> None:  # noqa: B027 - not every kind has any
+    def begin_hold(self) -> None:  # noqa: B027 - optional for each kind
         """Resets the counts, because a ramp now holds its rate. No query is in flight."""
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
