@@ -1,4 +1,4 @@
-"""Receives the bodies of requests: in one piece, in chunks, and compressed. Opens no socket."""
+"""Receives the bodies of requests, which may be plain, chunked or compressed. Opens no socket."""
 
 import re
 import zlib
@@ -8,8 +8,8 @@ import numpy as np
 MOST_HEAD_BYTES = 1 << 15
 MOST_BODY_BYTES = 1 << 30
 MOST_UNPACKED_BYTES = 1 << 27
-"""Limit of a decompressed body. It is lower than the plain limit, because the sender transmits only a thousandth of the
-size.
+"""Maximum size of a decompressed body. It is lower than the limit for a plain body, because a sender may need to
+transmit only a thousandth of this size.
 """
 
 ALIGNMENT_BYTES = 64
@@ -29,7 +29,7 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 class Malformed(Exception):
     """Raised if the bytes of a connection are not a valid request.
 
-    The connection is answered with `status`, and closed.
+    The server answers with `status`, and closes the connection.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -42,7 +42,7 @@ def too_long(most: int) -> Malformed:
 
 
 def aligned(length: int, offset: int) -> memoryview:
-    """Returns a buffer for a body. The byte at `offset`, where the tensors begin, is aligned for every number type."""
+    """Returns a buffer for a body. The tensors begin at `offset`, and this byte is aligned for every number type."""
     padding = -offset % ALIGNMENT_BYTES
     return np.empty(padding + length, np.uint8).data[padding:]
 
@@ -69,12 +69,12 @@ class Chunks:
         self.body = bytearray()
         self.is_complete = False
         self._missing = 0
-        """Bytes of a chunk that have not arrived yet, including the end of its line."""
+        """Number of bytes of the chunk that have not arrived yet, including the line end after the chunk."""
         self._is_last = False
         self._trailer_bytes = 0
 
     def add(self, data: bytes) -> bytes:
-        """Adds received bytes. Returns the bytes that cannot be read yet, and the bytes after the body."""
+        """Adds received bytes. Returns the bytes that cannot be read yet, or that follow the body."""
         at = 0
         while not self.is_complete:
             if self._missing:
@@ -95,7 +95,7 @@ class Chunks:
         return data[at:]
 
     def _take(self, data: bytes, at: int) -> int:
-        """Reads bytes of a chunk, and the end of its line once that has arrived. Returns the number of bytes read."""
+        """Reads bytes of a chunk or the line end after it. Returns the number of bytes read; 0 if more must arrive."""
         of_body = self._missing - len(LINE)
         if of_body > 0:
             part = data[at : at + of_body]

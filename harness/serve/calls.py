@@ -14,7 +14,7 @@ from harness.serve.served import ANY, Served, TensorInfo
 from harness.types import Array
 
 _UNSUPPORTED = ("classification", "shared_memory_region")
-"""Parameters of extensions. They are refused, because an answer that ignores them would be wrong."""
+"""Parameters of unsupported extensions. They are refused, because an answer that ignores them would be wrong."""
 
 
 class Template(NamedTuple):
@@ -36,7 +36,7 @@ class _Raw(NamedTuple):
     end: int
 
     def array(self, tensors: memoryview) -> Array:
-        """Returns a view, or a copy if the bytes are not aligned for the type."""
+        """Returns the values as a view of `tensors`, or as a copy if the bytes are not aligned for the type."""
         raw, count = tensors[self.begin : self.end], prod(self.shape)
         if self.datatype == "BYTES":
             return texts_from(raw, count).reshape(self.shape)
@@ -51,15 +51,15 @@ class Call:
     samples: int
     raw: Sequence[_Raw]
     given: Mapping[str, Array]
-    """Inputs whose values are in the JSON."""
+    """The inputs whose values are in the JSON."""
     outputs: Mapping[str, bool] | None
-    """Maps each requested output to whether it is requested as binary. None requests all outputs; `all_binary` then
-    applies.
+    """Maps the name of each requested output to whether it is requested as binary. None if all outputs are requested;
+    `all_binary` then applies.
     """
     all_binary: bool
     request_id: str | None
     template: Template | None = None
-    """Template of the last answer, if all its tensors are binary."""
+    """Template of the last answer; None if some of its tensors are not binary."""
 
     @property
     def raw_bytes(self) -> int:
@@ -81,7 +81,7 @@ class Call:
 
 
 def parsed(text: bytes) -> object:
-    """Returns the content of a JSON text. Raises Refusal."""
+    """Returns the content of a JSON text. Raises Refusal if the text is not valid JSON."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as e:
@@ -89,7 +89,7 @@ def parsed(text: bytes) -> object:
 
 
 def read_call(content: object, served: Served) -> Call:
-    """Returns the checked request. content: the parsed JSON. Raises Refusal with the name of a faulty field."""
+    """Checks a request and returns it as a Call. Raises Refusal with the faulty field. content: the parsed JSON."""
     request = _mapping(content, "the request")
     parameters = _parameters(request, "the request")
     request_id = request.get("id")
@@ -193,7 +193,7 @@ def _check(spec: TensorInfo, datatype: str, shape: Sequence[int]) -> None:
 def _value(
     name: str, datatype: str, shape: tuple[int, ...], tensor: Mapping[str, Any], begin: int
 ) -> _Raw | Array:
-    """Returns the values of a tensor. begin: the position of its first byte, if it is binary."""
+    """Returns the values of a tensor. begin: position of the tensor's first byte if the tensor is binary."""
     size = _parameters(tensor, f"input {name!r}").get("binary_data_size")
     if size is None:
         try:

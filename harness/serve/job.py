@@ -1,4 +1,4 @@
-"""Opens the model and the port, and serves until a signal ends it."""
+"""Opens the model and the port, and serves until a signal arrives."""
 
 import gc
 import ipaddress
@@ -77,7 +77,7 @@ def _loop_of(
     listening: socket.socket,
     stack: ExitStack,
 ) -> tuple[Loop, Completions | OpenInference]:
-    """Returns the loop and its handler; `stack` closes what they need.
+    """Returns the loop and its handler. `stack` closes the resources that they use.
 
     Raises ConfigError if options of the Open Inference Protocol are set for a language model.
     """
@@ -122,7 +122,7 @@ def _serve(
     at = listen._replace(port=port)
     say(exposure(address, at))
     gc.collect()
-    gc.freeze()  # collections skip the objects that the frameworks have made
+    gc.freeze()  # garbage collections now skip the objects that the frameworks have made
     with stopping(loop):
         show(f"serving {name} ({backend}) on http://{at}")
         loop.run()
@@ -137,7 +137,7 @@ def _serve(
 
 
 def exposure(address: str, at: Endpoint) -> str:
-    """Returns the warning for an address that other machines may reach; "" if only this machine can reach it."""
+    """Returns a warning if other machines may reach the address; "" if only this machine can reach it."""
     if is_loopback(address):
         return ""
     return f"anyone who reaches {at} can use the model: there is no password and no encryption"

@@ -1,7 +1,7 @@
 """Answers requests of the Open Inference Protocol v2 (KServe, Triton) with a served model.
 
-Clients repeat the same JSON in all requests with binary tensors. It is parsed once, into a `Call`, and the JSON of the
-answers is written once.
+All requests of a client with binary tensors contain the same JSON. Therefore, this JSON is parsed only once, into a
+`Call`, and the JSON of the answers is also written only once.
 """
 
 import json
@@ -46,30 +46,31 @@ _ABSENT = {
     "trace": "/v2/trace",
     "logging": "/v2/logging",
 }
-"""Triton's extensions that are not supported, with the beginning of their paths."""
+"""Triton's extensions that are not supported, and the beginning of each extension's paths."""
 
 MOST_CALLS = 256
-"""Number of requests whose JSON is cached. It is low because a client sends only a few batch sizes."""
+"""Maximum number of requests whose JSON is cached. It is low, because a client sends only a few batch sizes."""
 
 MOST_CALL_BYTES = 1 << 14
 JOINED_BYTES = 1 << 14
-"""Up to this size, tensors are copied after the head, which is faster than sending one more buffer."""
+"""Maximum size of tensors that are copied behind the head. For small tensors, this is faster than sending an additional
+buffer.
+"""
 
 _BINARY = "application/octet-stream"
 _TIMES = b"Server-Timing: %bqueue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
-"""Times in ms, the unit of the header: in the socket's queue, in the backend, and from arrival to sending. This line is
-the last line of the head, so that the lines before it are the same in each reply and the harness's client need not
-parse them again.
+"""Header with times in ms: in the socket's queue, in the backend, and from arrival to sending. It is the last line of
+the head. All lines before it are the same in each reply, so the harness's client need not parse them again.
 """
 
 
 class OpenInference:
-    """The handler of one model, for `Loop`."""
+    """Handles requests for one model. `Loop` calls it."""
 
     def __init__(
         self, served: Served, name: str = DEFAULT_NAME, statistics: Statistics | None = None
     ) -> None:
-        """name: the server's name. statistics: shared if several models count as one."""
+        """name: name of the server. statistics: shared counts if several models count as one; None: separate counts."""
         self._served = served
         self.statistics = statistics or Statistics(served.name)
         self._name = name
@@ -91,10 +92,10 @@ class OpenInference:
             self._routes |= {f"{path}/config": self.config, f"{path}/stats": self.totals}
         self.answered = 0
         self.first_failure = ""
-        """The first error of the backend."""
+        """The first error that the backend raised."""
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview] | Later:
-        """Returns the parts of the answer, or the Later that will receive them."""
+        """Answers a request. Returns the parts of the answer, or a Later if they come later."""
         taken_ns = time_ns()
         head = request.head
         try:
@@ -115,12 +116,12 @@ class OpenInference:
 
     @property
     def refused(self) -> int:
-        """Requests that were answered with an error."""
+        """Number of requests that were answered with an error."""
         return self.statistics.refused
 
     @property
     def unknown(self) -> int:
-        """Refused requests for a path that the server does not have."""
+        """Number of refused requests for a path that the server does not have."""
         return self.statistics.unknown
 
     def _refusal(self, head: Head, refusal: Refusal) -> Sequence[bytes | memoryview]:
@@ -148,23 +149,23 @@ class OpenInference:
         return {"name": self._name, "version": __version__, "extensions": [*EXTENSIONS]}
 
     def _models(self) -> Mapping[str, Any]:
-        """Returns the models in the form of the KServe SDK; the protocol itself has no list."""
+        """Returns a list of models in the format of the KServe SDK, because the protocol does not define a list."""
         return {"models": [self._served.name]}
 
     def index(self) -> Sequence[Mapping[str, Any]]:
-        """Returns the index in the form of Triton's repository index."""
+        """Returns a list of models in the format of Triton's repository index."""
         return [{"name": self.model, "version": VERSION, "state": "READY", "reason": ""}]
 
     def totals(self) -> Mapping[str, Any]:
-        """Returns the totals in the form of Triton's statistics extension."""
+        """Returns the statistics in the format of Triton's statistics extension."""
         return self.statistics.of_triton(VERSION)
 
     def has_model(self, name: str, version: str) -> bool:
-        """Whether the server has this model. version: "" for any."""
+        """Returns whether the server has this model. version: "" for any version."""
         return name == self.model and version in ("", VERSION)
 
     def check_model(self, name: str, version: str) -> None:
-        """Raises Refusal if it is not the served model."""
+        """Raises Refusal if the server does not serve this model."""
         if not self.has_model(name, version):
             path = f"/v2/models/{name}/versions/{version}" if version else f"/v2/models/{name}"
             raise Refusal(
@@ -201,9 +202,10 @@ class OpenInference:
     def computed_call(
         self, content: object, tensors: memoryview, arrived_ns: int, taken_ns: int
     ) -> tuple[Call, Mapping[str, Array], Stamps]:
-        """Computes a request that did not arrive over HTTP. content: its JSON. tensors: the bytes after the JSON.
+        """Computes the answer to a request that did not arrive over HTTP.
 
-        Returns the call, the requested outputs, and their times for `count`. Raises Refusal.
+        content: the request's JSON. tensors: the bytes after the JSON. Returns the call, the requested outputs, and the
+        times for `count`. Raises Refusal.
         """
         call = read_call(content, self._served)
         batch = Batch(call.samples, call.inputs(tensors))
@@ -221,13 +223,13 @@ class OpenInference:
         begun_ns = time_ns()
         try:
             outputs = self._served.infer(batch)
-        except Exception as e:  # the frameworks' own exceptions share no base class
+        except Exception as e:  # the exceptions of the frameworks have no common base class
             self.statistics.add_failed(time_ns() - arrived_ns)
             raise self._failed(e) from e
         return outputs, Stamps(arrived_ns, taken_ns, begun_ns, time_ns())
 
     def _asked(self, request: Request) -> tuple[Call, Batch]:
-        """Returns the call of a request, and its inputs. Raises Refusal."""
+        """Returns a request as a Call, and its inputs as a Batch. Raises Refusal."""
         head, body = request
         size = len(body) if head.json_length is None else head.json_length
         if size > len(body):
@@ -248,10 +250,10 @@ class OpenInference:
         stamps: Stamps,
         told: bytes = b"",
     ) -> Sequence[bytes | memoryview]:
-        """Returns the parts of the answer. The last argument is put before the times in the header."""
+        """Returns the parts of the answer. The last argument is text for the header before the times."""
         arrived_ns, taken_ns, begun_ns, ended_ns = stamps
         template, tensors = self._answer(call, outputs)
-        # No time may be negative if the clock was set back in between.
+        # No time may be negative, even if the clock was set back during the request.
         now_ns = time_ns()
         self.count(call.samples, stamps, now_ns)
         waited_ns, total_ns = max(0, taken_ns - arrived_ns), max(0, now_ns - arrived_ns)
@@ -321,14 +323,15 @@ class OpenInference:
             return answer_head(200, {"Content-Type": JSON, "Content-Length": size}), text
         headers = {
             "Content-Type": _BINARY,
-            "Content-Length": size,  # before the header whose name ends with this name, for clients that search for it
+            # This comes before the header whose name ends in Content-Length, because some clients search for the name.
+            "Content-Length": size,
             "Inference-Header-Content-Length": len(text),
         }
         return answer_head(200, headers), text
 
 
 def _empty() -> None:
-    """Returns no content: the status is the whole answer."""
+    """Returns no content, because the status is the complete answer."""
 
 
 def _asked_for(call: Call, outputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -341,7 +344,7 @@ def _asked_for(call: Call, outputs: Mapping[str, Array]) -> Mapping[str, Array]:
 
 
 def _raw(rows: Array) -> bytes | memoryview:
-    """Returns the bytes in C order; large arrays are not copied."""
+    """Returns the bytes of an array in C order. Does not copy large arrays."""
     if rows.nbytes <= JOINED_BYTES:
         return rows.tobytes()
     return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data

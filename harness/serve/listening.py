@@ -1,4 +1,4 @@
-"""Binds the port of a server before its model is loaded, or reports why the port cannot be used."""
+"""Binds a server's port before the model is loaded, or reports why the port cannot be used."""
 
 import errno
 import socket
@@ -9,7 +9,7 @@ from harness.core.config.parse import Endpoint
 from harness.errors import ConfigError
 
 BACKLOG = 1024
-"""Connections that may wait to be accepted; the kernel may allow fewer."""
+"""Number of connections that may wait to be accepted. The kernel may allow fewer."""
 
 
 def bound(listen: Endpoint) -> socket.socket:

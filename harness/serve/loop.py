@@ -1,4 +1,4 @@
-"""Serves HTTP/1.1 connections in one thread: reads requests, calls the handler in turn, and sends the answers."""
+"""Serves HTTP/1.1 connections in one thread. Reads requests, calls the handler for each, and sends the answers."""
 
 import errno
 import os
@@ -17,23 +17,25 @@ from harness.serve.patience import SILENT_NS, TICK_NS, WAIT_NS, Patience
 from harness.serve.requests import END, Head, Parser, Request
 
 Parts = Sequence[bytes | memoryview]
-"""Each memoryview has bytes, in one dimension."""
+"""The parts of an answer. Each memoryview must contain bytes in one dimension."""
 
 
 class Later:
-    """An answer whose parts come from `Work`, after the handler has returned."""
+    """An answer whose parts `Work` returns after the handler has returned."""
 
     __slots__ = ("closes", "is_awaited")
 
     def __init__(self) -> None:
         self.closes = False
-        """Whether the end of the connection is the end of the answer."""
+        """Whether the connection must be closed to mark the end of the answer."""
         self.is_awaited = True
         """Whether the client is still connected. Only the loop sets this value."""
 
 
 Handler = Callable[[Request, int], "Parts | Later"]
-"""Returns the parts of the answer for a request and the wall clock, in ns, at the arrival of its last byte."""
+"""Returns the parts of the answer to a request. The second argument is the wall-clock time in ns at which the last byte
+of the request arrived.
+"""
 
 
 class Part(NamedTuple):
@@ -52,14 +54,16 @@ Problem = Callable[[int, str], Mapping[str, Any]]
 
 READ_BYTES = 1 << 16
 LINGER_NS = 2_000_000_000
-"""A connection is still read for this time after the last answer: if bytes stay unread, TCP may drop the answer."""
+"""Time for which a connection is still read after its last answer. If bytes remained unread, TCP might drop the answer.
+"""
 
 DRAIN_NS = 1_000_000_000
-"""Time that answers in progress may still take after a stop."""
+"""Time that incomplete answers may still take after a stop."""
 
 _SO_TIMESTAMPNS = 35
-"""Socket option with which the kernel stamps received data with the wall clock, in ns. Source:
-include/uapi/asm-generic/socket.h.
+"""Socket option that makes the kernel stamp received data with the wall-clock time in ns.
+
+Source: include/uapi/asm-generic/socket.h.
 """
 
 _STAMP = struct.Struct("=qq")
@@ -81,31 +85,31 @@ class _Connection:
         self.parser = Parser(known)
         self.keeps_open = True
         self.unsent = memoryview(b"")
-        """Bytes that did not fit into the socket's buffer; nothing is read until they are sent."""
+        """Bytes that did not fit into the socket's buffer. No request is read until they are sent."""
         self.later: Later | None = None
-        """The incomplete answer, if any; nothing is read until it is complete."""
+        """The incomplete answer; None if there is none. No request is read until the answer is complete."""
         self.is_ending = False
-        """Whether the last answer has been sent. Later bytes are then discarded until the connection is closed."""
+        """Whether the last answer has been sent. If so, received bytes are discarded until the connection is closed."""
         self.taken_ns = 0
-        """Time on the `Patience` clock when the peer last completed sending a request or taking a long answer."""
+        """Time on the clock of `Patience` when the peer last sent a complete request or received a long answer."""
         self.watched = _READING
         """Events that epoll reports for this connection."""
 
     @property
     def is_silent(self) -> bool:
-        """Whether the connection has no request."""
+        """Whether the connection has no request or answer in progress."""
         return not (self.later or self.unsent or self.is_ending or self.parser.has_begun)
 
 
 class Loop:
-    """The server's loop: one epoll, level-triggered, so that unread bytes cause the next event.
+    """The server's loop. It uses one level-triggered epoll, so that unread bytes cause the next event.
 
-    If a peer does not complete a message within its time limit (`patience`), it is refused or its connection is closed.
-    A connection without a request may stay open until its descriptor is needed.
+    If a peer does not complete a message within its time limit (`patience`), its request is refused or its connection
+    is closed. A connection without a request may stay open until its descriptor is needed.
 
-    Requests of one connection are answered in order; requests of several connections in the order in which
-    the kernel reports them. The handler runs in this thread; requests wait in the sockets while it works. `work` runs
-    in this thread, too: as long as there is work, once after each check of the sockets.
+    The requests of one connection are answered in order. Requests of several connections are answered in the order in
+    which the kernel reports them. The handler runs in this thread; while it runs, requests wait in the sockets. `work`
+    runs in this thread, too. It is called once after each check of the sockets as long as there is work.
     """
 
     def __init__(
@@ -115,9 +119,9 @@ class Loop:
         work: Work = lambda: None,
         problem: Problem = lambda _status, text: {"error": text},
     ) -> None:
-        """listening: a socket that is bound and listens; the loop closes it.
+        """listening: a socket that is bound and listens. The loop closes it.
 
-        work: needed if the handler returns a Later.
+        work: completes the answers if the handler returns a Later. problem: makes the JSON of an error.
         """
         listening.setblocking(False)
         self._listening = listening
@@ -131,7 +135,7 @@ class Loop:
         self._problem = problem
         self._later: dict[Later, _Connection] = {}
         self.accepts = True
-        """False while no descriptor is free for a new connection."""
+        """Whether new connections are accepted; False while no descriptor is free."""
         self.address: tuple[str, int] = listening.getsockname()[:2]
         self._poll = select.epoll()
         self._poll.register(self._stop_fd, select.EPOLLIN)
@@ -145,7 +149,7 @@ class Loop:
         return len(self._connections)
 
     def stop(self) -> None:
-        """Ends `run` once all received requests have been answered. Safe in signal handlers."""
+        """Makes `run` end once all received requests have been answered. Safe in signal handlers."""
         os.eventfd_write(self._stop_fd, 1)
 
     def wake(self) -> None:
@@ -153,7 +157,7 @@ class Loop:
         os.eventfd_write(self._wake_fd, 1)
 
     def run(self) -> None:
-        """Serves until `stop`; then closes every socket."""
+        """Serves until `stop` is called, and then closes every socket."""
         try:
             while not self._has_stopped:
                 is_timed = self._patience or not self.accepts
@@ -221,7 +225,8 @@ class Loop:
         except OSError as e:
             if e.errno in _OUT_OF_DESCRIPTORS:
                 say(f"no more connections can be opened: {e.strerror}")
-                self._poll.unregister(self._listening.fileno())  # until a connection is closed
+                # Resumed when a connection is closed.
+                self._poll.unregister(self._listening.fileno())
                 self.accepts = False
             return
         sock.setblocking(False)
@@ -285,7 +290,7 @@ class Loop:
             self._answer(connection, _arrived_ns(ancillary))
 
     def _answer(self, connection: _Connection, arrived_ns: int) -> None:
-        """Answers the complete requests, until one answer does not fit into the socket's buffer."""
+        """Answers the requests that are complete, but stops when an answer does not fit into the socket's buffer."""
         parser = connection.parser
         try:
             while not connection.unsent and (request := parser.next()) is not None:
@@ -341,7 +346,7 @@ class Loop:
             return
         self._send(connection, [content])
         if is_last and connection.keeps_open and not connection.unsent:
-            self._answer(connection, time.time_ns())  # requests that came with the last one
+            self._answer(connection, time.time_ns())  # answers requests that arrived together
 
     def _send(self, connection: _Connection, parts: Parts) -> None:
         try:
@@ -367,7 +372,7 @@ class Loop:
 
     @staticmethod
     def _while_incomplete(connection: _Connection) -> int:
-        """Returns the events to watch. While an answer is incomplete, only the end of the connection is watched."""
+        """Returns the events to watch. While an answer is incomplete, this is only the end of the connection."""
         return 0 if connection.later is None else select.EPOLLRDHUP
 
     def _send_rest(self, connection: _Connection) -> None:
@@ -381,12 +386,12 @@ class Loop:
         if connection.later is not None:
             return
         if connection.keeps_open:
-            self._answer(connection, time.time_ns())  # requests that came with the last one
+            self._answer(connection, time.time_ns())  # answers requests that arrived together
         else:
             self._finish(connection)
 
     def _finish(self, connection: _Connection) -> None:
-        """Ends sending. Afterwards the client closes the connection, or `_end_late` does."""
+        """Ends sending. The client then closes the connection, or `_end_late` closes it."""
         connection.sock.shutdown(socket.SHUT_WR)
         connection.is_ending = True
         self._patience.wait_for(connection, LINGER_NS)
@@ -398,7 +403,7 @@ def _without_body(answer: Parts) -> Parts:
 
 
 def _arrived_ns(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Returns the kernel's stamp, or the current time if there is none, e.g. on a Unix socket."""
+    """Returns the kernel's time stamp, or the current time if there is no stamp, e.g. on a Unix socket."""
     for _, kind, data in ancillary:
         if kind == _SO_TIMESTAMPNS:
             seconds, ns = _STAMP.unpack(data)

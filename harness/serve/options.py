@@ -1,4 +1,4 @@
-"""Declares the options of `serve`, and lists the run options that it also takes."""
+"""Declares the options of `serve`, and lists the run options that `serve` also accepts."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ OF_A_RUN = (
     "provider",
     "input_shape",
 )
-"""Fields of RunOptions, in the order of the help."""
+"""Fields of RunOptions that `serve` accepts, in the order of the help."""
 
 OF_A_NODE = (
     "dataset",
@@ -32,7 +32,7 @@ OF_A_NODE = (
     "oversubscribe",
     "hook",
 )
-"""Fields that `serve --node` also takes."""
+"""Fields of RunOptions that only `serve --node` accepts."""
 
 
 def _listening(text: str) -> Endpoint:

@@ -1,33 +1,33 @@
-"""Tracks the peers that a loop waits for, and reports the peers whose time is over. Opens no socket."""
+"""Tracks the peers for which a loop waits, and reports the peers whose time is over. Opens no socket."""
 
 import time
 from typing import Generic, TypeVar
 
 WAIT_NS = 30_000_000_000
-"""A request must arrive, and an answer be taken, within this time plus BYTE_NS per byte. The limit is for a complete
-message, so that a slow peer does not keep its connection.
+"""Time limit for sending a request or for receiving an answer, plus BYTE_NS per byte. The limit applies to a complete
+message, so that a slow peer cannot keep its connection forever.
 """
 
 BYTE_NS = 10_000
-"""Time per byte. A peer that sends or reads at 100 kB/s or more always has enough time, even for a long message."""
+"""Additional time per byte. A peer that sends or reads at least 100 kB/s always has enough time."""
 
 SILENT_NS = 10_000_000_000
-"""A connection without a request for this time is closed if a new connection needs its descriptor."""
+"""Time without a request after which a connection may be closed if a new connection needs its descriptor."""
 
 TICK_NS = 500_000_000
-"""Maximum time that counts against peers while the loop works between two checks of the sockets, because their bytes
-wait in the sockets during that work. This is also the interval between checks for late peers.
+"""Maximum part of the loop's work between two checks of the sockets that counts as waiting for peers. During this work,
+the bytes of the peers may already wait in the sockets. TICK_NS is also the interval between checks for late peers.
 """
 
 Peer = TypeVar("Peer")
 
 
 class Patience(Generic[Peer]):
-    """The due times of the peers that a loop waits for, on a clock that stops during long work of the loop."""
+    """Stores when the peers for which a loop waits are due. Its clock stops while the loop does long work."""
 
     def __init__(self) -> None:
         self.now_ns = 0
-        """Time that the loop has waited, plus at most TICK_NS for its work between each two waits."""
+        """Time for which the loop has waited, plus its work between waits (at most TICK_NS each)."""
         self._due_ns: dict[Peer, int] = {}
         self._looked_ns = time.monotonic_ns()
         self._next_ns = 0
@@ -36,7 +36,7 @@ class Patience(Generic[Peer]):
         return bool(self._due_ns)
 
     def begin_wait(self) -> None:
-        """Counts the loop's work since the last wait."""
+        """Adds the loop's work since the last wait to the clock."""
         self._look(TICK_NS)
 
     def end_wait(self) -> None:
@@ -54,12 +54,12 @@ class Patience(Generic[Peer]):
         self._due_ns[peer] = self.now_ns + wait_ns
 
     def add_bytes(self, peer: Peer, count: int) -> None:
-        """Extends the time of a peer that has sent or taken `count` bytes."""
+        """Extends the time limit of a peer that has sent or received `count` bytes."""
         if peer in self._due_ns:
             self._due_ns[peer] += count * BYTE_NS
 
     def settle(self, peer: Peer) -> None:
-        """Removes a peer that is done or gone."""
+        """Removes a peer that has completed its message or closed its connection."""
         self._due_ns.pop(peer, None)
 
     def is_time_to_look(self) -> bool:

@@ -24,7 +24,7 @@ from harness.wire.remote_backend import link_to
 
 ROUND_TRIPS = 20
 MOST_MODELS = 20
-"""Maximum number of models that get a sample of zeros."""
+"""Maximum number of models to which a sample of zeros is sent."""
 
 _PATHS = ("/v2", "/v1/models", "/")
 
@@ -32,7 +32,7 @@ _PATHS = ("/v2", "/v1/models", "/")
 def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int:
     """Describes the server of --url. Returns the exit status. Raises ConfigError if the server cannot be reached.
 
-    model: the server's name for a model, which the server need not list.
+    model: the server's name for a model, even if the server does not list the model.
     """
     found = looked_at(config, model)
     show(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
@@ -40,7 +40,7 @@ def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int
 
 
 def looked_at(config: RunConfig, model: str | None = None) -> dict[str, Any]:
-    """Returns the description as plain values. Sends each model one sample of zeros to find out the encoding."""
+    """Returns the server's description as plain values. Sends each model a sample of zeros to find out the encoding."""
     server = servers_of(config)[0]
     is_grpc = server.address.grpc
     link = link_to(server, request_timeout_s(config))
@@ -79,9 +79,9 @@ def _timed(exchange: Exchange, path: str) -> int:
 def _kserve(
     ask: Exchange, exchange: Exchange, is_grpc: bool, about: Reply, model: str | None
 ) -> Mapping[str, Any] | None:
-    """Returns facts about a KServe server; None if the server is of another kind.
+    """Returns facts about a KServe server; None if it is a different kind of server.
 
-    ask: takes HTTP paths. exchange: as in the plug-in.
+    ask: exchanges requests with HTTP paths. exchange: exchanges requests in the plug-in's protocol.
     """
     server = json_of(about)
     if not isinstance(server, dict) or not isinstance(server.get("name"), str):
@@ -108,7 +108,7 @@ def _names(exchange: Exchange) -> list[str]:
 
 
 def _model(exchange: Exchange, is_grpc: bool, name: str) -> dict[str, Any]:
-    """Returns the facts that the plug-in finds out about a model."""
+    """Returns the facts about a model that the plug-in finds out."""
     transport = "grpc" if is_grpc else "http"
     setup = BackendSetup(model=None, model_name=name, transport=transport)
     try:
@@ -204,7 +204,10 @@ def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:
     name = model["name"]
     if name not in named_models():
         name = f"{name}.yaml"
-        yield f"manifest     this machine has no model with this name; write this into {name}, then add its data and steps:"
+        yield (
+            f"manifest     this machine has no model with this name; write this into {name}, then add its data and "
+            "steps:"
+        )
         yield indent(_manifest(model), "    ")
     yield f"try          {program()} --scenario server --backend kserve --url {url} --model {name}"
 
@@ -220,7 +223,10 @@ def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
         more = " --data-dir prompts.jsonl"
         if len(models) > 1:
             more += f" --backend-option served={served}"
-        yield f"manifest     this machine has no model with this name; write this into {name}, and prompts into prompts.jsonl:"
+        yield (
+            f"manifest     this machine has no model with this name; write this into {name}, and prompts into "
+            "prompts.jsonl:"
+        )
         fields = {
             "name": name.removesuffix(".yaml"),
             "files": {},

@@ -1,8 +1,8 @@
 """Splits the bytes of a connection into HTTP/1.1 requests. Opens no socket.
 
-Source: RFC 9112. Some forms are refused, as the RFC allows, because two programs may read them differently: a bare LF
-in a head with CRLF, folded lines, space before a colon, Content-Length together with Transfer-Encoding, or two of
-either. A head whose lines all end in a bare LF is accepted, because people type it.
+Source: RFC 9112. Some requests are refused, as the RFC allows, because two programs may read them differently. These
+have a bare LF in a head with CRLF, folded lines, space before a colon, Content-Length together with Transfer-Encoding,
+or one of these headers twice. If all lines of a head end in a bare LF, it is accepted, because people may type it.
 """
 
 import re
@@ -36,28 +36,30 @@ _ONLY_ONCE = ("content-length", "transfer-encoding", "host", "inference-header-c
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """Request line and headers. Requests whose heads have the same bytes share one object."""
+    """Request line and headers of a request. Requests whose heads have the same bytes share one object."""
 
     method: str
-    """The method; GET also for a HEAD request."""
+    """The method. It is GET for a HEAD request, too."""
     path: str
-    """The path, unquoted and without a query."""
+    """The path, unquoted and without the query string."""
     length: int
-    """Bytes of the body; 0 if `is_chunked`."""
+    """Length of the body in bytes; 0 if `is_chunked`."""
     is_chunked: bool
     is_packed: bool
     """Whether the body is compressed."""
     wants_no_body: bool
-    """Whether it is a HEAD request, which gets the answer to a GET without the body."""
+    """Whether this is a HEAD request. Its answer is the answer to a GET request without the body."""
     keeps_open: bool
     """Whether the connection stays open after the answer."""
     is_old: bool
-    """Whether the request is HTTP/1.0. If so, the connection stays open only if the answer, too, has `Connection:
-    keep-alive`.
+    """Whether the request is HTTP/1.0. If so, the connection stays open only if request and answer have the header
+    `Connection: keep-alive`.
     """
     expects_continue: bool
     json_length: int | None
-    """Bytes of JSON before the tensors, from Inference-Header-Content-Length; None if the whole body is JSON."""
+    """Length in bytes of the JSON before the tensors, from Inference-Header-Content-Length; None if the body has only
+    JSON.
+    """
 
 
 class Request(NamedTuple):
@@ -73,7 +75,7 @@ class Parser:
     """
 
     def __init__(self, known: dict[bytes, Head], most_body_bytes: int = MOST_BODY_BYTES) -> None:
-        """known: heads by their bytes, shared by the connections of a server."""
+        """known: maps the bytes of a head to its object. All connections of a server share this dictionary."""
         self._known = known
         self._most_body_bytes = most_body_bytes
         self._data = b""
@@ -97,7 +99,7 @@ class Parser:
         return self._body[self._filled :]
 
     def fill(self, size: int) -> None:
-        """Notes that `size` bytes were received into `room`."""
+        """Records that `size` bytes were received into the buffer that `room` returned."""
         self._filled += size
 
     def add(self, data: bytes) -> None:
@@ -150,7 +152,7 @@ class Parser:
         return head, end
 
     def _begin_body(self, head: Head, begin: bytes) -> Request | None:
-        """Begins a body. begin: its first bytes; if it is chunked, perhaps also bytes of the next request."""
+        """Begins to read a body. begin: the first bytes of the body; if it is chunked, more bytes may follow it."""
         self._head = head
         self.wants_continue = head.expects_continue and not begin
         if head.is_chunked:
@@ -193,7 +195,7 @@ def _check_line_ends(raw: bytes, *, is_bare: bool) -> None:
 
 
 def _parsed(raw: bytes) -> Head:
-    """Returns the parsed head. raw: its bytes, with the empty line at the end."""
+    """Parses a head. raw: its bytes, including the empty line at the end."""
     line = LINE if raw.endswith(LINE) else b"\n"
     first, *lines = raw.removesuffix(2 * line).split(line)
     match = _REQUEST_LINE.fullmatch(first)
@@ -264,7 +266,7 @@ def _number(headers: Mapping[str, str], name: str) -> int | None:
 
 
 def _path(target: str) -> str:
-    """Returns the path of `/path?query` or of a complete URL (the form that proxies receive)."""
+    """Returns the path in `/path?query`, or in a complete URL, which proxies receive."""
     _, is_url, rest = target.partition("://")
     if is_url and not target.startswith("/"):
         target = "/" + rest.partition("/")[2]

@@ -1,4 +1,4 @@
-"""Opens a model for serving: one warm instance, with inputs and outputs in the protocol's terms."""
+"""Opens a model for serving: one warm instance, whose inputs and outputs are described as in the protocol."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -32,24 +32,24 @@ from harness.serve.answers import Refusal
 from harness.types import Array, Backend, Batch, HasOutputs, Outputs, TensorSpec
 
 ANY = -1
-"""A variable size, in the protocol's metadata."""
+"""Stands for a variable size in the protocol's metadata."""
 
 ANSWER = "answer"
-"""Name of the output if the server does the postprocessing."""
+"""Name of the output if the server applies the postprocessing."""
 
 _NOT_FOUND = 404
 
 WARM_UP_CALLS = 3
-"""Warm-up calls for each of two batch sizes."""
+"""Number of warm-up calls for each of two batch sizes."""
 
 
 class TensorInfo(NamedTuple):
-    """One tensor of the metadata."""
+    """A tensor in the metadata."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
-    """The first size is the batch; ANY stands for a variable size."""
+    """Sizes of the tensor. The first size is the batch; ANY stands for a variable size."""
 
 
 class Served(Protocol):
@@ -58,15 +58,15 @@ class Served(Protocol):
     name: str
     backend_name: str
     max_batch: int
-    """Samples in the largest batch that is answered."""
+    """Maximum number of samples in a batch."""
     inputs: Sequence[TensorInfo]
-    """The declared inputs; () if neither the manifest nor the file declares any, and all inputs are passed on."""
+    """The declared inputs; () if neither the manifest nor the file declares any. All inputs are then passed on."""
     outputs: Sequence[TensorInfo]
-    """The outputs; known once the model has answered."""
+    """The outputs, which are known when the model has answered."""
     properties: Mapping[str, str]
 
     def infer(self, batch: Batch, /) -> Mapping[str, Array]:
-        """Returns the answers by output name, each with one row per sample."""
+        """Returns the answers by output name. Each answer has one row per sample."""
 
 
 class ServedModel:
@@ -80,7 +80,7 @@ class ServedModel:
         max_batch: int,
         postprocess: Postprocess | None = None,
     ) -> None:
-        """postprocess: the manifest's steps if the server replies with answers instead of outputs."""
+        """postprocess: the manifest's steps if the server replies with answers; None if it replies with outputs."""
         self.name = model.name
         self.backend_name = backend_name
         self.max_batch = max_batch
@@ -100,7 +100,7 @@ class ServedModel:
     def infer(self, batch: Batch) -> Mapping[str, Array]:
         """Returns the answers by output name, with one row per sample.
 
-        Raises ConfigError if an output has another number of rows.
+        Raises ConfigError if an output does not have one row per sample.
         """
         answers = self._by_name(self._answered(batch))
         for name, rows in answers.items():
@@ -147,12 +147,12 @@ def _not_text(rows: Array) -> object | None:
 
 
 def tensors_of(specs: Sequence[TensorSpec]) -> tuple[TensorInfo, ...]:
-    """Returns the inputs in the protocol's terms."""
+    """Returns the inputs as the protocol describes tensors."""
     return tuple(_info(spec) for spec in specs)
 
 
 def _info(spec: TensorSpec) -> TensorInfo:
-    """Returns a tensor in the protocol's terms. Raises ConfigError if the protocol does not have its number type."""
+    """Returns a tensor as the protocol describes it. Raises ConfigError if the protocol lacks its number type."""
     datatype = datatype_of(spec.dtype)
     if datatype is None:
         raise ConfigError(
@@ -164,7 +164,7 @@ def _info(spec: TensorSpec) -> TensorInfo:
 
 
 class ServedGeneration:
-    """A warm language model that generates. Only one thread may use its generator."""
+    """A warm language model. Only one thread may use its generator."""
 
     def __init__(
         self,
@@ -173,14 +173,14 @@ class ServedGeneration:
         backend_name: str,
         names: Sequence[str] = (),
     ) -> None:
-        """names: under which clients may request the model; by default only the model's name."""
+        """names: names under which clients may request the model; () for only the model's name."""
         about = model.generation
         assert about is not None
         self.names = tuple(names) or (model.name,)
         self.name = self.names[0]
         self.backend_name = backend_name
         self.context = about.context
-        """Maximum number of tokens in a prompt and its answer together."""
+        """Maximum total number of tokens in a prompt and its answer."""
         self.prompts = Prompts(about)
         with plugin(f"backend {backend_name!r}: describe()"):
             self.properties = {key: str(value) for key, value in backend.describe().items()}
@@ -208,9 +208,10 @@ def open_served(
     postprocess: bool = False,
     names: Sequence[str] = (),
 ) -> ServedModel | ServedGeneration:
-    """Opens and warms up one instance of a configuration's model; `stack` closes it.
+    """Opens and warms up one instance of a configuration's model, which `stack` closes.
 
-    postprocess: reply with answers instead of outputs. names: under which clients may request a language model.
+    postprocess: whether to reply with answers instead of outputs. names: names under which clients may request a
+    language model.
     """
     model = load_model(config.model)
     if model.transcription is not None:
@@ -254,7 +255,7 @@ _NOT_HERE = {
 
 
 def _warm_up(served: ServedModel, config: RunConfig, model: Model, backend: Backend) -> None:
-    """Lets the model answer noise: first one sample, then a whole batch."""
+    """Lets the model answer noise: first one sample, and then a full batch."""
     inputs = inputs_of(model, backend)
     if texts := [spec.name for spec in inputs if spec.dtype == "string"]:
         say(f"not warmed up: {', '.join(texts)} takes strings, but noise has only numbers")

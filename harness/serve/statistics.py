@@ -14,7 +14,7 @@ from harness.core.units import NS_PER_S
 
 LIMITS_NS = tuple(
     round(step * 10**exponent) for exponent in range(4, 11) for step in (1, 2, 5)
-)  # 10 us to 50 s
+)  # from 10 us to 50 s
 _LIMITS_SAMPLES = tuple(2**exponent for exponent in range(11))
 NOT_FOUND = 404
 _MOST_SIZES = 1024
@@ -22,7 +22,7 @@ _MOST_SIZES = 1024
 
 
 class Stamps(NamedTuple):
-    """Times in ns on the wall clock: when the request arrives and is taken up, and when the model begins and ends."""
+    """Wall-clock times in ns of a request: its arrival, the start of its processing, and the model's start and end."""
 
     arrived_ns: int
     taken_ns: int
@@ -53,7 +53,7 @@ class Histogram:
 
 
 class Requests(Collector):
-    """Counts requests by outcome, and keeps the times of answered ones. Used by the serving thread."""
+    """Counts requests by outcome, and stores the times of answered requests. Used by the serving thread."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -61,15 +61,15 @@ class Requests(Collector):
         self.refused = 0
         """Number of requests that were answered with an error, including failed requests."""
         self.unknown = 0
-        """Number of refused requests for a path that the server does not have. Clients send such requests to find out
-        what the server supports.
+        """Number of refused requests for a path that the server does not have. With such requests, clients find out
+        which features the server supports.
         """
         self._total, self._queue, self._compute = (Histogram(LIMITS_NS) for _ in range(3))
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def _add(self, total_ns: int, queue_ns: int, compute_ns: int) -> None:
-        """Counts an answered request. Negative times, after a clock was set back, count as 0."""
+        """Counts an answered request. Negative times count as 0; they occur if a clock was set back."""
         self._answered += 1
         self._total.add(max(0, total_ns))
         self._queue.add(max(0, queue_ns))
@@ -126,7 +126,7 @@ class Statistics(Requests):
         self._by_size: dict[int, tuple[int, int]] = {}
 
     def add(self, samples: int, stamps: Stamps, sent_ns: int) -> None:
-        """Counts an answered inference. sent_ns: when the answer is passed to the kernel."""
+        """Counts an answered inference. sent_ns: time at which the answer is passed to the kernel."""
         compute_ns = max(0, stamps.ended_ns - stamps.begun_ns)
         self._add(sent_ns - stamps.arrived_ns, stamps.taken_ns - stamps.arrived_ns, compute_ns)
         self._samples += samples
@@ -142,7 +142,7 @@ class Statistics(Requests):
         self._failed_ns += max(0, spent_ns)
 
     def of_triton(self, version: str) -> Mapping[str, Any]:
-        """Returns statistics in the form of Triton's extension. A part that is not measured separately is 0 ns."""
+        """Returns statistics in the format of Triton's extension. A part that is not measured separately is 0 ns."""
         count = self._answered
         parts = {
             "success": _spent(count, self._total.total),

@@ -1,1 +1,1 @@
-"""The Open Inference Protocol over gRPC, answered by the handler of HTTP."""
+"""Serves the Open Inference Protocol over gRPC. The handler for HTTP answers the requests."""

@@ -1,7 +1,7 @@
 """Converts messages of the Open Inference Protocol between their gRPC form and their HTTP form.
 
-Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto, and for the
-configuration, the statistics and the index github.com/triton-inference-server/common, protobuf.
+Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto. The messages for
+the configuration, the statistics and the index are from github.com/triton-inference-server/common, protobuf.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,17 +28,19 @@ from harness.serve.answers import Refusal
 from harness.types import Array
 
 _REQUESTED = 6
-"""Field of ModelInferRequest: a requested output."""
+"""Field number of a requested output in ModelInferRequest."""
 
 _REQUEST_PARAMETERS, _REQUESTED_PARAMETERS = 4, 2
 
 _FLAG, _NUMBER, _TEXT = 1, 2, 3
-"""Fields of a parameter's value."""
+"""Field numbers of a parameter's value."""
 
 _UINT64 = (1 << 64) - 1
 
 Layout = Mapping[str, "tuple[int, Layout | None]"]
-"""Maps a JSON key to the field number in the message, and to the layout of the object, or of each object in a list."""
+"""Maps a JSON key to its field number in the message and to the layout of its value. None as layout means that the
+value is not an object. For a list of objects, the layout applies to each object.
+"""
 
 _READY: Layout = {"ready": (1, None)}
 _TENSOR: Layout = {"name": (1, None), "datatype": (2, None), "shape": (3, None)}
@@ -85,7 +87,7 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def message_of(content: Mapping[str, Any], layout: Layout) -> bytes:
-    """Returns the message of a JSON object, without values that are 0, empty or not in the layout."""
+    """Converts a JSON object to a message. Omits values that are 0, empty or not in the layout."""
     found = b""
     for key, (number, inner) in layout.items():
         value = content.get(key)
@@ -100,18 +102,19 @@ def message_of(content: Mapping[str, Any], layout: Layout) -> bytes:
 
 
 def named(message: memoryview) -> tuple[str, str]:
-    """Returns the model and version of a request, which are its first two strings. Raises ValueError."""
+    """Returns the model and the version of a request, which are its first two strings. Raises ValueError."""
     texts = {n: str(v, "utf-8") for n, v in fields(message) if n <= 2 and not isinstance(v, int)}
     return texts.get(1, ""), texts.get(2, "")
 
 
 def infer_request(message: memoryview) -> tuple[Mapping[str, Any], Sequence[memoryview]]:
-    """Returns the request as plain JSON, and its raw contents. Raises ValueError if it is not a ModelInferRequest."""
+    """Returns a request as plain JSON and its raw contents. Raises ValueError if it is not a ModelInferRequest."""
     raws = [*messages(message, RAW_INPUTS)]
     inputs = [_input(each) for each in messages(message, INPUTS)]
     if raws and (len(raws) != len(inputs) or any("data" in each for each in inputs)):
         raise ValueError(
-            f"{len(inputs)} inputs and {len(raws)} raw contents: each input needs exactly one raw content and no other values"
+            f"{len(inputs)} inputs and {len(raws)} raw contents: each input needs exactly one raw content and no other "
+            "values"
         )
     for each, raw in zip(inputs, raws, strict=False):
         each["parameters"] = {**each["parameters"], "binary_data_size": len(raw)}
@@ -153,7 +156,7 @@ def _parameters(message: memoryview, number: int) -> dict[str, Any]:
 def infer_reply(
     model: str, version: str, request_id: str | None, outputs: Mapping[str, Array]
 ) -> bytes:
-    """Returns a ModelInferResponse with raw contents. Raises Refusal for a type that the protocol does not have."""
+    """Returns a ModelInferResponse with raw contents. Raises Refusal for a type that the protocol lacks."""
     found = field(MODEL, model.encode()) + field(VERSION, version.encode())
     if request_id is not None:
         found += field(ID, request_id.encode())

@@ -1,4 +1,4 @@
-"""Answers the Open Inference Protocol over gRPC: grpcio owns the sockets, and the HTTP loop's thread computes."""
+"""Answers the Open Inference Protocol over gRPC. grpcio handles the sockets, and the HTTP loop's thread computes."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -19,18 +19,18 @@ from harness.serve.loop import Loop
 
 SERVICE = "inference.GRPCInferenceService"
 WAITING = 64
-"""Number of calls that may wait for the loop, with one thread each. grpcio queues further calls."""
+"""Maximum number of calls that wait for the loop, each on one thread. grpcio queues further calls."""
 
 _CODES = {
     400: "INVALID_ARGUMENT",
     404: "NOT_FOUND",
     413: "RESOURCE_EXHAUSTED",
 }
-"""Maps an HTTP status to a gRPC status. All others are INTERNAL."""
+"""Maps an HTTP status to a gRPC status. Every other HTTP status becomes INTERNAL."""
 
 _OF_A_MODEL = ("ModelMetadata", "ModelConfig")
 _STATISTICS = "ModelStatistics"
-"""Method that returns the statistics of one model, or of all models if the request has no name."""
+"""Method that returns the statistics of one model, or of all models if the request names no model."""
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BODY_BYTES),
@@ -40,7 +40,7 @@ _OPTIONS = (
 
 
 class _Call(NamedTuple):
-    """One call that waits for the loop."""
+    """A call that waits for the loop."""
 
     method: str
     message: memoryview
@@ -49,7 +49,7 @@ class _Call(NamedTuple):
 
 
 class GrpcHandler:
-    """Answers calls with the HTTP handler. `work` is the `Work` of the handler's loop."""
+    """Answers calls with the HTTP handler. The handler's loop calls `work`."""
 
     def __init__(self, inference: OpenInference) -> None:
         self._inference = inference
@@ -59,13 +59,13 @@ class GrpcHandler:
         """Wakes the loop, whose thread calls `work`."""
 
     def call(self, method: str, message: bytes) -> bytes:
-        """Returns the reply. May be called on any thread except the loop's. Raises Refusal."""
+        """Waits for the loop's answer, and returns it. Call this on any thread except the loop's. Raises Refusal."""
         made = _Call(method, memoryview(message), time_ns(), Future())
         self._waiting.append(made)
         if self._has_ended:
             self.end()
         else:
-            with suppress(OSError):  # the loop has just ended: `end` refuses waiting calls
+            with suppress(OSError):  # if the loop has just ended, `end` refuses waiting calls
                 self.wake()
         return made.reply.result()
 
@@ -80,13 +80,13 @@ class GrpcHandler:
             self._inference.statistics.refused += 1
             made.reply.set_exception(e)
         except BaseException as e:
-            # This error ends the loop, and the caller's thread must not wait forever.
+            # This error ends the loop. The caller must get it, because its thread would otherwise wait forever.
             made.reply.set_exception(Refusal(500, type_and_text(e)))
             raise
         return ()
 
     def end(self) -> None:
-        """Refuses the waiting calls; after this call the loop answers no more calls."""
+        """Refuses the waiting calls. Call this when the loop no longer answers calls."""
         self._has_ended = True
         while self._waiting:
             self._waiting.popleft().reply.set_exception(Refusal(503, "the server ends"))
@@ -132,7 +132,7 @@ class GrpcHandler:
 
 @contextmanager
 def answering(handler: GrpcHandler, loop: Loop, listen: Endpoint) -> Iterator[Endpoint]:
-    """Listens for calls until the block ends. Yields the address; raises ConfigError if it cannot be used."""
+    """Listens for calls until the `with` block ends. Yields the address. Raises ConfigError if it cannot be used."""
     grpc = _grpc()
     handler.wake = loop.wake
     pool = ThreadPoolExecutor(WAITING, "grpc")

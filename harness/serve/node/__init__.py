@@ -1,1 +1,1 @@
-"""A node of --nodes: the model with its own data, which answers queries with sample indices."""
+"""A node for --nodes. It has the model and the data, and answers queries that contain only sample indices."""

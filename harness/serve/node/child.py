@@ -1,7 +1,7 @@
-"""Entry point of a node that another process on this machine starts. The node ends with that process.
+"""Entry point of a node that another process on this machine starts. The node ends when that process ends.
 
-receives   setup       the run's configuration, the node's processors, its name and its address
-sends      listening   its address     (or `error`)
+receives   setup       the run's configuration, and the processors, name and address of the node
+sends      listening   the node's address     (or `error`)
 """
 
 import os

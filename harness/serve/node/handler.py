@@ -1,4 +1,6 @@
-"""Answers a driver's requests for batches (by indices or tensors), samples to load, clock, facts and journal."""
+"""Answers a driver's requests. They contain batches (as indices or tensors) or samples to load, or ask for the clock,
+the facts or the journal.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -41,11 +43,11 @@ _ROW = b"row;desc=%d, "
 _BINARY = "application/octet-stream"
 
 SILENT_S = 5.0
-"""A run counts as killed if it sends no request for this time."""
+"""Time without a request after which a run counts as killed."""
 
 
 class NodeModel:
-    """One of the two models that a node reports. One takes indices, the other takes tensors."""
+    """One of the two models that a node serves. One model takes indices, the other takes tensors."""
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class NodeModel:
 
 
 class _Inference(OpenInference):
-    """Handles requests for one model, which the instances answer."""
+    """Handles requests for one of the models. The node's instances answer them."""
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class _Inference(OpenInference):
         rows: Rows,
         statistics: Statistics,
     ) -> None:
-        """rows, statistics: the journal and the counts, shared by both models of a node."""
+        """rows, statistics: journal and counts, which both models of a node share."""
         super().__init__(served, name, statistics)
         self._model_work = served.work
         self._put = put
@@ -107,7 +109,7 @@ class _Inference(OpenInference):
 
 
 class NodeHandler:
-    """The handler of a node for `Loop`. It also provides the loop's `work`."""
+    """Handles all requests to a node. `Loop` calls it, and also calls its method `work`."""
 
     def __init__(
         self,
@@ -132,7 +134,7 @@ class NodeHandler:
         """Reads the machine's state once per second while the node answers, and before and after a run."""
         self.host.pids = [facts.pid]
         self._loaded_ns = 0
-        self._run = b""  # number of the run that has loaded the samples
+        self._run = b""  # number of the run for which the samples are loaded
         self._asked_ns = 0  # time of the run's last request
         of_samples = NodeModel(
             facts,
@@ -180,7 +182,7 @@ class NodeHandler:
         return next((e.first_failure for e in self._inferences if e.first_failure), "")
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview] | Later:
-        """Returns the parts of the answer, or the Later that will receive them."""
+        """Answers a request. Returns the parts of the answer, or a Later if they come later."""
         head = request.head
         own = self._own.get((head.method, head.path))
         if own is not None:
@@ -218,15 +220,16 @@ class NodeHandler:
         return answer_head(200, headers) + connection_header(request.head) + b"\r\n" + rows
 
     def _tell_host(self, request: Request, _arrived_ns: int) -> bytes:
-        """Answers with the machine's data since the samples were loaded, in the form of `host` in result.json."""
+        """Returns the machine's data since the samples were loaded, in the format of `host` in result.json."""
         self.host.look()
         found = summary(self.host.log, (self._loaded_ns, time_ns()))
         return json_answer(found or {}, connection_header(request.head))
 
     def _load(self, request: Request, arrived_ns: int) -> bytes:
-        """Replaces the loaded samples with the samples at these indices (INT32), and empties the journal.
+        """Loads the samples of a run instead of the earlier samples, and empties the journal.
 
-        The body begins with the run's number. Any other run is refused until this one leaves or is silent for SILENT_S.
+        The body has the run's number and then dataset indices (INT32). Other runs are refused until this run leaves
+        the node or sends no request for SILENT_S.
         """
         run, body = bytes(request.body[:RUN_BYTES]), request.body[RUN_BYTES:]
         if len(run) < RUN_BYTES or len(body) % 4:
@@ -255,7 +258,7 @@ class NodeHandler:
         return json_answer(loaded, connection_header(request.head))
 
     def _leave(self, request: Request, _arrived_ns: int) -> bytes:
-        """Releases the node, so that a different run may load samples immediately. The body is the run's number."""
+        """Releases the node, so that a different run may load samples immediately. The body has the run's number."""
         if bytes(request.body) == self._run:
             self._run = b""
         return json_answer({}, connection_header(request.head))

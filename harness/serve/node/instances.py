@@ -1,4 +1,4 @@
-"""Answers requests with the instances of a node, one thread each, and keeps the time stamps of every batch."""
+"""Answers requests with a node's instances, and keeps the time stamps of every batch. Each instance has one thread."""
 
 import threading
 from array import array
@@ -19,13 +19,15 @@ from harness.serve.loop import Later
 from harness.types import Array, Batch, Outputs
 
 STAMPS = 6
-"""Stamps per row: received, taken, gathered, inferred, postprocessed, sent, in ns of the wall clock."""
+"""Number of time stamps per row: received, taken, gathered, inferred, postprocessed and sent, each in ns of the wall
+clock.
+"""
 
 Work = Callable[[Answerer, Batch], "Done"]
 
 
 class Done(NamedTuple):
-    """A batch that was answered."""
+    """An answered batch."""
 
     outputs: Mapping[str, Array]
     gathered_ns: int
@@ -43,19 +45,17 @@ def of_indices(each: Answerer, batch: Batch) -> Done:
     answers = each.postprocess.answers(outputs, indices)
     if each.postprocess.not_finite(outputs, answers):
         raise ValueError(NOT_FINITE)
-    # Copy them, because the backend may write its next outputs into the same memory before the loop has sent these.
+    # These are copied, because the backend may overwrite the memory before the loop has sent them.
     return Done({ANSWER: np.array(answers)}, gathered_ns, inferred_ns, time_ns())
 
 
 def of_tensors(named: Callable[[Outputs], Mapping[str, Array]]) -> Work:
-    """Returns a `Work` function that passes the request's tensors to the model and replies with the model's named
-    outputs.
-    """
+    """Returns a `Work` function that passes a request's tensors to the model and replies with its named outputs."""
 
     def work(each: Answerer, batch: Batch) -> Done:
         gathered_ns = time_ns()
         rows = named(each.backend.infer(batch))
-        # Copy them, because the backend may reuse the memory for its next outputs.
+        # These are copied, because the backend may reuse the memory for its next outputs.
         outputs = {name: np.array(values) for name, values in rows.items()}
         inferred_ns = time_ns()
         return Done(outputs, gathered_ns, inferred_ns, inferred_ns)
@@ -70,7 +70,7 @@ class Rows:
         self._stamps = array("q")
 
     def add(self, *stamps_ns: int) -> int:
-        """Adds a row; returns its number."""
+        """Adds a row, and returns its number."""
         number = len(self._stamps) // STAMPS
         self._stamps.extend(stamps_ns)
         return number
@@ -90,20 +90,21 @@ class Waiting(NamedTuple):
     work: Work
     batch: Batch
     reply: Callable[[Done | BaseException, int], bytes]
-    """Returns the bytes of the reply for a result or error and the time when the request was taken up. Called on the
-    loop's thread.
+    """Returns the bytes of the reply. The arguments are the result or error, and the time when an instance took the
+    request. Called on the loop's thread.
     """
 
 
 Answered = tuple[Waiting, Done | BaseException, int]
-"""A request, its result or error, and the time when it was taken up."""
+"""A request, its result or error, and the time when an instance took the request."""
 
 
 class Instances:
-    """The instances, each on a separate thread.
+    """The node's instances, each on a separate thread.
 
     A free instance takes a batch of waiting requests. The rule for the batch size is the same as in a run without
-    nodes. Requests with indices are joined into one batch, but never split. Only one instance takes requests at a time.
+    nodes. Requests with indices may be joined into one batch, but a request is never split. Only one instance takes
+    requests at a time.
     """
 
     def __init__(
@@ -113,11 +114,13 @@ class Instances:
         wake: Callable[[], None],
         rule: BatchRule | None = None,
     ) -> None:
-        """wake: wakes the loop's thread when `done` has answers for it. rule: None takes all waiting requests."""
+        """wake: wakes the loop's thread when `done` has answers. rule: None: a batch takes all waiting requests, up to
+        max_batch.
+        """
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._turn = threading.Lock()
         self._waiting: deque[Waiting] = deque()  # requests taken from the queue
-        self._samples = 0  # samples of the waiting requests
+        self._samples = 0  # number of samples in the waiting requests
         self._max_batch = max_batch
         self._rule = rule
         self._answering = [False] * len(answerers)
@@ -152,16 +155,16 @@ class Instances:
             self._wake()
 
     def _take(self, number: int) -> list[Waiting]:
-        """Takes the requests of one batch; blocks until there are any.
+        """Blocks until requests wait, and takes the requests of one batch.
 
-        Returns [] at the end. number: the instance's number.
+        Returns [] at the end. number: number of the instance.
         """
         with self._turn:
             if not self._waiting and not self._hold(self._queue.get()):
                 return []
             while not self._queue.empty():
                 if not self._hold(self._queue.get()):
-                    self._queue.put(None)  # for the next instance: waiting requests go first
+                    self._queue.put(None)  # put back for later, because waiting requests go first
                     break
             most = self._largest_batch()
             first = self._waiting.popleft()
@@ -176,7 +179,7 @@ class Instances:
             return taken
 
     def _hold(self, waiting: Waiting | None) -> bool:
-        """Adds a waiting request; returns False at the end."""
+        """Adds a waiting request. Returns False if `waiting` is None, which marks the end."""
         if waiting is None:
             return False
         self._waiting.append(waiting)
@@ -198,12 +201,17 @@ class Instances:
 
 
 def _together(one: Waiting, other: Waiting) -> bool:
-    """Whether two requests may share a batch: only indices may, because tensors may differ in shape."""
+    """Returns whether two requests may share a batch. Only requests with indices may, because tensors may differ in
+    shape.
+    """
     return one.work is of_indices and other.work is of_indices
 
 
 def _results(each: Answerer, taken: Sequence[Waiting]) -> Sequence[Done | BaseException]:
-    """Returns the result of each request; if a batch raises, all its requests get the error."""
+    """Answers the requests as one batch, and returns the result of each request.
+
+    If the batch raises an error, all requests get this error.
+    """
     try:
         if len(taken) == 1:
             return [taken[0].work(each, taken[0].batch)]
@@ -215,5 +223,5 @@ def _results(each: Answerer, taken: Sequence[Waiting]) -> Sequence[Done | BaseEx
             whole._replace(outputs={ANSWER: answers[end - len(part) : end]})
             for part, end in zip(parts, ends, strict=True)
         ]
-    except BaseException as e:  # noqa: BLE001 - the client gets the error; the instance goes on
+    except BaseException as e:  # noqa: BLE001 - the client gets the error, and the instance continues
         return [e] * len(taken)

@@ -1,4 +1,4 @@
-"""Opens a node with its instances, cores and data, warms it up, times it, and connects it to a server loop."""
+"""Opens a node with its instances, cores and data, warms it up and times it, and connects it to a server loop."""
 
 import os
 import platform
@@ -41,7 +41,7 @@ from harness.serve.served import ANY, TensorInfo, tensors_of
 from harness.types import Array, Backend, HasOutputs, Outputs
 
 CALIBRATE_S = 0.5
-"""Time for which all instances are kept busy, to measure the node's rate."""
+"""Time for which all instances are kept busy to measure the node's rate."""
 
 
 class OpenNode(NamedTuple):
@@ -55,7 +55,7 @@ class OpenNode(NamedTuple):
 
 
 def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
-    """Opens the node of a configuration; `stack` closes it. name: the node's name.
+    """Opens a configuration's node, which `stack` closes. name: name of the node.
 
     Raises the errors of the plug-ins, and ConfigError for a model that a node cannot run.
     """
@@ -64,7 +64,8 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
     if model.may_have_to_be_obtained:
         model.obtain(declared(config).formats, say)
     scenario = load("scenario", config.scenario)
-    if not scenario.streams:  # Server leaves a core to LoadGen, which runs on the driver here
+    # Server would leave a core to LoadGen, but LoadGen runs on the driver. Offline uses all cores.
+    if not scenario.streams:
         scenario = load("scenario", "offline")
     group = instances.plan(config, scenario, model, available())
     data = config.dataset or default_dataset(model)
@@ -133,7 +134,9 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
 
 
 def _batches(loaded: Sequence[int]) -> Callable[[int], list[int]]:
-    """Returns a function that returns the indices of `size` loaded samples, with different samples in each call."""
+    """Returns a function that returns the given number of indices of loaded samples. Each call returns different
+    samples.
+    """
     turn = cycle(range(len(loaded)))
 
     def batch(size: int) -> list[int]:
@@ -156,8 +159,8 @@ def _refuse(model: Model) -> None:
     for step in model.postprocess:
         if step.name in OF_ANY_LENGTH:
             raise ConfigError(
-                f"the step {step.name!r} of model {model.name!r} gives answers of different lengths, which nodes cannot "
-                "send: measure it without --nodes"
+                f"the step {step.name!r} of model {model.name!r} gives answers of different lengths, which nodes "
+                "cannot send: measure it without --nodes"
             )
 
 
@@ -175,7 +178,7 @@ def _namer(backend: Backend, model: Model) -> Callable[[Outputs], Mapping[str, A
 
 @contextmanager
 def answering(opened: OpenNode, listening: socket.socket) -> Iterator[Loop]:
-    """Yields the loop of a node on a port, with running instances."""
+    """Runs the instances of a node, and yields the loop that answers on a port."""
     loop = Loop(listening, opened.handler.handle, opened.handler.work)
     running = Instances(opened.answerers, opened.facts.max_batch, loop.wake, opened.rule)
     opened.handler.start(running)

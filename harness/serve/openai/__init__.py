@@ -1,1 +1,1 @@
-"""Serves a language model with OpenAI's API, with the same answers as vLLM."""
+"""Serves a language model with OpenAI's API. The answers have the same format as vLLM's answers."""

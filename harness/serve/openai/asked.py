@@ -1,4 +1,4 @@
-"""Reads requests for completions and chat completions as vLLM does."""
+"""Reads requests for completions and chat completions in the same way as vLLM."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -34,29 +34,29 @@ class Asked(NamedTuple):
     stops: tuple[str, ...]
     """Texts that end an answer."""
     stop_tokens: frozenset[int]
-    """Tokens that end an answer, in addition to the model's."""
+    """Tokens that end an answer, in addition to the model's end tokens."""
     keeps_stop: bool
-    """Whether the text contains the stop that ended the answer."""
+    """Whether the answer's text includes the stop string or token that ended it."""
     echoes: bool
-    """Whether the text begins with the prompt."""
+    """Whether the answer's text begins with the prompt."""
     streams: bool
     usage_at_end: bool
-    """Whether the last chunk of a stream reports the tokens."""
+    """Whether the last chunk of a stream reports the number of tokens."""
     usage_always: bool
-    """Whether each chunk of a stream reports the tokens."""
+    """Whether each chunk of a stream reports the number of tokens."""
     wants_ids: bool
     model: str = ""
     """Name of the model in the reply."""
     call: Call | None = None
     """The function that the answer calls; None for an answer in text."""
     reasons: bool = False
-    """Whether the model drafts its answer first."""
+    """Whether the model first writes a draft, as reasoning."""
     has_tags: bool = False
-    """Whether the draft is in the answer's text, between tags."""
+    """Whether the answer's text includes the draft between tags."""
 
     @property
     def held_characters(self) -> int:
-        """Maximum number of characters to hold back at the end of a text, because they may begin a stop string."""
+        """Maximum number of characters to hold back at the end of a text, because a stop string may begin there."""
         return 0 if self.keeps_stop else max(map(len, self.stops), default=1) - 1
 
 
@@ -70,8 +70,8 @@ def read(
 ) -> Asked:
     """Reads a request. Raises Refusal with the name of a faulty field.
 
-    body: the JSON of the request. known: returns the name of the requested model. translate: converts a request of
-    another API to a chat completion request.
+    body: the JSON of the request. known: returns the name of the requested model. translate: converts a request for a
+    different API to a chat completion request.
     """
     try:
         request = json.loads(body, parse_constant=_refuse_constant)
@@ -122,7 +122,7 @@ def read(
 
 
 def _reasons(request: Mapping[str, Any], *, is_chat: bool) -> bool:
-    """Returns whether `chat_template_kwargs` enables reasoning (`enable_thinking`, as for Qwen3)."""
+    """Returns whether `chat_template_kwargs` enables reasoning with `enable_thinking`, as for Qwen3."""
     arguments = request.get("chat_template_kwargs") or {}
     if not isinstance(arguments, dict):
         refuse("chat_template_kwargs", "chat_template_kwargs must be an object")
@@ -143,7 +143,7 @@ def _prompts(request: Mapping[str, Any], prompts: Prompts, *, is_chat: bool) -> 
 def _most(request: Mapping[str, Any], prompts: Prompts) -> int:
     """Returns the maximum number of tokens in an answer.
 
-    If both field names are given, the newer one counts, as in vLLM.
+    If a request has both names of this field, the newer name counts, as in vLLM.
     """
     names = ("max_completion_tokens", "max_tokens")
     name = next((name for name in names if request.get(name) is not None), "max_tokens")

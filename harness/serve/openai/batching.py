@@ -1,4 +1,4 @@
-"""Generates all answers together with continuous batching: each step generates one token per answer."""
+"""Generates all answers together with continuous batching. Each step generates one token per answer."""
 
 from collections.abc import Iterator, Sequence
 from time import time_ns
@@ -13,14 +13,14 @@ from harness.serve.openai.statistics import Answers
 
 
 class Batching:
-    """The active answers. `step` is the `Work` of a loop."""
+    """Generates the active answers. A loop calls `step` as its `Work`."""
 
     def __init__(self, generator: AnyGenerator, statistics: Answers) -> None:
-        """statistics: counts the requests when they end."""
+        """statistics: counts each request when it ends."""
         self._generator, self._statistics = generator, statistics
         self._working: dict[Answering, tuple[Answer, Choice]] = {}
         self.first_failure = ""
-        """The first error of the backend."""
+        """The first error that the backend raised."""
 
     def add(self, answer: Answer) -> None:
         """Adds an answer.
@@ -34,14 +34,14 @@ class Batching:
             self._working[choice.one] = (answer, choice)
 
     def step(self) -> Sequence[Part] | None:
-        """Generates one step. Returns the parts of the replies, or None if no answer is active."""
+        """Generates one token per active answer. Returns the parts of the replies, or None if no answer is active."""
         self._drop_unwanted()
         if self._generator.is_idle:
             return None
         begun_ns = time_ns()
         try:
             answered = self._generator.step()
-        except Exception as e:  # noqa: BLE001 - the frameworks' own exceptions share no base class
+        except Exception as e:  # noqa: BLE001 - the exceptions of the frameworks have no common base class
             self.first_failure = self.first_failure or type_and_text(e)
             self._generator.drop_all()
             dropped, self._working = dict.fromkeys(a for a, _ in self._working.values()), {}
@@ -65,7 +65,7 @@ class Batching:
             if not answer.begun_ns:
                 answer.begun_ns, answer.first_ns = begun_ns, now_ns
             choice.take()
-            if choice.one is not one:  # the draft is complete, and the answer follows
+            if choice.one is not one:  # the draft is complete, and the answer begins
                 del self._working[one]
                 self._generator.add(choice.one)
                 self._working[choice.one] = (answer, choice)

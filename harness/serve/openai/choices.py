@@ -1,4 +1,4 @@
-"""Tracks one answer of a reply while its tokens are generated: the text, and the stop string that ends it."""
+"""Tracks one answer of a reply while its tokens are generated: its text, and the stop string that ends it."""
 
 from harness.models.generation.engine import Answering
 from harness.models.generation.prompts import Prompts
@@ -15,7 +15,7 @@ class Choice:
     )
 
     def __init__(self, asked: Asked, index: int, prompts: Prompts) -> None:
-        """index: position of the answer among the answers of the request."""
+        """index: position of this answer among the answers to the request."""
         prompt = asked.prompts[index // asked.copies]
         self.index = index
         self.one = Answering(
@@ -26,22 +26,22 @@ class Choice:
             stops=asked.stop_tokens,
         )
         self.draft: Answering | None = None
-        """The complete draft of an answer with reasoning; `one` is then the answer itself."""
+        """The complete draft of an answer with reasoning; `one` is then the answer. None before that."""
         self.thought = ""
         """The draft's text so far."""
         self._thought_sent = 0
         self.finish_reason: str | None = None
-        """None until `take` has read the last token."""
+        """Reason why the answer ended; None until `take` has read the last token."""
         self.stop_reason: str | int | None = None
-        """The stop string, or the token of `stop_token_ids`, that ended the answer."""
+        """The stop string or the token in `stop_token_ids` that ended the answer."""
         self.tokens_sent = 0
         self._asked, self._prompts = asked, prompts
         self._begin = prompts.text(prompt) if asked.echoes else ""
         self._text = ""
-        self._sent = 0  # characters of `_begin` and `_text` together
+        self._sent = 0  # number of characters sent from `_begin` and `_text` together
 
     def take(self) -> None:
-        """Reads the token of the last step. Ends the answer once a stop string is complete, as vLLM does."""
+        """Reads the token of the last step. Ends the answer when a stop string is complete, as vLLM does."""
         if self.is_drafting:
             self._take_draft()
             return
@@ -50,17 +50,17 @@ class Choice:
 
     @property
     def is_drafting(self) -> bool:
-        """Whether `one` is the draft of an answer with reasoning."""
+        """Whether `one` is currently the draft of an answer with reasoning."""
         return self._asked.reasons and self.draft is None
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens so far, beginning with the draft's tokens."""
+        """All tokens so far: first the draft's tokens, then the answer's tokens."""
         return [*self.draft.tokens, *self.one.tokens] if self.draft is not None else self.one.tokens
 
     @property
     def reasoning_tokens(self) -> int:
-        """Number of tokens of the draft so far."""
+        """Number of tokens in the draft so far."""
         if self.draft is not None:
             return len(self.draft.tokens)
         return len(self.one.tokens) if self.is_drafting else 0
@@ -68,7 +68,7 @@ class Choice:
     def _take_draft(self) -> None:
         """Reads a token of the draft.
 
-        Once the draft is complete, `one` becomes the answer, which gets the remaining tokens.
+        When the draft is complete, `one` becomes the answer, which may have the remaining number of tokens.
         """
         one, asked = self.one, self._asked
         self.thought += self._prompts.text(one.tokens[-1:])
@@ -86,7 +86,7 @@ class Choice:
             )
 
     def next_thought(self) -> str:
-        """Returns the unsent text of the draft."""
+        """Returns the part of the draft's text that has not been sent."""
         begin, self._thought_sent = self._thought_sent, len(self.thought)
         return self.thought[begin:]
 
@@ -111,11 +111,11 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """The whole text; with `echo`, it begins with the prompt."""
+        """The complete text. If the request sets `echo`, it begins with the prompt."""
         return self._begin + self._text
 
     def next_text(self) -> str:
-        """Returns the unsent text, except an end that may be the beginning of a stop string."""
+        """Returns the text that has not been sent, but holds back an end that may begin a stop string."""
         held = 0 if self.finish_reason else self._asked.held_characters
         end = len(self._begin) + max(0, len(self._text) - held)
         begin, self._sent = self._sent, max(self._sent, end)

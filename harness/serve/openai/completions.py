@@ -26,7 +26,7 @@ from harness.serve.served import ServedGeneration
 
 
 class _Form(NamedTuple):
-    """The form of requests and replies at a path."""
+    """The format of requests and replies at a path."""
 
     is_chat: bool = True
     translate: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
@@ -40,14 +40,14 @@ _ASKED: Mapping[str, _Form] = {
     other_forms.RESPONSES: _Form(True, other_forms.chat_of_response, other_forms.ResponsesAnswer),
     other_forms.MESSAGES: _Form(True, other_forms.chat_of_message, other_forms.MessagesAnswer),
 }
-"""Maps each path that generates text to its form."""
+"""Maps each path that generates text to the format of its requests and replies."""
 
 RESET = "/reset_prefix_cache"
 """Path that empties the prefix cache, as in vLLM."""
 
 
 class Completions:
-    """The handler of one model for `Loop`, which calls `batching.step` between its checks of the sockets."""
+    """Handles requests for one model. `Loop` calls it, and calls `batching.step` between checks of the sockets."""
 
     def __init__(self, served: ServedGeneration) -> None:
         self._served = served
@@ -65,7 +65,7 @@ class Completions:
         self._posts: dict[str, Callable[[], Mapping[str, Any] | bytes]] = {}
         if self._prefixes is not None:
             self._posts[RESET] = self._reset_prefixes
-        self._told = 0  # requests for anything except an answer from the model
+        self._told = 0  # number of requests that the model did not have to answer
 
     @property
     def answered(self) -> int:
@@ -73,21 +73,21 @@ class Completions:
 
     @property
     def refused(self) -> int:
-        """Requests that were answered with an error."""
+        """Number of requests that were answered with an error."""
         return self._statistics.refused
 
     @property
     def unknown(self) -> int:
-        """Refused requests for a path that the server does not have."""
+        """Number of refused requests for a path that the server does not have."""
         return self._statistics.unknown
 
     @property
     def first_failure(self) -> str:
-        """The first error of the backend."""
+        """The first error that the backend raised."""
         return self.batching.first_failure
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes] | Later:
-        """Returns the reply; for a prompt, the Later that gets its parts."""
+        """Answers a request. Returns the reply, or a Later if the model must generate it."""
         head = request.head
         try:
             return self._answer(request, arrived_ns)
@@ -136,7 +136,7 @@ class Completions:
         return answer
 
     def _paths(self) -> str:
-        """Returns all paths except the paths of single models."""
+        """Returns a list of all paths, without the paths for single models."""
         told = [path for path in self._routes if not path.startswith("/v1/models/")]
         return ", ".join((*_ASKED, *vectors.PATHS, *told, *self._posts))
 
@@ -146,7 +146,7 @@ class Completions:
         return {}
 
     def _vectors(self, request: Request, arrived_ns: int) -> bytes:
-        """Returns the reply to a request for vectors, which takes one step of the model."""
+        """Returns the reply to a request for vectors, for which the model computes one step."""
         head, begun_ns = request.head, time_ns()
         content = vectors.answer(head.path, bytes(request.body), self._served)
         self._statistics.add_vectors(

@@ -1,4 +1,4 @@
-"""Checks the fields of a request, and refuses unsupported fields that would change the likeliest answer."""
+"""Checks the fields of a request, and refuses unsupported fields that would change the answer."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,9 @@ from harness.serve.answers import Refusal
 BAD_REQUEST = 400
 
 MOST_CHOICES = 1024
-"""Maximum number of answers per request, so that no request delays the others. OpenAI's API allows 128 per prompt."""
+"""Maximum number of answers per request. Without a limit, one request could delay all others. OpenAI's API allows 128
+answers per prompt.
+"""
 
 _READ = (
     *("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "min_tokens"),
@@ -40,7 +42,9 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "vllm_xargs": ({},),
     "mm_processor_kwargs": ({},),
 }
-"""Maps each field that can change an answer to the values, besides null, that leave the answer unchanged."""
+"""Maps each field that can change an answer to the values that leave it unchanged. The value null also leaves it
+unchanged.
+"""
 
 _NUMBERS = ("temperature", "top_p", "top_k", "min_p", "seed", "best_of", "length_penalty")
 _WITHOUT_EFFECT = (
@@ -51,7 +55,7 @@ _WITHOUT_EFFECT = (
     *("skip_special_tokens", "spaces_between_special_tokens", "add_special_tokens"),
     *("add_generation_prompt", "chat_template_content_format"),
 )
-"""Fields that have no effect if the likeliest token is always taken and no chat template is used."""
+"""Fields without effect, because the server always takes the likeliest token and uses no chat template."""
 
 
 def check_fields(request: Mapping[str, Any]) -> None:
@@ -78,7 +82,8 @@ def _is_neutral(name: str, value: object, request: Mapping[str, Any]) -> bool:
     if name == "logit_bias" and isinstance(value, dict):
         return all(bias == 0 for bias in value.values())
     if name == "logprobs":
-        return value is False  # 0 requests the probability of each token
+        # 0 is different from false: it requests the probability of each token.
+        return value is False
     return value in _NEUTRAL[name]
 
 
@@ -108,7 +113,7 @@ def whole_number(owner: Mapping[str, Any], name: str, least: int, most: int) -> 
 
 
 def texts(owner: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Reads a field that is a string, a list of strings or null; no string may be empty."""
+    """Reads a field that is a string, a list of strings or null. Refuses empty strings."""
     value = owner.get(name)
     found = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):

@@ -1,8 +1,8 @@
-"""Answers requests of OpenAI's Responses API and Anthropic's Messages API with chat completions.
+"""Answers requests for OpenAI's Responses API and Anthropic's Messages API with chat completions.
 
-A request is translated to a chat completion request; the reply has the form of the original API. Only text is
-supported. Sources: OpenAI's API reference, /v1/responses and its streaming events; Anthropic's API reference,
-/v1/messages.
+A request is translated to a chat completion request, and the reply has the format of the original API. Only text is
+supported. Sources: OpenAI's API reference for /v1/responses and its streaming events, and Anthropic's API reference
+for /v1/messages.
 """
 
 import json
@@ -60,7 +60,7 @@ def chat_of_message(request: _Request) -> dict[str, Any]:
 
 
 class _OneAnswer(Answer):
-    """A reply with one answer, whose stream has named events."""
+    """A reply with one answer. If it is streamed, its events have names."""
 
     __slots__ = ("_sequence",)
 
@@ -74,7 +74,7 @@ class _OneAnswer(Answer):
         return str(self._about["id"]).rpartition("-")[2]
 
     def _named(self, events: Iterator[tuple[str, Mapping[str, Any]]]) -> bytes:
-        """Returns events as they are sent. events: name and content of each."""
+        """Returns the bytes of some events. events: name and content of each event."""
         pieces = []
         for name, content in events:
             text = json.dumps({"type": name, **content}, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Writes replies in the form of OpenAI's API, with the token ids of vLLM if they are requested."""
+"""Writes replies in the format of OpenAI's API. If a request asks for token IDs, they are added as in vLLM."""
 
 import json
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ _CHUNKED = {**_STREAM, "Transfer-Encoding": "chunked"}
 _TAGS = "<think>", "</think>"
 _DONE = b"data: [DONE]\n\n"
 _TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
-"""Times in ms: from arrival to the step that computes the prompt, from that step to sending, and from arrival to
-sending.
+"""Header with times in ms: from the arrival to the step that computes the prompt (queue), from this step to sending
+(compute), and from the arrival to sending (total).
 """
 
 
 class Answer(Later):
-    """The reply to one request while it is generated."""
+    """A reply to one request, while it is being generated."""
 
     __slots__ = (
         *("_about", "_asked", "_has_begun", "_head", "_keeps_prefixes"),
@@ -42,9 +42,9 @@ class Answer(Later):
         *,
         keeps_prefixes: bool = False,
     ) -> None:
-        """number: the request's number. arrived_ns: arrival of its last byte, wall clock.
+        """number: number of the request. arrived_ns: wall-clock time at which its last byte arrived.
 
-        keeps_prefixes: whether usage reports the cached tokens.
+        keeps_prefixes: whether there is a prefix cache, so that usage reports the cached tokens.
         """
         super().__init__()
         self.closes = asked.streams and head.is_old  # HTTP/1.0 has no chunks
@@ -62,7 +62,7 @@ class Answer(Later):
         self._asked, self._head, self._keeps_prefixes = asked, head, keeps_prefixes
         self.arrived_ns = arrived_ns
         self.begun_ns = self.first_ns = 0
-        """Begin and end of the step that computes the first prompt; 0 before it."""
+        """Begin and end of the step that computes the first prompt; 0 before this step."""
         self._has_begun = False
         self.choices = [
             Choice(asked, index, prompts) for index in range(len(asked.prompts) * asked.copies)
@@ -73,7 +73,7 @@ class Answer(Later):
         return all(choice.finish_reason for choice in self.choices)
 
     def part(self, choice: Choice) -> bytes | None:
-        """Returns the bytes to send after a step that gave `choice` a token; None if there are none."""
+        """Returns the bytes to send after a step that generated a token for `choice`; None if there are none."""
         if self._asked.streams:
             return self._events(choice) or None
         return self._whole() if self.is_complete else None
@@ -88,7 +88,7 @@ class Answer(Later):
     def _whole(self) -> bytes:
         body = json.dumps(self._content()).encode()
         head = answer_head(200, {"Content-Type": JSON, "Content-Length": len(body)})
-        # No time may be negative if the clock was set back in between.
+        # No time may be negative, even if the clock was set back during the request.
         now_ns = time_ns()
         spans = (
             (self.arrived_ns, self.begun_ns),
@@ -99,7 +99,7 @@ class Answer(Later):
         return head + connection_header(self._head) + times + body
 
     def _content(self) -> Mapping[str, Any]:
-        """Returns the whole reply."""
+        """Returns the complete reply."""
         choices = [self._choice(choice) for choice in self.choices]
         return {**self._about, "choices": choices, "usage": self._usage()}
 
@@ -172,7 +172,7 @@ class Answer(Later):
         return _event({**self._about, "choices": [], "usage": self._usage()}) + _DONE
 
     def _first_events(self) -> bytes:
-        """Returns the events before the first token: for a chat, chunks that contain only the role."""
+        """Returns the events before the first token. For a chat, these are chunks that contain only the role."""
         if not self._asked.is_chat:
             return b""
         delta = {"delta": {"role": "assistant", "content": ""}, "finish_reason": None}
@@ -204,7 +204,9 @@ class Answer(Later):
         return {**self._about, "choices": [described], **usage}
 
     def _parts(self, choice: Choice, *, is_first: bool) -> Mapping[str, Any]:
-        """Returns the delta of a chat completion: the unsent parts of the draft, the answer and the function call."""
+        """Returns the delta of a chat completion: the parts of the draft, the answer and the function call that have
+        not been sent.
+        """
         asked = self._asked
         delta: dict[str, Any] = {}
         thought, text = choice.next_thought(), choice.next_text()
@@ -241,7 +243,7 @@ class Answer(Later):
         return tokens if self._keeps_prefixes else None
 
     def _chunk(self, content: bytes) -> bytes:
-        """Returns bytes of a stream in the form in which they are sent."""
+        """Returns content of a stream as a chunk of HTTP/1.1, or unchanged for HTTP/1.0."""
         if self.closes or not content:  # an empty chunk would end the stream
             return content
         return b"%x\r\n%b\r\n" % (len(content), content)
@@ -253,7 +255,7 @@ class Answer(Later):
 def _usage(
     prompt: int, answer: int, cached: int | None = None, reasoning: int = 0
 ) -> Mapping[str, Any]:
-    """cached: number of prompt tokens that were in the cache and not computed; None without a cache."""
+    """Returns the field `usage`. cached: number of prompt tokens found in the cache; None without a cache."""
     details: dict[str, Any] = {}
     if cached is not None:
         details["prompt_tokens_details"] = {"cached_tokens": cached}
@@ -268,7 +270,7 @@ def _usage(
 
 
 def problem(status: int, text: str, param: str | None = None) -> Mapping[str, Any]:
-    """Returns an error in the form of OpenAI's API, with the status as code, as in vLLM. param: the faulty field."""
+    """Returns an error in the format of OpenAI's API. Its code is the status, as in vLLM. param: the faulty field."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": text, "type": kind, "param": param, "code": status}}
 

@@ -25,7 +25,7 @@ class Answers(Requests):
         return self._answered
 
     def add(self, answer: Answer, ended_ns: int) -> None:
-        """Counts a complete answer. ended_ns: when its last token was generated."""
+        """Counts a complete answer. ended_ns: time at which its last token was generated."""
         arrived_ns, begun_ns = answer.arrived_ns, answer.begun_ns
         self._add(ended_ns - arrived_ns, begun_ns - arrived_ns, ended_ns - begun_ns)
         self._first.add(max(0, answer.first_ns - arrived_ns))
@@ -34,7 +34,7 @@ class Answers(Requests):
         self._tokens += tokens
 
     def add_vectors(self, tokens: int, arrived_ns: int, begun_ns: int, ended_ns: int) -> None:
-        """Counts a request for vectors. tokens: number of tokens in its texts."""
+        """Counts a request for vectors. tokens: number of tokens in the request's texts."""
         self._add(ended_ns - arrived_ns, begun_ns - arrived_ns, ended_ns - begun_ns)
         self._prompt_tokens += tokens
 

@@ -1,7 +1,7 @@
-"""Reads the tools of a request, and the function that its answer must call.
+"""Reads the tools in a request, and determines the function that the answer must call.
 
-The model was not trained to call functions. If `tool_choice` is `required` or names a function, the server fixes the
-form of the call, as vLLM does. The model writes only the value of the function's single parameter, a string.
+The model was not trained to call functions. If `tool_choice` is `required` or names a function, the server writes the
+fixed parts of the call, as vLLM does. The model writes only the value of the function's only parameter, a string.
 """
 
 import json
@@ -17,11 +17,11 @@ class Call(NamedTuple):
     name: str
     parameter: str
     is_named: bool
-    """Whether `tool_choice` names the function. If it does, the finish_reason is `stop`, as in OpenAI's API."""
+    """Whether `tool_choice` names the function. If so, the finish_reason is `stop`, as in OpenAI's API."""
 
     @property
     def begin(self) -> str:
-        """The arguments up to the value."""
+        """The JSON of the arguments up to the parameter's value."""
         return f'{{{json.dumps(self.parameter)}: "'
 
     @property
@@ -30,7 +30,7 @@ class Call(NamedTuple):
 
     @staticmethod
     def escaped(text: str) -> str:
-        """Returns a part of the value as it appears in JSON."""
+        """Returns a part of the parameter's value, escaped for JSON."""
         return json.dumps(text)[1:-1]
 
 

@@ -1,7 +1,7 @@
-"""Answers requests for text vectors: embeddings as in OpenAI's API, pooling and reranking as in vLLM's API.
+"""Answers requests for text vectors: embeddings as in OpenAI's API, and pooling and reranking as in vLLM's API.
 
-A text's vector is the model's logits after the last token, scaled to length 1, because a model without an embedding
-head has no better vector. The score of a document is the cosine of the angle between its vector and the query's vector.
+The vector of a text is the model's logits after the last token, scaled to length 1. A model without an embedding head
+has no better vector. A document's score is the cosine of the angle between the vectors of the document and the query.
 """
 
 import base64
@@ -44,7 +44,7 @@ def answer(path: str, body: bytes, served: ServedGeneration) -> Mapping[str, Any
 
 
 def _texts(value: object, name: str) -> list[Any]:
-    """Returns texts or lists of token ids."""
+    """Returns the texts or lists of token IDs in a field. name: name of the field."""
     is_one = isinstance(value, str) or (
         isinstance(value, list) and all(type(token) is int for token in value)
     )

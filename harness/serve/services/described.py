@@ -1,4 +1,4 @@
-"""Makes the manifest of a service: its inputs, its answer, and how to query it."""
+"""Makes the manifest of a service, which describes its inputs, its answer, and how to query it."""
 
 import re
 from collections.abc import Mapping
@@ -8,20 +8,20 @@ from harness.serve.services.schemas import Answer, Body, Values
 
 
 class Service(NamedTuple):
-    """One address of a server."""
+    """A service at one address of a server."""
 
     path: str
     manifest: Mapping[str, Any] | None
-    """A manifest to start with; None if the server does not describe its requests."""
+    """A first version of a manifest; None if the server does not describe its requests."""
     note: str = ""
-    """The part that the server does not describe."""
+    """A text about the part that the server does not describe."""
 
     def to_json(self) -> dict[str, Any]:
         return self._asdict()
 
 
 def service(path: str, body: Body, answer: Answer | None) -> Service:
-    """Returns the service with its manifest. answer: None if the server does not describe its replies."""
+    """Returns the service with a manifest. answer: None if the server does not describe its replies."""
     queried: dict[str, Any] = {"path": path, "body": body.body}
     if body.sample is not None:
         queried["sample"] = body.sample
@@ -62,13 +62,13 @@ def _input(name: str, values: Values) -> dict[str, Any]:
 
 
 def _with_prompts(tree: Any, name: str) -> Any:
-    """Replaces the samples in the templates with the prompt texts of dataset `prompts`, whose samples are JSON."""
+    """Replaces samples in the template by the prompt texts of dataset `prompts`, whose samples are JSON."""
     if isinstance(tree, dict):
         return {key: _with_prompts(value, name) for key, value in tree.items()}
     return f"{{{{{name}|json/prompt}}}}" if tree == f"{{{{{name}}}}}" else tree
 
 
 def _name(path: str) -> str:
-    """Returns a model name for a path such as /v1/models/flowers:predict."""
+    """Derives a model name from a path such as /v1/models/flowers:predict."""
     last = path.rstrip("/").rpartition("/")[2].partition(":")[0]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-._") or "service"

@@ -27,7 +27,7 @@ _DTYPES = {
     },
 }
 _IMAGE = Values("uint8", (None, None, 3), "png")
-"""An input whose name ends in `_bytes`. It takes encoded bytes, usually of an image."""
+"""An input whose name ends in `_bytes`. It takes encoded bytes, which are usually an image."""
 
 _MALFORMED = "Malformed request: GET /v1/models"
 """TensorFlow Serving's answer to a request for its list of models, which it does not support."""
@@ -42,7 +42,7 @@ def json_of(reply: Reply) -> Any:
 
 
 def is_tf_serving(models: Reply) -> bool:
-    """Whether the server is TensorFlow Serving. models: the reply to GET /v1/models."""
+    """Returns whether the server is TensorFlow Serving. models: the reply to GET /v1/models."""
     return _MALFORMED.encode() in bytes(models.body)
 
 
@@ -65,7 +65,7 @@ def tf_serving(exchange: Exchange, model: str) -> Service | None:
 
 
 def _values(name: str, about: Mapping[str, Any]) -> Values:
-    """Returns the type and the shape of one sample. Raises KeyError, TypeError or ValueError for other content."""
+    """Returns the type and shape of one sample. Raises KeyError, TypeError or ValueError if `about` lacks them."""
     if about["dtype"] == "DT_STRING" and name.endswith("_bytes"):
         return _IMAGE
     dims = about["tensor_shape"].get("dim") or []
@@ -74,7 +74,7 @@ def _values(name: str, about: Mapping[str, Any]) -> Values:
 
 
 def _sample(inputs: Mapping[str, Values]) -> Any:
-    """Returns the template of one sample; None if the default is right."""
+    """Returns the template of one sample; None if the default template fits."""
     if all(not values.form for values in inputs.values()):
         return None
     sample = {

@@ -1,4 +1,4 @@
-"""Reads the addresses of a service from its OpenAPI page, as FastAPI, BentoML and LitServe serve it."""
+"""Reads the addresses of a service from an OpenAPI page, which FastAPI, BentoML and LitServe provide."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from harness.serve.services.described import Service, service
 from harness.serve.services.schemas import Answer, Page, Undescribed
 
 PAGES = ("/openapi.json", "/docs.json")
-"""The usual path of the page, and BentoML's path."""
+"""The usual path of the page, and its path in BentoML."""
 
 MOST_SERVICES = 20
 
@@ -30,7 +30,7 @@ def title(page: Any) -> str | None:
 
 
 def services(page: Mapping[str, Any]) -> list[Service]:
-    """Returns the addresses that accept POST, with the described addresses first."""
+    """Returns the addresses that accept POST requests. Addresses that the page describes come first."""
     found = list(_services(page))
     return sorted(found, key=lambda one: one.manifest is None)[:MOST_SERVICES]
 

@@ -1,4 +1,6 @@
-"""Derives the body template, the model's inputs and the answer's place from the JSON Schemas of a service's page."""
+"""Derives three things from the JSON Schemas of a service's page: the template of a request, the model's inputs, and
+the place of the answer in a reply.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,23 +12,23 @@ _TENSOR_DTYPES = (
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
 )
 _BYTES = ("binary", "byte", "base64")
-"""Formats of strings that hold encoded bytes."""
+"""Values of `format` for strings that contain encoded bytes."""
 
 _SAMPLES = ("instances",)
-"""Names of lists that have an item per sample, in TensorFlow Serving's protocol and similar protocols."""
+"""Names of lists with one item per sample, in TensorFlow Serving's protocol and similar protocols."""
 
 _ANSWERS = (
     *("predictions", "prediction", "outputs", "output", "scores", "probabilities"),
     *("logits", "embedding", "embeddings", "result", "results", "answer", "label"),
 )
-"""Usual names of answers, the likeliest first."""
+"""Usual names of answers. The likeliest name comes first."""
 
 _MOST_DEPTH = 16
 """Maximum depth of a schema. Deeper schemas, and schemas that contain themselves, are not described."""
 
 
 class Undescribed(ValueError):
-    """The page does not describe the JSON."""
+    """Raised if the page does not describe the JSON."""
 
 
 class Values(NamedTuple):
@@ -35,7 +37,7 @@ class Values(NamedTuple):
     dtype: str
     shape: tuple[int | None, ...]
     form: str = ""
-    """The form of the placeholder; '' for the default."""
+    """Form of the placeholder in the template; '' for the default."""
 
 
 class Body(NamedTuple):
@@ -43,7 +45,7 @@ class Body(NamedTuple):
 
     body: Any
     sample: Any
-    """The template of one sample; None if the body has no list of samples or the default is right."""
+    """The template of one sample; None if the body has no list of samples or the default template fits."""
     inputs: Mapping[str, Values]
 
     @property
@@ -52,10 +54,10 @@ class Body(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The place of the answer."""
+    """The place of the answer in a reply."""
 
     answers: str
-    """Pointer to the list with an item per sample; '' if a reply has one answer."""
+    """JSON pointer to the list with one item per sample; '' if a reply has only one answer."""
     answer: str
     values: Values
 
@@ -113,7 +115,7 @@ class Page:
         raise Undescribed("its reply")
 
     def _leaves(self, schema: Any, at: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-        """Yields a pointer to each value that is not an object, and its schema; the likeliest answer comes first."""
+        """Yields a pointer to each value that is not an object, with the value's schema; the likeliest answer first."""
         plain = self.plain(schema, depth)
         properties = plain.get("properties")
         if not isinstance(properties, dict):
@@ -129,7 +131,7 @@ class Page:
                 continue
 
     def plain(self, schema: Any, depth: int) -> Mapping[str, Any]:
-        """Resolves references in the schema, and takes the first choice that is not null. Raises Undescribed."""
+        """Resolves references in the schema, and takes the first alternative that is not null. Raises Undescribed."""
         for _ in range(_MOST_DEPTH):
             if not isinstance(schema, dict) or depth > _MOST_DEPTH:
                 break
@@ -151,7 +153,7 @@ class Page:
         return found
 
     def _properties(self, plain: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the properties that a request needs: the required ones, else all of them."""
+        """Returns the required properties; all properties if none is required."""
         properties = plain.get("properties")
         if not isinstance(properties, dict) or not properties:
             raise Undescribed("a part of its JSON")
@@ -160,7 +162,7 @@ class Page:
         return {str(key): properties[key] for key in needed if key in properties}
 
     def _values(self, plain: Mapping[str, Any], depth: int) -> Values | None:
-        """Returns the type and shape of numbers or a string; None for objects and lists of objects."""
+        """Returns the type and shape of numbers or of a string; None for objects and lists of objects."""
         kind = plain.get("type")
         if kind == "tensor":  # BentoML's
             return _tensor(plain)
