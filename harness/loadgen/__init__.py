@@ -1,1 +1,1 @@
-"""All LoadGen code: binding, load plan, schedule, user.conf and logs."""
+"""Code that concerns LoadGen: its binding, the load plan, schedules, user.conf and logs."""

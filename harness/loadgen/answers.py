@@ -1,4 +1,4 @@
-"""Holds the answers to a batch: an array of equal rows, or rows of different lengths."""
+"""Stores the answers to a batch, as an array of equal rows or as rows of different lengths."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,14 +12,14 @@ class AnswerRow(NamedTuple):
     """Shape and type of all answers of a run."""
 
     shape: tuple[int | None, ...]
-    """The shape of an answer; its first entry is None if answers differ in length."""
+    """Shape of an answer. The first entry is None if answers differ in length."""
     dtype: np.dtype[Any]
 
 
 class Ragged:
-    """n answers that differ only in their first dimension; `shape` is (n, None, ...).
+    """The answers to a batch of n samples, which differ only in their first dimension. `shape` is (n, None, ...).
 
-    Raises ValueError if rows differ in dtype, rank or trailing dimensions.
+    Raises ValueError if rows differ in dtype, rank or any other dimension.
     """
 
     __slots__ = ("dtype", "rows", "shape")
@@ -44,22 +44,22 @@ Answers = Array | Ragged
 
 
 def flattened(answers: Answers) -> Ragged:
-    """Returns each answer as one row of numbers, in C order."""
+    """Flattens each answer to one row of numbers in C order."""
     rows = answers.rows if isinstance(answers, Ragged) else answers
     return Ragged([row.reshape(-1) for row in rows])
 
 
 def largest_bytes(answers: Answers) -> int:
-    """Returns the size of the largest answer."""
+    """Returns the size of the largest answer in bytes."""
     if isinstance(answers, Ragged):
         return max(row.nbytes for row in answers.rows)
     return answers.nbytes // len(answers)
 
 
 def common_row(rows: Sequence[AnswerRow]) -> AnswerRow | None:
-    """Returns the row type that all batches share; None if the shape depends on the batch.
+    """Returns the shape and type that the answers of all batches share; None if the shape depends on the batch.
 
-    rows: one per batch. Raises ValueError if they differ in dtype.
+    rows: one per batch. Raises ValueError if the rows differ in dtype.
     """
     dtypes = sorted({str(row.dtype) for row in rows})
     if len(dtypes) > 1:
@@ -72,9 +72,9 @@ def row_of(answers: Answers) -> AnswerRow:
 
 
 def is_close(ours: Array, theirs: Array, tolerance: float) -> bool:
-    """Returns whether floats differ only by rounding; False for other types.
+    """Returns whether floats differ only by rounding. Returns False for other types.
 
-    tolerance: relative to each number or, for small numbers, to the median magnitude of `theirs`.
+    tolerance: maximum difference, relative to each number or, for small numbers, to the median magnitude of `theirs`.
     """
     if ours.dtype.kind not in "fc" or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False

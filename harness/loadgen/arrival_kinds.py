@@ -1,4 +1,4 @@
-"""Lists the kinds of arrival schedules that `arrivals` writes, for `--help`, which must not import NumPy."""
+"""Lists the kinds of arrival schedules that `arrivals` writes. `--help` reads this list without importing NumPy."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,9 +7,9 @@ from typing import NamedTuple
 class Kind(NamedTuple):
     about: str
     fewest: int = 1
-    """The minimum number of rates."""
+    """Minimum number of rates."""
     most: int = 1
-    """The maximum number of rates."""
+    """Maximum number of rates."""
 
 
 KINDS: Mapping[str, Kind] = {

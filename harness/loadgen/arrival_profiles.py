@@ -1,8 +1,8 @@
 """Makes schedules for --arrivals: constant, steps, ramp, gamma, and LoadGen's schedule.
 
-The rate may change with time, and the gaps between queries may be random. The time-rescaling theorem
-separates the two. Each query has a number, which is the sum of random gaps with mean 1. The query arrives
-when the integral of the rate over time reaches this number.
+The rate may change with time, and the gaps between queries may be random. The time-rescaling theorem allows
+computing both separately. First, each query gets a number, which is the sum of random gaps with mean 1. The query
+arrives when the integral of the rate over time reaches this number.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,17 +25,17 @@ from harness.types import Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A schedule's parameters, as the user wrote them."""
+    """Parameters of a schedule, as the user wrote them."""
 
     kind: str
     """One of KINDS."""
     rates: tuple[float, ...]
-    """Queries/s."""
+    """Rates in queries/s."""
     duration_ns: int
     cv: float | None
-    """Standard deviation / mean of the gaps; gamma only."""
+    """Coefficient of variation of the gaps (standard deviation / mean); only for gamma."""
     seed: int
-    """64 bits."""
+    """A number of 64 bits."""
 
     def problems(self) -> Iterable[str]:
         _, fewest, most = KINDS[self.kind]
@@ -49,12 +49,12 @@ class Profile:
         expected = self.duration_ns / NS_PER_S * sum(self.rates) / len(self.rates)
         if expected > MOST_ARRIVALS:
             yield (
-                f"about {expected:,.0f} arrivals would be generated, but at most {MOST_ARRIVALS:,} are allowed: lower --rate or "
-                "--duration"
+                f"about {expected:,.0f} arrivals would be generated, but at most {MOST_ARRIVALS:,} are allowed: "
+                "lower --rate or --duration"
             )
 
     def after_ns(self) -> Array:
-        """Returns (n,) int64 arrival times in ns, ascending, n >= 1. The first is 0; the last is before duration_ns."""
+        """Returns (n,) int64 arrival times in ns, ascending; n >= 1. The first is 0, the last is before duration_ns."""
         if problems := list(self.problems()):
             raise ConfigError("\n".join(problems))
         if self.kind == "loadgen":
@@ -68,7 +68,10 @@ class Profile:
         return after_ns
 
     def _pieces(self, seconds: float) -> tuple[Array, Array]:
-        """Returns (pieces + 1,) times in s that bound the pieces, and (pieces, 2) rates at both ends of each piece."""
+        """Divides the duration into pieces in which the rate changes linearly.
+
+        Returns (pieces + 1,) times in s at the ends of pieces, and (pieces, 2) rates at both ends of each piece.
+        """
         if self.kind == "ramp":
             return np.array([0.0, seconds]), np.array([self.rates])
         starts = np.linspace(0.0, seconds, len(self.rates) + 1)
@@ -99,26 +102,26 @@ class Profile:
 def _inverse(starts: Array, rates: Array, expected: Array, numbers: Array) -> Array:
     """Returns the times in s at which the integral of the rate reaches each of `numbers`.
 
-    expected: the integral at each of `starts`.
+    expected: the value of the integral at each time in `starts`.
     """
     piece = np.clip(np.searchsorted(expected, numbers, "right") - 1, 0, len(rates) - 1)
     first, last = rates[piece, 0], rates[piece, 1]
     slope = (last - first) / (starts[piece + 1] - starts[piece])
     left = numbers - expected[piece]
-    # Solves left = first * t + slope * t^2 / 2 for t, in a form that allows slope 0.
+    # This solves left = first * t + slope * t^2 / 2 for t, in a form that allows slope 0.
     after_s: Array = starts[piece] + 2 * left / (first + np.sqrt(first**2 + 2 * slope * left))
     return after_s
 
 
 def lines(after_ns: Array, title: str) -> Iterable[str]:
-    """Yields the lines of a file for --arrivals."""
+    """Yields the lines of a file that --arrivals accepts."""
     yield f"# {title}: {counted(len(after_ns), 'arrival')}, seconds after the first"
     for ns in after_ns.tolist():
         yield f"{ns // NS_PER_S}.{ns % NS_PER_S:09d}"
 
 
 def parse_rates(text: str) -> tuple[float, ...]:
-    """Parses '100,200.5': queries/s, without thousands separators."""
+    """Parses rates in queries/s such as '100,200.5', without thousands separators."""
     return tuple(parse_rate(part) for part in text.split(","))
 
 
@@ -141,7 +144,7 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
 
 
 def from_words(kind: str, words: Mapping[str, str | None]) -> Profile:
-    """Parses the command line. The default seed is the round's. Raises a ConfigError with every problem.
+    """Parses the command line. The default seed is the seed of the round. Raises a ConfigError with every problem.
 
     words: maps the names in OPTIONS to their text, or to None if the option is absent.
     """

@@ -1,10 +1,10 @@
-"""Reads the file of --arrivals: the arrival time of each query.
+"""Reads the file of --arrivals, which has the arrival time of each query.
 
-Each line has one arrival: a time in seconds or with a unit. Times are in ascending order. Either every line or no
+Each line has the time of one arrival, in seconds or with a unit. Times are in ascending order. Either every line or no
 line also has a comma and the dataset index of the sample. Only the differences between times matter, because the
 first query arrives immediately. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped.
-Two columns need the heading if every line could be a single time with a decimal comma.
-A language-model trace (harness/core/formats/traces.py) is accepted, too. Request i then gets sample i.
+A file with two columns needs the heading if every line could also be one time with a decimal comma.
+A language-model trace (harness/core/formats/traces.py) is accepted, too. Request i then uses sample i.
 """
 
 import hashlib
@@ -32,22 +32,22 @@ LONGEST_NS = 7 * 24 * 3600 * NS_PER_S
 """Maximum time between the first and the last arrival."""
 
 _LATEST_NS = 2**62
-"""Latest time in a line, in ns; Unix time reaches it in 2116."""
+"""Latest time in a line, in ns. Unix time reaches it in 2116."""
 
 _LONGEST_TEXT = 64
-"""Maximum length of a time as text, in characters."""
+"""Maximum length of a time in characters."""
 
 _LONGEST_HEADING = 4096
-"""Number of bytes at the start of a file that decide whether it is a trace."""
+"""Number of bytes at the start of a file that show whether it is a trace."""
 
 _SHOWN = 3
 """Maximum number of problems of one kind that are shown."""
 
 _HEADING = re.compile(r"arrival(,\s*sample)?")
 _WORD = re.compile(r"[^\W\d]{2}")
-"""Two letters in a row: text that is not a number, even with an exponent."""
+"""Matches two letters in a row, which no number contains, not even with an exponent."""
 _WHOLE = re.compile(r"[0-9]+|[1-9][0-9]{0,2}\.[0-9]{3}")
-"""Text before a decimal comma: a whole number, with or without a point as the thousands separator."""
+"""Matches text before a decimal comma: a whole number, with or without a point as the thousands separator."""
 _SECONDS = re.compile(r"([0-9]+)(?:\.([0-9]{0,9}))?")
 _WITH_UNIT = re.compile(r"([^a-z]+|[0-9.]+[eE][-+]?[0-9]+)\s*(ns|us|ms|s|min|h)?")
 _ADVICE = "write seconds or a time with its unit, e.g. 0.25 or 250ms"
@@ -69,7 +69,7 @@ class Arrivals:
     """(n,) line numbers in the file, from 1."""
 
     def load(self, queries: int | None) -> Load:
-        """Returns the size of the run. queries: the user's --queries, which limits the run to the first arrivals."""
+        """Returns the size of the run. queries: value of --queries, which limits the run to the first arrivals."""
         count = queries or len(self.after_ns)
         if count > len(self.after_ns):
             raise ConfigError(
@@ -78,8 +78,9 @@ class Arrivals:
         return Load(count, float(self.after_ns[count - 1]) / NS_PER_S)
 
     def check_samples(self, queries: int, held: int) -> None:
-        """Raises a ConfigError, with one line per problem, if one of the first `queries` arrivals has a
-        sample that is not among the first `held` samples.
+        """Checks that the first `queries` arrivals use only the first `held` samples.
+
+        Raises a ConfigError with one line per problem.
         """
         if self.samples is None:
             return
@@ -93,7 +94,7 @@ class Arrivals:
             raise ConfigError(_message(self.path, problems, len(beyond)))
 
     def put(self, plan: LoadPlan, outdir: Path) -> LoadPlan:
-        """Writes the schedule to `outdir`, from which every process of the run reads it."""
+        """Writes the schedule to `outdir`, where every process of the run reads it. Returns the plan with its path."""
         count = plan.query_count
         self.check_samples(count, plan.performance_count)
         samples = self.samples[:count] if self.samples is not None else None
@@ -103,9 +104,9 @@ class Arrivals:
 
 
 def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
-    """Reads the file. Raises a ConfigError, with one line per problem, if it cannot be replayed.
+    """Reads the file. If it cannot be replayed, raises a ConfigError with one line per problem.
 
-    expected_sha256: the file's digest at the time when config.yaml was written.
+    expected_sha256: digest of the file when config.yaml was written; None if unknown.
     """
     content = _content(path)
     sha256 = hashlib.sha256(content).hexdigest()
@@ -126,7 +127,7 @@ def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
 
 def _of_trace(path: Path, sha256: str, lines: Iterable[str]) -> Arrivals:
     trace = parse_trace(path, lines)
-    # The times are sorted, but may cover too long a period.
+    # The times are sorted, but the period that they cover may be too long.
     _check_order(path, trace.times_ns, trace.lines.tolist())
     after_ns = trace.times_ns - trace.times_ns[0]
     samples = np.arange(len(after_ns), dtype=np.int64)
@@ -163,7 +164,7 @@ class _Columns:
         self._first = ("", "")
 
     def head(self, number: int, line: str) -> bool:
-        """Returns whether the first line is a heading; a heading with other names is a faulty line."""
+        """Returns whether the first line is a heading. A heading with other names counts as a faulty line."""
         if _HEADING.fullmatch(line):
             self._columns, self._named = line.count(",") + 1, True
             return True
@@ -177,7 +178,7 @@ class _Columns:
         return False
 
     def add(self, number: int, line: str) -> None:
-        """number: the line's number in the file, from 1."""
+        """Adds a line. number: number of the line in the file, from 1."""
         cells = line.split(",")
         self._columns = self._columns or len(cells)
         try:
@@ -218,11 +219,11 @@ class _Columns:
 
 
 def _parse(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array]:
-    """Returns after_ns, samples and lines of Arrivals."""
+    """Returns the columns after_ns, samples and lines of Arrivals."""
     columns = _Columns()
-    heading = True  # until the first line that is not skipped
+    heading = True  # whether the next line may be a heading
     for number, line in enumerate(lines, 1):
-        line = line.strip()  # noqa: PLW2901 - the same line
+        line = line.strip()  # noqa: PLW2901 - only removes white space
         if not line or line.startswith("#"):
             continue
         if not (heading and columns.head(number, line)):
@@ -263,7 +264,7 @@ def _message(path: Path, shown: list[str], count: int) -> str:
 
 
 def parse_time_ns(text: str) -> int:
-    """Parses a time and rounds it to ns: '0.25' (seconds), '250ms', '1732190400.5', '2.5e-1'."""
+    """Parses a time and rounds it to ns. Examples: '0.25' (seconds), '250ms', '1732190400.5', '2.5e-1'."""
     plain = _SECONDS.fullmatch(text)
     if plain is not None:
         ns = int(plain[1][:30]) * NS_PER_S + int((plain[2] or "").ljust(9, "0"))
@@ -286,7 +287,7 @@ def _rounded_ns(text: str) -> int:
         raise ValueError(f"{text[:40]!r} is not a time: {_ADVICE}") from None
     if number < 0:
         raise ValueError(f"{text[:40]!r} is negative: times count up from 0")
-    if number.adjusted() > 30:  # an int of this size would exhaust the memory
+    if number.adjusted() > 30:  # an int with a large exponent would exhaust the memory
         return _LATEST_NS + 1
     return int((number * NS_PER_UNIT[match[2] or "s"]).to_integral_value())
 

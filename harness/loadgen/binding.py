@@ -1,7 +1,7 @@
 """Binds MLPerf LoadGen: settings, responses and runs. No other module imports LoadGen.
 
-docs/decisions/loadgen.md records how LoadGen 6.0.17 behaved in real runs. An exception in a callback
-crashes it, StartTest must not run on the main thread, and only the first FromConfig of a process has an effect.
+docs/decisions/loadgen.md records how LoadGen 6.0.17 behaved in real runs. An exception in a callback crashes LoadGen,
+StartTest must not run on the main thread, and only the first FromConfig call of a process has an effect.
 """
 
 from collections import deque
@@ -30,14 +30,14 @@ except ImportError as e:
 
 
 NO_AUDIT = "no-audit.config"
-"""LoadGen reads audit.config from the working directory unless another name is passed."""
+"""Name of a file that does not exist. Without it, LoadGen would read audit.config from the working directory."""
 
 
 def settings_for(plan: LoadPlan) -> "lg.TestSettings":
-    """Returns LoadGen's settings for the plan. An official run gets its settings from FromConfig.
+    """Returns LoadGen's settings for the plan. For an official run, FromConfig reads them.
 
-    Quick settings fix the number of queries, not the duration. Sizing by duration fails if the calibration
-    is off by 15 %, and a fixed number halves LoadGen's memory use.
+    For all other runs, the settings fix the number of queries, not the duration. If LoadGen derived the number from
+    the duration, a calibration error of 15 % would make the run fail. A fixed number also halves LoadGen's memory use.
     """
     settings = lg.TestSettings()
     scenario = scenario_named(plan.scenario)
@@ -66,7 +66,7 @@ def _token_latencies(settings: "lg.TestSettings", plan: LoadPlan) -> None:
     settings.use_token_latencies = True
     if plan.user_conf is not None:
         name = scenario_named(plan.scenario).loadgen_name
-        # conf_type 2 can be read repeatedly and keeps each setting that is not in the file.
+        # A file can be read repeatedly as conf_type 2, which keeps every setting that is not in the file.
         status = settings.FromConfig(plan.user_conf, "harness", name, 2)
         if status != 0:
             raise ConfigError(
@@ -75,7 +75,7 @@ def _token_latencies(settings: "lg.TestSettings", plan: LoadPlan) -> None:
 
 
 def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
-    """Reads user.conf into `settings`, then checks the values that the round prescribes."""
+    """Reads user.conf into `settings`, and then checks the values that the round prescribes."""
     name = scenario_named(plan.scenario).loadgen_name
     status = settings.FromConfig(plan.user_conf, plan.model_key, name, 1)
     if status != 0:
@@ -96,10 +96,10 @@ def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
 
 
 def official_settings(scenario: str, model_key: str, user_conf: str) -> "lg.TestSettings":
-    """Returns the settings of an official run, read in a way that is repeatable within one process.
+    """Returns the settings of an official run. Can be called repeatedly within one process.
 
-    conf_type 0 reads only the built-in file, and 2 only the user's file. A process can use conf_type 1 only once,
-    and `settings_for` needs it.
+    For this, it reads the built-in file with conf_type 0 and the user's file with conf_type 2. It cannot use conf_type
+    1, which works only once per process, because `settings_for` needs it.
     """
     name = scenario_named(scenario).loadgen_name
     settings = lg.TestSettings()
@@ -117,14 +117,14 @@ _SET_SIZE = lg.QuerySampleResponse.size.fset
 _SET_TOKENS = lg.QuerySampleResponse.n_tokens.fset
 
 Complete = Callable[[Any], None]
-"""Receives a list of QuerySampleResponse; called on any thread."""
+"""Receives a list of QuerySampleResponse. May be called on any thread."""
 
 
 class _Responder:
-    """Answers LoadGen for one worker. It is not thread-safe, so each worker has a separate responder.
+    """Answers LoadGen for one worker. Not thread-safe, so each worker has a separate responder.
 
-    LoadGen does not copy answers in a performance run, and copies them inside the call in an accuracy run.
-    Therefore the response objects and their buffer are created once and reused for every batch.
+    The response objects and their buffer are created once and reused for every batch. This is possible because LoadGen
+    does not keep answers after the call: it copies them in an accuracy run, and ignores them in a performance run.
     """
 
     __slots__ = ("_begun", "_buffer", "_complete", "_pool")
@@ -138,7 +138,7 @@ class _Responder:
         """Reports the first tokens of samples to LoadGen, before the samples are completed.
 
         ids: (n,) LoadGen's IDs. tokens: (n,) token IDs; an entry is None if the ID is unknown. If answers are token
-        IDs, LoadGen logs the first tokens with the answers, in the answers' type, and copies them inside the call.
+        IDs, LoadGen logs the first tokens together with the answers and in the same type. It copies them in the call.
         """
         count, pool, dtype = len(ids), self._begun, self._buffer.dtype
         pool += [lg.QuerySampleResponse(0, 0, 0) for _ in range(count - len(pool))]
@@ -151,13 +151,13 @@ class _Responder:
         lg.FirstTokenComplete(pool[:count])
 
     def tokens(self, counts: Sequence[int]) -> None:
-        """Sets the token counts of the answers for the next call of `complete`. counts: (n,) one per answer."""
+        """Sets the token counts of the answers in the next call of `complete`. counts: (n,) one count per answer."""
         deque(map(_SET_TOKENS, self._pool, counts), maxlen=0)
 
     def complete_empty(self, ids: Sequence[int]) -> int:
         """Completes a failed batch, because LoadGen would wait forever for an unanswered sample.
 
-        Returns the wall clock in ns just before LoadGen's call.
+        Returns the wall-clock time in ns just before the call of LoadGen.
         """
         responses = [lg.QuerySampleResponse(sample_id, 0, 0) for sample_id in ids]
         completed_ns = wall_ns()
@@ -171,7 +171,7 @@ class Responder(_Responder):
     __slots__ = ("_one", "_one_row")
 
     def __init__(self, max_batch: int, row: AnswerRow, complete: Complete | None = None) -> None:
-        """row: dtype and shape of every answer. complete: called instead of LoadGen."""
+        """row: dtype and shape of every answer. complete: called instead of LoadGen; None calls LoadGen."""
         shape: tuple[Any, ...] = (max_batch, *row.shape)
         self._buffer = np.zeros(shape, row.dtype)
         base, size = self._buffer.ctypes.data, self._buffer.nbytes // max_batch
@@ -183,18 +183,19 @@ class Responder(_Responder):
     def complete(self, ids: Sequence[int], answers: Array) -> int:
         """Completes a batch. ids: (n,) LoadGen's IDs. answers: (n, ...), one row per ID.
 
-        Returns the wall clock in ns just before LoadGen's call, which timestamps the completion when it begins. The
-        rest of the call and the wait for the GIL after it are not part of the latency.
+        Returns the wall-clock time in ns just before the call of LoadGen. LoadGen takes the time stamp of the
+        completion at the beginning of the call. The latency excludes the rest of the call and the wait for the GIL
+        after it.
         """
         count = len(ids)
         if count == 1:
-            self._one_row[...] = answers  # twice as fast as a slice assignment
+            self._one_row[...] = answers  # this is twice as fast as a slice assignment
             responses = self._one
             responses[0].id = ids[0]
         else:
             self._buffer[:count] = answers
             responses = self._pool[:count]
-            deque(map(_SET_ID, responses, ids), maxlen=0)  # 20 % faster than a loop
+            deque(map(_SET_ID, responses, ids), maxlen=0)  # this is 20 % faster than a loop
         completed_ns = wall_ns()
         self._complete(responses)
         return completed_ns
@@ -215,10 +216,10 @@ class RaggedResponder(_Responder):
         self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Ragged) -> int:
-        """Completes a batch, as Responder.complete does."""
+        """Completes a batch in the same way as Responder.complete."""
         flat = [row.ravel() for row in answers.rows]
         ends = list(accumulate(map(len, flat), initial=0))
-        if ends[-1] > len(self._buffer):  # doubled, so that it rarely grows
+        if ends[-1] > len(self._buffer):  # the size is doubled, so that the buffer rarely grows
             self._buffer = np.empty(max(ends[-1], 2 * len(self._buffer)), answers.dtype)
         np.concatenate(flat, out=self._buffer[: ends[-1]])
         base, item = self._buffer.ctypes.data, self._buffer.itemsize
@@ -236,13 +237,13 @@ class RaggedResponder(_Responder):
 def responder_for(
     max_batch: int, row: AnswerRow, complete: Complete | None = None
 ) -> Responder | RaggedResponder:
-    """Returns a responder for answers like `row`. complete: called instead of LoadGen, for the harness's scheduler."""
+    """Returns a responder for answers like `row`. complete: called instead of LoadGen if the harness schedules."""
     cls = RaggedResponder if None in row.shape else Responder
     return cls(max_batch, row, complete)
 
 
 class Callbacks(NamedTuple):
-    """Functions that LoadGen calls on the thread of `start_test`. They must not raise, because LoadGen would crash."""
+    """Functions that LoadGen calls on the thread of `start_test`. An error in them would crash LoadGen."""
 
     issue: Callable[[list[int], list[int]], None]
     """Receives the IDs and dataset indices of a query's samples."""
@@ -260,13 +261,13 @@ def start_test(
 ) -> None:
     """Runs LoadGen until every sample is answered. outdir: an existing folder for LoadGen's logs.
 
-    name: makes the SUT a query dispatch library (QDL) with this name, as MLPerf's Network division requires. LoadGen
-    calls it before the first query and after the last query. It must not raise.
+    name: returns the name of the SUT, which is then a query dispatch library (QDL), as MLPerf's Network division
+    requires. LoadGen calls this function before the first query and after the last query. It must not raise an error.
     """
     log = lg.LogSettings()
     log.log_output.outdir = str(outdir)
     log.log_output.copy_summary_to_stdout = False
-    log.enable_trace = False  # by default LoadGen would write 640 bytes per query
+    log.enable_trace = False  # by default, LoadGen writes 640 bytes per query
     if name is None:
         sut = lg.ConstructFastSUT(calls.issue, _flush)
     else:
@@ -278,7 +279,7 @@ def start_test(
 
 
 def _flush() -> None:
-    """Does nothing, because no query waits for a flush."""
+    """Does nothing, because no query waits until LoadGen flushes queries."""
 
 
 def _with_samples(

@@ -1,4 +1,4 @@
-"""Draws the queries whose requests the client cancels."""
+"""Randomly selects the queries whose requests the client cancels."""
 
 import numpy as np
 
@@ -6,13 +6,13 @@ from harness.loadgen.plan import LoadPlan
 from harness.types import Array
 
 _DRAW = 0x63616E63
-"""Distinguishes this draw from others with the same seed."""
+"""Makes this random selection independent of others with the same seed."""
 
 
 def chosen(plan: LoadPlan) -> Array:
-    """Returns a (queries,) mask of the queries that are cancelled, drawn from the sample_index seed.
+    """Returns a (queries,) mask of the queries that are cancelled, drawn from the seed sample_index.
 
-    Uses RandomState because NumPy guarantees that its numbers are the same in every version.
+    Uses RandomState, because NumPy guarantees that its numbers are the same in every version.
     """
     random = np.random.RandomState([plan.seeds.sample_index & 0xFFFFFFFF, _DRAW])
     drawn: Array = random.random_sample(plan.query_count) < plan.cancel_share

@@ -12,22 +12,22 @@ from harness.core.files import sha256
 from harness.types import Answer
 
 PROBE_ROWS = "probes.npz"
-"""File with one row per answered or failed probe, which the measured process writes at the end of a run.
+"""File that the measured process writes at the end of a run, with one row per answered or failed probe.
 
 sent: number of probes that were due. alone_ns: probe times before the load. due_ns, sent_ns, first_ns (first token)
-and completed_ns are on the wall clock. failed: 1 or 0.
+and completed_ns: wall-clock times. failed: 1 or 0.
 """
 RAMP_ROWS = "ramp.npz"
-"""File with the steps of a ramp, written by the measured process.
+"""File that the measured process writes with the steps of a ramp.
 
-due_ns: one per query. For each step: first, its first query; rate; holds, whether it is a hold; broken, whether it
-was shown to miss an SLO.
+due_ns: due time of each query. For each step: first (its first query), rate, holds (whether the step is a hold) and
+broken (whether the step was shown to miss an SLO).
 """
 SAMPLE_FACTS = "samples.npz"
 """File that the measured process writes if the requests name several models or contain audio.
 
-names: the models. index: dataset indices. For each index: model, a position in `names`; media_ns, the duration of
-the audio in its request.
+names: names of the models. index: dataset indices. For each index: model (a position in `names`) and media_ns (the
+duration of the audio in the request).
 """
 
 DETAIL = "mlperf_log_detail.txt"
@@ -35,20 +35,20 @@ SUMMARY = "mlperf_log_summary.txt"
 ACCURACY = "mlperf_log_accuracy.json"
 TRACE = "mlperf_log_trace.json"
 ANSWERS = "answers.json"
-"""File in which the harness's scheduler writes answers, in the format of LoadGen's accuracy log."""
+"""File to which the harness's scheduler writes answers, in the format of LoadGen's accuracy log."""
 FILES = (DETAIL, SUMMARY, ACCURACY, ANSWERS)
-"""Files from which a run's numbers and answers are read."""
+"""Files that contain a run's numbers and answers."""
 EARLY_STOPPING = {
     "SingleStream": "early_stopping_latency_ss",
     "MultiStream": "early_stopping_latency_ms",
 }
-"""Maps LoadGen's scenario to the key of the early-stopping estimate, in ns."""
+"""Maps LoadGen's name of a scenario to the key of the early-stopping estimate in ns."""
 NETWORK_SUT = "Network SUT"
-"""Beginning of `sut_name` in a run for MLPerf's Network division; the server names follow."""
+"""Beginning of `sut_name` in a run for MLPerf's Network division. The server names follow it."""
 SAME_MACHINE = "(same machine)"
-"""Suffix of the name of a server on LoadGen's machine, which the Network division forbids."""
+"""Suffix for the name of a server that runs on LoadGen's machine. The Network division forbids such servers."""
 RATE_DIGITS = 1e-5
-"""Relative resolution of a rate, because LoadGen writes six digits."""
+"""Relative resolution of a rate. LoadGen writes only six digits."""
 _PREFIX = ":::MLLOG "
 _NOT_A_NUMBER = re.compile(r'("value": )-?(?:nan|inf)\b')
 """Matches a value that is not valid JSON. LoadGen writes the rate of a single query as -nan."""
@@ -61,7 +61,7 @@ _ONCE = re.compile(
     r"requested_|effective_|result_|early_stopping|qsl_|sut_|loadgen_|num_errors|test_datetime"
 )
 _ONCE_TIMED = re.compile(r"power_|generated_")
-"""Matches keys that an accuracy run writes once for each set of samples that it loads."""
+"""Matches the keys that an accuracy run writes once for each sample set that it loads."""
 _FLAGS = re.compile(r"\S*_met")
 _LATENCIES = [f"result_{end}_latency_ns" for end in ("min", "mean", "max")] + [
     f"result_{percent}_percentile_latency_ns" for percent in ("50.00", "90.00", "99.00", "99.90")
@@ -78,32 +78,32 @@ _NEEDED = {
     ],
     "Offline": ["result_samples_per_second"],
 }
-"""Keys, in addition to `_LATENCIES`, of every performance log of the scenario."""
+"""Keys that every performance log of the scenario has in addition to `_LATENCIES`."""
 
 
 @dataclass(slots=True)
 class DetailLog:
-    """The content of mlperf_log_detail.txt."""
+    """Content of mlperf_log_detail.txt."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    """The first value of each key, as in MLCommons' parser. An accuracy run logs power_begin and power_end once for
-    each set of samples that it loads; the last power_end is kept.
+    """The first value of each key, as in MLCommons' parser. Only for power_end, the last value is kept, because an
+    accuracy run logs power_begin and power_end once for each sample set that it loads.
     """
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     malformed_lines: int = 0
     complete: bool = False
-    """Whether LoadGen reached its end: no line is malformed and every used key is present. A performance
-    log ends with num_errors; an accuracy log has no results and ends with power_end.
+    """Whether LoadGen reached its end, so that no line is malformed and every used key is present. A performance log
+    ends with num_errors. An accuracy log has no results and ends with power_end.
     """
     repeated: int = 0
-    """Number of runs in the file; more than one means that logs were mixed."""
+    """Number of runs in the file. More than one run means that logs were mixed."""
     contradicted: list[str] = field(default_factory=list)
-    """Keys of settings and results that have two values, although LoadGen writes each key only once."""
+    """Keys of settings and results with two different values, although LoadGen writes each key only once."""
     pid: int | None = None
     """Process ID of LoadGen; None if the first line has no process ID."""
     source: str = "LoadGen"
-    """Program that measured the values; it is quoted together with them."""
+    """Name of the program that measured the values. It is shown together with them."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
@@ -142,7 +142,7 @@ def read_detail(path: Path) -> DetailLog:
 
 
 def _ends(log: DetailLog) -> list[str]:
-    """Returns the keys that a complete log must have: LoadGen's last keys and all keys that are used."""
+    """Returns the keys that a complete log must have: LoadGen's last keys, and all keys that the harness uses."""
     if log.get("effective_test_mode") == "AccuracyOnly":
         return ["power_end"]
     needed = _NEEDED.get(str(log.get("effective_scenario")), [])
@@ -150,7 +150,7 @@ def _ends(log: DetailLog) -> list[str]:
 
 
 def _fits(key: str, value: object) -> bool:
-    """Returns whether the value has the type that LoadGen writes; only a rate may be None (see _NOT_A_NUMBER)."""
+    """Returns whether the value has the type that LoadGen writes. Only a rate may be None (see _NOT_A_NUMBER)."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
     if _RATES.fullmatch(key):
         return number or value is None
@@ -181,7 +181,7 @@ def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Returns the SHA-256, by name, of each file that LoadGen or the harness's scheduler wrote to `folder`."""
+    """Returns the SHA-256 of each file that LoadGen or the harness's scheduler wrote to `folder`, by file name."""
     found = {}
     for name in FILES:
         path = folder / name
@@ -198,25 +198,25 @@ _FIRST_LINE = b"[\n"
 
 
 class LoggedAnswer(NamedTuple):
-    """One row of LoadGen's accuracy log, with the sample's position in the run."""
+    """A row of LoadGen's accuracy log, with the sample's position in the run."""
 
     order: int
-    """Issue order of the sample."""
+    """Position of the sample in the order of issue."""
     answer: Answer
     tokens: int | None = None
     """Number of tokens in the answer, as reported to LoadGen; None if it was not reported."""
     first_token: bytes | None = None
-    """First token, as reported to LoadGen before the answer; b'' if its ID was unknown, None if it was not reported."""
+    """First token, as reported to LoadGen before the answer; b'' if its ID was unknown; None if it was not reported."""
 
 
 def read_answers(path: Path) -> Iterator[Answer]:
-    """Yields every answer in file order; MultiStream's padding repeats some dataset indices."""
+    """Yields every answer in file order. Dataset indices may repeat, because MultiStream pads its last query."""
     for row in read_logged_answers(path):
         yield row.answer
 
 
 def read_logged_answers(path: Path) -> Iterator[LoggedAnswer]:
-    """Yields every row in file order. Holds only one row in memory if each row has its line, as LoadGen writes it."""
+    """Yields every row in file order. Holds only one row in memory if the file has one row per line, as in LoadGen."""
     try:
         with path.open("rb") as file:
             if file.readline() == _FIRST_LINE:
@@ -239,7 +239,7 @@ def logged_answers(content: bytes, path: str) -> Iterator[LoggedAnswer]:
 
 
 def _by_line(file: BinaryIO, path: str) -> Iterator[LoggedAnswer]:
-    """Yields the rows after the first line. A comma follows each row except the last."""
+    """Yields the rows after the first line. A comma follows each row except the last row."""
     has_rows, has_next, number = False, True, 1
     for number, line in enumerate(file, 2):
         text = line.strip()

@@ -8,28 +8,28 @@ from harness.loadgen.scenario import scenario_named
 
 
 class OfficialLoad(NamedTuple):
-    """The load that LoadGen will generate under the official rules."""
+    """The load that LoadGen generates under the official rules."""
 
     queries: int
     performance_count: int
-    """Samples held in memory."""
+    """Number of samples held in memory."""
     samples_per_query: int
     expected_s: float
     target_qps: float | None
-    """Queries/s; Offline: samples/s; None for streams."""
+    """Rate in queries/s (Offline: samples/s); None for streams."""
     percentile: float
     """The latency percentile that is judged, in (0, 1)."""
     latency_bound_ns: int | None
-    """None if LoadGen judges token times instead of the latency."""
+    """Bound of the latency; None if LoadGen judges token times instead of the latency."""
     equal_issue: bool
-    """The value for LoadPlan.equal_issue."""
+    """Value for LoadPlan.equal_issue."""
     token_latencies: bool
-    """The value for LoadPlan.token_latencies."""
+    """Value for LoadPlan.token_latencies."""
 
 
 def whole_sets(queries: int, samples: int) -> int:
-    """Returns the number of queries that LoadGen issues with sample_concatenate_permutation, which rounds up to a
-    multiple of the samples in memory.
+    """Returns the number of queries that LoadGen issues with sample_concatenate_permutation. With this setting, LoadGen
+    rounds up to a multiple of the samples in memory.
     """
     return ceil(queries / samples) * samples
 
@@ -37,7 +37,9 @@ def whole_sets(queries: int, samples: int) -> int:
 def official_load(
     scenario: str, model_key: str, user_conf: str, total: int, held: int
 ) -> OfficialLoad:
-    """Returns the load. total: samples in the dataset. held: samples in memory if the rules do not set their number."""
+    """Returns the load. total: number of samples in the dataset. held: number of samples in memory, unless the rules
+    set this number.
+    """
     settings = official_settings(scenario, model_key, user_conf)
     seconds = settings.min_duration_ms / 1e3
     load = scenario_named(scenario).expected_load(settings, seconds)

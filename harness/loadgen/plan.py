@@ -1,4 +1,4 @@
-"""Defines the load plan: every setting of LoadGen for one run, decided before the first query."""
+"""Defines the load plan, which has every setting of LoadGen for one run. It is fixed before the first query."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,10 +9,11 @@ from harness.core.units import counted
 from harness.types import TensorSpec
 
 MIN_DURATION_MS = 600_000
-"""The shortest official performance run (mlperf.conf, *.*.min_duration)."""
+"""Minimum duration of an official performance run. Source: mlperf.conf, *.*.min_duration."""
 
 ONE_PASS = ("e2e-rag-qna", "e2e-rag-db")
-"""LoadGen's keys of benchmarks whose runs are a single pass over the data, without a minimum duration.
+"""LoadGen's keys of benchmarks whose runs answer each sample once and have no minimum duration.
+
 Source: mlcommons/inference b66003e, e2e-rag/user.conf.
 """
 
@@ -38,9 +39,9 @@ class LoadPlan:
     accuracy: bool
     """Whether this is the accuracy run, which issues every sample once."""
     query_count: int
-    """Queries that will be generated (Offline and accuracy: samples)."""
+    """Planned number of queries (Offline and accuracy: samples)."""
     journal_samples: int
-    """Maximum number of samples that can be issued, which is the length of the journal."""
+    """Maximum number of samples that can be issued. This is the length of the journal."""
     total_count: int
     """Samples in the dataset."""
     performance_count: int
@@ -48,7 +49,7 @@ class LoadPlan:
     seeds: Seeds
     samples_per_query: int = 1
     target_qps: float | None = None
-    """Queries/s; Offline: samples/s."""
+    """Rate in queries/s (Offline: samples/s)."""
     percentile: float | None = None
     """The latency percentile that the SLO bounds, in (0, 1)."""
     latency_bound_ns: int | None = None
@@ -59,45 +60,51 @@ class LoadPlan:
     answers_seed: int = 0
     """Seed that selects these answers. It differs in each run, so that a plug-in cannot predict the selection."""
     model_key: str | None = None
-    """LoadGen's name of the benchmark with --mlperf; None for quick settings."""
+    """LoadGen's name for the benchmark in an official run (--mlperf); None for other runs."""
     user_conf: str | None = None
-    """File that LoadGen reads. It has all settings with --mlperf, else the bounds of token times."""
+    """File that LoadGen reads. It has all settings of an official run, or only the bounds of token times."""
     audit_config: str | None = None
-    """audit.config that LoadGen reads."""
+    """Path of the audit.config that LoadGen reads."""
     expected_s: float | None = None
-    """Length of the run; None if it cannot be predicted."""
+    """Expected duration of the run; None if it cannot be predicted."""
     schedule: str | None = None
-    """File of the arrivals to replay (harness/loadgen/schedule.py)."""
+    """File with the arrivals to replay (see harness/loadgen/schedule.py)."""
     arrivals_sha256: str | None = None
     """Digest of the user's file from which `schedule` was made."""
     concurrency: int | None = None
     """Number of queries to keep in flight."""
     until: str | None = None
-    """Condition that ends the run before its last query: `steady`, or a width such as `2%`; None to issue all."""
+    """Condition that ends the run before its last query: `steady` or a width such as `2%`. None: issue all queries."""
     least_queries: int | None = None
     """With `until`, the minimum number of queries; `query_count` is then the maximum."""
     streams: int | None = None
-    """Number of concurrent real-time sequences. A query is then a frame (harness/loadgen/real_time.py)."""
+    """Number of concurrent real-time sequences. Each query is then a frame (see harness/loadgen/real_time.py)."""
     frame_period_ns: int | None = None
     """Time between consecutive frames of a stream; None without `streams`."""
     ramp: Mapping[str, Any] | None = None
-    """Rate that grows until an SLO is missed: start (queries/s), factor, step_ns, hold_ns, slos (as in result.json)."""
+    """Ramp whose rate grows until an SLO is missed. Keys: start (queries/s), factor, step_ns, hold_ns, slos (as in
+    result.json).
+    """
     cancel_share: float = 0.0
     """Share of the queries whose requests the client cancels."""
     cancel_after_ns: int = 0
-    """Time from sending such a request until its connection is closed."""
+    """Time from sending a request that is cancelled until its connection is closed."""
     probe_rate: float = 0.0
     """Probe requests per second during the load; 0 without probes."""
     sessions: bool = False
-    """Whether queries are the turns of sessions, which wait for each other. `concurrency` then counts sessions, and
-    `schedule` has session start times. Without both, sessions begin at the rate `target_qps` / mean number of turns."""
+    """Whether queries are turns of sessions, in which turns wait for earlier turns. `concurrency` then counts sessions,
+    and `schedule` has the start times of sessions. Without both, sessions begin at the rate `target_qps` / mean number
+    of turns.
+    """
     load_hosts: int = 0
-    """Number of measured processes that share the schedule and start it at a given time. If it is 0, one process starts
-    it immediately."""
+    """Number of measured processes that share the schedule and start it at a common time. If this is 0, one process
+    starts the schedule immediately.
+    """
     equal_issue: bool = False
-    """Whether the rules issue each sample equally often. LoadGen then extends the run to whole sample sets."""
+    """Whether each sample is issued equally often, as the rules require. LoadGen then extends the run to complete sets.
+    """
     checks_answers: bool = False
-    """Whether this is a short performance run next to an official accuracy run, made only for its answers."""
+    """Whether this is a short performance run that logs answers, in addition to an official accuracy run."""
 
     @property
     def role(self) -> str:
@@ -108,12 +115,15 @@ class LoadPlan:
 
     @property
     def planned_samples(self) -> int:
-        """Planned number of samples that the run answers. LoadGen decides the size of an official run."""
+        """Planned number of samples that the run answers. In an official run, LoadGen decides the actual number."""
         return self.total_count if self.accuracy else self.query_count * self.samples_per_query
 
     @property
     def harness_scheduled(self) -> bool:
-        """Whether the harness's scheduler issues the queries; harness/results/evidence/own_log.py writes the log."""
+        """Whether the harness's scheduler issues the queries. In that case, own_log.py makes the log.
+
+        See harness/results/evidence/own_log.py.
+        """
         others = (self.schedule, self.concurrency, self.streams, self.ramp)
         return any(one is not None for one in others) or self.load_hosts > 0 or self.sessions
 
@@ -130,42 +140,48 @@ class Calibration:
     """Measurements that the measured process makes before the run, without LoadGen."""
 
     slowest_batch_ns: int
-    """Time of the slowest batch of any size after the warm-up."""
+    """Time of the slowest batch after the warm-up, over all batch sizes."""
     answer_bytes: int = 0
-    """Size of one answer."""
+    """Size of one answer in bytes."""
     rate_per_s: float | None = None
     """Samples/s while every instance computes its largest batch; None for streams."""
     latency_ns: int | None = None
     """Median time of a single query on an idle system; None for Server and Offline."""
     issued_per_s: float | None = None
-    """Queries/s (Offline: samples/s) that LoadGen reaches, including LoadGen's cost per query. It sizes a quick run.
-    None for Server, whose rate is set by the user.
+    """Rate in queries/s (Offline: samples/s) that LoadGen reaches, including LoadGen's time per query. The size of a
+    quick run is computed from it. None for Server, because the user sets its rate.
     """
     seconds: float | None = None
-    """Time that the measurement of rate_per_s or latency_ns took; None if neither was needed."""
+    """Duration of measuring rate_per_s or latency_ns; None if neither was measured."""
     batch_latency_ns: Sequence[tuple[int, int]] = ()
-    """(samples, ns) per batch with every instance busy, if the dispatcher needs it or the warm-up chose the batch."""
+    """(samples, ns) per batch size while every instance is busy. Empty unless the dispatcher needs these times or the
+    warm-up chose the batch size.
+    """
     max_batch: int | None = None
-    """Number of samples in the largest batch, if the warm-up chose it."""
+    """Number of samples in the largest batch; None unless the warm-up chose it."""
     threads: int | None = None
-    """Number of threads of the instance, if the warm-up chose it."""
+    """Number of threads of the instance; None unless the warm-up chose it."""
     thread_latency_ns: Sequence[tuple[int, int]] = ()
-    """(threads, ns) for a single query, if the warm-up tried fewer threads. The planned number comes first."""
+    """(threads, ns) for a single query; the planned number comes first. Empty unless the warm-up tried fewer threads."""
     backend: Mapping[str, Any] | None = None
-    """Result of the backend's `describe`, if the warm-up has opened the instance again."""
+    """Result of the backend's `describe`; None unless the warm-up has reopened the instance."""
     cold: Mapping[str, Any] = field(default_factory=dict)
-    """import_s of the backend; load_s, first_batch_ns and first_batch_samples of each instance."""
+    """Times of the cold start: import_s of the backend, and load_s, first_batch_ns and first_batch_samples of each
+    instance.
+    """
     warm_up: Mapping[str, Any] = field(default_factory=dict)
-    """seconds; sizes; skipped: sizes for which the time did not suffice; flat: whether times were stable."""
+    """Facts about the warm-up: seconds, sizes, skipped (number of sizes for which there was no time) and flat (whether
+    the latency had stopped falling).
+    """
     placed: Sequence[tuple[int | None, int | None]] = ()
-    """With --pin, one pair per instance: the number of threads that computed, and how many of them may run on other
-    processors. None if the kernel does not report it.
+    """With --pin, one pair per instance: the number of threads that computed, and the number of these threads that may
+    run on other processors. A number is None if the kernel does not report it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The measured process's message `loaded`: the model and the dataset that it opened."""
+    """Content of the measured process's message `loaded`, about the model and the dataset that it opened."""
 
     inputs: tuple[TensorSpec, ...]
     """Inputs of the model."""
@@ -174,7 +190,7 @@ class Loaded:
     performance_count: int
     """Samples held in memory."""
     fixed_batch: int | None
-    """Number of samples; None if the model file allows any batch size."""
+    """The only batch size that the model file allows; None if it allows any size."""
     synthetic: bool
     """Whether the dataset is generated, so that the run has no score."""
     backend: Mapping[str, Any]
@@ -195,9 +211,9 @@ _LARGEST_QUERY = 4096
 
 
 def accuracy_samples(loaded: Loaded) -> int:
-    """Returns the length of an accuracy run's journal: every sample once, plus space for duplicates.
+    """Returns the length of an accuracy run's journal. It has space for every sample once, and for duplicates.
 
-    In MultiStream, duplicates fill the last query of each loaded set.
+    In MultiStream, duplicates fill the last query of each sample set.
     """
     sets = ceil(loaded.total_count / loaded.performance_count)
     return loaded.total_count + (sets + 1) * _LARGEST_QUERY
@@ -206,46 +222,51 @@ def accuracy_samples(loaded: Loaded) -> int:
 def performance_samples(samples: int, loaded: Loaded, *, sessions: bool, from_file: bool) -> int:
     """Returns the length of a performance run's journal. samples: number of planned samples.
 
-    Each arrival in a file begins a session. Before the run, only the length of the longest session is known.
+    If sessions begin at the arrivals in a file, each arrival has space for the longest session, because the sessions
+    are not known before the run.
     """
     return samples * loaded.dataset["turns"]["max"] if sessions and from_file else samples
 
 
 class InstanceGroup(NamedTuple):
-    """The instance group: the number of loaded model copies and their threads."""
+    """A group of instances: the number of model copies, their threads and their processors."""
 
     instances: int
     """Number of model copies."""
     threads: int
     """Number of threads per instance."""
     max_batch: int
-    """Samples."""
+    """Maximum number of samples in a batch."""
     cores: float = 0.0
     """Processor time available to all instances, in cores."""
     pinned: tuple[tuple[int, ...], ...] = ()
     """Logical processors of each instance; () without --pin."""
     issuer: tuple[int, ...] = ()
-    """Logical processors planned for LoadGen's thread; () if it may run anywhere. If the warm-up chooses the shared
-    dispatcher, the thread moves to the processors of the first instance.
+    """Logical processors planned for LoadGen's thread; () if it may run on any processor. If the warm-up chooses the
+    shared dispatcher, the thread uses the processors of the first instance instead.
     """
     owns_cores: bool = False
-    """Whether every core is used by only one instance and by nothing else in this process."""
+    """Whether only one instance uses each core, and nothing else in this process uses it."""
     connections: int = 0
     """Number of connections to each server; 0 if the model runs on this machine."""
     nodes: int = 0
-    """Number of nodes from --nodes, each with a separate instance group; 0 without --nodes."""
+    """Number of nodes in --nodes. Each node has a separate instance group. 0 without --nodes."""
     wide: tuple[int, ...] = ()
-    """Logical processors of the wide instance, which has one thread on each and answers a query when no other query
-    waits; () without a wide instance. harness/run/measured/placement/wide.py opens it if it makes queries faster.
+    """Logical processors of the wide instance; () without a wide instance.
+
+    The wide instance has one thread on each of these processors, and answers a query when no other query waits.
+    harness/run/measured/placement/wide.py opens it if it makes queries faster.
     """
     may_shrink: bool = False
-    """Whether the warm-up may choose a batch below max_batch, in Offline if no option or manifest sets the size."""
+    """Whether the warm-up may choose a batch size below max_batch. It may do this in Offline if no option or manifest
+    sets the size.
+    """
     may_drop_threads: bool = False
-    """Whether the warm-up may choose fewer threads, in streams if no option sets their number."""
+    """Whether the warm-up may choose fewer threads. It may do this in streams if no option sets the number."""
 
     @property
     def workers(self) -> int:
-        """Returns the number of instances that may answer batches; the wide instance comes last."""
+        """Returns the number of instances that may answer batches. The wide instance, if any, has the last number."""
         return self.instances + bool(self.wide)
 
     @classmethod

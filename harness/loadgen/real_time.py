@@ -1,8 +1,7 @@
 """Computes when each frame of a real-time sequence is due, and how many frames a run has.
 
-Each of N streams plays one sequence after another. In every period, one frame of each stream is due. Each stream
-begins at a random time in the first period. Query q is therefore frame q // N of its stream; streams are numbered
-by start time.
+N streams each play one sequence after another. Each stream begins at a random time in the first period, and has one
+frame in every period. Streams are numbered by start time, so query q is frame q // N of stream q % N.
 """
 
 from math import ceil
@@ -16,9 +15,9 @@ from harness.types import Array
 
 
 def due_ns(queries: int, streams: int, period_ns: int, seed: int) -> Array:
-    """Returns (queries,) int64 due times of the frames in ns after the start, ascending; the first is 0.
+    """Returns (queries,) int64 due times of the frames in ns after the start, ascending. The first due time is 0.
 
-    seed: LoadGen's schedule seed, which draws the start times of the streams.
+    seed: LoadGen's schedule seed, from which the start times of the streams are drawn.
     """
     random = np.random.RandomState(seed & 0xFFFFFFFF)
     begins_ns = np.sort((random.random_sample(streams) * period_ns).astype(np.int64))
@@ -32,8 +31,8 @@ def load(
 ) -> Load:
     """Returns the size of a run.
 
-    queries: the user's number of frames over all streams; None if the duration sets their number.
-    percentile: percentile of the SLO; a run has enough frames to judge it.
+    queries: number of frames of all streams together, as set by the user; None if the duration determines it.
+    percentile: percentile of the SLO. The run has enough frames to judge it.
     """
     least = queries_needed(LATE_ALLOWED, percentile)
     count = queries or max(least, ceil(duration_ns / period_ns) * streams)

@@ -1,7 +1,7 @@
 """Defines a scenario: how queries arrive, and which of LoadGen's numbers is the result.
 
-A scenario is pure: it has no clock and does not import LoadGen. Code that depends on how queries arrive
-reads an attribute of the scenario, not its name.
+A scenario has no clock and does not import LoadGen. Code that depends on how queries arrive reads an attribute of the
+scenario, and not the scenario's name.
 """
 
 from abc import ABC, abstractmethod
@@ -17,29 +17,29 @@ from harness.loadgen.plan import Calibration, LoadPlan
 from harness.types import Quantity
 
 LATE_ALLOWED = 10
-"""Number of late queries with which a quick Server run still passes early stopping. It determines the run length."""
+"""A quick Server run is long enough that it still passes early stopping with this number of late queries."""
 
 TURNS = 10
-"""Minimum number of queries per concurrent query in a closed loop whose length the harness chooses. The first
-`concurrency` queries arrive as one burst and must not dominate the run."""
+"""If the harness chooses the length of a closed loop, the loop has at least TURNS times `concurrency` queries. The
+first `concurrency` queries arrive in one burst, and must not dominate the run."""
 
 
 class Load(NamedTuple):
-    """The size of a quick run."""
+    """Size of a quick run."""
 
     query_count: int
-    """Queries (Offline: samples)."""
+    """Number of queries (Offline: samples)."""
     expected_s: float | None
-    """Expected duration; None if the user set the count and the rate is unknown."""
+    """Expected duration; None if the user set the number of queries and the rate is unknown."""
     target_qps: float | None = None
-    """Queries/s; Offline: samples/s."""
+    """Rate in queries/s (Offline: samples/s)."""
 
 
 class ExpectedLoad(NamedTuple):
     """Size of a run according to LoadGen's official settings."""
 
     queries: float
-    """Number of queries (Offline: samples) that LoadGen generates, unless its minimum count is larger."""
+    """Number of queries (Offline: samples) that LoadGen generates, unless its minimum number is larger."""
     percentile: float = 0.99
     samples_per_query: int = 1
     target_qps: float | None = None
@@ -50,7 +50,7 @@ class Axis(NamedTuple):
     """The load that `peak` raises until the SLO is missed."""
 
     field: str
-    """Field of RunConfig."""
+    """Field of RunConfig that sets this load."""
     unit: str
     least: float
     most: float
@@ -59,35 +59,35 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario(ABC):
-    """How queries arrive, how they reach the model, and which number is the result."""
+    """Defines how queries arrive, how they reach the model, and which number is the result."""
 
     name: str
     loadgen_name: str
-    """MLPerf's name, as in LoadGen's TestScenario."""
+    """MLPerf's name for the scenario, as in LoadGen's TestScenario."""
     dispatch: str
-    """inline: the issuing thread answers. sliced: workers share one large query. queued: workers
-    take waiting queries (harness/run/measured/dispatch).
+    """How queries reach the instances. inline: the issuing thread answers. sliced: workers share one large query.
+    queued: workers take waiting queries. See harness/run/measured/dispatch.
     """
     options: frozenset[str] = frozenset()
     """Fields of RunConfig that apply to this scenario but not to every scenario."""
     streams: bool = False
-    """Whether the next query is issued when the previous query is answered, so that one instance is enough."""
+    """Whether each query is issued when the previous query is answered, so that one instance is enough."""
     scheduled: bool = False
     """Whether queries arrive on a schedule, at a rate in queries/s, even if earlier queries are not answered."""
     all_at_once: bool = False
-    """Whether one query has all samples. Its latencies show only how many samples were requested at once."""
+    """Whether one query has all samples. Latencies then show only how many samples were issued at once."""
     by_query: bool = False
     """Whether a query has several samples, and LoadGen's latencies cover whole queries."""
     rate_key: str | None = None
-    """Key of the completed samples/s in LoadGen's log; None if the journal's rate is used."""
+    """Key of the rate of completed samples in LoadGen's log; None if the rate is taken from the journal."""
     search_axis: Axis | None = None
-    """The load that `peak` searches; None if the scenario has no such load."""
+    """The load whose maximum `peak` searches; None if the scenario has no such load."""
     percentile: float = 0.99
-    """Percentile for an SLO that does not name one, in (0, 1)."""
+    """Percentile for an SLO that does not name a percentile, in (0, 1)."""
     default_slo: Slo | None = None
-    """The SLO for models whose manifest has no SLO; None if such models have no SLO unless the user sets one."""
+    """The default SLO for models whose manifest has no SLO; None if there is no default."""
 
-    def samples_per_query(self, config: RunConfig) -> int:  # noqa: ARG002 - of other scenarios
+    def samples_per_query(self, config: RunConfig) -> int:  # noqa: ARG002 - other scenarios use it
         return 1
 
     def needs_calibration(self, config: RunConfig) -> bool:
@@ -97,25 +97,25 @@ class Scenario(ABC):
     @abstractmethod
     def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load: ...
 
-    def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:  # noqa: ARG002 - likewise
-        """Yields (field, value) pairs of LoadGen's TestSettings for a quick run, except its count and seeds."""
+    def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:  # noqa: ARG002 - other scenarios use it
+        """Yields (field, value) pairs of LoadGen's TestSettings for a quick run, without query count and seeds."""
         return iter(())
 
     @abstractmethod
     def expected_load(self, settings: Any, seconds: float) -> ExpectedLoad:
-        """Returns the size of an official run. settings: the official settings. seconds: minimum duration."""
+        """Returns the size of an official run. settings: LoadGen's official settings. seconds: minimum duration."""
 
     @abstractmethod
     def user_conf(self, config: RunConfig, calibration: Calibration) -> Iterator[tuple[str, str]]:
-        """Yields the (key, value) pairs of user.conf that size an official run, e.g. ('Server.target_qps', '20')."""
+        """Yields (key, value) pairs of user.conf that set an official run's size, e.g. ('Server.target_qps', '20')."""
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
-        """Yields the user.conf pairs that shorten an official accuracy run without changing its answers."""
+        """Yields (key, value) pairs of user.conf that shorten an official accuracy run without changing answers."""
         return iter(())
 
     @abstractmethod
     def headline(self, log: Mapping[str, Any]) -> Quantity | None:
-        """Returns MLPerf's metric of the scenario from LoadGen's detail log; None if the log does not have it."""
+        """Returns MLPerf's metric for the scenario from LoadGen's detail log; None if the log does not have it."""
 
     @abstractmethod
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
@@ -136,17 +136,17 @@ def scenario_named(name: str) -> Scenario:
 
 
 def percent_text(fraction: float) -> str:
-    """Returns a percentile as written in LoadGen's keys: 0.99 -> '99.00'."""
+    """Returns a percentile as in LoadGen's keys, e.g. '99.00' for 0.99."""
     return f"{fraction * 100:.2f}"
 
 
 def percentile_key(scenario: Scenario, fraction: float) -> str:
-    """Returns the key of the percentile's latency in LoadGen's log."""
+    """Returns the key in LoadGen's log of the latency at a percentile."""
     unit = "per_query_latency_ns" if scenario.by_query else "latency_ns"
     return f"result_{percent_text(fraction)}_percentile_{unit}"
 
 
 def latency_key(scenario: Scenario, statistic: str) -> str:
-    """Returns the log's key of a statistic of the latency: min, max or mean."""
+    """Returns the key in LoadGen's log of a latency statistic. statistic: min, max or mean."""
     unit = "query_latency_ns" if scenario.by_query else "latency_ns"
     return f"result_{statistic}_{unit}"

@@ -1,6 +1,6 @@
-"""Recomputes when each query was due, from LoadGen's seed or from a stored schedule.
+"""Computes when each query was due, from LoadGen's seed or from a stored schedule.
 
-LoadGen counts latency from the scheduled time, which it does not pass to the issue callback.
+LoadGen counts latency from this scheduled time, but does not pass the time to the issue callback.
 """
 
 from functools import lru_cache
@@ -17,16 +17,16 @@ from harness.loadgen.scenario import scenario_named
 from harness.types import Array
 
 SCHEDULE = "schedule.npz"
-"""File in the run's folder with the arrivals of --arrivals."""
+"""File in the run's folder that holds the arrivals of --arrivals."""
 
 
 def server_schedule_ns(queries: int, qps: float, seed: int) -> Array:
-    """Returns (queries,) int64 due times in ns after the start of the run, ascending; the first is 0.
+    """Returns (queries,) int64 due times in ns after the start of the run, ascending. The first due time is 0.
 
     qps: target rate in queries/s. seed: LoadGen's schedule seed.
-    Source: loadgen.cc, ScheduleDistribution<Server>: std::exponential_distribution over
-    std::mt19937 as libstdc++ implements them, with two 32-bit draws per gap. A test shows that the result
-    equals LoadGen's trace to the ns.
+    LoadGen draws the gaps from std::exponential_distribution with std::mt19937, as libstdc++ implements them, with two
+    32-bit draws per gap. A test shows that the result equals LoadGen's trace to the ns.
+    Source: ScheduleDistribution<Server> in loadgen.cc.
     """
     if queries < 1:
         return np.zeros(0, np.int64)
@@ -38,7 +38,7 @@ def server_schedule_ns(queries: int, qps: float, seed: int) -> Array:
 
 
 class Stored(NamedTuple):
-    """A schedule read from its file."""
+    """A schedule that was read from its file."""
 
     after_ns: Array
     """(n,) times in ns after the start, ascending."""
@@ -64,11 +64,11 @@ def read_stored(path: str) -> Stored:
 
 
 stored = lru_cache(maxsize=1)(read_stored)
-"""`read_stored` with a cache, so that a run can still be judged after its folder was removed."""
+"""`read_stored` with a cache. A run can then still be judged after its folder has been removed."""
 
 
 def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
-    """Returns (queries,) due times in ns after the start; None if they are known only from the issue callback."""
+    """Returns (queries,) due times in ns after the start; None if only the issue callback shows them."""
     if plan.accuracy or plan.sessions or not scenario_named(plan.scenario).scheduled:
         return None
     if plan.schedule is not None:
@@ -81,9 +81,9 @@ def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
 
 
 def drawn_samples(plan: LoadPlan) -> Array:
-    """Returns (queries,) samples drawn with replacement from the sample_index seed, as LoadGen draws them.
+    """Returns (queries,) samples, drawn with replacement from the seed sample_index, as LoadGen draws them.
 
-    Uses RandomState because NumPy guarantees that its numbers are the same in every version.
+    Uses RandomState, because NumPy guarantees that its numbers are the same in every version.
     """
     random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
     return random.randint(0, plan.performance_count, plan.query_count, dtype=np.int64)
@@ -92,10 +92,10 @@ def drawn_samples(plan: LoadPlan) -> Array:
 def freed_ns(completed_ns: Array, order: Array, concurrency: int, start_ns: int) -> Array:
     """Returns (n,) due times in ns of the queries of a closed loop with `concurrency` queries in flight.
 
-    completed_ns, order: (n,) completion time and issue order of the answered queries. The first
-    `concurrency` queries are due at the start. The k-th query after them is due when k queries have been
-    answered. A latency from the due time includes the cost of issuing, so that Little's law holds:
-    concurrency / mean latency = queries/s.
+    completed_ns, order: (n,) completion time and issue order of the answered queries. The first `concurrency` queries
+    are due at the start. The k-th query after them is due when k queries have been answered. A latency that begins at
+    the due time includes the time for issuing the query. Therefore, Little's law holds: queries/s = concurrency / mean
+    latency.
     """
     in_time = np.concatenate([np.full(concurrency, start_ns, np.int64), np.sort(completed_ns)])
     freed: Array = in_time[np.minimum(order, len(in_time) - 1)]

@@ -1,7 +1,7 @@
 """Checks and writes LoadGen's user.conf, because LoadGen silently ignores mistakes.
 
-A typo, a missing space next to '=' or the wrong case in a scenario name returns status 0 and has no effect.
-Source of the keys: loadgen/test_settings_internal.cc, TestSettings::FromConfig, tested with 6.0.17.
+If a line has a typo, no space next to '=' or the wrong case in a scenario name, LoadGen ignores the line and returns
+status 0. Source of the keys: TestSettings::FromConfig in loadgen/test_settings_internal.cc, tested with 6.0.17.
 """
 
 import re
@@ -39,14 +39,14 @@ FORBIDDEN = {
 KEYS = INTEGER_KEYS | FLOAT_KEYS
 AUDIT = "audit.config"
 OFFICIAL_PERCENTILE = 0.99
-"""Percentile for Server in mlperf.conf."""
+"""Latency percentile that mlperf.conf sets for Server."""
 
 _BOUNDS = {"": "target_latency", "ttft": "ttft_latency", "tpot": "tpot_latency"}
-"""Maps the quantity that an SLO bounds to its key."""
+"""Maps the quantity that an SLO bounds to its key in user.conf."""
 
 
 def lint(path: Path) -> str:
-    """Returns the file's text. Raises a ConfigError with every line that LoadGen would misread."""
+    """Returns the text of the file. Raises a ConfigError with every line that LoadGen would misread."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
@@ -58,7 +58,7 @@ def lint(path: Path) -> str:
 
 
 def problems(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the number of each line that LoadGen would misread, and the problem."""
+    """Yields (line number, problem) for each line that LoadGen would misread."""
     for number, line in enumerate(text.splitlines(), 1):
         for problem in _line_problems(line):
             yield number, problem
@@ -100,7 +100,7 @@ def _name_problems(scenario: str, key: str) -> Iterator[str]:
 
 
 def _value_problems(scenario: str, key: str, value: str, least_ms: int) -> Iterator[str]:
-    """Yields problems of a value. least_ms: the minimum for min_duration."""
+    """Yields the problems of a value. least_ms: minimum value of min_duration."""
     if key in INTEGER_KEYS and not re.fullmatch(r"\d+", value):
         yield f"{key} = {value}: LoadGen reads whole numbers here, without an exponent"
         return
@@ -122,11 +122,11 @@ def _value_problems(scenario: str, key: str, value: str, least_ms: int) -> Itera
 
 
 def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
-    """Returns the user.conf for LoadGen: lines from the calibration, then the user's lines.
+    """Returns the user.conf for LoadGen, with lines from the calibration and then the user's lines.
 
-    user_text: the user's file. sized: ('Scenario.key', value) pairs from the calibration. A pair is omitted
-    if the user sets that key. LoadGen prefers model.Scenario, then *.Scenario, then model.*,
-    then *.*, so a user's line for a different model does not replace a calibrated line.
+    user_text: the user's file. sized: ('Scenario.key', value) pairs from the calibration. A pair is omitted if the
+    user sets its key. A user's line for a different model does not replace a calibrated line, because LoadGen prefers
+    model.Scenario, then *.Scenario, then model.*, and then *.*.
     """
     own = {
         (match[1], match[2], match[3])
@@ -148,9 +148,9 @@ def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
 def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
     """Returns the text of a --user-conf file with this arrival rate and these SLOs, which must not bound `itl`.
 
-    about: lines for the comment. LoadGen reads bounds in whole ms. Any other bound is omitted, so that the rules'
-    bound applies, and a comment explains it. LoadGen has one percentile for all SLOs. The text has the highest
-    percentile, because a run that meets its bound there also meets the other bounds.
+    LoadGen reads bounds only in whole ms. Any other bound is omitted, so that the bound of the rules applies, and a
+    comment explains this. LoadGen has one percentile for all SLOs. The text sets it to the highest percentile: a run
+    that meets a bound at this percentile also meets it at lower percentiles. about: lines for the first comment.
     """
     lines = [f"# {line}" for line in about.splitlines()]
     lines.append(f"*.Server.target_qps = {rate_per_s:.6f}")
@@ -171,7 +171,7 @@ def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
 
 
 def value(text: str, model: str, scenario: str, key: str) -> str | None:
-    """Returns the value that LoadGen takes from the file, by its precedence; None if no line sets it."""
+    """Returns the value of a key that LoadGen would use from the file; None if no line sets the key."""
     lines = {
         (match[1], match[2]): match[3]
         for match in re.finditer(rf"^\s*([^\s#]+)\.(\w+|\*)\.{key} += +(\S+)", text, re.MULTILINE)
@@ -181,7 +181,7 @@ def value(text: str, model: str, scenario: str, key: str) -> str | None:
 
 
 def copy_audit(path: Path, outdir: Path) -> str:
-    """Copies the audit.config to the folder of its logs, to identify them. Returns the path of the copy."""
+    """Copies the audit.config to the folder of the run's logs, where it identifies them. Returns the copy's path."""
     copy = outdir.absolute() / AUDIT
     try:
         copy.write_bytes(path.read_bytes())

@@ -8,7 +8,7 @@ from harness.loadgen.plan import Seeds
 
 
 class Round(NamedTuple):
-    """An MLPerf Inference round, whose seeds are built into one version of LoadGen."""
+    """A round of MLPerf Inference. One version of LoadGen contains its seeds."""
 
     name: str
     seeds: Seeds
@@ -32,7 +32,9 @@ def installed_version() -> str:
 
 
 def seeds_of(config: RunConfig) -> Seeds:
-    """Returns the seeds of the round or, without --mlperf, the user's seeds, from --seed or set individually."""
+    """Returns the run's seeds. Without --mlperf, the user may set them with --seed or individually; otherwise, the
+    round sets them.
+    """
     official = ROUNDS.get(installed_version(), ROUNDS[PINNED_VERSION]).seeds
     if config.seed is not None:
         official = Seeds(config.seed, config.seed, config.seed)
