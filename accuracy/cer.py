@@ -1,4 +1,4 @@
-"""Scores texts by the character error rate, as text recognition states it."""
+"""Scores texts by the character error rate, which is the usual measure for text recognition."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,10 +8,10 @@ from harness.types import Answer, Metric, Score
 
 
 class CharacterErrorRate(TextLabels):
-    """Substituted, deleted and inserted characters in percent of the labels' characters; lower is better.
+    """Number of substituted, deleted and inserted characters, in percent of the labels' characters. Lower is better.
 
-    Case, punctuation and spaces count, but not white space before and after a text. `texts` describes labels and
-    answers.
+    Case, punctuation and spaces within a text count. White space before and after a text does not count. See `texts`
+    for labels and answers.
     """
 
     def __init__(self, dtype: str) -> None:

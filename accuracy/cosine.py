@@ -10,7 +10,7 @@ from harness.types import Answer, Metric, Score
 
 
 class Cosine:
-    """The mean cosine similarity between each answer, a vector, and its label, the right vector."""
+    """Mean cosine similarity between answers and labels. An answer is a vector; its label is the right vector."""
 
     def __init__(self, dtype: str) -> None:
         self._dtype = dtype
@@ -28,7 +28,7 @@ class Cosine:
         )
 
     def _similarity(self, payload: bytes, label: Any) -> float:
-        """Returns the cosine similarity; 0 for a failed sample, which has no vector."""
+        """Returns the cosine similarity. Returns 0 for a failed sample, because it has no vector."""
         right = np.asarray(label, np.float64).ravel()
         vector = vector_of(payload, self._dtype, right.size)
         return float(unit(vector) @ unit(right))

@@ -1,4 +1,4 @@
-"""Scores segmentation of volumes or images by the Dice coefficient, like MLPerf's accuracy_kits.py."""
+"""Scores the segmentation of volumes or images by the Dice coefficient, like MLPerf's accuracy_kits.py."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,14 +8,14 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 SMOOTH = 1e-6
-"""Added to numerator and denominator, so that a class missing from both answer and label scores 1."""
+"""Number added to the numerator and the denominator, so that a class scores 1 if neither answer nor label has it."""
 
 
 class Dice:
-    """Answers and labels are arrays of classes; 0 is the background. Labels may be memory-mapped.
+    """Dice coefficient. Answers and labels are arrays of classes; 0 is the background. Labels may be memory-mapped.
 
-    The coefficient of each class in the labels is averaged over samples, then over classes. With two classes,
-    1 and 2 are KiTS19's kidney and tumour, and the line has the official form.
+    The coefficient of each class is averaged over samples, and the averages are then averaged over classes. If there
+    are two classes, 1 is KiTS19's kidney and 2 its tumour, and the printed line has the official format.
     """
 
     def __init__(self, dtype: str) -> None:

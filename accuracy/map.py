@@ -1,4 +1,4 @@
-"""Scores detection by COCO's mean average precision of boxes, with pycocotools, like MLPerf's accuracy-coco.py."""
+"""Scores detections by COCO's mean average precision of boxes. Uses pycocotools, like MLPerf's accuracy-coco.py."""
 
 import contextlib
 import io
@@ -13,18 +13,17 @@ COLUMNS = 7
 
 
 class MeanAveragePrecision:
-    """Answers are (k, 7) float32 rows [sample, ymin, xmin, ymax, xmax, score, class] per sample.
+    """Mean average precision. An answer has (k, 7) float32 rows [sample, ymin, xmin, ymax, xmax, score, class].
 
     Coordinates are fractions of the model's input. An answer without boxes is empty.
 
-    Each label is a mapping of
-    image_id, width, height: the last two in pixels;
-    annotations: each with bbox [x, y, width, height] in pixels, category_id and, optionally, iscrowd
-    and area;
-    categories (optional): the category id of each class, in order (default: all ids that occur,
-    ascending);
-    frame (optional): the place of the image in the model's input, [x, y, width, height] as fractions of
-    the input (default: the whole input).
+    Each label is a mapping with these keys:
+    image_id
+    width, height: size of the image in pixels
+    annotations: objects with bbox [x, y, width, height] in pixels, category_id and, optionally, iscrowd and area
+    categories (optional): category id of each class, in order of the classes (default: all ids that occur, ascending)
+    frame (optional): place of the image in the model's input, [x, y, width, height] as fractions of the input
+    (default: the whole input)
     """
 
     def __init__(self, dtype: str) -> None:
@@ -58,7 +57,7 @@ def _categories(labels: Mapping[int, Any]) -> Sequence[int]:
 
 
 def _detections(answer: Answer, label: Any, categories: Sequence[int]) -> Array:
-    """Returns (k, 7) float64: image id, x, y, width, height, score, category id."""
+    """Converts an answer to (k, 7) float64 rows: image id, x, y, width, height, score, category id."""
     if len(answer.payload) % (4 * COLUMNS):
         raise ValueError(
             f"the answer to sample {answer.sample} has {len(answer.payload)} bytes, which is not a "
@@ -90,12 +89,12 @@ def _detections(answer: Answer, label: Any, categories: Sequence[int]) -> Array:
 
 
 def _evaluated(detections: Array, labels: Mapping[int, Any], categories: Sequence[int]) -> Array:
-    """Returns pycocotools' twelve numbers; the first three are mAP, and mAP at IoUs of 0.5 and 0.75."""
+    """Returns pycocotools' twelve numbers. The first is mAP; the second and third are mAP at IoUs of 0.5 and 0.75."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
     if not len(detections):
-        return np.zeros(12)  # pycocotools cannot take an empty result
+        return np.zeros(12)  # pycocotools does not accept an empty result
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO()
         truth.dataset = _dataset(labels, categories)
@@ -120,7 +119,7 @@ def _dataset(labels: Mapping[int, Any], categories: Sequence[int]) -> dict[str, 
         for label in labels.values()
         for annotation in label["annotations"]
     ]
-    # Ids start at 1: pycocotools treats an annotation of id 0 as missing.
+    # Ids start at 1, because pycocotools treats an annotation with id 0 as missing.
     numbered = [{**annotation, "id": i} for i, annotation in enumerate(annotations, 1)]
     images = [
         {"id": label["image_id"], "width": label["width"], "height": label["height"]}

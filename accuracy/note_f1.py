@@ -1,4 +1,4 @@
-"""Scores transcriptions of music by the F1 of notes, as mir_eval's transcription metrics do."""
+"""Scores transcriptions of music by the F1 of their notes, like mir_eval's transcription metrics."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,21 +10,26 @@ from harness.types import Answer, Array, HasAnswerShape, HasLabelCheck, Metric, 
 COLUMNS = 3
 
 ONSET_SECONDS = 0.05
-"""The largest distance between the onsets of a note and of its label."""
+"""Maximum difference between the onsets of a note and of its label."""
 
 PITCH_SEMITONES = 0.5
 END_SECONDS, END_SHARE = 0.05, 0.2
-"""The largest distance between two ends: this time, or this share of the label's duration if that is more."""
+"""Maximum difference between the ends of a note and of its label: END_SECONDS, or END_SHARE of the label's duration if
+this is longer.
+"""
 
 _DECIMALS = 4
-"""Time differences are rounded to a tenth of a millisecond, as in mir_eval: in binary, 1.05 - 1 exceeds 0.05."""
+"""Decimals to which time differences in seconds are rounded, as in mir_eval. Without rounding, 1.05 - 1 would exceed
+0.05 in binary arithmetic.
+"""
 
 
 class NoteF1:
-    """Answers and labels are (k, 3) rows of onset and end in seconds and MIDI pitch, as the step `notes` returns them.
+    """Mean F1 of the samples in percent. Answers and labels have (k, 3) rows of onset (s), end (s) and MIDI pitch, as
+    the step `notes` returns them.
 
-    A note is right if its onset is within 50 ms of a label's and its pitch within half a semitone. Each note and
-    each label count once, in the pairing with the most pairs. The score is the mean of the samples' F1, in percent.
+    A note matches a label if their onsets differ by at most 50 ms and their pitches by at most half a semitone. Each
+    note and each label may belong to only one pair. The pairs are chosen so that their number is as large as possible.
     Definition: Raffel et al., "mir_eval" (2014), transcription.precision_recall_f1_overlap without offsets.
     """
 
@@ -79,7 +84,7 @@ class NoteF1:
 
 
 class _Shares(NamedTuple):
-    """The scores of one sample, in [0, 1]."""
+    """Scores of one sample, in [0, 1]."""
 
     f1: float
     precision: float
@@ -88,7 +93,7 @@ class _Shares(NamedTuple):
 
 
 def _notes_of(index: int, label: Any) -> Array:
-    """Returns (k, 3) float64. Raises a ValueError if the label is empty or not a list of notes."""
+    """Returns a label's notes as (k, 3) float64. Raises a ValueError if the label is empty or not a list of notes."""
     try:
         notes = np.array(label, np.float64)
     except (TypeError, ValueError):
@@ -102,7 +107,7 @@ def _notes_of(index: int, label: Any) -> Array:
 
 
 def _alike(notes: Array, expected: Array) -> Array:
-    """Returns (notes, labels): whether onset and pitch match."""
+    """Returns a (notes, labels) mask of the pairs whose onset and pitch match."""
     onsets = np.abs(np.subtract.outer(notes[:, 0], expected[:, 0])).round(_DECIMALS)
     pitches = np.abs(np.subtract.outer(notes[:, 2], expected[:, 2]))
     alike: Array = (onsets <= ONSET_SECONDS) & (pitches <= PITCH_SEMITONES)
@@ -110,14 +115,14 @@ def _alike(notes: Array, expected: Array) -> Array:
 
 
 def _end_together(notes: Array, expected: Array) -> Array:
-    """Returns (notes, labels): whether the ends match."""
+    """Returns a (notes, labels) mask of the pairs whose ends match."""
     ends = np.abs(np.subtract.outer(notes[:, 1], expected[:, 1])).round(_DECIMALS)
     together: Array = ends <= np.maximum(END_SECONDS, END_SHARE * (expected[:, 1] - expected[:, 0]))
     return together
 
 
 def _most_pairs(alike: Array) -> int:
-    """Returns the largest number of pairs in which each row and each column occurs at most once (Kuhn's algorithm)."""
+    """Returns the maximum number of pairs if each row and each column may occur only once (Kuhn's algorithm)."""
     partners = [np.flatnonzero(row).tolist() for row in alike]
     taken: dict[int, int] = {}
 

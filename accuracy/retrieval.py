@@ -1,4 +1,4 @@
-"""Scores embeddings by whether relevant samples are among the most similar ones."""
+"""Scores embeddings by the share of relevant samples among the most similar samples."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,19 +10,18 @@ from harness.accuracy.parts.vectors import unit, vector_of
 from harness.types import Answer, Array, Metric, Score
 
 DEPTHS = (1, 5, 10)
-"""The numbers of most similar samples at which recall is reported."""
+"""Recall is reported for these numbers of most similar samples."""
 
 _BLOCK = 1024
-"""Queries that are compared with all vectors at once."""
+"""Number of queries that are compared with all vectors at once."""
 
 
 class Retrieval:
-    """Recall at 10: the share of a query's relevant vectors among the 10 vectors most similar to it.
+    """Recall at 10: the share of a query's relevant vectors that are among the 10 vectors most similar to the query.
 
-    Answers are vectors. Labels are mappings of `id` and, for a query, `relevant`, the ids of its relevant
-    samples. Labels may also be numbers or strings: samples with the same label are then relevant to each
-    other, and each is a query unless its label is unique. Similarity is the cosine. A query does not find
-    itself.
+    Answers are vectors. A label is a mapping with `id` and, for a query, `relevant` (the ids of the relevant samples).
+    Labels may also be numbers or strings. Samples with the same label are then relevant to each other, and each sample
+    is a query unless its label is unique. Similarity is the cosine. A query is not compared with itself.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -57,18 +56,18 @@ class Retrieval:
 
 
 class _Relevance(NamedTuple):
-    """The vectors that are relevant to each query."""
+    """Describes which vectors are relevant to each query."""
 
     queries: list[int]
     """Positions of the vectors that are queries."""
     hits: Callable[[int, Array], int]
-    """(query, positions) -> the number of relevant vectors among them."""
+    """Returns the number of relevant vectors among some positions. Arguments: query and positions."""
     total: Callable[[int], int]
-    """query -> the number of relevant vectors."""
+    """Returns the number of relevant vectors of a query."""
 
 
 def _relevance(labels: Sequence[Any]) -> _Relevance:
-    """labels: in the order of the vectors, all of the same kind."""
+    """Returns the relevant vectors of each query. labels: labels of one kind, in the order of the vectors."""
     kinds = {isinstance(label, Mapping) for label in labels}
     if kinds == {True}:
         ids = [label["id"] for label in labels]
@@ -91,7 +90,7 @@ def _relevance(labels: Sequence[Any]) -> _Relevance:
 
 
 def _nearest(vectors: Array, queries: list[int]) -> Iterable[tuple[int, Array]]:
-    """Yields each query with the positions of the most similar other vectors; ties keep their order."""
+    """Yields each query with the positions of the most similar other vectors. Ties keep the order of the vectors."""
     for start in range(0, len(queries), _BLOCK):
         block = np.array(queries[start : start + _BLOCK])
         similarity = vectors[block] @ vectors.T

@@ -1,4 +1,4 @@
-"""Scores regression: the root of the mean squared error."""
+"""Scores regression by the root of the mean squared error."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
@@ -9,7 +9,7 @@ from harness.types import Answer, HasAnswerShape, HasLabelCheck, Metric, Score
 
 
 class Rmse:
-    """Answers and labels are one number each. A failed sample has no number, so it cannot be scored."""
+    """Root of the mean squared error. Each answer and each label is one number. A failed sample cannot be scored."""
 
     def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)

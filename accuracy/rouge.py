@@ -1,4 +1,4 @@
-"""Scores texts by ROUGE, with the rouge-score package, like MLPerf's evaluate-accuracy.py of LLMs."""
+"""Scores texts by ROUGE with the package rouge-score, like MLPerf's evaluate-accuracy.py for language models."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -9,10 +9,10 @@ KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 class Rouge(TextLabels):
-    """Mean F-measures of stemmed words, in percent. The value is rouge1; the details have all four.
+    """Mean F-measures of stemmed words in percent. The value is rouge1; the details have all four measures.
 
-    `rougeLsum` splits sentences with nltk, like MLPerf's script; without nltk's data, each line is a sentence. `texts`
-    describes labels and answers.
+    `rougeLsum` splits texts into sentences with nltk, like MLPerf's script. Without nltk's data, each line counts as a
+    sentence. See `texts` for labels and answers.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -44,7 +44,7 @@ class Rouge(TextLabels):
 
     @classmethod
     def missing(cls) -> Iterator[str]:
-        """Yields the reason why rougeLsum differs from MLPerf's."""
+        """Yields a reason if rougeLsum differs from MLPerf's."""
         if sentence_splitter() is None:
             yield "rougeLsum needs nltk's sentence tokenizer: run python -m nltk.downloader punkt_tab"
 
@@ -53,7 +53,7 @@ class Rouge(TextLabels):
 
 
 def sentence_splitter() -> Callable[[str], list[str]] | None:
-    """Returns nltk's splitter of English text; None if its data are missing."""
+    """Returns nltk's sentence splitter for English; None if its data are missing."""
     try:
         from nltk import sent_tokenize
 

@@ -1,4 +1,4 @@
-"""Scores question answering by SQuAD v1.1's exact match and F1, like MLPerf's accuracy-squad.py."""
+"""Scores question answering by the exact match and F1 of SQuAD v1.1, like MLPerf's accuracy-squad.py."""
 
 import json
 import re
@@ -12,28 +12,28 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 N_BEST = 20
-"""The number of best starts, and of best ends, that are tried in each window."""
+"""Number of best starts and of best ends that are tried in each window."""
 
 LONGEST = 30
-"""The maximum number of positions that an answer may span."""
+"""Maximum number of positions that an answer may span."""
 
 NO_ANSWER = "empty"
-"""The official script's answer if no span is possible."""
+"""Answer of the official script if no span is possible."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class SquadF1:
-    """Answers are (length, 2) start and end logits of each window's positions.
+    """F1 in percent. An answer has the (length, 2) start and end logits of a window's positions.
 
-    Each window has a label, a mapping of
-    id: the question's id, which all its windows share;
-    answers: the right texts;
-    context: the text;
-    offsets: for each position [start, end) in the context's characters; None or negative if the
-    position is not part of the context;
-    is_max_context: for each position, whether this window gives it the most context.
+    The label of a window is a mapping with these keys:
+    id: id of the question, which all windows of the question share
+    answers: the right texts
+    context: the complete text
+    offsets: [start, end) of each position in characters of the context; None or negative if the position is not part of
+    the context
+    is_max_context: for each position, whether it has the most context in this window
     """
 
     def __init__(self, dtype: str) -> None:
@@ -66,7 +66,7 @@ class SquadF1:
         )
 
     def _logits(self, payload: bytes) -> Array:
-        """Returns (length, 2) logits; the length is 0 for a failed sample."""
+        """Returns (length, 2) logits. For a failed sample, the length is 0."""
         if len(payload) % (2 * self._dtype.itemsize):
             raise ValueError(
                 f"an answer has {len(payload)} bytes, which is not a whole number of logit pairs"
@@ -83,7 +83,7 @@ _WORST = _Span(-np.inf, "")
 
 
 def _best_span(logits: Array, label: Any) -> _Span | None:
-    """Returns the best span that lies in the context, is in order, and is not too long."""
+    """Returns the best valid span: it lies in the context, ends after its start, and is not too long."""
     offsets, is_max_context = label["offsets"], label["is_max_context"]
     starts, ends = (np.argsort(-logits[:, i], kind="stable")[:N_BEST] for i in (0, 1))
     in_context = np.array([_in_context(offsets, i) for i in range(len(logits))], bool)
@@ -112,7 +112,7 @@ def _normal(text: str) -> str:
 
 
 def f1_of(text: str, right: str) -> float:
-    """Returns the harmonic mean of precision and recall of the words, in [0, 1]."""
+    """Returns the harmonic mean of the words' precision and recall, in [0, 1]."""
     words, expected = _normal(text).split(), _normal(right).split()
     shared = sum((Counter(words) & Counter(expected)).values())
     return 2 * shared / (len(words) + len(expected)) if shared else 0.0

@@ -1,4 +1,4 @@
-"""Scores classification: the share of samples whose best answer is the right label."""
+"""Scores classification by the share of samples whose best answer is the right label."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,9 +16,9 @@ from harness.types import (
 
 
 class Top1:
-    """Answers are labels: one number each, or several integers with the best first (`topk`).
+    """Percentage of right answers, as in MLPerf's accuracy-imagenet.py.
 
-    Counts like MLPerf's accuracy-imagenet.py.
+    An answer is one label, or several integer labels with the best label first (from the step `topk`).
     """
 
     _name = "top1"
@@ -99,12 +99,12 @@ class Top1:
         )
 
     def _labels(self, payload: bytes) -> list[int]:
-        """Returns the labels of an answer; empty, i.e. wrong, if the answer is not a label."""
+        """Returns the labels in an answer. Returns [], which counts as wrong, if the answer is not a label."""
         if len(payload) % self._dtype.itemsize:
             return []
         values = np.frombuffer(payload, self._dtype)
         if self._dtype.kind == "f" and (len(values) != 1 or not values[0].is_integer()):
-            return []  # a score is not a label; NaN and infinity are not integers
+            return []  # the number is not a label, because it is a score, NaN or infinity
         names = [int(value) for value in values.tolist()]
         if len(set(names)) < len(names):
             raise ValueError(
@@ -123,7 +123,7 @@ def _is_other_number(label: ClassName) -> bool:
 
 
 def _class_of(label: object) -> int | None:
-    """Returns the number of the label's class; None if the label is not a class."""
+    """Returns the class number of a label; None if the label is not a class."""
     if isinstance(label, ClassName):
         return label.number
     return int(label) if isinstance(label, int | np.integer) else None

@@ -7,17 +7,17 @@ from harness.accuracy.parts.text import TextLabels, texts
 from harness.types import Answer, Metric, Score
 
 JOINED = 3
-"""The maximum number of words that may be joined into one without counting as errors."""
+"""Maximum number of words that may be joined into one word without counting as errors."""
 
 _WORD = re.compile(r"[\w'$%+-]+")
 
 
 class WordErrorRate(TextLabels):
-    """Substituted, deleted and inserted words in percent of the label's words; lower is better.
+    """Number of substituted, deleted and inserted words, in percent of the labels' words. Lower is better.
 
-    Case, punctuation and up to three words joined into one do not count as errors. The official
-    script also normalises numbers and abbreviations, like the metric `wer-whisper`. `texts` describes
-    labels and answers.
+    Differences in case and punctuation do not count as errors, and neither do up to three words that are joined into
+    one. The official script also normalises numbers and abbreviations, as the metric `wer-whisper` does. See `texts`
+    for labels and answers.
     """
 
     name = "wer"
@@ -52,7 +52,7 @@ class WordErrorRate(TextLabels):
 
 
 def edits(words: Sequence[str], expected: Sequence[str]) -> int:
-    """Returns Levenshtein's distance in words."""
+    """Returns the Levenshtein distance in words."""
     previous = list(range(len(expected) + 1))
     for i, word in enumerate(words, 1):
         row = [i]
@@ -65,7 +65,7 @@ def edits(words: Sequence[str], expected: Sequence[str]) -> int:
 def joined(words: Sequence[str], expected: Sequence[str]) -> tuple[list[str], list[str]]:
     """Joins up to three words of one side if the other side writes them as one word.
 
-    Passes once from the left, like the official helper. If two words differ, it skips both.
+    Passes once from left to right, like the official helper. If two words differ, skips both.
     """
     left: list[str] = []
     right: list[str] = []
@@ -79,7 +79,7 @@ def joined(words: Sequence[str], expected: Sequence[str]) -> tuple[list[str], li
 
 
 def _match(words: Sequence[str], expected: Sequence[str]) -> tuple[int, int]:
-    """Returns the number of words per side that make the same word; (1, 1) if the words differ."""
+    """Returns the number of words on each side that form the same word; (1, 1) if the words differ."""
     for count in range(1, JOINED + 1):
         if "".join(expected[:count]) == words[0]:
             return 1, min(count, len(expected))

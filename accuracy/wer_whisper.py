@@ -7,18 +7,18 @@ from typing import Any
 from harness.accuracy.wer import WordErrorRate
 from harness.types import Metric
 
-with warnings.catch_warnings():  # Python warns about escapes in the package's source
+with warnings.catch_warnings():  # Python would warn about escapes in the package's source
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", SyntaxWarning)
     from whisper_normalizer.english import EnglishTextNormalizer
 
 
 LETTERS = frozenset(" abcdefghijklmnopqrstuvwxyz'0123456789$%+-")
-"""The characters that MLPerf's answers have; others are dropped before the words are compared."""
+"""Characters that MLPerf's answers may have. Other characters are dropped before words are compared."""
 
 
 class WhisperWordErrorRate(WordErrorRate):
-    """`wer` with numbers, abbreviations, contractions and British spelling normalised on both sides.
+    """The metric `wer` after normalising numbers, abbreviations, contractions and British spelling in both texts.
 
     Source: mlcommons/inference speech2text/accuracy_eval.py, word_error_rate; reference_SUT.py.
     """

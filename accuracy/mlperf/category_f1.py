@@ -1,4 +1,4 @@
-"""Scores the categories of products by the hierarchical F1, like MLPerf's accuracy script of Qwen3-VL."""
+"""Scores the categories of products by the hierarchical F1, like MLPerf's accuracy script for Qwen3-VL."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,14 +8,14 @@ from harness.accuracy.parts.text import TextLabels, text_of, texts
 from harness.types import Answer, Metric, Score
 
 SEPARATOR = " > "
-"""The characters between the levels of a category."""
+"""Characters between the levels of a category."""
 
 SAME_BRAND = 0.9
 """Similarity above which two brands count as the same."""
 
 
 class Product(BaseModel):
-    """The JSON object that must be the whole answer."""
+    """The JSON object that an answer must consist of."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -27,8 +27,9 @@ class Product(BaseModel):
 class CategoryF1(TextLabels):
     """F1 over the category levels of all samples. Levels count as right up to the first difference.
 
-    An answer that is not a `Product` counts as wrong in as many levels as its label has. A label is the right category,
-    or a mapping of `text`, the category, and `brand`. Source: mlcommons/inference multimodal/qwen3-vl, evaluation.py.
+    An answer that is not a `Product` counts as having as many wrong levels as its label has levels. A label is the
+    right category, or a mapping with `text` (the category) and `brand`.
+    Source: mlcommons/inference multimodal/qwen3-vl, evaluation.py.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -91,14 +92,16 @@ def _common(one: list[str], other: list[str]) -> int:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Returns whether two brands are similar: compares their longest common subsequence with their mean length."""
+    """Returns whether two brands are similar. The similarity is the ratio of the longest common subsequence to the mean
+    length.
+    """
     one, other = one.strip().lower(), other.strip().lower()
     total = len(one) + len(other)
     return not total or 2 * _common_subsequence(one, other) / total > SAME_BRAND
 
 
 def _common_subsequence(one: str, other: str) -> int:
-    """Returns the length of the longest common subsequence, with a row of the table in the bits of one number.
+    """Returns the length of the longest common subsequence. The bits of one number hold a row of the table.
 
     Source: H. Hyyrö, "Bit-parallel LCS-length computation revisited", 2004.
     """

@@ -1,7 +1,7 @@
-"""Scores images by their CLIP score and FID, with MLPerf's accuracy_coco.py of Stable Diffusion XL.
+"""Scores images by their CLIP score and FID, with MLPerf's script accuracy_coco.py for Stable Diffusion XL.
 
-The script needs its own networks and packages, so it runs unmodified. The environment variable IMAGE_SCORER names it,
-e.g. `python ~/inference/text_to_image/tools/accuracy_coco.py --device gpu`.
+The script runs unmodified in an environment with its networks and packages. The environment variable IMAGE_SCORER holds
+the command, e.g. `python ~/inference/text_to_image/tools/accuracy_coco.py --device gpu`.
 """
 
 import io
@@ -23,21 +23,21 @@ from harness.errors import UnusableAnswer, one_line
 from harness.types import Answer, Metric, Score
 
 SIDE = 1024
-"""Pixels of a side of an image."""
+"""Width and height of an image in pixels."""
 
 VARIABLE, SCRIPT = "IMAGE_SCORER", "accuracy_coco.py"
 SCORES = ("CLIP_SCORE", "FID_SCORE")
 _ROW_BYTES = 2 * SIDE * SIDE * 3
-"""The size of an image in the log, with two hexadecimal digits for each byte."""
+"""Size of an image in the log, which has two hexadecimal digits per byte."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class ClipFid(program.ScoredFiles):
-    """The value is the mean CLIP score; the details also have the FID, which has a lower and an upper limit.
+    """Mean CLIP score. The details also have the FID, for which the rules set a lower and an upper limit.
 
-    An answer is an image of 1024 x 1024 pixels: RGB as uint8, a PNG file, or a PNG file in base64. A label is the
-    caption.
+    An answer is an image of 1024 x 1024 pixels, as RGB in uint8, as a PNG file, or as a PNG file in base64. A label is
+    the caption.
     """
 
     metric = "clip-fid"
@@ -46,7 +46,7 @@ class ClipFid(program.ScoredFiles):
     script = SCRIPT
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Also refuses a disk without room for the log that the script reads."""
+        """Also refuses a run if the disk has no room for the log that the script reads."""
         super().check_labels(labels)
         folder = tempfile.gettempdir()
         needed, free = len(labels) * _ROW_BYTES, shutil.disk_usage(folder).free
@@ -84,7 +84,10 @@ class ClipFid(program.ScoredFiles):
 
 
 def pixels_of(payload: bytes) -> bytes:
-    """Returns an image as rows of RGB; black for the empty answer of a failed sample. Raises a ValueError otherwise."""
+    """Returns an image as rows of RGB. The empty answer of a failed sample becomes a black image.
+
+    Raises a ValueError if the payload is not an image.
+    """
     expected = SIDE * SIDE * 3
     if not payload:
         return bytes(expected)
@@ -113,7 +116,7 @@ def _pixels(answers: Iterable[Answer]) -> Iterator[tuple[int, bytes]]:
     for index, payload in answers:
         try:
             pixels = pixels_of(payload)
-        except (OSError, ValueError, SyntaxError) as e:  # Pillow's errors of a broken PNG
+        except (OSError, ValueError, SyntaxError) as e:  # Pillow raises these for a broken PNG
             what = f"an image of {SIDE} x {SIDE} pixels"
             raise UnusableAnswer(
                 f"the answer to sample {index} is not {what}: {one_line(e)}"
@@ -122,14 +125,14 @@ def _pixels(answers: Iterable[Answer]) -> Iterator[tuple[int, bytes]]:
 
 
 def _write_captions(path: Path, labels: Mapping[int, object]) -> None:
-    """Writes the captions as the script reads them: line i + 2 belongs to sample i."""
+    """Writes the captions in the script's format, in which line i + 2 belongs to sample i."""
     rows = [text_of(i, labels[i]) if i in labels else "" for i in range(max(labels) + 1)]
     quoted = ('"{}"'.format(text.replace('"', '""')) for text in rows)
     path.write_text("caption\n" + "".join(f"{text}\n" for text in quoted), encoding="utf-8")
 
 
 def _scores(path: Path) -> dict[str, str]:
-    """Returns both scores as the script wrote them. Raises a ValueError if they are not there."""
+    """Returns both scores as the script wrote them. Raises a ValueError if they are missing."""
     try:
         content = json.loads(path.read_bytes())
         scores = {name: str(content[name]) for name in ("FID_SCORE", "CLIP_SCORE")}

@@ -12,20 +12,20 @@ SIMPLE = ("simple_python", "simple_java", "simple_javascript")
 NON_LIVE = (*SIMPLE, "multiple", "parallel", "parallel_multiple")
 LIVE = ("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple")
 HALLUCINATION = ("irrelevance", "live_irrelevance")
-"""BFCL's kinds of samples, by category. In the last category, the right answer has no call."""
+"""BFCL's subsets by category. In the last category, the right answer has no call."""
 
 RELEVANCE = "live_relevance"
-"""The kind of samples whose answer is right if it has any call."""
+"""Subset in which an answer is right if it has any call."""
 
 SUBSETS = (*NON_LIVE, *LIVE, *HALLUCINATION, RELEVANCE)
 
 
 class FunctionCalls:
-    """The share of samples with the right function calls, in percent.
+    """Percentage of samples with the right function calls.
 
-    An answer is a list of OpenAI's tool calls as JSON, or text. A label is a mapping of `subset`, one of SUBSETS,
-    `functions`, which the model was offered, and `right`, the right calls, as in BFCL's files. Source:
-    mlcommons/endpoints, evaluation/bfcl_v4_scorer.py.
+    An answer is a list of OpenAI's tool calls as JSON, or text. A label is a mapping with `subset` (one of SUBSETS),
+    `functions` (offered to the model) and `right` (the right calls), as in BFCL's files.
+    Source: mlcommons/endpoints, evaluation/bfcl_v4_scorer.py.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -70,7 +70,7 @@ def _is_right(text: str, label: Mapping[str, Any]) -> bool:
         return bool(tool_calls(text)) is (str(subset) == RELEVANCE)
     try:
         calls = [_with_arguments(call) for call in calls_in(text)]
-    except (TypeError, ValueError):  # a call in the text has a value that JSON lacks
+    except (TypeError, ValueError):  # a call in the text has a value that JSON cannot express
         return False
     if not label["right"]:
         return not calls
@@ -78,14 +78,17 @@ def _is_right(text: str, label: Mapping[str, Any]) -> bool:
 
 
 def _with_arguments(call: Call) -> Call:
-    """Returns the call with its arguments parsed if they are a JSON string; without arguments if the string is not JSON."""
+    """Returns the call with parsed arguments. If the arguments are a string that is not JSON, omits them."""
     if not isinstance(call.arguments, str):
         return call
     return call._replace(arguments=json_of(call.arguments, {}))
 
 
 def _categories(means: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
-    """Returns the share of each category. The simple subsets count as one subset; live samples have equal weights."""
+    """Returns the share of right answers per category.
+
+    The simple subsets count as one subset. In the live category, all samples have equal weights.
+    """
     found = {}
     simple = [means[subset] for subset in SIMPLE if subset in means]
     if non_live := [*([fmean(simple)] if simple else []), *_of(means, NON_LIVE[len(SIMPLE) :])]:

@@ -1,9 +1,9 @@
-"""Scores the build of the RAG benchmark's database, e2e-rag-db: the share of pages that were stored, and its MD5.
+"""Scores the build of the RAG benchmark's database, e2e-rag-db, by the share of stored pages and the database's MD5.
 
-The share is the success rate of mlcommons/inference b66003e, e2e-rag/datasetup_accuracy_eval.py, whose report has no line
-that the submission checker reads. The environment variable RAG_DB_CHECK names this program, e.g.
-`python ~/inference/e2e-rag/datasetup_accuracy_eval.py --database FILE --manifest FILE`: it then also compares the MD5 with
-the database, and queries the database.
+The share is the success rate in mlcommons/inference b66003e, e2e-rag/datasetup_accuracy_eval.py. The report of this
+program has no line that the submission checker reads. If the environment variable RAG_DB_CHECK holds its command, e.g.
+`python ~/inference/e2e-rag/datasetup_accuracy_eval.py --database FILE --manifest FILE`, the program also compares the
+MD5 with the database, and queries the database.
 """
 
 import os
@@ -25,14 +25,16 @@ _MD5 = re.compile(rb"[0-9a-f]{32}")
 
 
 class Ingestion:
-    """Answers are bytes: 1 for a stored page, 0 for a failure, and once the MD5 of the database as 32 letters."""
+    """Percentage of stored pages. An answer is the byte 1 for a stored page, or the byte 0 for a failure. The last
+    answer is the MD5 of the database as 32 letters.
+    """
 
     def __init__(self, dtype: str) -> None:
         if np.dtype(dtype).itemsize != 1:
             raise ValueError(f"ingestion needs bytes, but the answers are {dtype}")
 
     def check_labels(self, _labels: Mapping[int, object]) -> None:
-        """Refuses a run whose program does not exist; accepts a run without a program."""
+        """Refuses a run if RAG_DB_CHECK names a program that does not exist."""
         if os.environ.get(VARIABLE):
             program.named(VARIABLE, SCRIPT)
 
@@ -41,7 +43,8 @@ class Ingestion:
         sums = [answer for answer in ordered if _MD5.fullmatch(answer.payload)]
         if len(sums) != 1:
             raise UnusableAnswer(
-                f"{len(sums)} answers are an MD5: exactly one, the answer to the last page, must be the MD5 of the database"
+                f"{len(sums)} answers are an MD5: exactly one, the answer to the last page, must be the MD5 of the "
+                "database"
             )
         stored = len(sums) + sum(answer.payload == STORED for answer in ordered)
         value = 100.0 * stored / len(ordered)
@@ -60,7 +63,7 @@ class Ingestion:
 
 
 def _checked(answers: Sequence[Answer]) -> program.Program:
-    """Returns the program that accepted the database. Raises a ValueError if the program refuses it."""
+    """Runs the program on the database, and returns the program. Raises a ValueError if it refuses the database."""
     judge = program.named(VARIABLE, SCRIPT)
     with tempfile.TemporaryDirectory() as folder:
         program.write_log(Path(folder) / "mlperf_log_accuracy.json", answers)

@@ -1,8 +1,8 @@
 """Scores the answers of the RAG benchmark, e2e-rag-qna, with MLCommons' accuracy_eval.py and its judge.
 
-Source: mlcommons/inference b66003e, e2e-rag/accuracy_eval.py. A language model judges each answer, so the program runs
-unmodified. The environment variable RAG_JUDGE names it, e.g.
-`python ~/inference/e2e-rag/accuracy_eval.py --judge_service_url URL --judge_model NAME`.
+A language model judges each answer, so the program runs unmodified. The environment variable RAG_JUDGE holds its
+command, e.g. `python ~/inference/e2e-rag/accuracy_eval.py --judge_service_url URL --judge_model NAME`.
+Source: mlcommons/inference b66003e, e2e-rag/accuracy_eval.py.
 """
 
 import json
@@ -22,9 +22,10 @@ _SHARES = ("retrieval_precision", "retrieval_recall", "retrieval_f1")
 
 
 class RagAnswers(program.ByProgram):
-    """Answers are texts, or JSON with `answer` and `retrieved_urls`, which also determines the scores of the retrieval.
+    """Accuracy of answers in percent. An answer is a text, or JSON with `answer` and `retrieved_urls`.
 
-    Labels have `text`, `question` and `file`, the TSV of the questions.
+    If answers have `retrieved_urls`, the retrieval gets scores, too. Labels have `text`, `question` and `file` (the TSV
+    file with the questions).
     """
 
     variable, script = VARIABLE, SCRIPT
@@ -33,7 +34,7 @@ class RagAnswers(program.ByProgram):
         self._dtype = dtype
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels of another dataset. Also refuses a run if no judge could score it at the end."""
+        """Refuses labels of other datasets. Also refuses a run if no judge could score it at the end."""
         for index, label in labels.items():
             if not isinstance(label, Mapping) or not {"text", "question", "file"} <= {*label}:
                 raise ValueError(
@@ -73,7 +74,7 @@ class RagAnswers(program.ByProgram):
 
 
 def _answer_in(text: str) -> dict[str, object]:
-    """Returns `answer` and `retrieved_urls` in a reply."""
+    """Returns `answer` and `retrieved_urls` from a reply."""
     if text.lstrip().startswith("{"):
         try:
             content = json.loads(text)
@@ -89,7 +90,7 @@ def _answer_in(text: str) -> dict[str, object]:
 
 
 def _read(folder: Path) -> tuple[float, dict[str, float]]:
-    """Returns the accuracy in percent, and the numbers of the program's details."""
+    """Returns the accuracy in percent, and the numbers in the program's details."""
     try:
         match = _ACCURACY.match((folder / "accuracy.txt").read_text(encoding="utf-8"))
         details = json.loads((folder / "details.json").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""Scores the answers of a reasoning model, token ids, with MLCommons' script of DeepSeek-R1 or gpt-oss-120b.
+"""Scores a reasoning model's answers, which are token IDs, with MLCommons' script for DeepSeek-R1 or gpt-oss-120b.
 
-The scripts run the code in the answers, so they run unmodified, in an environment that the user isolates. The
-environment variable ANSWER_SCORER names a script, with the data that it needs, e.g.
+The scripts execute code from the answers, so the user must run them in an isolated environment. They run unmodified.
+The environment variable ANSWER_SCORER holds the command of a script, including the data that it needs, e.g.
 `python ~/inference/language/deepseek-r1/eval_accuracy.py --dataset-file mlperf_deepseek_r1_dataset_4388_fp8_eval.pkl`.
 """
 
@@ -17,14 +17,14 @@ from harness.types import Answer, HasLabelCheck, Metric, Score
 
 VARIABLE, SCRIPT = "ANSWER_SCORER", "eval_accuracy.py"
 _LOG_OPTION = {"eval_mlperf_accuracy.py": "--mlperf-log"}
-"""Script -> its option for LoadGen's log, if that is not `--input-file`."""
+"""Maps a script to its option for LoadGen's log if this is not `--input-file`."""
 
 _SCORE = re.compile(r"'exact_match':\s*([\d.]+)")
 _SAMPLES = re.compile(r"(?:'num-samples':|Total samples evaluated:)\s*(\d+)")
 
 
 class ReasonedAnswers(program.ByProgram):
-    """The share of right answers in percent. Labels exist, but the script reads the right answers from its own data."""
+    """Percentage of right answers. The script does not use the labels, because its data have the right answers."""
 
     variable, script = VARIABLE, SCRIPT
 
@@ -35,7 +35,7 @@ class ReasonedAnswers(program.ByProgram):
             )
 
     def check_labels(self, _labels: Mapping[int, object]) -> None:
-        """Refuses a run that could not be scored at its end."""
+        """Refuses a run if no script could score it at its end."""
         self.program()
 
     def score(self, answers: Iterable[Answer], _labels: Mapping[int, object]) -> Score:

@@ -1,7 +1,7 @@
-"""Scores recommended items like MLPerf's DLRM-v3: normalised entropy, accuracy and AUC by request.
+"""Scores recommended items like MLPerf's DLRM-v3, by normalised entropy, accuracy and AUC per request.
 
-The definitions come from torchrec 1.3.0 (metrics/ne.py, accuracy.py, gauc.py), which mlcommons/inference b66003e runs in
-recommendation/dlrm_v3/accuracy.py, over the whole run.
+The scores cover the whole run. Their definitions are from torchrec 1.3.0 (metrics/ne.py, accuracy.py, gauc.py), which
+mlcommons/inference b66003e runs in recommendation/dlrm_v3/accuracy.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,17 +12,18 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 LEAST = 1e-12
-"""The smallest probability, as in torchrec."""
+"""Smallest probability, as in torchrec."""
 
 _IDENTITY = 2
-"""Numbers at the beginning of an answer: its timestamp and its request."""
+"""Count of numbers at the beginning of an answer that identify it: its timestamp and its request."""
 
 
 class Recommendation:
-    """Answers are float32: the identity of the request, a score for each candidate and, optionally, its labels and weights.
+    """Scores of recommendations. An answer has float32 numbers: the identity of the request, one score per candidate
+    and, optionally, the candidates' labels and weights.
 
-    Labels come from the dataset: `identity`, and `liked`, 0 or 1 for each candidate. Each request has one answer. A missing
-    score and a NaN count as certain and wrong.
+    The dataset's labels have `identity` and `liked`, which is 0 or 1 for each candidate. Each request has one answer. A
+    missing score or NaN counts as a wrong prediction with full certainty.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -68,7 +69,7 @@ class Recommendation:
 def _pairs(
     answers: Iterable[Answer], liked: Mapping[tuple[int, int], Array]
 ) -> Iterator[tuple[Array, Array]]:
-    """Yields the scores and the labels of each request. Raises a ValueError if a request has no answer or two answers."""
+    """Yields the scores and labels of each request. Raises a ValueError if a request has no answer or two answers."""
     left = dict(liked)
     for answer in answers:
         whole = len(answer.payload) // 4 * 4
@@ -95,7 +96,7 @@ def _entropy(scores: Array, labels: Array) -> float:
 
 
 def _area(scores: Array, labels: Array) -> float | None:
-    """Returns the area under the ROC curve of one request; None if its labels or its scores are all alike.
+    """Returns the area under the ROC curve of one request; None if all of its labels or all of its scores are equal.
 
     Candidates with equal scores keep their order.
     """

@@ -1,7 +1,7 @@
-"""Scores videos by six dimensions of VBench, with MLPerf's run_evaluation.py of Wan 2.2.
+"""Scores videos by six dimensions of VBench, with MLPerf's script run_evaluation.py for Wan 2.2.
 
-The script needs its own networks and packages, so it runs unmodified. The environment variable VIDEO_SCORER names it,
-e.g. `python ~/inference/text_to_video/wan-2.2-t2v-a14b/run_evaluation.py --num-gpus 1`.
+The script runs unmodified in an environment with its networks and packages. The environment variable VIDEO_SCORER holds
+the command, e.g. `python ~/inference/text_to_video/wan-2.2-t2v-a14b/run_evaluation.py --num-gpus 1`.
 """
 
 import json
@@ -27,11 +27,11 @@ DIMENSIONS = (
     "background_consistency",
 )
 _MOST_NAME_BYTES = 255
-"""Longest name of a file in ext4, XFS and others."""
+"""Maximum length of a file name in ext4, XFS and other file systems."""
 
 
 class Vbench(program.ScoredFiles):
-    """The mean of the six dimensions, in percent; the details have each dimension.
+    """Mean of the six dimensions in percent. The details have the value of each dimension.
 
     An answer is an MP4 file, an MP4 file in base64, or the path of an MP4 file on this machine. A label is the prompt.
     """
@@ -42,7 +42,7 @@ class Vbench(program.ScoredFiles):
     script = SCRIPT
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Also refuses a prompt that cannot be the file name of its video."""
+        """Also refuses a prompt that cannot be a file name, because VBench expects it as the name of the video file."""
         super().check_labels(labels)
         for index, label in labels.items():
             name = _file_name(text_of(index, label), len(labels))
@@ -75,9 +75,9 @@ class Vbench(program.ScoredFiles):
 
 
 def _write_videos(folder: Path, answers: Iterable[Answer], labels: Mapping[int, object]) -> int:
-    """Writes each video as VBench expects it, PROMPT-NUMBER.mp4; returns the number of answers.
+    """Writes each video to PROMPT-NUMBER.mp4, as VBench expects. Returns the number of answers.
 
-    A failed sample has no video; its run is INVALID anyway.
+    A failed sample has no video, but its run is INVALID in any case.
     """
     used: Counter[str] = Counter()
     total = 0
@@ -106,7 +106,7 @@ def _plain(prompt: str) -> str:
 
 
 def _dimensions(out: Path) -> dict[str, float]:
-    """Returns the share of each dimension in the newest results. Raises a ValueError if one is missing."""
+    """Returns the value of each dimension from the newest results. Raises a ValueError if a dimension is missing."""
     files = sorted(out.glob("*_eval_results.json"))
     try:
         content = json.loads(files[-1].read_bytes())

@@ -1,7 +1,7 @@
-"""Runs the reference's scoring program that the user names in an environment variable.
+"""Runs a scoring program of a reference implementation. The user names its command in an environment variable.
 
-Some scores need a judge: a language model, or a model of images. Such a program runs once, at the end of the
-accuracy run. `check` never runs it: the stored score counts (BY_PROGRAM in harness/core/registry.py).
+Some scores need a judge, such as a language model or an image model. Such a program runs once, at the end of the
+accuracy run. `check` does not run it again, but uses the stored score (see BY_PROGRAM in harness/core/registry.py).
 """
 
 import hashlib
@@ -19,35 +19,35 @@ from harness.core.child import run_program
 from harness.errors import one_line
 
 LIMIT_S = 24 * 3600.0
-"""Timeout of a program; 824 answers take a judge about an hour."""
+"""Timeout of a program. For comparison, a judge takes about one hour for 824 answers."""
 
 _SHOWN_LINES = 3
 
 
 class Program(NamedTuple):
     variable: str
-    """The environment variable."""
+    """Name of the environment variable."""
     words: tuple[str, ...]
     """The command, without the arguments that the harness adds."""
     script: Path
-    """The program's file, whose digest is its version."""
+    """File of the program. The digest of the file is the program's version."""
 
     @property
     def scorer(self) -> str:
-        """Returns the file's name and its SHA-256, for the result."""
+        """Returns the name and the SHA-256 of the file for the result."""
         return f"{self.script.name} {hashlib.sha256(self.script.read_bytes()).hexdigest()}"
 
     @property
     def version(self) -> str:
-        """Returns the file's name and the beginning of its SHA-256, for accuracy.txt."""
+        """Returns the name and the beginning of the SHA-256 of the file for accuracy.txt."""
         name, _, digest = self.scorer.rpartition(" ")
         return f"{name} {digest[:16]}"
 
 
 def named(variable: str, script: str) -> Program:
-    """Returns the program in the variable. Raises a ValueError if it does not name a program.
+    """Returns the program that an environment variable names. Raises a ValueError if it does not name a program.
 
-    script: the usual file, named in messages.
+    script: name of the usual file, for messages.
     """
     how = f"export {variable}='python PATH/{script} …', in an environment that has its packages"
     try:
@@ -69,19 +69,19 @@ def named(variable: str, script: str) -> Program:
 
 
 def _expanded(word: str) -> str:
-    """Returns a path with the home folder for `~`, which a shell leaves inside quotes."""
+    """Replaces `~` in a path by the home folder, because a shell does not replace it within quotes."""
     return str(Path(word).expanduser()) if word.startswith("~/") else word
 
 
 class ByProgram:
-    """The base of metrics that need a program."""
+    """Base class of metrics that need a program."""
 
     variable: ClassVar[str]
     script: ClassVar[str]
 
     @classmethod
     def program(cls) -> Program:
-        """Raises a ValueError if the variable does not name a program."""
+        """Returns the program. Raises a ValueError if the environment variable does not name a program."""
         return named(cls.variable, cls.script)
 
     @classmethod
@@ -109,9 +109,9 @@ def run(program: Program, arguments: Sequence[str], folder: Path) -> str:
 
 
 def write_log(path: Path, answers: Iterable[tuple[int, bytes]], *, token_bytes: int = 0) -> int:
-    """Writes (sample, answer) as LoadGen's accuracy log, one row at a time; returns the number of rows.
+    """Writes (sample, answer) pairs in the format of LoadGen's accuracy log. Returns the number of rows.
 
-    token_bytes: the size of a token; with it, the rows also have the number of tokens.
+    token_bytes: size of a token, so that the rows also have the number of tokens; 0: without this number.
     """
     total = 0
     with path.open("w", encoding="utf-8") as file:
@@ -131,11 +131,13 @@ def write_log(path: Path, answers: Iterable[tuple[int, bytes]], *, token_bytes: 
 
 
 class ScoredFiles(TextLabels, ByProgram):
-    """The base of metrics whose answers are files as uint8. A program scores them against the labels, which are strings."""
+    """Base class of metrics for answers that are files as uint8. A program compares them with labels, which are
+    strings.
+    """
 
     metric: ClassVar[str]
     content: ClassVar[str]
-    """The content of an answer, in the plural."""
+    """Word for the content of answers, in the plural."""
 
     def __init__(self, dtype: str) -> None:
         if dtype != "uint8":
@@ -144,6 +146,6 @@ class ScoredFiles(TextLabels, ByProgram):
             )
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels that are not strings, and a run that could not be scored at its end."""
+        """Refuses labels that are not strings. Also refuses a run if no program could score it at its end."""
         super().check_labels(labels)
         self.program()

@@ -1,4 +1,4 @@
-"""Decodes answers into texts, for the metrics that compare texts."""
+"""Decodes answers into texts for metrics that compare texts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -12,8 +12,8 @@ def texts(
 ) -> Iterator[tuple[str, str]]:
     """Yields (text, right text) for each answer.
 
-    If a label is the right text, answers are UTF-8 as uint8, which may be padded with zeros. If a label is a
-    mapping of `text` and `symbols`, answers are integers: the positions of symbols.
+    If a label is the right text, the answer is UTF-8 as uint8, which may be padded with zeros. If a label is a mapping
+    with `text` and `symbols`, the answer consists of integers, which are positions in `symbols`.
     """
     for index, payload in answers:
         label = labels[index]
@@ -32,10 +32,10 @@ def text_of(index: int, label: object) -> str:
 
 
 class TextLabels:
-    """The base of metrics whose labels are strings."""
+    """Base class of metrics whose labels are strings."""
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Raises a ValueError that names a label that is not a string."""
+        """Raises a ValueError if a label is not a string."""
         for index, label in labels.items():
             text_of(index, label)
 

@@ -6,7 +6,7 @@ from harness.types import Array
 
 
 def vector_of(payload: bytes, dtype: str, size: int) -> Array:
-    """Returns the vector of an answer; zeros for a failed sample, which has no answer."""
+    """Returns the vector in an answer. Returns zeros for a failed sample, because it has no answer."""
     vector = np.frombuffer(payload, dtype).astype(np.float64) if payload else np.zeros(size)
     if vector.size != size:
         raise ValueError(f"an answer has {vector.size} numbers, but its label has {size}")
@@ -14,6 +14,6 @@ def vector_of(payload: bytes, dtype: str, size: int) -> Array:
 
 
 def unit(vector: Array) -> Array:
-    """Scales the vector to length 1; a vector of zeros stays unchanged."""
+    """Scales a vector to length 1. A vector of zeros remains unchanged."""
     length = float(np.linalg.norm(vector))
     return vector / length if length else vector

@@ -1,4 +1,4 @@
-"""Finds the function calls in an answer: a list of tool calls, a list of names and arguments, or calls in text."""
+"""Finds the function calls in an answer, which may be a list of tool calls, a list of names and arguments, or text."""
 
 import ast
 import json
@@ -46,7 +46,7 @@ _NOT_CALLED = frozenset(
         "For",
     ]
 )
-"""Words before a bracket that are not calls in prose or code."""
+"""Words that may precede a bracket in prose or code without being a call."""
 
 
 class Call(NamedTuple):
@@ -55,7 +55,7 @@ class Call(NamedTuple):
 
 
 def tool_calls(answer: str) -> list[Call]:
-    """Returns the calls of an answer that is a list of OpenAI's tool calls; none for any other answer."""
+    """Returns the calls in an answer if it is a list of OpenAI's tool calls; otherwise an empty list."""
     calls = []
     for item in _items(answer):
         function = item.get("function") if isinstance(item, dict) else None
@@ -69,7 +69,7 @@ def tool_calls(answer: str) -> list[Call]:
 
 
 def calls_in(answer: str) -> list[Call]:
-    """Returns the calls of an answer in any of the three forms.
+    """Returns the calls in an answer, in any of the three forms.
 
     Source: mlcommons/endpoints, evaluation/extractor.py, FunctionCallExtractor.
     """
@@ -83,7 +83,7 @@ def _items(answer: str) -> list[Any]:
 
 
 def json_of(text: str, default: Any) -> Any:
-    """Returns the content of a JSON string; the default for any other string."""
+    """Returns the content of a JSON text. If the text is not JSON, returns the default."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -91,7 +91,7 @@ def json_of(text: str, default: Any) -> Any:
 
 
 def _named(answer: str) -> list[Call]:
-    """Returns the calls of a list of objects with `name` and `arguments`."""
+    """Returns the calls in an answer that is a list of objects with `name` and `arguments`."""
     items = _items(answer)
     if not all(isinstance(item, dict) and "name" in item for item in items):
         return []
@@ -99,7 +99,7 @@ def _named(answer: str) -> list[Call]:
 
 
 def _written(answer: str) -> list[Call]:
-    """Returns the calls in text, such as `weather(city="Rome")`. A call inside another one is an argument."""
+    """Returns the calls in text, such as `weather(city="Rome")`. A call inside another call counts as an argument."""
     calls: list[Call] = []
     end = 0
     for found in _CALL.finditer(answer):
@@ -112,12 +112,12 @@ def _written(answer: str) -> list[Call]:
         inside = answer[found.end() : close].strip()
         if not inside or not _is_signature(inside):
             calls.append(Call(found[1], _arguments(inside)))
-    # JSON has no tuples and no numbers as keys; a value that it lacks makes the answer unreadable.
+    # JSON turns tuples into lists and keys into strings. A value that JSON cannot express makes the answer unreadable.
     return [Call(*call) for call in json.loads(json.dumps(calls))]
 
 
 def _closing(text: str, opening: int) -> int | None:
-    """Returns the position of the closing bracket for the bracket at `opening`; brackets in quotes do not count."""
+    """Returns the position of the bracket that closes the bracket at `opening`. Ignores brackets in quotes."""
     depth, quote, at = 0, "", opening
     while at < len(text):
         character = text[at]
@@ -135,13 +135,13 @@ def _closing(text: str, opening: int) -> int | None:
 
 
 def _is_signature(inside: str) -> bool:
-    """Returns whether the arguments are bare names, as in the declaration of a function."""
+    """Returns whether the arguments are only names, as in the declaration of a function."""
     parts = [part.strip() for part in inside.split(",")]
     return all(_NAME.fullmatch(part) for part in parts if part)
 
 
 def _arguments(inside: str) -> dict[str, Any]:
-    """Returns the keyword arguments; a value that is not a literal becomes its source text."""
+    """Returns the keyword arguments. If a value is not a literal, returns its source text."""
     if not inside:
         return {}
     try:

@@ -1,7 +1,7 @@
 """Compares function calls with the right calls, by the rules of the Berkeley Function Calling Leaderboard (BFCL).
 
-Source: bfcl-eval 2026.3.23, eval_checker/ast_eval. A right argument is a list of values, each of which is right; "" among
-them means that the argument may be omitted.
+The right answer lists all right values of each argument. If "" is one of them, the argument may be omitted.
+Source: bfcl-eval 2026.3.23, eval_checker/ast_eval.
 """
 
 import re
@@ -29,15 +29,15 @@ _PYTHON_TYPES: Mapping[str, type] = {
 }
 _OMITTED = ""
 _IGNORED = re.compile(r"[ \,\.\/\-\_\*\^]")
-"""Characters of strings that are not compared."""
+"""Matches the characters in strings that are not compared."""
 
 
 class _Language(NamedTuple):
     types: Mapping[str, type]
     lists: tuple[str, ...]
-    """Types whose items have a type."""
+    """Names of the types whose items have a type."""
     read: Callable[[str, str, str | None], Any] | None
-    """Reads the source text of a value; None if values are JSON."""
+    """Reads a value from its source text; None if values are JSON."""
 
 
 _PYTHON = _Language(_PYTHON_TYPES, ("array", "tuple"), None)
@@ -50,9 +50,9 @@ _LANGUAGES: Mapping[str, _Language] = {
 def are_right(
     functions: Sequence[Function], calls: Sequence[Call], right: Sequence[Right], subset: str
 ) -> bool:
-    """Returns whether the calls are right. Values that the rules do not foresee make a call wrong.
+    """Returns whether the calls are right. A value that the rules do not cover makes a call wrong.
 
-    functions: the functions offered to the model. subset: BFCL's name of the kind of sample, e.g. `parallel_multiple`.
+    functions: the functions offered to the model. subset: BFCL's name for the kind of sample, e.g. `parallel_multiple`.
     """
     language = _LANGUAGES.get(subset, _PYTHON)
     try:
@@ -128,7 +128,7 @@ def _is_value(
 def _is_variable(
     value: Any, right: Sequence[Any], expected: type, of_items: type | None
 ) -> bool | None:
-    """Returns whether the right answer is a variable's name instead of a value; None if the value has the wrong type."""
+    """Returns whether the right answer is the name of a variable, and not a value. Returns None for a wrong type."""
     first = next((type(one) for one in right if one != _OMITTED), None)
     kind: type = type(value)
     if kind is not expected:
@@ -139,14 +139,14 @@ def _is_variable(
 
 
 def _has_items(value: Sequence[Any], right: Any, of_items: type) -> bool:
-    """Returns whether each item has a right type. If the right answer is not a list, every type is right."""
+    """Returns whether each item has a right type. If the right answer is not a list, any type is right."""
     return type(right) is not list or all(
         _is_variable(item, right, of_items, None) is not None for item in value
     )
 
 
 def _plain(value: Any) -> Any:
-    """Returns a text in lower case, without the characters that do not count; any other value stays unchanged."""
+    """Returns a text in lower case without the characters that do not count. Returns any other value unchanged."""
     return _IGNORED.sub("", value).lower().replace("'", '"') if type(value) is str else value
 
 

@@ -1,4 +1,4 @@
-"""Reads values that a model has written as source text of Java or JavaScript. Text that is not a literal stays a string."""
+"""Reads values that a model wrote as source text of Java or JavaScript. Text that is not a literal remains a string."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,13 +26,13 @@ JAVASCRIPT_TYPES: Mapping[str, type] = {
     "dict": dict,
     "array": list,
 }
-"""Types of BFCL's functions -> the types of their values in Python."""
+"""Maps the types of BFCL's functions to the Python types of their values."""
 
 _EXPONENT = r"([eE][+-]?\d+)?"
 
 
 def _number(pattern: str, convert: Callable[[str], Value], suffix: int = 0) -> Reader:
-    """Returns a reader of numbers. suffix: characters after the number, such as the L of a long."""
+    """Returns a reader of numbers. suffix: number of characters after the digits, such as the L of a long."""
     form = re.compile(pattern)
 
     def read(text: str) -> Value:
@@ -64,9 +64,9 @@ _JAVASCRIPT: Mapping[str, Reader] = {
 
 
 def java(text: str, kind: str, inner: str | None = None) -> Value:
-    """Returns the value of a Java literal. kind: the type; inner: the type of a list's items.
+    """Returns the value of a Java literal. kind: its type. inner: type of the items if it is a list.
 
-    Raises a NotImplementedError for the types that BFCL's checker cannot read.
+    Raises a NotImplementedError for types that BFCL's checker cannot read.
     """
     if kind == "Array":
         return _java_array(text, inner)
@@ -133,7 +133,7 @@ def _plain_number(text: str) -> Value:
 
 
 def javascript(text: str, kind: str, inner: str | None = None) -> Value:
-    """Returns the value of a JavaScript literal. kind: the type; inner: the type of a list's items."""
+    """Returns the value of a JavaScript literal. kind: its type. inner: type of the items if it is a list."""
     if kind == "String":
         return text[1:-1] if _is_quoted(text) else text
     if kind == "array":
