@@ -1,8 +1,8 @@
-"""Reads COCO detection: images and a JSON of annotations, in the JSON's order, like MLPerf.
+"""Reads COCO's detection data: images and a JSON file of annotations. The samples have the order of this file.
 
-See mlcommons/inference, vision/classification_and_detection/python/coco.py (commit 2432b10) and, for
-the subset, yolo/create_safe_annotations.py (commit 14e14d8). An image without objects stays in the
-set, as in COCO's own evaluation.
+MLPerf uses the same order: see mlcommons/inference, vision/classification_and_detection/python/coco.py (commit
+2432b10) and, for the subset, yolo/create_safe_annotations.py (commit 14e14d8). Images without objects are kept, as in
+COCO's evaluation.
 """
 
 import json
@@ -22,7 +22,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step
 
 SUBSET = "annotations/instances_val2017_safe.json"
-"""Annotations of 1,525 images, which MLPerf's script writes to the folder of the full annotations."""
+"""File with the annotations of 1,525 images. MLPerf's script writes it to the folder of the complete annotations."""
 
 ANNOTATIONS = ("annotations/instances_val2017.json", "annotations.json")
 IMAGES = ("val2017", "images")
@@ -30,12 +30,12 @@ EXPECTED = f"{ANNOTATIONS[0]} and the images in {IMAGES[0]}/ (or {ANNOTATIONS[1]
 
 
 class CocoDataset(ImageDataset):
-    """The label is {image_id, width, height, annotations, categories}, for mAP.
+    """Images with objects. A label has the keys image_id, width, height, annotations and categories, for mAP.
 
-    If the model's steps pad, it also has frame: [x, y, width, height] of the image as fractions of the input.
-    annotations: the image's objects, each {id, category_id, class, bbox [x, y, width, height] in pixels,
-    area, iscrowd}. category_id is COCO's own (1 to 90 with gaps). class is its position among the sorted
-    category ids, from 0, which is the answer of a model with 80 outputs. categories: the sorted ids.
+    If the model's steps pad, the label also has frame: [x, y, width, height] of the image as fractions of the input.
+    annotations: the image's objects, each with id, category_id, class, bbox ([x, y, width, height] in pixels), area and
+    iscrowd. category_id is COCO's number, from 1 to 90 with gaps. class is the position of the category among the
+    sorted ids, from 0, which is the answer of a model with 80 outputs. categories: the sorted ids.
     """
 
     name = "coco"
@@ -53,7 +53,7 @@ class CocoDataset(ImageDataset):
         super().__init__(folder, samples, setup)
 
     def class_names(self) -> Mapping[int, str]:
-        """Returns the names by category_id. Reads the annotations again, because a run does not need the names."""
+        """Returns the names by category_id. Reads the annotations again, because a run does not keep the names."""
         categories = json.loads(self._annotations.read_bytes())["categories"]
         return {int(one["id"]): str(one["name"]) for one in categories if "name" in one}
 
@@ -78,7 +78,7 @@ class CocoDataset(ImageDataset):
 
     @cached_property
     def _sizes(self) -> list[tuple[int, int]]:
-        """(width, height) of each image in the annotations."""
+        """(width, height) of each image according to the annotations."""
         labels = [label for _, label in self._samples if isinstance(label, dict)]
         return [(label["width"], label["height"]) for label in labels]
 
@@ -93,7 +93,9 @@ class CocoDataset(ImageDataset):
 
 
 def _add_frames(samples: list[Sample], steps: Sequence[Step]) -> None:
-    """Adds `frame` to labels if steps pad. Raises a ConfigError if steps crop images: boxes could not be placed."""
+    """Adds `frame` to labels if steps pad. Raises a ConfigError if steps crop images, because this would cut objects
+    off.
+    """
     for step in steps:
         if step.name == "crop" or step.options.get("keep") == "shorter":
             raise ConfigError(
@@ -182,7 +184,7 @@ def _problems(path: Path, content: Mapping[str, Any], categories: set[int]) -> I
 
 
 def _box_fault(one: Mapping[str, Any]) -> str:
-    """Returns the reason why this is not a box; '' if it is one. pycocotools would score an invalid box silently."""
+    """Returns the reason why a box is invalid; '' if it is valid. pycocotools would silently score invalid boxes."""
     box, area = one["bbox"], one["area"]
     if len(box) != 4:
         return f"has {len(box)} numbers in bbox, not 4"

@@ -13,11 +13,11 @@ from harness.errors import ConfigError
 from harness.types import Dataset
 
 LARGEST_EXACT = 2.0**53
-"""The number from which neighbouring whole numbers may round to the same float."""
+"""Above this number, different whole numbers may round to the same float."""
 
 
 class CsvDataset(TableDataset):
-    """Comma-separated UTF-8 with a header line (RFC 4180)."""
+    """A CSV table in UTF-8 with a header line (RFC 4180)."""
 
     name = "csv"
     suffix = ".csv"
@@ -85,7 +85,7 @@ def _records(file: Iterator[str], path: Path) -> Iterator[tuple[int, list[str]]]
 
 
 def _number(text: str) -> float | None:
-    """Returns None for a missing or infinite number and for other strings, including 1_000, which Python reads."""
+    """Parses a finite number. Returns None for any other string, including 1_000, which Python would accept."""
     try:
         value = float(text) if "_" not in text else math.nan
     except ValueError:
@@ -98,7 +98,7 @@ def _fault(text: str) -> str:
 
 
 def _labels(texts: Sequence[str]) -> Sequence[object]:
-    """Returns numbers if all labels are numbers, whole numbers as int; else strings."""
+    """Returns the labels as numbers if all are numbers, or else as strings. Whole numbers become int."""
     values = [_number(text) for text in texts]
     if any(value is None for value in values):
         return texts
@@ -110,10 +110,10 @@ def _labels(texts: Sequence[str]) -> Sequence[object]:
 
 
 def _whole(text: str, value: float) -> int:
-    """Returns the exact number if the text has all its digits: a float has only 15."""
+    """Returns the exact number if the text has all digits, because a float has only 15 digits."""
     try:
         return int(text)
-    except ValueError:  # 1e3, 7.0, or more digits than Python reads
+    except ValueError:  # the text is like 1e3 or 7.0, or has more digits than Python accepts
         return int(value)
 
 

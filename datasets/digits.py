@@ -1,7 +1,7 @@
-"""Reads the embedded default dataset: 500 handwritten digits that the model was not trained on.
+"""Reads the embedded default dataset: 500 handwritten digits that were not used to train the model.
 
-Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine
-Learning Repository (1998), CC BY 4.0, as shipped by scikit-learn; see harness/models/README.md.
+Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository (1998),
+CC BY 4.0, as included in scikit-learn. See harness/models/README.md.
 """
 
 import hashlib
@@ -18,11 +18,11 @@ from harness.types import Dataset, DatasetSetup, show_shape
 FILE = Path(__file__).parent / "parts" / "digits.npz"
 CALIBRATION_FILE = Path(__file__).parent / "parts" / "digits_calibration.npz"
 WHITE = 16
-"""Largest grey value in the file."""
+"""Maximum grey value in the file."""
 
 
 class DigitsDataset(LoadedRows):
-    """500 images of 8 x 8 pixels, float32 in [0, 1], under the model's one input name."""
+    """500 images of 8 x 8 pixels, as float32 in [0, 1], for the model's only input."""
 
     name = "digits"
     file = FILE
@@ -60,7 +60,7 @@ class DigitsDataset(LoadedRows):
 
 
 class DigitsCalibration(DigitsDataset):
-    """200 of the images that the default model was trained on, for quantisation. They are never scored."""
+    """200 images for quantisation. The default model was trained on them, so they are never scored."""
 
     name = "digits, training images"
     file = CALIBRATION_FILE

@@ -1,6 +1,6 @@
-"""Files whose type is known, as input of Google's model magika: the first and the last bytes of each file.
+"""Provides files of known types for Google's model magika, whose input is the first and the last bytes of a file.
 
-The files belong to this Python, so that every machine has real data (parts/interpreter_files.py).
+The files belong to the Python installation, so that every machine has real data (see parts/interpreter_files.py).
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from harness.types import Array, ClassName, Dataset, DatasetSetup, show_shape
 BEGIN_BYTES = END_BYTES = 1024
 BLOCK_BYTES = 4096
 PADDING = 256
-"""Sizes and padding of config.min.json of the model standard_v3_3, in the package magika 1.0.3."""
+"""Sizes and padding from config.min.json of the model standard_v3_3 in the package magika 1.0.3."""
 
 LABELS = tuple(
     """
@@ -41,14 +41,16 @@ LABELS = tuple(
     webp winregistry wmf woff woff2 xar xls xlsb xlsx xml xpi xz yaml yara zig zip zlibstream
     """.split()  # noqa: SIM905 - a list would take 214 lines
 )
-"""The model's classes in order: `target_labels_space` of the same file."""
+"""The model's classes in order, from `target_labels_space` in the same file."""
 
 MOST = 32
-"""The maximum number of files of one type. Every fourth file is kept for quantisation."""
+"""Maximum number of files of one type. Every fourth file is reserved for quantisation."""
 
 
 class FileTypesDataset(LoadedRows):
-    """Up to 24 files of each type, int32 (2048,): the first and the last 1,024 bytes, without white space."""
+    """Up to 24 files of each type. A sample is int32 (2048,): the first and last 1,024 bytes of a file, without white
+    space.
+    """
 
     name = "file-types"
 
@@ -88,12 +90,12 @@ class FileTypesDataset(LoadedRows):
 
     @cached_property
     def _rows(self) -> Array:
-        """(files, 2048), about 4 MB."""
+        """(files, 2048) samples, which take about 4 MB."""
         return np.stack([features(file.content()) for file in self._files])
 
 
 class FileTypesCalibration(FileTypesDataset):
-    """Further files of the same types, for quantisation. They are never scored."""
+    """Other files of the same types for quantisation. They are never scored."""
 
     name = "file-types, other files"
 
@@ -102,7 +104,7 @@ class FileTypesCalibration(FileTypesDataset):
 
 
 def features(content: bytes) -> Array:
-    """Returns (2048,) numbers of a file, as the package magika prepares them; 256 is the padding."""
+    """Returns (2048,) numbers for a file, computed as in the package magika. The padding is 256."""
     row = np.full(BEGIN_BYTES + END_BYTES, PADDING, np.int32)
     begin = np.frombuffer(content[:BLOCK_BYTES].lstrip()[:BEGIN_BYTES], np.uint8)
     end = np.frombuffer(content[-BLOCK_BYTES:].rstrip()[-END_BYTES:], np.uint8)

@@ -1,4 +1,4 @@
-"""Reads any directory of images: labels from its sub-folders, or from labels.csv."""
+"""Reads any folder of images. The labels are from the names of sub-folders or from labels.csv."""
 
 import csv
 import re
@@ -22,28 +22,28 @@ UNREAD = {
     *(".tif", ".tiff", ".gif", ".avif", ".heic", ".heif", ".jxl", ".jp2", ".j2k", ".jpx", ".svg"),
     *(".ico", ".tga", ".psd", ".dds", ".exr", ".hdr", ".dng", ".raw", ".apng", ".pcx"),
 }
-"""Suffixes of images that are refused: no decoder here reads all of them, or they may have several images."""
+"""Suffixes of images that are refused, because not all decoders can read them or a file may have several images."""
 
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*", b"P5\n", b"P6\n")
-"""First bytes of images: a file that begins with them counts as an image, even without a known suffix."""
+"""First bytes of image files. A file that begins with them counts as an image, even without a known suffix."""
 
 _SHOWN_EMPTY = 5
 
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]*)?")
 
 _NOT_DATA = {"Thumbs.db", "desktop.ini", "__MACOSX", "@eaDir"}
-"""Names that file managers leave behind. Names that begin with a dot are also skipped."""
+"""Names of files and folders that file managers create. They are skipped, and so are names that begin with a dot."""
 
 LABELS = "labels.csv"
 EXPECTED = f"one sub-folder of images per class, or images and {LABELS} (file,label)"
 
 
 class FolderDataset(ImageDataset):
-    """The label is the class's number. With sub-folders, their sorted names are the classes 0, 1, ...
+    """Images whose label is the number of a class. With sub-folders, their sorted names are the classes 0, 1, ...
 
-    The first line of labels.csv names the columns file and label. The labels are whole numbers or strings; sorted
-    strings are the classes 0, 1, ... The samples have the order of the file. Images that the file does not list are an
-    error, and so are images with a format or suffix that is not read.
+    The first line of labels.csv names the columns file and label. Labels are whole numbers or strings; the sorted
+    strings are the classes 0, 1, ... The samples have the order of labels.csv. An image that is not in labels.csv is an
+    error, and so is an image with an unsupported format or suffix.
     """
 
     name = "folder"
@@ -79,7 +79,7 @@ def _classes(folder: Path) -> list[str]:
 
 
 def _from_folders(folder: Path) -> list[Sample]:
-    """Returns samples sorted by class, then by name."""
+    """Returns the samples, sorted by class and then by name."""
     entries = [p for p in folder.iterdir() if not _is_skipped(p.name)]
     refuse([f"{p} is a broken link: repair or remove it" for p in entries if _dangles(p)])
     classes = _classes(folder)
@@ -98,7 +98,7 @@ def _from_folders(folder: Path) -> list[Sample]:
 
 
 def _check_order(folder: Path, classes: list[str]) -> None:
-    """Refuses names that are numbers and change their order when sorted as names: 10 before 2."""
+    """Refuses names that are numbers if their alphabetical order differs from their numerical order (10 before 2)."""
     if not all(_is_count(name) for name in classes):
         return
     for i, (name, by_number) in enumerate(zip(classes, sorted(classes, key=int), strict=True)):
@@ -110,7 +110,7 @@ def _check_order(folder: Path, classes: list[str]) -> None:
 
 
 def _images(folder: Path, paths: Iterable[Path]) -> list[str]:
-    """Returns the names of images, including broken links, which are reported later."""
+    """Returns the names of images. They include broken links, which are reported later."""
     return sorted(
         name
         for p, name in _named(folder, paths)
@@ -131,7 +131,7 @@ def _is_skipped(name: str) -> bool:
 
 
 def _unread(folder: Path, paths: Iterable[Path]) -> Iterator[str]:
-    """Yields a problem, `FILE: text`, for each image that is not read, and for each link to a folder."""
+    """Yields a problem for each image that cannot be read, and for each link to a folder."""
     advice = "convert it to JPEG or PNG, or move it away"
     for path, name in _named(folder, paths):
         suffix = path.suffix.lower()

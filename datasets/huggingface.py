@@ -1,6 +1,6 @@
-"""Reads HuggingFace data sets: saved with save_to_disk, or by name from the Hub.
+"""Reads HuggingFace data sets that were saved with save_to_disk, or that are on the Hub.
 
-Columns become inputs as in any other table. No code from a data set is run.
+Columns become inputs as in any other table. Code in a data set is never run.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Imports the modules instead of the package: without the package, `import datasets` would find ./datasets.
+# The modules are imported instead of the package, because `import datasets` would find ./datasets without the package.
 from datasets.dataset_dict import DatasetDict  # noqa: TID251 - HuggingFace's
 from datasets.load import load_dataset, load_from_disk  # noqa: TID251 - HuggingFace's
 from huggingface_hub import HfApi, constants
@@ -24,14 +24,16 @@ from harness.types import Dataset, DatasetSetup
 class HubName(NamedTuple):
     name: str
     configuration: str | None
-    """None if the data set has only one."""
+    """Name of the configuration; None if the data set has only one."""
     split: str
     revision: str | None = None
-    """A commit, a branch or a tag; None for the default branch."""
+    """A commit, branch or tag; None for the default branch."""
 
 
 class HuggingFaceDataset(TableDataset):
-    """--data-dir is a folder, or hf:NAME[:CONFIGURATION]@SPLIT[@REV], e.g. hf:nyu-mll/glue:sst2@test."""
+    """A HuggingFace data set. --data-dir is a folder, or hf:NAME[:CONFIGURATION]@SPLIT[@REV], e.g.
+    hf:nyu-mll/glue:sst2@test.
+    """
 
     name = "huggingface"
     _commit: str | None = None
@@ -86,18 +88,18 @@ def parse_hub_name(text: str) -> HubName:
 
 
 def _commit_of(hub: HubName) -> str | None:
-    """Returns the commit that the revision stands for now; None if the Hub does not answer."""
+    """Returns the commit to which the revision currently refers; None if the Hub does not answer."""
     if hub.revision is not None and re.fullmatch("[0-9a-f]{40}", hub.revision):
         return hub.revision
     try:
         about = HfApi(endpoint=constants.ENDPOINT).dataset_info(hub.name, revision=hub.revision)
-    except Exception:  # noqa: BLE001 - load_dataset has a cache, and reports faults
+    except Exception:  # noqa: BLE001 - load_dataset may still use its cache, and reports faults
         return None
     return about.sha
 
 
 def _pin_notes(hub: HubName, commit: str | None) -> Iterator[str]:
-    """Yields a note if the same name may later stand for different data."""
+    """Yields a note if the same name may refer to different data later."""
     if commit is None:
         yield "the Hub did not answer: the revision of the data is unknown"
     elif hub.revision != commit:
@@ -107,7 +109,7 @@ def _pin_notes(hub: HubName, commit: str | None) -> Iterator[str]:
 
 
 def _from_hub(hub: HubName) -> Any:
-    """Loads from the Hub or its cache. Raises a ConfigError of one line for any failure."""
+    """Loads a data set from the Hub or from the cache. Raises a ConfigError with one line for any failure."""
     try:
         return load_dataset(hub.name, hub.configuration, split=hub.split, revision=hub.revision)
     except Exception as e:

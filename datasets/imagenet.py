@@ -1,6 +1,6 @@
 """Reads ImageNet's validation set in MLPerf's layout: a folder of images and val_map.txt.
 
-The order is the file's, as in mlcommons/inference,
+The samples have the order of val_map.txt, as in mlcommons/inference,
 vision/classification_and_detection/python/imagenet.py (commit 270360d).
 """
 
@@ -18,7 +18,7 @@ EXPECTED = f"{LABELS} (one line per image: its file name, a space, its class) an
 
 
 class ImagenetDataset(ImageDataset):
-    """The label is the number in val_map.txt. The images are in the folder of this file, or in its sub-folder val/."""
+    """Images with the class number in val_map.txt as label. They are in the folder of this file, or in val/ there."""
 
     name = "imagenet"
 

@@ -1,7 +1,7 @@
-"""Reads volumes in KiTS19's layout: one folder per case, with an image and its segmentation as .npy.
+"""Reads volumes in KiTS19's layout, which has one folder per case with an image and its segmentation as .npy files.
 
-MLPerf's own preprocess.py, and not the harness, preprocesses the scans (resampling to 1.6 x 1.2 x 1.2 mm,
-padding). It writes pickles, which run code when they are read, so convert them to .npy once.
+MLPerf's preprocess.py must preprocess the scans (resampling to 1.6 x 1.2 x 1.2 mm, padding); the harness does not. The
+script writes pickles, which run code when they are read, so users must first convert them to .npy files.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec, show_shape
 
 IMAGE, SEGMENTATION = "imaging.npy", "segmentation.npy"
 MEMORY_LIMIT_BYTES = 4 << 30
-"""The memory limit for volumes held at the same time; a volume of KiTS19 has 100 to 600 MB."""
+"""Memory limit for the volumes in memory. A volume of KiTS19 has 100 to 600 MB."""
 
 
 class Case(NamedTuple):
@@ -26,14 +26,14 @@ class Case(NamedTuple):
     segmentation: Path | None
     shape: tuple[int, ...]
     bytes: int
-    """The size of the image in the input's type."""
+    """Size of the image in the input's type."""
 
 
 class KitsDataset(RaggedRows):
-    """<case>/imaging.npy and <case>/segmentation.npy, (depth, height, width) or with channels first.
+    """Volumes in <case>/imaging.npy and <case>/segmentation.npy, (depth, height, width) or with channels first.
 
-    Cases with different shapes are answered one by one, because padding would change them. The label is
-    the memory-mapped segmentation.
+    Cases with different shapes are answered one by one, because padding would change them. The label is the
+    memory-mapped segmentation.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -85,7 +85,7 @@ class KitsDataset(RaggedRows):
 
 
 def read_cases(root: Path, spec: TensorSpec) -> list[Case]:
-    """Returns the cases sorted by name, from the files' headers. Raises a ConfigError that lists all problems."""
+    """Reads the files' headers and returns the cases, sorted by name. Raises a ConfigError that lists all problems."""
     problems = list(_foreign(root))
     cases = []
     raw = {path.parent for path in root.glob("*/imaging.nii*")}
@@ -108,7 +108,7 @@ def read_cases(root: Path, spec: TensorSpec) -> list[Case]:
 
 
 def _foreign(root: Path) -> Iterator[str]:
-    """Yields a problem for each file with volumes in a different format."""
+    """Yields a problem for each file that has volumes in an unsupported format."""
     for path in sorted(root.glob("*.pkl")) + sorted(root.glob("*/*.pkl")):
         yield (
             f"{path} is a pickle, which runs code when it is read: if you trust it, write its two "
@@ -123,7 +123,7 @@ def _foreign(root: Path) -> Iterator[str]:
 def _case(folder: Path, spec: TensorSpec) -> Case:
     image, segmentation = folder / IMAGE, folder / SEGMENTATION
     content = _mapped(image)
-    # Models have an axis for the only channel; a volume may lack it.
+    # Models have an axis for the channel, but a volume with only one channel may lack this axis.
     shapes = (content.shape, (1, *content.shape))
     fitting = [shape for shape in shapes if numbers.row_shape(shape, spec) == shape]
     if not fitting or content.dtype.kind not in "biuf":

@@ -1,8 +1,8 @@
-"""Reads speech in LibriSpeech's layout: <speaker>/<chapter>/<utterance>.flac or .wav, and transcripts.
+"""Reads speech in LibriSpeech's layout: files <speaker>/<chapter>/<utterance>.flac or .wav, and transcripts.
 
-Each chapter's folder has one <speaker>-<chapter>.trans.txt, with one line "<utterance> <TEXT>" per
-file (Panayotov et al., "Librispeech: an ASR corpus based on public domain audio books", 2015). MLPerf's download for
-Whisper has a list of utterances instead, dev-all-repack.json.
+The folder of a chapter has a file <speaker>-<chapter>.trans.txt with one line "<utterance> <TEXT>" per sound file
+(Panayotov et al., "Librispeech: an ASR corpus based on public domain audio books", 2015). MLPerf's download for Whisper
+has a list of utterances instead: dev-all-repack.json.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,13 +19,13 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step, TensorSpec
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""The memory limit for utterances held at the same time; half a minute at 16 kHz has 2 MB."""
+"""Memory limit for the utterances in memory. Half a minute at 16 kHz has 2 MB."""
 
 
 class LibrispeechDataset(LoadedRows):
-    """Mono float32 in [-1, 1] under each input with an `audio` step; the label is the transcript.
+    """Speech as mono float32 in [-1, 1], for each input with an `audio` step. The label is the transcript.
 
-    An input whose step has `gives: length` takes the number of audio samples without the padding.
+    An input whose step has `gives: length` gets the number of audio samples without padding.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -94,7 +94,7 @@ class LibrispeechDataset(LoadedRows):
 
 
 def _audio_step(setup: DatasetSetup) -> Step:
-    """Returns the `audio` step of all inputs, which may differ only in `gives`."""
+    """Returns the `audio` step of the inputs. Raises a ConfigError if their steps differ in more than `gives`."""
     by_input = {spec.name: own_step(setup, spec.name, "audio") for spec in setup.inputs}
     refuse(
         [
@@ -110,7 +110,7 @@ def _audio_step(setup: DatasetSetup) -> Step:
 
 
 def read_utterances(root: Path, rate: int) -> list[Utterance]:
-    """Returns the utterances sorted by name. Every file needs a transcript, and every transcript a file.
+    """Returns the utterances, sorted by name. Every file needs a transcript, and every transcript needs a file.
 
     Raises a ConfigError that lists all problems.
     """
@@ -143,7 +143,7 @@ def read_utterances(root: Path, rate: int) -> list[Utterance]:
 
 
 def _transcripts(root: Path, problems: list[str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yields (utterance, (file:line, text)); a repeated utterance is a problem."""
+    """Yields (utterance, (file:line, text)). Adds a problem for each repeated utterance."""
     seen: dict[str, str] = {}
     for path in sorted(root.rglob("*.trans.txt")):
         try:

@@ -1,4 +1,4 @@
-"""Reads NumPy archives: one array per model input, under its name, and `labels`."""
+"""Reads NumPy archives, which have one array per model input, with the input's name, and an array `labels`."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -17,18 +17,18 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec
 LABELS = "labels"
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""The memory limit for samples, unless --performance-count or the official rules set their number."""
+"""Memory limit for samples, unless --performance-count or the official rules set the number of samples."""
 
 BLOCK_BYTES = 16 << 20
-"""The size of the rows that are converted at once."""
+"""Size of the rows that are converted at once."""
 
 
 class NpzDataset(LoadedRows):
-    """One .npz file. The first axis of every array is the sample; `labels` may be missing.
+    """An .npz file. The first axis of every array is the sample; `labels` may be missing.
 
-    At first only the headers are read, and later only the requested samples and labels
-    (datasets/parts/archive.py). A label of one number is an int, if it is whole, or a float; a label of several
-    numbers is an array. Sorted strings are the classes 0, 1, ...
+    At first, only the headers are read. Later, only the requested samples and labels are read (see
+    datasets/parts/archive.py). A label with one number is an int if the number is whole, and otherwise a float. A label
+    with several numbers is an array. Sorted strings are the classes 0, 1, ...
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -89,7 +89,7 @@ class NpzDataset(LoadedRows):
         self.hold(indices, {spec.name: self._rows(spec, chosen) for spec in self._setup.inputs})
 
     def _rows(self, spec: TensorSpec, chosen: Array) -> Array:
-        """Returns (n, ...) rows of an input, converted block by block: the steps need float32 or float64."""
+        """Returns (n, ...) rows of an input. Converts blocks of rows, because the steps need float32 or float64."""
         shape = numbers.row_shape(self._headers[spec.name].shape[1:], spec)
         assert shape is not None  # `__init__` has checked the shape
         converted = np.empty((len(chosen), *shape), spec.dtype)
@@ -123,7 +123,7 @@ class NpzDataset(LoadedRows):
 
     @cached_property
     def _texts(self) -> list[object] | None:
-        """The string labels, each with its class number; None if the labels are numbers, or rows of several strings."""
+        """String labels with their class numbers; None if the labels are numbers, or rows of several strings."""
         header = self._headers[LABELS]
         if header.dtype.kind not in "SU" or prod(header.shape[1:]) != 1:
             return None

@@ -1,4 +1,4 @@
-"""Reads Parquet tables through pyarrow."""
+"""Reads Parquet tables with pyarrow."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from harness.types import Array, Dataset
 
 
 class ParquetDataset(TableDataset):
-    """A Parquet table. A column of lists with one length counts as that number of columns."""
+    """A Parquet table. A column of lists of the same length n counts as n columns."""
 
     name = "parquet"
     suffix = ".parquet"
@@ -60,7 +60,7 @@ def columns_of(table: Any, choice: Choice, source: str) -> Columns:
 
 
 def _numeric(columns: Mapping[str, Any], source: str, problems: list[str]) -> dict[str, Array]:
-    """Converts pyarrow columns to arrays; a ragged column, or a column without numbers, is a problem."""
+    """Converts pyarrow columns to arrays. Adds a problem for each column that is ragged or has no numbers."""
     arrays = {}
     for name, column in columns.items():
         try:
@@ -71,13 +71,13 @@ def _numeric(columns: Mapping[str, Any], source: str, problems: list[str]) -> di
 
 
 def missing(column: Any, name: str) -> list[str]:
-    """Returns a problem for each row (from 1) that is null or NaN, or a list with such a value."""
+    """Returns a problem for each row (from 1) that is null or NaN, or a list that contains null or NaN."""
     rows = np.asarray(column.is_null(nan_is_null=True).to_pylist(), bool)
     return [f"row {row + 1}: column {name!r} is missing" for row in np.flatnonzero(rows)]
 
 
 def _array(column: Any) -> Array:
-    """Returns (n,), or (n, width) for lists. Raises a ValueError with the problem."""
+    """Returns a column as an array (n,), or as (n, width) if it has lists. Raises a ValueError with the problem."""
     values = column.combine_chunks()
     kind = values.type
     if pa.types.is_fixed_size_list(kind):

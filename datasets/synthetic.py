@@ -1,4 +1,4 @@
-"""Generates seeded noise in the model's input shapes: speed without data, never accuracy."""
+"""Generates noise from a seed in the shapes of the model's inputs. It measures speed without data, but not accuracy."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,21 +14,21 @@ from harness.errors import refuse
 from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec, show_shape
 
 COUNT = 1024
-"""The number of samples. A run holds all of them, or fewer if they are large."""
+"""Number of samples. A run holds all of them, or fewer if they are large."""
 
 MEMORY_LIMIT_BYTES = 256 << 20
 
 Shape = tuple[int | str, ...]
-"""The shape of one sample; a name stands for a dimension whose length differs between samples."""
+"""Shape of one sample. A name stands for a dimension whose length differs between samples."""
 
 
 class SyntheticDataset:
-    """Sample i depends only on the seed, shapes, lengths and dtypes. It has no label.
+    """Noise without labels. Sample i depends only on the seed, shapes, lengths and dtypes.
 
-    --input-shape of one input sets its named dimensions in every input.
-    With --lengths for a symbolic dimension, each sample gets one length for all inputs, and a batch is padded
-    with zeros to its longest sample. An input with `mask` in its name is 1 except in the padding.
-    Integers select rows of the model's tables; without a table they are 0 or 1. --input-range sets other ranges.
+    --input-shape for one input sets the sizes of its named dimensions in every input. With --lengths for a symbolic
+    dimension, each sample has one length for all inputs, and a batch is padded with zeros to its longest sample. An
+    input with `mask` in its name is 1 except in the padding. Integers select rows of the model's tables. Without a
+    table, they are 0 or 1. --input-range sets other ranges.
     """
 
     synthetic = True
@@ -90,7 +90,7 @@ class SyntheticDataset:
         return self._ragged.lengths(indices) if self._lengths else None
 
     def _draw(self, name: str, index: int) -> Array:
-        """Draws one sample: floats are standard normal unless they have a range; other types come from their range."""
+        """Draws one sample. Floats without a range have the standard normal distribution; others are in their range."""
         dtype, declared = np.dtype(self._specs[name].dtype), self._shapes[name]
         shape = _sized(declared, {d: int(drawn[index]) for d, drawn in self._lengths.items()})
         random = np.random.default_rng([self._setup.seed, index])
@@ -102,7 +102,7 @@ class SyntheticDataset:
         return None
 
     def describe(self) -> Mapping[str, object]:
-        # Not the specifications themselves: frameworks write the batch and open sizes differently.
+        # The specifications are not part of this, because frameworks write the batch and open sizes differently.
         specs = sorted((name, spec.dtype, self._shapes[name]) for name, spec in self._specs.items())
         content: tuple[object, ...] = (self._setup.seed, specs)
         if self._lengths:
@@ -133,7 +133,7 @@ def _sized(shape: Shape, lengths: Mapping[str, int]) -> tuple[int, ...]:
 def _sizes_by_name(setup: DatasetSetup) -> tuple[dict[str, int], list[str]]:
     """Returns the sizes that --input-shape sets, by dimension name, and a problem if two sizes differ.
 
-    The batch's name in other dimensions is an exporter's placeholder and does not determine sizes.
+    If the name of the batch also appears in other dimensions, it is a placeholder of an exporter and sets no sizes.
     """
     first: dict[str, tuple[int, str]] = {}
     problems = []
@@ -169,9 +169,9 @@ def _row_shape(
     missing: set[str],
     problems: list[str],
 ) -> Shape:
-    """Returns the shape of one sample: the model's shape, with the user's sizes for symbolic dimensions.
+    """Returns the shape of one sample, which is the model's shape with the user's sizes for symbolic dimensions.
 
-    missing: receives the named dimensions without a size; each is reported once.
+    missing: receives the named dimensions without a size, so that each is reported only once.
     """
     try:
         np.dtype(spec.dtype)
@@ -208,14 +208,14 @@ def _row_shape(
 
 
 def _is_batch_elsewhere(spec: TensorSpec, size: int | str | None, setup: DatasetSetup) -> bool:
-    """Returns whether an open size is the batch of other inputs, e.g. in a state with a fixed first dimension."""
+    """Returns whether an open size is the batch of other inputs. A state, e.g., may have a fixed first dimension."""
     first = [one.shape[0] for one in setup.inputs if one.name != spec.name]
     has_it = size in first and (size is not None or len(spec.shape) > 2)
     return isinstance(spec.shape[0], int) and has_it
 
 
 def _batch_note(spec: TensorSpec) -> str:
-    """Returns a note about a fixed first dimension before open sizes: the batch may be another dimension."""
+    """Returns a note if a fixed first dimension precedes open sizes, because another dimension may be the batch."""
     batch = spec.shape[0]
     return f", whose first dimension, {batch}, must be the batch" if isinstance(batch, int) else ""
 

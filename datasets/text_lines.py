@@ -1,7 +1,7 @@
-"""Draws lines of random words and numbers in the font that Pillow has embedded, for models that read text.
+"""Draws lines of random words and numbers in Pillow's embedded font, for models that read text.
 
-The font is Aileron Regular (CC0). A seed decides every line, so the same version of Pillow draws the same images on
-every machine. The label is the text.
+The font is Aileron Regular (CC0). A seed determines every line, so a version of Pillow draws the same images on every
+machine. The label is the text.
 """
 
 import hashlib
@@ -38,30 +38,32 @@ window winter wonder world yellow yesterday young zero
 WORDS = tuple(_WORDS.split())
 
 HEIGHT = 48
-"""The height for which the distances below are given, in pixels; they grow with the image."""
+"""Height in pixels for which the distances below are given. Distances grow with the image."""
 
 MOST_BLUR_PIXELS = 3.5
-"""The largest radius of the blur. A model never misreads sharp lines, so their score would not show small damage."""
+"""Maximum radius of the blur. Without blur, a model would read every line correctly, so its score could not show that
+the model is slightly damaged.
+"""
 
 _SCORED, _CALIBRATION = 0, 1
-"""Streams of random numbers."""
+"""Names of two independent streams of random numbers."""
 
 _LEAST_PIXELS = 8
-"""The smallest font."""
+"""Minimum size of the font."""
 
 
 class Line(NamedTuple):
-    """One line and its look."""
+    """A line of text and its appearance."""
 
     text: str
     font_pixels: int
     left_pixels: int
     down_pixels: int
-    """The distance of the text's middle from the image's middle."""
+    """Distance from the middle of the image down to the middle of the text."""
     ink: tuple[int, int, int]
     paper: tuple[int, int, int]
     blur_pixels: float
-    """The radius of a Gaussian blur."""
+    """Radius of a Gaussian blur."""
 
 
 class TextLinesDataset(LoadedRows):
@@ -72,7 +74,7 @@ class TextLinesDataset(LoadedRows):
 
     --dataset-option:
     count  number of lines (256)
-    seed   of the lines (1); --seed does not change them
+    seed   seed of the lines (1); --seed does not change them
     """
 
     name = "text-lines"
@@ -138,7 +140,7 @@ class TextLinesDataset(LoadedRows):
         )
 
     def _pixels(self, index: int) -> Array:
-        """Returns an image, (height, width, 3) uint8; it is drawn once."""
+        """Returns an image, (height, width, 3) uint8. Each image is drawn only once."""
         if index not in self._drawn:
             self._drawn[index] = drawn(self._lines[index], self._height, self._width)
         return self._drawn[index]
@@ -164,7 +166,7 @@ def _font(pixels: int) -> Any:
 
 
 def _token(random: np.random.Generator) -> str:
-    """Returns a word, or one time in three a number."""
+    """Returns a word or, with a probability of one third, a number."""
     if random.random() < 1 / 3:
         return _number(random)
     word = WORDS[random.integers(len(WORDS))]
@@ -189,7 +191,7 @@ def _only_input(setup: DatasetSetup) -> TensorSpec:
 
 
 def _colour(setup: DatasetSetup, name: str) -> str:
-    """Returns the colour of the step `decode`, or rgb. Raises a ConfigError if the step sets a decoder."""
+    """Returns the colour in the step `decode`; rgb by default. Raises a ConfigError if the step sets other options."""
     options = {"decoder": "pillow", "colour": "rgb", "dct": "accurate"}
     decode = own_step(setup, name, "decode")
     colour: str = decode.options["colour"] if decode is not None else options["colour"]

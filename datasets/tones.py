@@ -1,7 +1,7 @@
-"""Makes clips of single tones and chords whose notes are known exactly, for models that transcribe music.
+"""Makes clips of tones and chords whose notes are known exactly, for models that transcribe music.
 
-A seed decides every note. The sound is rounded to 16 bits, as in a WAV file, so that it is the same on every machine.
-The label lists the notes: onset and end in seconds, and MIDI pitch.
+A seed determines every note. The sound is rounded to 16 bits, as in a WAV file, so that it is the same on every
+machine. The label lists the onset (s), end (s) and MIDI pitch of each note.
 """
 
 import hashlib
@@ -22,21 +22,21 @@ COUNT = 128
 MOST = 10_000
 
 LOWEST, HIGHEST = 45, 84
-"""MIDI pitches: A2, 110 Hz, to C6, 1047 Hz."""
+"""Lowest and highest MIDI pitch: A2 (110 Hz) and C6 (1047 Hz)."""
 
 A4_HZ, A4_MIDI = 440.0, 69
 
 MARGIN_SECONDS = 0.2
-"""Silence at the beginning and at the end of a clip: models have no context there."""
+"""Silence at the beginning and at the end of a clip, where models have no context."""
 
 EVENT_SECONDS = 0.5
-"""The least time of one event, a tone or a chord."""
+"""Minimum time of an event, which is a tone or a chord."""
 
 CHORDS: tuple[tuple[int, ...], ...] = ((0,), (0,), (0, 4), (0, 7), (0, 4, 7), (0, 3, 7), (0, 5, 9))
-"""Semitones above the lowest note of an event: single tones, intervals and triads."""
+"""Semitones of each note above the lowest note of an event, for single tones, intervals and triads."""
 
 _SCORED, _CALIBRATION = 0, 1
-"""Streams of random numbers."""
+"""Names of two independent streams of random numbers."""
 
 _HARMONICS = 8
 _ATTACK_SECONDS, _RELEASE_SECONDS = 0.005, 0.02
@@ -45,7 +45,7 @@ _MOST_VOICES = 3
 
 
 class Note(NamedTuple):
-    """One note. Times are in audio samples."""
+    """A note. Its times are in audio samples."""
 
     start: int
     length: int
@@ -53,17 +53,17 @@ class Note(NamedTuple):
     brightness: float
     """The k-th harmonic has the amplitude brightness ** (k - 1)."""
     decay_seconds: float
-    """The time in which the sound falls to 1 / e."""
+    """Time in which the amplitude falls to 1 / e."""
 
 
 class TonesDataset(LoadedRows):
     """Clips of mono sound in [-1, 1] for the model's only input, which has an `audio` step.
 
-    The step sets the audio samples per second and the length of a clip, which holds one event or more.
+    The step sets the audio samples per second and the length of a clip. A clip has at least one event.
 
     --dataset-option:
     count  number of clips (128)
-    seed   of the notes (1); --seed does not change them
+    seed   seed of the notes (1); --seed does not change them
     """
 
     name = "tones"
@@ -133,7 +133,7 @@ class TonesDataset(LoadedRows):
         return notes
 
     def _sound(self, index: int) -> Array:
-        """Returns a clip, (length,) int16; it is made once."""
+        """Returns a clip, (length,) int16. Each clip is made only once."""
         if index not in self._made:
             self._made[index] = self._mixed(self._notes[index])
         return self._made[index]
@@ -146,7 +146,7 @@ class TonesDataset(LoadedRows):
 
 
 def tone(note: Note, rate: int) -> Array:
-    """Returns (length,) float64 in [-1, 1]: harmonics that decay, with a short attack and release."""
+    """Returns a note as (length,) float64 in [-1, 1]. Its harmonics decay, with a short attack and release."""
     seconds = np.arange(note.length) / rate
     hertz = A4_HZ * 2.0 ** ((note.pitch - A4_MIDI) / 12)
     audible = [k for k in range(1, _HARMONICS + 1) if k * hertz < rate / 2]
@@ -163,7 +163,7 @@ def tone(note: Note, rate: int) -> Array:
 
 
 def _clip(setup: DatasetSetup) -> tuple[int, int, tuple[int, ...]]:
-    """Returns audio samples per second, audio samples of a clip, and the shape of a sample."""
+    """Returns the audio samples per second, the audio samples per clip, and the shape of a sample."""
     step = own_step(setup, setup.inputs[0].name, "audio")
     if len(setup.inputs) != 1 or step is None or step.options["gives"] != "samples":
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""Synthesises sequences of sound in which a voice speaks now and then, with a label for each frame: speech or not.
+"""Synthesises sequences of sound in which a voice speaks at times. A label shows whether each frame has speech.
 
-Each sequence alternates between phrases of a synthetic voice (datasets/parts/voice.py) and pauses, half of which have
-another sound: noise, beeps, chords, clicks or hum. Quiet room noise is added to all of it.
+Each sequence alternates between phrases of a synthetic voice (datasets/parts/voice.py) and pauses. Half of the pauses
+have other sounds: noise, beeps, chords, clicks or hum. Quiet room noise is added to the complete sequence.
 """
 
 import hashlib
@@ -17,18 +17,21 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec, show_shape
 
 COUNT = 40
 FRAMES = 150
-"""Frames of a sequence, if the model leaves their number open."""
+"""Number of frames in a sequence if the model leaves this number open."""
 
 HOP = 512
-"""Audio samples from one frame to the next: 32 ms."""
+"""Number of audio samples from one frame to the next, which take 32 ms."""
 
 _RECIPE = 1
-"""Increase it with each change of the synthesised audio: the digest covers it."""
+"""Version of the synthesised audio, which is part of the digest. Increase it with each change of the audio."""
 
 
 class VoiceActivityDataset(LoadedRows):
-    """40 sequences for a model with states. A frame has 512 new samples at 16 kHz, after as many samples of the previous
-    frame as fit into the model's input. A label is (frames,) 0 or 1: at least half of the new samples are speech.
+    """40 sequences for a model with states. A label is (frames,) 0 or 1; 1 means that at least half of the frame's new
+    samples are speech.
+
+    A frame has 512 new samples at 16 kHz. Before them, it has as many samples of the previous frame as fit into the
+    model's input.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -60,7 +63,7 @@ class VoiceActivityDataset(LoadedRows):
         return label
 
     def _sound(self, index: int) -> tuple[Array, Array]:
-        """Returns (frames * HOP,) the sound, and whether each of its samples is speech."""
+        """Returns the sound, (frames * HOP,), and a mask of its samples that are speech."""
         if index not in self._made:
             self._made[index] = self._synthesised(index)
         return self._made[index]
@@ -102,7 +105,7 @@ def _pause(random: np.random.RandomState) -> Array:
 
 
 def _sound_input(inputs: Sequence[TensorSpec]) -> tuple[str, int, int]:
-    """Returns the name of the only input, its frames and the samples of each."""
+    """Returns the name of the only input, its number of frames, and the number of samples per frame."""
     first = inputs[0]
     frames, width = first.shape[1:] if len(first.shape) == 3 else (0, 0)
     fits = isinstance(width, int) and width >= HOP and first.dtype == "float32" and frames != 0

@@ -1,4 +1,6 @@
-"""Reads descriptions from which a model makes images or videos: MLPerf's captions of COCO 2014, and prompts of VBench."""
+"""Reads descriptions from which a model makes images or videos, such as MLPerf's captions of COCO 2014 and VBench's
+prompts.
+"""
 
 import csv
 from collections.abc import Iterator, Mapping
@@ -13,7 +15,7 @@ from harness.errors import MOST_PROBLEMS, ConfigError
 from harness.types import Dataset, DatasetSetup
 
 MOST_FILE_BYTES = 2**30
-"""The file size limit. A larger file is refused before it is read, because all captions are held in memory."""
+"""Maximum size of a file. A larger file is refused before it is read, because all captions are held in memory."""
 
 _COCO = Path("captions/captions.tsv")
 _COLUMN = "caption"
@@ -22,10 +24,11 @@ _OF_PROMPT = ("prompt", "reference", "body", "max_tokens")
 
 
 class CaptionsDataset(HeldPrompts):
-    """--data-dir is the folder of MLPerf's download of COCO 2014 (captions/captions.tsv), or one of three files:
+    """Captions. --data-dir is the folder of MLPerf's download of COCO 2014 (captions/captions.tsv), or a file.
 
-    .tsv with a column `caption`, .txt with a caption per line, or .jsonl with objects of `prompt` and further fields of
-    the request, such as `negative_prompt`. The label is the caption: images and videos are scored by it.
+    The file is a .tsv file with a column `caption`, a .txt file with one caption per line, or a .jsonl file. The
+    objects of a .jsonl file have `prompt` and other fields of the request, such as `negative_prompt`. The label is the
+    caption, with which images and videos are scored.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -78,7 +81,7 @@ def _text(path: Path) -> Iterator[Row]:
 
 
 def _objects(path: Path) -> Iterator[Row]:
-    """Yields the lines with their further keys as fields of the request."""
+    """Yields the lines of a .jsonl file. Keys other than `prompt` become fields of the request."""
     for place, row in json_lines(path):
         if not isinstance(row, dict) or "body" in row:
             yield place, row
@@ -91,7 +94,7 @@ _READERS = {".tsv": _table, ".txt": _text, ".jsonl": _objects}
 
 
 def _read(path: Path, rows: Iterator[Row]) -> list[Prompt]:
-    """Returns the captions. Raises a ConfigError that lists each row that cannot be used."""
+    """Returns the captions. Raises a ConfigError that lists each unusable row."""
     captions: list[Prompt] = []
     problems: list[str] = []
     for place, row in rows:

@@ -1,7 +1,7 @@
-"""Reads the web pages that the RAG benchmark's database holds, e2e-rag-db: `doc_html` of MLCommons' download.
+"""Reads the web pages for the RAG benchmark's database, e2e-rag-db, from `doc_html` in MLCommons' download.
 
-A sample is a page: its name and its HTML. The system splits the page, embeds the parts and stores them; it answers with the
-byte 1, with the byte 0 if that failed, and after the last page with the MD5 of the database.
+A sample is the name and the HTML of a page. The system under test splits the page, embeds its parts and stores them. It
+answers with the byte 1, or with the byte 0 if it failed. After the last page, it answers with the database's MD5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from harness.types import Array, Dataset, DatasetSetup
 SUFFIX = ".html"
 INPUTS = ("name", "html")
 _MOST_BYTES = 64 * 2**20
-"""The size limit of one page."""
+"""Maximum size of a page."""
 
 
 class DocumentsDataset(LoadedRows):
-    """--data-dir is the folder with the pages. The model's inputs are `html` and, optionally, `name`, both strings."""
+    """Web pages. --data-dir is their folder. The model's inputs are `html` and, optionally, `name`, both strings."""
 
     def __init__(self, setup: DatasetSetup) -> None:
         sources.check_steps(setup, "documents", ())
@@ -52,7 +52,7 @@ class DocumentsDataset(LoadedRows):
         self.hold(indices, held)
 
     def _html(self, index: int) -> bytes:
-        """Returns the page as UTF-8; bytes that are not UTF-8 become a replacement character."""
+        """Returns the page as UTF-8. Replaces invalid bytes by a replacement character."""
         path = self._paths[index]
         try:
             return path.read_bytes().decode("utf-8", "replace").encode()

@@ -1,6 +1,6 @@
-"""Reads the questions of the RAG benchmark, e2e-rag-qna: `frames_dataset.tsv` of MLCommons' download.
+"""Reads the questions of the RAG benchmark, e2e-rag-qna, from `frames_dataset.tsv` in MLCommons' download.
 
-The columns have the names in Google's FRAMES: Prompt, Answer, and the Wikipedia pages that have the facts, in columns named
+The columns are named as in Google's FRAMES: Prompt, Answer and, for the Wikipedia pages with the facts,
 wikipedia_link_*. The system under test has the retrieval and the language models.
 """
 
@@ -21,7 +21,7 @@ from harness.types import Array, Dataset, DatasetSetup
 
 QUESTION, ANSWER, LINK = "Prompt", "Answer", "wikipedia_link_"
 CHAT_INPUT = "request"
-"""An input with this name gets a chat, for the backend `openai`; any other name gets only the question."""
+"""An input with this name gets a chat for the backend `openai`. An input with any other name gets only the question."""
 
 _MOST_BYTES = 2**30
 
@@ -33,7 +33,7 @@ class Question(NamedTuple):
 
 
 class FramesDataset(LoadedRows):
-    """--data-dir is the .tsv file, or a folder with one."""
+    """Questions. --data-dir is the .tsv file, or a folder with one such file."""
 
     def __init__(self, setup: DatasetSetup) -> None:
         self._input = input_of(setup, "frames")
@@ -56,7 +56,7 @@ class FramesDataset(LoadedRows):
         return np.array([len(self._questions[i].text) for i in indices])
 
     def label(self, index: int) -> Mapping[str, object]:
-        """Returns the right answer as `text`, with the question, its pages and the file."""
+        """Returns a mapping with the right answer (`text`), the question, its pages and the file."""
         question = self._questions[index]
         return {
             "text": question.answer,
@@ -78,7 +78,7 @@ class FramesDataset(LoadedRows):
 
 
 def questions(path: Path) -> Iterator[Question]:
-    """Yields the questions. Raises a ConfigError that lists the rows that cannot be used."""
+    """Yields the questions. Raises a ConfigError that lists each unusable row."""
     csv.field_size_limit(sys.maxsize)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

@@ -1,4 +1,4 @@
-"""Reads the single-turn samples of the Berkeley Function Calling Leaderboard (BFCL), as MLPerf's edge-agentic does."""
+"""Reads the single-turn samples of the Berkeley Function Calling Leaderboard (BFCL) like MLPerf's edge-agentic."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,10 +24,10 @@ SHARES_PERCENT = {
     **dict.fromkeys(("live_parallel", "live_parallel_multiple"), 10),
     **dict.fromkeys(("irrelevance", "live_irrelevance"), 10),
 }
-"""The percentage of each BFCL subset that MLPerf takes, beginning with the first sample."""
+"""Percentage of each BFCL subset that MLPerf uses, beginning with the first sample."""
 
 WHOLE_SUBSET = 25
-"""Subsets up to this size are taken completely."""
+"""Maximum size of a subset that is used completely."""
 
 SAMPLING = {"temperature": 0, "seed": 42}
 SAMPLES = ("mlperf", "all")
@@ -44,10 +44,10 @@ class _Sample(NamedTuple):
 
 
 class FunctionCallsDataset(LoadedRows):
-    """--data-dir has BFCL_v4_*.json, and the right answers in possible_answer/: the `data` folder of bfcl-eval.
+    """BFCL's samples. --data-dir has BFCL_v4_*.json, and possible_answer/ with the right answers, as in bfcl-eval.
 
-    samples=mlperf takes the first samples of each subset, 995 in all; samples=all takes all samples. The label has what
-    the model was offered, and the right calls.
+    samples=mlperf uses the first samples of each subset, 995 in total; samples=all uses all samples. The label has the
+    functions offered to the model, and the right calls.
     """
 
     options = ("samples",)
@@ -112,7 +112,7 @@ class FunctionCallsDataset(LoadedRows):
 
 
 def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields (place, object) of a file with one JSON object per line."""
+    """Yields (place, object) for each line of a file with one JSON object per line."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeError) as e:

@@ -1,7 +1,8 @@
-"""Reads the papers of the Illinois Graph Benchmark that R-GAT classifies, from MLCommons' download.
+"""Reads the papers of the Illinois Graph Benchmark that R-GAT classifies from MLCommons' download.
 
-A sample is a paper: its number in the graph, from `val_idx.pt` of MLCommons' split_seeds.py. Its label is one of 2,983
-topics. The system under test has the graph and its features (2.2 TB), and samples the neighbours of each paper.
+A sample is the number of a paper in the graph, from the file `val_idx.pt` that MLCommons' split_seeds.py writes. Its
+label is one of 2,983 topics. The system under test has the graph and its features (2.2 TB), and samples the neighbours
+of each paper.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ _MAGIC = b"\x93NUMPY"
 
 
 class IgbhDataset(LoadedRows):
-    """--data-dir is the folder of the download, with <size>/processed, or `processed` itself.
+    """Papers. --data-dir is the folder of the download, which has <size>/processed, or the folder `processed`.
 
     The model's only input gets the number of each paper.
     """
@@ -49,7 +50,7 @@ class IgbhDataset(LoadedRows):
 
     @cached_property
     def _topics(self) -> Array:
-        """(n,) topic of each sample."""
+        """(n,) topics of the samples."""
         topics = labels(self._folder / LABELS)
         highest = int(self._papers.max())
         if highest >= len(topics):
@@ -70,7 +71,7 @@ class IgbhDataset(LoadedRows):
 
 
 def processed(folder: Path) -> Path:
-    """Returns the folder `processed` of the only graph in the download. Raises a ConfigError if there is none."""
+    """Returns the folder `processed` of the graph in the download. Raises a ConfigError if there is not one graph."""
     places = [folder, folder / "processed", *(folder / size / "processed" for size in SIZES)]
     found = [place for place in places if (place / SEEDS).is_file()]
     if len(found) != 1:
@@ -90,7 +91,9 @@ def papers(path: Path) -> Array:
 
 
 def labels(path: Path) -> Array:
-    """Returns the topic of every paper, memory-mapped. The largest graphs have bare float32 numbers, without a header."""
+    """Returns the topic of every paper, memory-mapped. The files of the largest graphs have float32 numbers and no
+    header.
+    """
     try:
         with path.open("rb") as file:
             has_header = file.read(len(_MAGIC)) == _MAGIC

@@ -1,4 +1,4 @@
-"""Reads products with pictures, whose category and brand a model finds: the data of MLPerf's Qwen3-VL."""
+"""Reads the data of MLPerf's Qwen3-VL: products with pictures, for which a model finds the category and the brand."""
 
 import io
 import json
@@ -24,11 +24,11 @@ _TEXTS = ("product_title", "product_description")
 _CATEGORIES = "potential_product_categories"
 _IMAGE = "product_image"
 _ENCODED = ("product_image_base64", "product_image_format")
-"""Columns of the table that mlcommons/endpoints caches instead of the picture."""
+"""Columns that replace the picture in the table that mlcommons/endpoints caches."""
 
 _TRUTHS = ("ground_truth_category", "ground_truth_brand")
 _SPLITS = ("train", "test")
-"""The splits of the data, in the benchmark's order."""
+"""Splits of the data, in the benchmark's order."""
 
 
 class _Group(NamedTuple):
@@ -37,15 +37,15 @@ class _Group(NamedTuple):
     path: Path
     number: int
     begin: int
-    """Dataset index of its first row."""
+    """Dataset index of the group's first row."""
     rows: int
 
 
 class ProductCatalogueDataset(LoadedRows):
-    """--data-dir is a Parquet file, or a folder with files of the splits train and test, as the hub has them.
+    """Products. --data-dir is a Parquet file, or a folder with the files of the splits train and test from the Hub.
 
-    A sample is a chat with the product's texts, its possible categories and its picture; Pillow encodes the picture
-    again in its own format, as MLPerf's client does. The label is the category with the brand.
+    A sample is a chat with the product's texts, its possible categories and its picture. Pillow encodes the picture
+    again in the same format, as in MLPerf's client. The label has the category and the brand.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -92,7 +92,7 @@ class ProductCatalogueDataset(LoadedRows):
 
 
 def _files(setup: DatasetSetup) -> list[Path]:
-    """Returns the files in the benchmark's order: the split train, then the split test."""
+    """Returns the files in the benchmark's order, first the split train and then the split test."""
     given = sources.given_path(setup, "product-catalogue", "a .parquet file, or a folder with them")
     if given.is_file():
         return [given]
@@ -111,7 +111,7 @@ def _files(setup: DatasetSetup) -> list[Path]:
 def _opened(path: Path) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
-    except (OSError, ValueError) as e:  # pyarrow's own errors are ValueErrors
+    except (OSError, ValueError) as e:  # pyarrow's errors are ValueErrors
         raise unreadable(path, e) from e
     names = file.schema_arrow.names
     missing = [name for name in (*_TEXTS, _CATEGORIES, *_TRUTHS) if name not in names]
@@ -144,7 +144,7 @@ def _column(path: Path, name: str) -> list[str]:
 
 
 def _rows(group: _Group, wanted: Sequence[int]) -> list[Mapping[str, Any]]:
-    """Returns the wanted samples of a row group."""
+    """Returns the requested samples from a row group."""
     if not wanted:
         return []
     file = _opened(group.path)
@@ -178,7 +178,7 @@ def _request(row: Mapping[str, Any], place: str) -> bytes:
 
 
 def _picture(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the picture in base64, and Pillow's name of its format."""
+    """Returns the picture in base64, and Pillow's name for its format."""
     if row.get(_IMAGE) is None:
         encoded, kind = (str(row[name]) for name in _ENCODED)
         return encoded, kind

@@ -1,8 +1,10 @@
-"""Reads the requests of DLRM-v3 from MLCommons' `sampled_data`: candidates that a user rates, by timestamp.
+"""Reads the requests of DLRM-v3 from MLCommons' `sampled_data`. A request has the candidates that a user rates at a
+timestamp.
 
-The last tenth of the timestamps is answered. A request at one timestamp sees the user's history before it, so requests are
-answered by timestamp, whichever samples LoadGen draws. Within a timestamp their order is shuffled as in
-mlcommons/inference b66003e, recommendation/dlrm_v3/main.py: Python's random numbers with the seed 123.
+The last tenth of the timestamps is answered. A request depends on the user's history before its timestamp, so requests
+are answered in the order of timestamps, no matter which samples LoadGen draws. Within a timestamp, the order is
+shuffled with Python's random numbers and the seed 123, as in mlcommons/inference b66003e,
+recommendation/dlrm_v3/main.py.
 """
 
 import csv
@@ -23,24 +25,26 @@ OFFSETS, USERS = "offset.csv", "users_cumsum_per_ts.csv"
 REQUESTS, REQUEST_OFFSETS = "requests_per_ts.csv", "requests_per_ts_offset.csv"
 ORDER_SEED = 123
 ANSWERED = 10
-"""One out of this many timestamps is answered; the others trained the model."""
+"""One out of ANSWERED timestamps is answered. The model was trained on the others."""
 
 MOST_CANDIDATES = 2048
 MOST_HISTORY = 16_384 - MOST_CANDIDATES - 1
-"""Limits of the model, whose sequence also contains the user. Only the first items of a longer list are kept."""
+"""Maximum lengths of the lists, because the model's sequence has 16,384 items, including the user. Only the first items
+of a longer list are kept.
+"""
 
 ITEMS_PER_CATEGORY = 1_000_000_000 // 128
 ACTION_WEIGHTS = np.array([1, 2, 4, 8, 16])
-"""The weight of each rating, from rating 1 on."""
+"""Weights of the ratings 1 to 5."""
 
 LIKED = 3.5
-"""A candidate with at least this rating has the label 1."""
+"""Minimum rating of a candidate with the label 1."""
 
 _AT_ONCE = 4096
-"""Requests that are read before their lists are joined."""
+"""Number of requests that are read before their lists are joined."""
 
 IDENTITY_BYTES = 8
-"""An answer begins with its timestamp and its request within the timestamp, each as float32."""
+"""Size of the beginning of an answer, which has the timestamp and the request's number in it, each as float32."""
 
 _USER = "user_id"
 _OF_HISTORY = (
@@ -53,23 +57,23 @@ _OF_CANDIDATES = (
 )
 _LENGTHS = ("history_length", "candidates_length")
 FEATURES = (_USER, *_OF_HISTORY, *_OF_CANDIDATES, *_LENGTHS)
-"""The reference's names of a request's features. The ratings of the candidates are the label."""
+"""Names of a request's features in the reference. The candidates' ratings are the label."""
 
 
 class Request(NamedTuple):
     """One sample: a user's request at a timestamp."""
 
     timestamp: int
-    """The number of the answered timestamp, from 0."""
+    """Number of the timestamp among the answered timestamps, from 0."""
     query: int
-    """The request within its timestamp."""
+    """Number of the request within its timestamp."""
     user: int
     file: int
-    """The number of the CSV file that has the user's line."""
+    """Number of the CSV file with the user's line."""
 
 
 class Content(NamedTuple):
-    """The lists in a request's line, as int64."""
+    """The lists in the line of a request, as int64."""
 
     history: Array
     history_ratings: Array
@@ -78,10 +82,11 @@ class Content(NamedTuple):
 
 
 class Streaming100bDataset:
-    """--data-dir is the folder `sampled_data`.
+    """Requests for ratings of candidates. --data-dir is the folder `sampled_data`.
 
-    The model's inputs are named like the reference's features; lists are padded with zeros to the longest of a batch, and
-    history_length and candidates_length are their sizes. The candidates' ratings are not an input.
+    The model's inputs have the names of the reference's features. Lists are padded with zeros to the longest list in a
+    batch; history_length and candidates_length are the lengths without padding. The candidates' ratings are not an
+    input.
     """
 
     labelled = False
@@ -162,7 +167,7 @@ class Streaming100bDataset:
         return Batch(len(indices), {name: held.rows(places) for name, held in self._held.items()})
 
     def next(self, count: int) -> list[int]:
-        """Returns the next requests by time. After the last one, the stream begins again."""
+        """Returns the next requests in the order of time. After the last request, the stream begins again."""
         total = len(self._requests)
         if self._loaded != total:
             raise ConfigError(
@@ -173,7 +178,7 @@ class Streaming100bDataset:
         return [(begin + i) % total for i in range(count)]
 
     def identified(self, answers: Sequence[Array], indices: Sequence[int]) -> list[Array]:
-        """Returns each answer in the reference's form: timestamp, request, then a score for each candidate."""
+        """Returns each answer in the reference's format: timestamp, request, and then one score per candidate."""
         return [self._identified(row, i) for row, i in zip(answers, indices, strict=True)]
 
     def _identified(self, answer: Array, index: int) -> Array:
@@ -187,7 +192,7 @@ class Streaming100bDataset:
         return np.concatenate([np.asarray(part, np.float32) for part in parts])
 
     def label(self, index: int) -> Mapping[str, object]:
-        """Returns the request's identity, and 0 or 1 for each candidate."""
+        """Returns the identity of the request, and 0 or 1 for each candidate."""
         request = self._requests[index]
         if index not in self._labels:
             ratings = self._tables.content(request).ratings
@@ -208,13 +213,15 @@ class Streaming100bDataset:
 
 
 class _Lists(NamedTuple):
-    """The lists of one feature, one after another in one array, because hundreds of thousands of small arrays need several GB."""
+    """The lists of one feature. One array holds them one after another, because hundreds of thousands of small arrays
+    would need several GB.
+    """
 
     numbers: Array
     ends: Array
-    """(rows + 1,) the end of each list, after a 0."""
+    """(rows + 1,) the number 0, and then the end of each list."""
     is_list: bool
-    """Whether rows are lists, and not single numbers."""
+    """Whether rows are lists instead of single numbers."""
 
     @classmethod
     def of(cls, rows: Sequence[Array], spec: TensorSpec) -> "_Lists":
@@ -231,7 +238,7 @@ class _Lists(NamedTuple):
         return cls(numbers, np.concatenate([[0], *moved]), parts[0].is_list)
 
     def rows(self, places: Array) -> Array:
-        """Returns a row per place; lists are padded with zeros to the longest one."""
+        """Returns one row per place. Lists are padded with zeros to the longest list."""
         if not self.is_list:
             return self.numbers[places]
         begins, ends = self.ends[places], self.ends[places + 1]
@@ -244,7 +251,7 @@ class _Lists(NamedTuple):
 
 
 class _Tables:
-    """The files of one folder. A table's rows are lists of numbers."""
+    """The tables in one folder. The rows of a table are lists of numbers."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -261,7 +268,7 @@ class _Tables:
         self._per_file = len(self._offsets[0])
 
     def requests(self) -> Iterator[Request]:
-        """Yields the requests in their order."""
+        """Yields the requests in the order in which they are answered."""
         shuffle = random.Random(ORDER_SEED).shuffle
         for timestamp in range(self._trained, self._total):
             path = self._root / REQUESTS
@@ -286,7 +293,7 @@ class _Tables:
                 f"{path}: the line of user {request.user} has {len(cells)} cells, not {4 * (self._total + 2)}"
             )
         now = self._trained + request.timestamp
-        # The line has four cells (candidates, their ratings, used items, their ratings) for a first time, for each
+        # A line has four cells (candidates, their ratings, used items, their ratings) for the first time, for each
         # timestamp, and for an evaluation after the training.
         before = [*range(self._trained + 1), *range(self._trained + 2, now + 2)]
         history, history_ratings = (
@@ -340,7 +347,7 @@ def _cell(line: str, path: Path) -> str:
 
 
 def _numbers(text: str, path: Path) -> list[int]:
-    """Returns the whole numbers of a list: [1, 2] or 1,2; [] for an empty text."""
+    """Parses a list of whole numbers, such as [1, 2] or 1,2. Returns [] for an empty text."""
     try:
         found = json.loads(text if text.startswith("[") else f"[{text}]")
     except ValueError:

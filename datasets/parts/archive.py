@@ -1,8 +1,8 @@
-"""Reads arrays of an .npz archive row by row: a large array is never completely in memory.
+"""Reads arrays in an .npz archive row by row, so that a large array is never completely in memory.
 
-A small array is read completely and kept. Rows of a large uncompressed array (numpy.savez) are read from
-their position in the file. A large compressed array is unpacked into the cache once, and its rows are read
-from there. All bytes are checked against the archive's CRC-32 before a row is returned.
+A small array is read completely and kept in memory. Rows of a large uncompressed array (numpy.savez) are read from
+their position in the file. A large compressed array is unpacked into the cache once, and its rows are read from the
+cache. All bytes of an array are checked against the archive's CRC-32 before a row is returned.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ from harness.errors import ConfigError
 from harness.types import Array
 
 WHOLE_BYTES = 64 << 20
-"""The size of the largest array that is held completely."""
+"""Maximum size of an array that is held completely in memory."""
 
 _BLOCK_BYTES = 4 << 20
 _LOCAL_HEADER = struct.Struct("<26xHH")
-"""The local header of an entry in a zip file, with the lengths of the name and the extra field."""
+"""Local header of an entry in a zip file. It has the lengths of the name and of the extra field."""
 
 _BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""Exceptions on damaged or encrypted archives; NotImplementedError is a RuntimeError."""
+"""Exceptions for damaged or encrypted archives. NotImplementedError is a RuntimeError."""
 
 Progress = Callable[[int, int], None]
 
@@ -45,7 +45,7 @@ class Header(NamedTuple):
     fortran: bool
     """Whether the first index varies fastest."""
     offset: int
-    """Bytes of the .npy header before the values."""
+    """Size of the .npy header before the values, in bytes."""
 
     @property
     def row_bytes(self) -> int:
@@ -57,11 +57,11 @@ class Header(NamedTuple):
 
 
 def read_headers(path: Path) -> dict[str, Header]:
-    """Returns array name -> its header, without reading the arrays."""
+    """Returns the headers by array name, without reading the arrays."""
     try:
         with zipfile.ZipFile(path) as archive:
             every = archive.namelist()
-            # if `x` and `x.npy` both exist, numpy reads `x`
+            # If both `x` and `x.npy` exist, numpy reads `x`.
             refuse(twice(f"{path} has an array", (n.removesuffix(".npy") for n in every)))
             names = [n for n in every if n.endswith(".npy")]
             return {name.removesuffix(".npy"): _header(archive, name) for name in names}
@@ -79,20 +79,21 @@ def _header(archive: zipfile.ZipFile, name: str) -> Header:
 
 
 class ArchivedArray:
-    """One array. Every method may raise ConfigError if the file is damaged or the cache is full."""
+    """An array in the archive. Every method may raise ConfigError if the file is damaged or the cache is full."""
 
     def __init__(
         self, path: Path, name: str, header: Header, cache_dir: Path | None, progress: Progress
     ) -> None:
-        """cache_dir: for large compressed arrays; without it, every read unpacks the complete array.
-        progress: called with (rows read, rows of the array).
+        """cache_dir: folder for the cache of large compressed arrays; None: every read unpacks the complete array.
+
+        progress: called with the number of rows read and the number of rows in the array.
         """
         self._path, self._name, self._header = path, f"{name}.npy", header
         self._cache_dir, self._progress = cache_dir, progress
         self._read: Callable[[Array], Array] | None = None
 
     def rows(self, chosen: Array) -> Array:
-        """Returns a copy of rows: (n, ...). chosen: (n,) indices."""
+        """Returns a copy of some rows, (n, ...). chosen: (n,) indices of these rows."""
         if self._read is None:
             try:
                 self._read = self._opened()
@@ -101,7 +102,7 @@ class ArchivedArray:
         return self._read(chosen)
 
     def _opened(self) -> Callable[[Array], Array]:
-        """Checks the array's bytes; returns the function that reads rows."""
+        """Checks the array's bytes, and returns the function that reads rows."""
         header = self._header
         if header.nbytes <= WHOLE_BYTES or header.fortran:
             with np.load(self._path, allow_pickle=False) as file:
@@ -110,7 +111,7 @@ class ArchivedArray:
         with zipfile.ZipFile(self._path) as archive:
             info = archive.getinfo(self._name)
         if info.compress_type == zipfile.ZIP_STORED:
-            for _ in self._blocks():  # reading to the end compares the CRC-32
+            for _ in self._blocks():  # reading to the end also compares the CRC-32
                 pass
             return self._in_place(info)
         cache = self._open_cache(info.CRC)
@@ -182,7 +183,7 @@ class ArchivedArray:
         return rows
 
     def _blocks(self) -> Iterator[tuple[int, Array]]:
-        """Yields (index of the first row, rows) from first to last.
+        """Yields the array block by block, as (index of the first row, rows).
 
         Raises a ConfigError at the end if the bytes differ from the archived bytes.
         """

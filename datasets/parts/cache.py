@@ -1,4 +1,4 @@
-"""Keeps preprocessed rows on disk between runs, even if a run is killed."""
+"""Keeps preprocessed rows on disk for later runs, even if a run is killed."""
 
 import errno
 import os
@@ -19,21 +19,22 @@ from harness.types import Array
 _RECORD = np.dtype([("size", "<i8"), ("ctime_ns", "<i8"), ("crc", "<i8")])
 
 Stamps = npt.NDArray[Any]
-"""(n, 2) int64: size in bytes and ctime in ns of each sample's file, to detect changes. Copies that keep the
-mtime (rsync -a, cp -p, tar) have a new ctime."""
+"""(n, 2) int64: size in bytes and ctime in ns of each sample's file, which show whether it has changed. Copies may keep
+the mtime (rsync -a, cp -p, tar), but they have a new ctime.
+"""
 
 
 class RowCache:
-    """Two files: `rows`, and `records` with the stamp and the CRC-32 of each row.
+    """A cache in two files: `rows`, and `records` with the stamp and the CRC-32 of each row.
 
-    A record is written after its row. A row may be half written if a run was killed or two runs wrote at
-    once, and the disk may lose a row: such a row fails its checksum and is made again. Rows are read with
-    preadv into the caller's arrays and not mapped: mapped pages would be read from the disk in the timed part,
-    and a full disk would cause a SIGBUS. Several threads may use the cache for different rows.
+    A record is written after its row. A row may be incomplete if a run was killed, if two runs wrote at the same time,
+    or if the disk lost it. Such a row fails its checksum and is made again. Rows are read with preadv into the caller's
+    arrays. They are not memory-mapped, because mapped pages would be read from the disk in the timed part, and a full
+    disk would cause a SIGBUS. Several threads may use the cache for different rows.
     """
 
     def __init__(self, folder: Path, count: int, row_bytes: int) -> None:
-        """folder: for one set of files, steps and versions. Raises OSError if it cannot be written."""
+        """folder: folder for one set of files, steps and versions. Raises OSError if it cannot be written."""
         self.folder = folder
         self._count = count
         self._row_bytes = row_bytes
@@ -47,14 +48,14 @@ class RowCache:
         return descriptor
 
     def checksums(self, stamps: Stamps) -> npt.NDArray[np.int64]:
-        """Returns (n,) checksums of the rows made from files with these stamps; -1 for missing rows."""
+        """Returns (n,) checksums of the rows that were made from files with these stamps; -1 for missing rows."""
         records = np.zeros(self._count, _RECORD)
         os.preadv(self._records, [_bytes(records)], 0)
         same = (records["size"] == stamps[:, 0]) & (records["ctime_ns"] == stamps[:, 1])
         return np.where(same, records["crc"], -1)
 
     def need(self, rows: int) -> None:
-        """Raises a ConfigError if `rows` more rows do not fit on the disk; called before they are made."""
+        """Raises a ConfigError if `rows` more rows do not fit on the disk. Call this before the rows are made."""
         free_bytes, needed_bytes = shutil.disk_usage(self.folder).free, rows * self._row_bytes
         if needed_bytes > free_bytes:
             raise self._full(
@@ -62,7 +63,7 @@ class RowCache:
             )
 
     def read(self, index: int, checksum: int, parts: Sequence[Array]) -> bool:
-        """Fills `parts`, the row's contiguous arrays. Returns False if the row fails its checksum."""
+        """Reads a row into `parts`, which are contiguous arrays. Returns False if the row fails its checksum."""
         size = os.preadv(self._rows, [_bytes(p) for p in parts], index * self._row_bytes)
         return size == self._row_bytes and _checksum(parts) == checksum
 

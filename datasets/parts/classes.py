@@ -1,4 +1,4 @@
-"""Numbers classes that have names in the data: 0, 1, ... in the sorted order of the names, like sub-folders."""
+"""Numbers classes that have names in the data. The sorted names get the numbers 0, 1, ..., like sub-folders."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,7 +6,7 @@ from harness.types import ClassName
 
 
 def numbered(labels: Sequence[object]) -> list[object]:
-    """Returns the labels, each string with its class number. Strings that are all whole numbers are class numbers."""
+    """Returns the labels, each string with its class number. If all strings are whole numbers, they are the numbers."""
     names = sorted({label for label in labels if isinstance(label, str)})
     are_numbers = all(name.isascii() and name.isdecimal() for name in names)
     numbers = {name: int(name) if are_numbers else i for i, name in enumerate(names)}
@@ -14,6 +14,6 @@ def numbered(labels: Sequence[object]) -> list[object]:
 
 
 def class_names(labels: Iterable[object]) -> dict[int, str]:
-    """Returns number -> name. labels: the result of `numbered`."""
+    """Returns the names of classes by class number. labels: the result of `numbered`."""
     names = {label.number: str(label) for label in labels if isinstance(label, ClassName)}
     return dict(sorted(names.items()))

@@ -1,8 +1,8 @@
-"""Finds files of this Python whose type is certain, and makes archives and tables out of them.
+"""Finds files of certain types in the Python installation, and makes archives and tables from them.
 
-A file counts if its suffix and its content agree, e.g. a `.json` that parses. Archives and tables are made by the
-standard library and numpy, so that their type is also certain. The choice depends only on the names: one Python gives
-the same files in every run. Different Python installations have different files, and therefore different digests.
+A file is used if its suffix and its content agree, e.g. a `.json` file that can be parsed. The standard library and
+numpy make the archives and tables, so their types are also certain. The choice depends only on the names of files, so
+every run uses the same files. Other Python installations have other files, and therefore other digests.
 """
 
 import bz2
@@ -27,11 +27,11 @@ from typing import NamedTuple
 import numpy as np
 
 LEAST_BYTES, MOST_BYTES = 256, 4 << 20
-"""Limits of the file size. The type of a few bytes would not be certain."""
+"""Minimum and maximum size of a file. The type of a very small file would not be certain."""
 
 _SKIPPED = ("site-packages", "dist-packages", "__pycache__")
 _HAS_ODD_TEXTS = re.compile(r"(^|/)(tests?|idle_test|lib2to3|test_\w+)(/|$)")
-"""Folders with files that are broken, or written for parsers, on purpose. Only binary types are taken from them."""
+"""Matches folders whose text files are broken on purpose or test parsers. Only binary files are taken from them."""
 
 
 class TypedFile(NamedTuple):
@@ -41,17 +41,17 @@ class TypedFile(NamedTuple):
 
 
 class _Type(NamedTuple):
-    """A type that files on the disk have."""
+    """A type of files that are on the disk."""
 
     label: str
     suffixes: tuple[str, ...]
     is_one: Callable[[bytes], bool]
-    """Whether the content is certainly of this type."""
+    """Returns whether the content certainly has this type."""
     is_text: bool = False
 
 
 def found(labels: Sequence[str], most: int) -> Mapping[str, Sequence[TypedFile]]:
-    """Returns label -> files of this type, at most `most`, in an order that depends only on their names."""
+    """Returns files by label, with at most `most` files per label. Their order depends only on their names."""
     names = _by_suffix()
     chosen: dict[str, list[TypedFile]] = {label: [] for label in labels}
     for kind in _TYPES:
@@ -69,7 +69,7 @@ def found(labels: Sequence[str], most: int) -> Mapping[str, Sequence[TypedFile]]
 
 
 def _by_suffix() -> Mapping[str, list[tuple[str, Path]]]:
-    """Returns suffix -> (name, path) of each file of the standard library, of Python's headers and of numpy."""
+    """Returns (name, path) of each file of the standard library, Python's headers and numpy, by suffix."""
     names: dict[str, list[tuple[str, Path]]] = {}
     roots = {
         "stdlib": Path(sysconfig.get_path("stdlib")),
@@ -91,7 +91,7 @@ def _files_below(root: Path) -> Iterator[str]:
 
 
 def _shuffled(entry: tuple[str, Path]) -> str:
-    """Returns a sort key that mixes folders, and is the same on every machine."""
+    """Returns a sort key that mixes files of different folders. It is the same on every machine."""
     return hashlib.sha256(entry[0].encode(errors="surrogateescape")).hexdigest()
 
 
@@ -105,7 +105,7 @@ def _is_certain(kind: _Type, name: str, path: Path) -> bool:
         if kind.is_text:
             content.decode("utf-8")
         return kind.is_one(content)
-    except (OSError, ValueError):  # unreadable, not UTF-8, or it does not parse
+    except (OSError, ValueError):  # the file is unreadable, not UTF-8 or not valid
         return False
 
 
@@ -114,7 +114,7 @@ def _begins(*heads: bytes) -> Callable[[bytes], bool]:
 
 
 def _has(pattern: bytes, without: bytes = rb"\Zx") -> Callable[[bytes], bool]:
-    """Returns a test for a line that matches `pattern`, and for the absence of `without`."""
+    """Returns a function that checks whether a line matches `pattern` and nothing matches `without`."""
     wanted, other = re.compile(pattern, re.MULTILINE), re.compile(without, re.MULTILINE)
     return lambda content: wanted.search(content) is not None and other.search(content) is None
 
@@ -210,7 +210,7 @@ def _npz(files: Mapping[str, bytes]) -> bytes:
 
 
 def _json(files: Mapping[str, bytes]) -> bytes:
-    """Returns facts about the files: sizes, digests, and how often each word occurs."""
+    """Returns facts about the files: their sizes and digests, and the frequencies of words."""
     facts = [
         {
             "file": name,
@@ -234,4 +234,4 @@ _MAKERS: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = {
     "npz": _npz,
     "json": _json,
 }
-"""Label -> the writer of a file of this type from files of Python source."""
+"""Maps a label to the function that makes a file of this type from files of Python source."""

@@ -11,9 +11,9 @@ from harness.types import Array, Lognormal
 
 
 def draw(source: Lognormal | Path, count: int, seed: int, dimension: str) -> Array:
-    """Returns (count,) int64 lengths, at least 1; the same for the same seed and dimension name.
+    """Returns (count,) int64 lengths, at least 1. They depend only on the seed and the dimension's name.
 
-    source: the lengths of a file are drawn with replacement.
+    source: a distribution, or a file with lengths that are drawn with replacement.
     """
     random = np.random.default_rng([seed, *dimension.encode()])
     if isinstance(source, Path):
@@ -46,7 +46,7 @@ def read_lengths(path: Path) -> Array:
 
 
 def summary(source: Lognormal | Path, drawn: Array) -> Mapping[str, object]:
-    """Returns a summary of the lengths, for describe()."""
+    """Returns a summary of the lengths for describe()."""
     return {
         "from": str(source),
         "min": int(drawn.min()),

@@ -1,4 +1,4 @@
-"""Lists the files of a dataset, and reports all problems of the list at once."""
+"""Lists the files of a dataset, and reports all problems with them at once."""
 
 import stat
 from collections import Counter
@@ -15,17 +15,17 @@ from harness.errors import ConfigError
 
 class Sample(NamedTuple):
     file: str
-    """Path relative to the dataset's folder, with /."""
+    """Path relative to the dataset's folder, with / as separator."""
     label: object
 
 
 def plain(name: str) -> str:
-    """Returns a file's name without ./ and //, so that a file has only one name."""
+    """Returns the name of a file without ./ and //, so that each file has only one name."""
     return PurePosixPath(name).as_posix() if name else name
 
 
 def twice(what: str, values: Iterable[object]) -> list[str]:
-    """Returns a problem for each repeated value. what: e.g. 'val_map.txt names image'."""
+    """Returns a problem for each repeated value. what: beginning of the text, e.g. 'val_map.txt names image'."""
     counts = Counter(values)
     return [f"{what} {value} twice: keep one" for value, count in counts.items() if count > 1]
 

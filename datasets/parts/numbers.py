@@ -1,4 +1,4 @@
-"""Turns numbers from files into a model's input, with its element type, its shape and the declared steps."""
+"""Converts numbers from files to a model's input, with its element type and shape, and applies the declared steps."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,14 +11,11 @@ from harness.errors import ConfigError
 from harness.types import Array, Shape, Step, TensorSpec, show_shape
 
 STEPS = ("normalise", "clip")
-"""The steps of `apply`; both work on float32."""
+"""Steps that `apply` applies. Both compute in float32."""
 
 
 def apply(rows: Array, steps: Sequence[Step]) -> Array:
-    """Applies normalise and clip in the declared order; other steps are ignored here.
-
-    rows: (n, ...).
-    """
+    """Applies the steps normalise and clip in the declared order. Ignores other steps. rows: (n, ...)."""
     for step in steps:
         if step.name == "normalise":
             rows = normalised(rows, step.options)
@@ -30,8 +27,8 @@ def apply(rows: Array, steps: Sequence[Step]) -> Array:
 def normalised(values: Array, options: Mapping[str, Any]) -> Array:
     """Applies the step `normalise`: (values * scale - mean) / std in float32.
 
-    values: (n, ...). mean and std: one number, or one per entry of the last axis (one number for an array
-    with one axis). Raises a ConfigError for other lengths.
+    values: (n, ...). mean and std: one number, or one number per entry of the last axis. An array with one axis needs
+    one number. Raises a ConfigError for other lengths.
     """
     result = values.astype(np.float32, order="C")
     columns = result.shape[-1] if result.ndim > 1 else 1
@@ -43,7 +40,7 @@ def normalised(values: Array, options: Mapping[str, Any]) -> Array:
                 f"normalise.{name} has {len(numbers)} numbers for {columns} columns: "
                 "write one, or one per column"
             )
-    # Whole rows are computed at once: numpy takes six times as long with only three values in its inner loop.
+    # Complete rows are computed at once, because numpy takes six times as long if its inner loop has only three values.
     width = prod(result.shape[1:])
     rows = result.reshape(len(result), width)
     if scale != 1:
@@ -56,9 +53,10 @@ def normalised(values: Array, options: Mapping[str, Any]) -> Array:
 
 
 def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
-    """Returns the rows in a different element type, and the first row with a value that does not fit it.
+    """Converts rows to a different element type. Also returns the first row with a value that does not fit the type.
 
-    Integers must be whole numbers in their range; floats are rounded, but must not overflow.
+    For an integer type, values must be whole numbers in its range. For a floating-point type, they are rounded, but
+    must not overflow.
     """
     target = np.dtype(dtype)
     if rows.dtype == target:
@@ -71,7 +69,7 @@ def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
 
 
 def plain_label(value: object) -> object:
-    """Returns a label as a Python value: an array of one number becomes this number, a whole float an int."""
+    """Converts a label to a Python value. An array of one number becomes a number, and a whole float becomes an int."""
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
         value = value.item()
     if isinstance(value, list) and len(value) == 1:
@@ -80,7 +78,7 @@ def plain_label(value: object) -> object:
 
 
 def not_finite(rows: Array) -> int | None:
-    """Returns the first row with NaN or infinity. rows: (n, ...)."""
+    """Returns the first row with NaN or infinity; None if there is no such row. rows: (n, ...)."""
     if rows.dtype.kind != "f":
         return None
     bad = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
@@ -88,7 +86,7 @@ def not_finite(rows: Array) -> int | None:
 
 
 def array_of(values: Sequence[float | int]) -> Array:
-    """Returns (n,) float64; int64 if at least one value is an int, and all values are whole and fit into int64."""
+    """Returns (n,) float64, or int64 if at least one value is an int and all are whole and fit into int64."""
     if any(isinstance(value, int) for value in values) and all(v == v // 1 for v in values):
         with suppress(OverflowError):
             return np.array([int(value) for value in values], np.int64)
@@ -98,8 +96,8 @@ def array_of(values: Sequence[float | int]) -> Array:
 def joined(parts: Sequence[Array]) -> Array:
     """Joins (n, ...) arrays side by side.
 
-    The result has integers if one array has integers and the others have whole numbers: as floats, large
-    integers would lose their last digits.
+    The result has integers if one array has integers and the others have whole numbers, because large integers would
+    lose their last digits as floats.
     """
     result: Array = np.concatenate(parts, axis=1)
     if result.dtype.kind != "f" or all(part.dtype.kind == "f" for part in parts):
@@ -113,8 +111,9 @@ def joined(parts: Sequence[Array]) -> Array:
 def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None:
     """Returns the shape to which rows of shape `have` are reshaped for the input; None if they do not fit.
 
-    A row may fit unchanged, or with sizes of 1 added or removed. A flat row may fit the input's fixed shape: 784
-    columns make 1x28x28. Other reshapes, e.g. from channels last to channels first, would mix up values.
+    A row may fit unchanged, or after sizes of 1 are added or removed. A flat row may also fit the input's fixed shape,
+    e.g. 784 columns for 1x28x28. Other changes of the shape, e.g. from channels last to channels first, would mix up
+    values.
     """
     want = spec.shape[1:]
     same = len(have) == len(want)

@@ -1,7 +1,7 @@
-"""Works on many samples with all cores: decoders and numpy release the GIL while they work.
+"""Works on many samples with all cores.
 
-It uses threads, not processes: rows are written in place, and two threads decode as many images per
-second as two processes (docs/decisions/datasets.md).
+It uses threads instead of processes, because decoders and numpy release the GIL while they work. Threads can write rows
+in place, and two threads decode as many images per second as two processes (see docs/decisions/datasets.md).
 """
 
 import os
@@ -14,7 +14,7 @@ TELL_EVERY_S = 0.25
 
 
 class BadSample(ConfigError):
-    """Raised for one sample that cannot be used; the other samples are still checked."""
+    """Raised for a sample that cannot be used. Other samples are still checked."""
 
 
 def each(
@@ -25,12 +25,12 @@ def each(
 ) -> list[str]:
     """Calls work(0), ... work(count - 1), in this order, on one thread per core.
 
-    progress: called with (approximate number done, count), on the caller's thread.
-    enough: the number of bad samples after which the work stops.
-    Returns the messages of the bad samples, in order. Any other exception ends the work.
+    Returns the messages of the bad samples in order. Any other exception ends the work.
+    progress: called on the caller's thread with the approximate number of finished samples, and with `count`.
+    enough: number of bad samples after which the work stops.
     """
     bad: dict[int, str] = {}
-    todo = iter(range(count))  # the threads share it: next(todo) is one step under the GIL
+    todo = iter(range(count))  # the threads share it, because next(todo) is atomic under the GIL
     taken = 0
     stop = False
 

@@ -1,4 +1,4 @@
-"""Chooses the range of each synthetic input, and draws its numbers."""
+"""Chooses the range of each synthetic input, and draws numbers in it."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,22 +15,22 @@ _ONE = Interval(1, 2)
 
 
 class Range(NamedTuple):
-    """The numbers of an input."""
+    """The range of an input's numbers."""
 
     interval: Interval
     source: str
-    """The origin of the range, in words."""
+    """Text about the origin of the range."""
     is_default: bool
-    """True if nothing is known about the input."""
+    """Whether the range is a default, because nothing is known about the input."""
 
 
 def ranges_of(
     setup: DatasetSetup, padded: Collection[str], problems: list[str]
 ) -> dict[str, Range]:
-    """Returns the range of every input, except floating-point inputs without a range from the user.
+    """Returns the range of every input. Omits floating-point inputs without a range from the user, and unknown types.
 
-    padded: inputs whose samples differ in length; a mask among them is 1. problems: receives one line per
-    range of the user that does not fit its input. An input with an unknown type is omitted.
+    padded: inputs whose samples differ in length; a mask among them is 1. problems: receives one line per range of the
+    user that does not fit its input.
     """
     types = dict(_known_types(setup.inputs))
     ranges = {}
@@ -50,7 +50,7 @@ def _known_types(inputs: Sequence[TensorSpec]) -> Iterator[tuple[str, np.dtype[A
     for spec in inputs:
         try:
             yield spec.name, np.dtype(spec.dtype)
-        except TypeError:  # reported together with the input's shape
+        except TypeError:  # this problem is reported together with the input's shape
             continue
 
 
@@ -75,7 +75,7 @@ def _limits(dtype: np.dtype[Any]) -> Interval:
 def _misfits(
     name: str, interval: Interval, dtype: np.dtype[Any], table: Table | None
 ) -> Iterator[str]:
-    """Yields the reasons why an input of this type and table cannot have the user's range."""
+    """Yields the reasons why an input with this type and table cannot have the user's range."""
     given = f"{FLAG} {name}={interval}"
     if dtype.kind == "f":
         most = float(np.finfo(dtype).max)
@@ -111,7 +111,7 @@ def drawn_numbers(
 
 
 def described(ranges: Mapping[str, Range]) -> dict[str, object]:
-    """Returns the ranges for describe(), by input name."""
+    """Returns the ranges by input name, for describe()."""
     return {
         name: {**one.interval._asdict(), "source": one.source}
         for name, one in sorted(ranges.items())

@@ -1,4 +1,4 @@
-"""Decodes sound files: WAV with PCM, and FLAC with soundfile."""
+"""Decodes sound files: WAV files with PCM, and FLAC files through soundfile."""
 
 import os
 import struct
@@ -14,22 +14,22 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array
 
 _PCM_SCALE = {1: 1 << 7, 2: 1 << 15, 3: 1 << 23, 4: 1 << 31}
-"""Bytes of a value -> full scale."""
+"""Maps the number of bytes per value to the full scale."""
 
 _PCM, _EXTENSIBLE = 1, 0xFFFE
 _FORMATS = {2: "ADPCM", 3: "floats", 6: "A-law", 7: "mu-law", 0x55: "MP3"}
-"""Source: mmreg.h of the Windows SDK."""
+"""Maps the tag of a format to its name. Source: mmreg.h of the Windows SDK."""
 
 
 def checked_frames(path: Path, rate: int) -> int:
-    """Returns the number of audio samples. Raises a ConfigError for a different rate, two channels or no sound."""
+    """Returns the number of audio samples. Raises a ConfigError for a different rate, several channels or no sound."""
     channels, actual, frames = (
         _flac_header(path) if path.suffix.lower() == ".flac" else _wav_header(path)
     )
     if actual != rate:
         raise ConfigError(
-            f"{path} has a sampling rate of {actual:,} Hz, but the audio step expects {rate:,} Hz: convert the file, because "
-            "resampling here would change the scores"
+            f"{path} has a sampling rate of {actual:,} Hz, but the audio step expects {rate:,} Hz: convert the file, "
+            "because resampling here would change the scores"
         )
     if channels != 1:
         raise ConfigError(f"{path} has {channels} channels: convert it to one channel")
@@ -39,7 +39,7 @@ def checked_frames(path: Path, rate: int) -> int:
 
 
 def decode(path: Path) -> Array:
-    """Returns (frames,) float32 in [-1, 1]."""
+    """Decodes a file to (frames,) float32 in [-1, 1]."""
     return _flac(path) if path.suffix.lower() == ".flac" else _wav(path)
 
 
@@ -49,11 +49,11 @@ class _Wav(NamedTuple):
     channels: int
     rate: int
     width: int
-    """Bytes of a value."""
+    """Number of bytes per value."""
     start: int
-    """Offset of the values."""
+    """Offset of the values in the file."""
     size: int
-    """Bytes of the values, according to the file."""
+    """Total size of the values in bytes, according to the header."""
 
     @property
     def frames(self) -> int:
@@ -119,7 +119,7 @@ def _wav(path: Path) -> Array:
         raise ConfigError(f"{path} is truncated: it has {len(content)} of {frames * width} bytes")
     if width == 1:
         values = np.frombuffer(content, np.uint8).astype(np.int32) - 128
-    elif width == 3:  # the upper three bytes of four
+    elif width == 3:  # each value becomes the upper three of four bytes
         wide = np.zeros((frames, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(content, np.uint8).reshape(frames, 3)
         values = wide.view("<i4")[:, 0] >> 8

@@ -11,13 +11,13 @@ from harness.types import DatasetSetup, Step
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """Raises a ConfigError with one line per problem, if there is any."""
+    """Raises a ConfigError with one line per problem if there are any problems."""
     if problems:
         raise ConfigError(some_of(problems))
 
 
 def refuse_data_dir(setup: DatasetSetup, dataset: str) -> None:
-    """Refuses --data-dir for a dataset without files: a run must not ignore the user's samples."""
+    """Refuses --data-dir for a dataset without files, because a run must not ignore the user's samples."""
     if setup.data_dir is not None:
         raise ConfigError(
             f"dataset {dataset!r} does not use --data-dir: drop it, or name a --dataset that uses it"
@@ -25,7 +25,7 @@ def refuse_data_dir(setup: DatasetSetup, dataset: str) -> None:
 
 
 def given_path(setup: DatasetSetup, dataset: str, expected: str) -> Path:
-    """Returns --data-dir, which must exist. expected: the expected content, for the message."""
+    """Returns the path of --data-dir, which must exist. expected: the expected content, for the error message."""
     if setup.data_dir is None:
         raise ConfigError(f"dataset {dataset!r} needs --data-dir: {expected}")
     if not setup.data_dir.exists():
@@ -43,9 +43,9 @@ def given_folder(setup: DatasetSetup, dataset: str, expected: str) -> Path:
 def one_file(
     setup: DatasetSetup, dataset: str, *suffixes: str, most_bytes: int | None = None
 ) -> Path:
-    """Returns --data-dir itself, or the only file with one of the suffixes in it.
+    """Returns --data-dir if it is a file, or the only file in it with one of the suffixes.
 
-    most_bytes: the largest size; larger files are refused before they are read.
+    most_bytes: maximum size. A larger file is refused before it is read.
     """
     kind = f"a {' or '.join(suffixes)} file"
     path = given_path(setup, dataset, f"{kind}, or a folder with one")
@@ -65,9 +65,9 @@ def one_file(
 
 
 def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None:
-    """Raises a ConfigError that lists every declared step that this dataset does not have.
+    """Raises a ConfigError that lists every declared step that this dataset does not support.
 
-    Also raises it if the model's inputs are unknown: every dataset of files needs them.
+    Also raises it if the model's inputs are unknown, because every dataset of files needs them.
     """
     if not setup.inputs:
         raise needs_inputs(dataset)
@@ -88,7 +88,7 @@ def synthetic_options(
 ) -> Iterator[str]:
     """Yields a problem for each option that has no effect on real data.
 
-    shapes: shapes of --input-shape that the dataset ignores.
+    shapes: shapes in --input-shape that the dataset ignores.
     """
     flags = {"--input-shape": shapes, "--input-range": setup.ranges, "--lengths": setup.lengths}
     return (
@@ -113,7 +113,7 @@ def own_step(setup: DatasetSetup, name: str, kind: str) -> Step | None:
 
 
 def shown(steps: Iterable[Step]) -> list[dict[str, object]]:
-    """Returns [{step: options}], as in a manifest."""
+    """Returns the steps as [{step: options}], like a manifest."""
     return [{step.name: dict(step.options)} for step in steps]
 
 
@@ -123,11 +123,11 @@ def shown_steps(setup: DatasetSetup) -> Mapping[str, object]:
 
 
 IN_MANIFEST = "in the model's manifest, which `init --model FILE` writes"
-"""End of each message about a step that the manifest lacks."""
+"""End of a message about a step that the manifest lacks."""
 
 
 def needs_inputs(dataset: str) -> ConfigError:
-    """Returns the error for a run without a model, or with an unopened model file without a manifest."""
+    """Returns the error for a run without a model, or with a model file that has no manifest and is not open yet."""
     return ConfigError(
         f"dataset {dataset!r} needs the model's inputs: name a --model with a manifest, which "
         "`init --model FILE` writes"
@@ -148,7 +148,7 @@ def digest(files: Mapping[str, Path], setup: DatasetSetup) -> str:
 
 
 def with_options(digest: str, options: Sequence[object]) -> str:
-    """Returns the digest of data that also depend on options."""
+    """Returns the digest for data that also depend on options."""
     return hashlib.sha256(f"{digest} {tuple(options)!r}".encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
-"""The base of table datasets: columns of numbers or strings are the inputs, and one column has the labels.
+"""Base class of table datasets. Columns of numbers or strings are the inputs, and one column has the labels.
 
-`column` steps choose the columns of each input. Without them, a model's only input takes every column
-except the label's. Missing values, values that are not numbers and ragged rows are reported by line.
+`column` steps choose the columns of each input. Without such steps, the model's only input uses every column except
+the label column. Missing values, values that are not numbers, and ragged rows are reported by line.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
 LABEL = "label"
-"""The name of the label column, unless a `column` step sets it; the column may be missing."""
+"""Name of the label column, unless a `column` step sets it. The column may be missing."""
 
 STEPS = ("column", "tokenise", *numbers.STEPS)
 
@@ -30,10 +30,10 @@ class Choice(NamedTuple):
     """The columns that a dataset uses."""
 
     inputs: Mapping[str, tuple[str, ...]]
-    """Input name -> its columns, in order."""
+    """Maps an input name to its columns, in order."""
     label: str | None
     texts: tuple[str, ...]
-    """Columns that are tokenised; all other columns are numbers."""
+    """Columns that are tokenised. All other columns are numbers."""
 
     @property
     def numeric(self) -> tuple[str, ...]:
@@ -45,10 +45,10 @@ class Columns(NamedTuple):
     """The content of the chosen columns."""
 
     numeric: Mapping[str, Array]
-    """Column -> (n,); (n, width) for a column of lists."""
+    """Maps a column to an array (n,), or (n, width) for a column of lists."""
     texts: Mapping[str, Sequence[str]]
     labels: Sequence[object]
-    """(n,), or () without a label column."""
+    """(n,) labels; () without a label column."""
     rows: int
 
 
@@ -84,7 +84,7 @@ def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
 
 
 def _named_columns(setup: DatasetSetup, name: str, header: Sequence[str]) -> tuple[str, ...]:
-    """Returns the columns of a `column` step, or the column with the input's name; () if the input takes the rest."""
+    """Returns the columns in a `column` step, or the column with the input's name; () for all remaining columns."""
     step = own_step(setup, name, "column")
     if step is not None and step.options["names"]:
         return tuple(step.options["names"])
@@ -108,7 +108,7 @@ def _some(header: Sequence[str]) -> str:
 
 
 class TableDataset(LoadedRows):
-    """One table, held in memory. A format defines `header`, `read` and, if it differs, `find`."""
+    """A table that is held in memory. A subclass defines `header`, `read` and, if necessary, `find`."""
 
     name: str
     suffix: str
@@ -135,7 +135,7 @@ class TableDataset(LoadedRows):
         return one_file(setup, self.name, self.suffix)
 
     def files(self) -> Mapping[str, Path]:
-        """Returns the digest's files, by names that are the same on every machine."""
+        """Returns the files for the digest, by names that are the same on every machine."""
         return {self._path.name: self._path}
 
     @abstractmethod
@@ -147,7 +147,7 @@ class TableDataset(LoadedRows):
         """Returns the chosen columns. Raises a ConfigError that lists every line that cannot be used."""
 
     def where(self, row: int) -> str:
-        """Returns the place of row `row` (from 0), for messages."""
+        """Returns the place of a row in the file, for messages. row: number of the row, from 0."""
         return f"row {row + 1}"
 
     def _problem(self, spec: TensorSpec) -> str:
@@ -165,10 +165,10 @@ class TableDataset(LoadedRows):
         return f"{self.where(bad)}: {rows[bad].tolist()} does not fit input {spec.name!r}, which is {spec.dtype}"
 
     def _tokenised(self) -> tuple[dict[str, Array], dict[str, Path]]:
-        """Returns input name -> its tokens, and the vocabulary files for the digest."""
+        """Returns the tokens by input name, and the vocabulary files for the digest."""
         tokens: dict[str, Array] = {}
         vocabularies: dict[str, Path] = {}
-        encoded: dict[tuple[object, ...], dict[str, Array]] = {}  # ids, mask and types together
+        encoded: dict[tuple[object, ...], dict[str, Array]] = {}  # ids, mask and types of a column
         for spec in self._setup.inputs:
             step = own_step(self._setup, spec.name, "tokenise")
             if step is None:
@@ -223,7 +223,7 @@ class TableDataset(LoadedRows):
 
 
 def _wordpiece(dataset: str) -> ModuleType:
-    try:  # only a table with text needs the package
+    try:  # only tables with text need the package
         from harness.datasets.parts import wordpiece
     except ModuleNotFoundError as e:
         raise PluginUnavailable(

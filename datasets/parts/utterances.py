@@ -1,4 +1,4 @@
-"""Reads the list of utterances that MLPerf's download for Whisper makes: one JSON file, with WAV files next to it.
+"""Reads the list of utterances in MLPerf's download for Whisper. It is a JSON file with WAV files next to it.
 
 Source: mlcommons/inference, speech2text/manifest.py and utils/repackage_librispeech.py.
 """
@@ -13,23 +13,23 @@ from harness.datasets.parts.sources import refuse, unreadable
 from harness.errors import ConfigError
 
 LETTERS = frozenset(" abcdefghijklmnopqrstuvwxyz'0123456789$%+-")
-"""The characters of MLPerf's texts; others are dropped."""
+"""Characters that MLPerf's texts may have. Other characters are dropped."""
 
 LONGEST_S = 30.0
-"""Longer utterances are omitted."""
+"""Maximum length of an utterance. Longer utterances are omitted."""
 
 
 class Utterance(NamedTuple):
     name: str
-    """The name in the transcript."""
+    """Name of the utterance."""
     path: Path
     transcript: str
     frames: int
-    """Audio samples in the file."""
+    """Number of audio samples in the file."""
 
 
 def list_in(given: Path | None) -> Path | None:
-    """Returns the list of utterances: a JSON file, or the folder's only one; None if there is none."""
+    """Returns the file with the list: the given JSON file, or the only JSON file in a folder; None if there is none."""
     if given is None or (given.is_file() and given.suffix == ".json"):
         return given
     found = sorted(given.glob("*.json"))
@@ -78,7 +78,7 @@ def _utterance(entry: Any, path: Path, rate: int) -> Utterance | None:
 
 
 def _places(path: Path, name: Path) -> Iterator[Path]:
-    """Yields the possible places of a file. Lists have paths in the data folder, or on the machine that wrote them."""
+    """Yields the possible places of a file. Its path may be relative to the data folder, or from another machine."""
     yield path.parent / name
     yield path.parent / Path(*name.parts[-2:])
     yield path.parent / name.name

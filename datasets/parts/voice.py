@@ -1,9 +1,9 @@
 """Synthesises speech and other sounds in mono float32 at 16 kHz, with the same arithmetic on every machine.
 
-Speech: syllables of a consonant and a vowel. Voiced sounds are a sum of harmonics of a moving pitch, whose strengths follow
-the resonances (formants) of the vowel; hisses and bursts are filtered noise. The vowels' formants are averages of measured
-speakers: G. E. Peterson and H. L. Barney, "Control Methods Used in a Study of the Vowels" (1952).
-Other sound: noises, tones, chords, clicks and hum.
+Speech consists of syllables with a consonant and a vowel. A voiced sound is a sum of harmonics of a moving pitch. The
+strengths of the harmonics follow the resonances (formants) of the vowel. Hisses and bursts are filtered noise. The
+formants of the vowels are averages over measured speakers: G. E. Peterson and H. L. Barney, "Control Methods Used in a
+Study of the Vowels" (1952). Other sounds are noises, tones, chords, clicks and hum.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from harness.types import Array
 
 RATE_HZ = 16_000
 _CONTROL_HZ = 200
-"""Values per second of pitch, loudness and formants; between these points they change linearly."""
+"""Number of values per second for pitch, loudness and formants. Between these points, they change linearly."""
 
 _VOWELS_HZ = (
     (730, 1090, 2440),
@@ -27,12 +27,12 @@ _VOWELS_HZ = (
     (390, 1990, 2550),
     (490, 1350, 1690),
 )
-"""The first three formants of men's vowels."""
+"""First three formants of men's vowels."""
 
 _WIDTHS_HZ = np.array([80.0, 100.0, 150.0, 250.0])
 _FOURTH_HZ = 3500.0
 _HISSES_HZ = ((3500, 7500), (2000, 6000), (1200, 7000), (4500, 7800))
-"""The band of each hiss, as in s, sh, f and th."""
+"""Frequency bands of the hisses in s, sh, f and th."""
 
 _NASAL_HZ = (260, 1100, 2100)
 _MOST_HZ = 7600.0
@@ -40,8 +40,8 @@ _MOST_HZ = 7600.0
 
 
 def speech(random: np.random.RandomState, syllables: int) -> Array:
-    """Returns one phrase of a voice with a peak of 0.3."""
-    size = random.uniform(1.0, 1.2)  # of the speaker: a shorter throat has higher formants
+    """Returns a spoken phrase with a peak of 0.3."""
+    size = random.uniform(1.0, 1.2)  # factor of the formants: a shorter throat has higher formants
     pitch_hz = random.uniform(95, 150) * size**2.5
     pieces = [_syllable(random, pitch_hz, size, 1 - 0.3 * n / syllables) for n in range(syllables)]
     phrase = np.concatenate(pieces)
@@ -64,9 +64,9 @@ def background(random: np.random.RandomState, samples: int) -> Array:
 
 
 def _syllable(random: np.random.RandomState, pitch_hz: float, size: float, height: float) -> Array:
-    """Returns a consonant and a vowel. height: factor on the pitch."""
+    """Returns a consonant and a vowel. height: factor of the pitch."""
     onset, vowel = _onset(random), random.randint(len(_VOWELS_HZ))
-    steps = random.randint(24, 50)  # of 5 ms
+    steps = random.randint(24, 50)  # each step takes 5 ms
     target = np.array(_VOWELS_HZ[vowel]) * size
     nasal = random.random_sample() < 0.35
     start = np.array(_NASAL_HZ) * size if nasal else target * random.uniform(0.6, 1.2, 3)
@@ -103,7 +103,7 @@ def _voiced(random: np.random.RandomState, pitch: Array, formants: Array, loud: 
     phase = 2 * np.pi * np.cumsum(np.interp(at, np.arange(steps), pitch)) / RATE_HZ
     four = np.column_stack([formants, np.full(steps, _FOURTH_HZ)])
     sound = np.zeros(len(at))
-    # The harmonics are the powers of one turning pointer: a product costs less than a sine.
+    # The harmonics are powers of one rotating complex number, because a product takes less time than a sine.
     pointer = np.exp(1j * phase)
     turning = np.ones(len(at), complex)
     for number in range(1, int(_MOST_HZ / pitch.max()) + 1):
@@ -116,7 +116,7 @@ def _voiced(random: np.random.RandomState, pitch: Array, formants: Array, loud: 
 
 
 def _throat(hz: Array, formants: Array) -> Array:
-    """Returns the (steps,) strengths of a partial tone behind four resonances in series. hz: (steps,)."""
+    """Returns the (steps,) strengths of a harmonic after four resonances in series. hz: (steps,) its frequencies."""
     squared = hz[:, np.newaxis] ** 2
     centre = formants**2
     damping = (hz[:, np.newaxis] * _WIDTHS_HZ) ** 2

@@ -13,7 +13,7 @@ from harness.types import Array, DatasetSetup, Step, show_shape
 
 SPECIAL = ("[CLS]", "[SEP]", "[UNK]")
 PADDING_ID = 0
-"""The id of the padding, as in MLPerf's create_squad_data.py; the vocabulary's first line does not matter."""
+"""ID of the padding, as in MLPerf's create_squad_data.py, whatever the first line of the vocabulary is."""
 
 
 class Pieces(NamedTuple):
@@ -45,7 +45,7 @@ class Wordpiece:
         return [Pieces(e.ids, e.tokens, e.offsets) for e in encoded]
 
     def rows(self, texts: Sequence[str], max_length: int) -> dict[str, Array]:
-        """Returns ids, mask and types of [CLS] text [SEP], each (n, max_length) int32, cut or padded."""
+        """Returns ids, mask and types of [CLS] text [SEP], each (n, max_length) int32. Texts are cut or padded."""
         arrays = empty_arrays(len(texts), max_length, np.int32)
         for row, pieces in enumerate(self.encode(texts)):
             ids = [self.cls_id, *pieces.ids[: max_length - 2], self.sep_id]
@@ -55,7 +55,7 @@ class Wordpiece:
 
 
 def empty_arrays(rows: int, length: int, dtype: type[np.integer[Any]]) -> dict[str, Array]:
-    """Returns ids, mask and types with padding only, each (rows, length)."""
+    """Returns ids, mask and types that have only padding, each (rows, length)."""
     arrays: dict[str, Array] = {
         name: np.zeros((rows, length), dtype) for name in ("ids", "mask", "types")
     }
@@ -96,7 +96,7 @@ def tokenise_step(setup: DatasetSetup, dataset: str) -> Step:
 
 
 def vocab_path(setup: DatasetSetup, step: Step) -> Path:
-    """Looks in the manifest's folder, then in --data-dir or, if that is a file, in its folder."""
+    """Finds the vocabulary in the manifest's folder or in --data-dir. If --data-dir is a file, searches its folder."""
     name: str = step.options["vocab"]
     data = setup.data_dir
     beside = data.parent if data is not None and data.is_file() else data

@@ -1,4 +1,4 @@
-"""Reads conversations (ShareGPT, messages). Each turn is a sample; its prompt is the conversation up to this turn."""
+"""Reads conversations (ShareGPT, messages). Each turn is a sample, whose prompt is the conversation up to this turn."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from harness.errors import ConfigError
 from harness.types import Array, Dataset, DatasetSetup
 
 MOST_FILE_BYTES = 4 * 2**30
-"""The file size limit. A larger file is refused before it is read, because all conversations are held in memory."""
+"""Maximum size of a file. A larger file is refused before it is read, because all conversations are held in memory."""
 
 MOST_TOKENS = 2**31 - 1
 _SUFFIXES = (".json", ".jsonl")
@@ -32,28 +32,29 @@ class _Message(NamedTuple):
     role: str
     text: str
     encoded: bytes
-    """The message in the form of a request."""
+    """The message, encoded for a request."""
 
 
 class _Turn(NamedTuple):
-    """One sample."""
+    """A sample."""
 
     conversation: tuple[_Message, ...]
     messages: int
-    """The number of messages that the model gets; the next message, if any, is the recorded answer."""
+    """Number of messages that the model gets. The next message, if any, is the recorded answer."""
     number: int
-    """The position of the turn, from 0."""
+    """Position of the turn in the conversation, from 0."""
 
 
 class ConversationsDataset(LoadedRows):
-    """--data-dir is a .json file with a list of conversations, a .jsonl file with one per line, or a folder with one.
+    """Conversations. --data-dir is a .json file with a list of conversations, a .jsonl file with one conversation per
+    line, or a folder with one such file.
 
-    A conversation is an object with `conversations` (ShareGPT: `from`, `value`) or `messages` (`role`, `content`).
-    A turn's prompt has the recorded answers, not this model's answers: every run sends the same prompts.
-    A conversation ends before the first message out of turn.
+    A conversation is an object with `conversations` (ShareGPT: `from`, `value`) or `messages` (`role`, `content`). The
+    prompt of a turn contains the recorded answers instead of this model's answers, so that every run sends the same
+    prompts. A conversation ends before the first message that is out of turn.
 
     --dataset-option:
-    max_tokens  the maximum number of tokens in each answer
+    max_tokens  maximum number of tokens in each answer
     """
 
     options = ("max_tokens",)
@@ -120,7 +121,7 @@ class ConversationsDataset(LoadedRows):
 
 
 def _contents(path: Path) -> Iterator[object]:
-    """Yields the entries of the file, unchecked: each should be a conversation."""
+    """Yields the entries of the file without checking whether they are conversations."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             if path.suffix == ".json":
@@ -146,7 +147,7 @@ def _json(text: str, place: str) -> object:
 
 
 def _messages(content: object) -> tuple[_Message, ...]:
-    """Returns the messages of one conversation, in turns; () if none can be sent."""
+    """Returns the messages of a conversation that are in turn; () if none can be sent."""
     rows = (
         content.get("conversations", content.get("messages")) if isinstance(content, dict) else None
     )
@@ -159,7 +160,7 @@ def _messages(content: object) -> tuple[_Message, ...]:
 
 
 def _may_follow(role: str, before: Sequence[_Message]) -> bool:
-    """Returns whether the role is in turn: a system message is first, then the user and the model alternate."""
+    """Returns whether a message of this role is in turn: first a system message, then user and model alternate."""
     last = before[-1].role if before else ""
     return role in {"": ("system", "user"), "system": ("user",), "user": ("assistant",)}.get(
         last, ("user",)
@@ -186,7 +187,7 @@ def _turns(conversation: tuple[_Message, ...]) -> Iterable[_Turn]:
 
 
 def _size(turn: _Turn) -> int:
-    """Returns the bytes of the messages."""
+    """Returns the size of the messages in bytes."""
     return sum(len(m.encoded) + 1 for m in turn.conversation[: turn.messages])
 
 

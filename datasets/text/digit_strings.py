@@ -15,7 +15,7 @@ FILE = Path(__file__).parents[1] / "parts" / "digit_strings.jsonl"
 
 
 class DigitStringsDataset(PromptsDataset):
-    """Prompts of token ids, with the right answers as labels."""
+    """Prompts of token IDs. The labels are the right answers."""
 
     def __init__(self, setup: DatasetSetup) -> None:
         refuse_data_dir(setup, "digit-strings")
@@ -23,7 +23,8 @@ class DigitStringsDataset(PromptsDataset):
 
     def describe(self) -> Mapping[str, object]:
         about = {**super().describe(), "name": "digit-strings", "source": "train_tinylm.py"}
-        about.pop("notes", None)  # `text` shows readers of the file what the ids say
+        # This drops the note that the key `text` is not sent, because it only explains the IDs to readers.
+        about.pop("notes", None)
         return about
 
 

@@ -1,9 +1,9 @@
 """Reads prompts for language models: one JSON object per line, or one row of a Parquet file.
 
-The model gets `input_ids` (token ids), `prompt` (a string) or `messages` (a chat); all lines must have the same key.
-`max_tokens` bounds the answer, and `reference` is the right answer (a string, or the numbers of a vector). `model`,
-`tools` and the other keys of REQUEST, and everything in `body`, are fields of the prompt's request. Other keys are
-not sent: a note lists them, and a key that looks like a misspelt one is refused.
+The model gets `input_ids` (token IDs), `prompt` (a string) or `messages` (a chat). All lines must have the same one of
+these keys. `max_tokens` limits the length of the answer. `reference` is the right answer (a string, or the numbers of a
+vector). The keys in REQUEST, such as `model` and `tools`, and everything in `body` become fields of the request. Other
+keys are not sent. A note lists them, and a key that looks like a misspelt one is refused.
 """
 
 import json
@@ -30,20 +30,22 @@ from harness.errors import MOST_PROBLEMS, ConfigError, PluginUnavailable
 from harness.types import Dataset, DatasetSetup
 
 _NAMES = ("id", "custom_id", "method", "url")
-"""Keys that name a line, e.g. in OpenAI's batch files: nobody expects them in a request."""
+"""Keys that identify a line, e.g. in OpenAI's batch files. They do not belong in a request."""
 
 _LIKE = 0.85
-"""Similarity from which an unknown key counts as a misspelt one."""
+"""Minimum similarity to a known key with which an unknown key counts as misspelt."""
 
 _MOST_UNSENT = 16
 """Maximum number of unknown keys that a note lists."""
 
 MOST_LINE_BYTES = 16 * 2**20
 MOST_FILE_BYTES = 4 * 2**30
-"""The size limits. A longer line or file is refused before it is read, because all prompts are held in memory."""
+"""Maximum sizes of a line and a file. Larger ones are refused before they are read, because all prompts are held in
+memory.
+"""
 
 MOST_TOKEN = 2**31
-"""The limit of token ids, excluded."""
+"""Upper limit of token IDs, which is excluded."""
 
 _FIELD = re.compile("[A-Za-z0-9_]{1,64}")
 _MODEL = re.compile(r'[^"\\\x00-\x1f]+')
@@ -52,14 +54,14 @@ _NO_FIELDS = (*KINDS, "fields", "max_tokens", "stream", "stream_options", "retur
 
 _SUFFIXES = (".jsonl", ".parquet")
 _ROWS_READ = 256
-"""Rows of a Parquet file that are read at once."""
+"""Number of rows of a Parquet file that are read at once."""
 
 
 class PromptsDataset(HeldPrompts):
-    """--data-dir is a .jsonl or .parquet file, or a folder with one such file.
+    """Prompts. --data-dir is a .jsonl or .parquet file, or a folder with one such file.
 
-    The model's only input is one string per sample: the part of a request that differs from sample to sample, encoded
-    before the run.
+    The model's only input is one string per sample. It has the part of a request that differs between samples, and is
+    encoded before the run.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -90,7 +92,7 @@ class PromptsDataset(HeldPrompts):
 
 
 Row = tuple[str, object]
-"""(place, content); a ValueError instead of the content is the reason why it cannot be read."""
+"""(place, content). If the content cannot be read, it is a ValueError with the reason."""
 
 
 def json_lines(path: Path) -> Iterator[Row]:
@@ -134,7 +136,7 @@ def _table(path: Path) -> Iterator[Row]:
                 number += 1
                 known = {k: v for k, v in row.items() if v is not None}
                 yield f"{path}: row {number}", {**known, **unknown}
-    except (OSError, ValueError) as e:  # pyarrow's own errors are ValueErrors
+    except (OSError, ValueError) as e:  # pyarrow's errors are ValueErrors
         raise unreadable(path, e) from e
 
 
@@ -150,7 +152,10 @@ def _pyarrow() -> ModuleType:
 
 
 def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt], list[str]]:
-    """Returns the common key, the prompts, and the keys that are not sent. Raises a ConfigError that lists each row that cannot be used."""
+    """Returns the common key, the prompts, and the keys that are not sent.
+
+    Raises a ConfigError that lists each unusable row.
+    """
     kind, first, prompts = "", "", []
     problems: list[str] = []
     unsent: dict[str, None] = {}
@@ -193,7 +198,7 @@ def _unsent_note(keys: Sequence[str]) -> str:
 
 
 def prompt_of(row: object) -> tuple[str, Prompt]:
-    """Returns the kind of a line's prompt, and the prompt. Raises a ValueError with a sentence."""
+    """Returns the kind of prompt in a line, and the prompt. Raises a ValueError with a sentence."""
     if isinstance(row, ValueError):
         raise row
     if not isinstance(row, dict):
@@ -234,7 +239,7 @@ def _is_vector(value: object) -> bool:
 
 
 def _unfolded(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a line with its prompt moved out of `body`, where OpenAI's batch files have it."""
+    """Returns a line after moving its prompt out of `body`, which contains it in OpenAI's batch files."""
     body = row.get("body")
     if not isinstance(body, dict) or any(kind in row for kind in KINDS):
         return row
@@ -244,7 +249,7 @@ def _unfolded(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _further(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of the prompt's request except the prompt and its token limit; `model` comes first."""
+    """Returns the fields of the request, without the prompt and its token limit. `model` comes first."""
     body = row.get("body", {})
     if not isinstance(body, dict):
         raise ValueError(f"body is {body!r:.40}, but must be an object")

@@ -1,4 +1,4 @@
-"""Reads sessions: conversations, agents and their subagents. Each turn is a sample, and waits for others."""
+"""Reads sessions, such as conversations or agents with subagents. Each turn is a sample, and may wait for others."""
 
 import json
 from collections import Counter
@@ -28,40 +28,40 @@ from harness.errors import MOST_PROBLEMS, ConfigError, refuse
 from harness.types import Array, Dataset, DatasetSetup, HasLiveHistory, SessionTurns
 
 MOST_FILE_BYTES = 4 * 2**30
-"""The size limit. Larger files are refused before they are read, because all sessions are held in memory."""
+"""Maximum size of a file. Larger files are refused before they are read, because all sessions are held in memory."""
 
 BLOCK_TOKENS = 512
-"""Tokens per block of hash_ids in Mooncake's traces."""
+"""Number of tokens per block of hash_ids in Mooncake's traces."""
 
 _MOST_BLOCK_TOKENS = 1 << 20
 _SUFFIXES = (".jsonl", ".json", ".traj")
 _RECORDED, _LIVE = "recorded", "live"
 _BLOCKS, _OWN = 1, 2
-"""Streams of random numbers."""
+"""Names of two independent streams of random numbers."""
 
 _NO_MESSAGES = [{"role": "user", "content": "."}]
 _END_OF_MESSAGES = b'"messages":[{"role":"user","content":"."}]}'
 _END_OF_TOKENS = b'"prompt":[0]}'
-"""The end of a request before its messages, or its prompt of blocks, are inserted."""
+"""Ends of encoded requests. They are removed, so that messages, or a prompt made from blocks, can be inserted."""
 
 
 class _Turn(NamedTuple):
-    """One sample."""
+    """A sample."""
 
     prompt: Prompt
-    """Its `request` ends before the messages, or before the prompt of blocks."""
+    """The prompt. Its `request` lacks the messages, or the prompt that is made from blocks."""
     messages: tuple[bytes, ...]
-    """() for a prompt that is a string or token ids."""
+    """Encoded messages; () for a prompt that is a string or token IDs."""
     answers: Mapping[int, int]
-    """Place in `messages` -> dataset index of the turn whose answer stands there; with live answers only."""
+    """Maps a place in `messages` to the dataset index of the turn whose answer belongs there; only for live answers."""
     after: tuple[int, ...]
-    """Dataset indices."""
+    """Dataset indices of the turns for which this turn waits."""
     delay_ns: int
     blocks: Blocks | None
 
     @property
     def size(self) -> int:
-        """Token ids, or bytes."""
+        """Size of the prompt in token IDs, or in bytes."""
         if self.blocks is not None:
             return self.blocks.tokens
         return sum(map(len, self.messages)) or self.prompt.size
@@ -74,13 +74,13 @@ class _Turn(NamedTuple):
 
 
 class SessionsDataset(LoadedRows):
-    """--data-dir is a file with sessions, or a folder with such files: .jsonl, .json, .traj.
+    """Sessions. --data-dir is a file with sessions, or a folder with such files: .jsonl, .json, .traj.
 
-    The formats are this package's (an object with `turns` per line), ShareGPT, messages with tool calls, SWE-agent,
-    AIPerf's DAG, Weka, Mooncake and spans of OpenTelemetry; the first object of a file shows its format. A turn is a line
-    of the dataset `prompts` and may have `id` (its name in the session), `after` (the ids of earlier turns whose answers
-    it waits for; default: the turn before) and `delay_ms` (time after the last of these answers, e.g. a person's or a
-    tool's; default: 0).
+    The formats are the harness's format (one object with `turns` per line), ShareGPT, messages with tool calls,
+    SWE-agent, AIPerf's DAG, Weka, Mooncake and OpenTelemetry's spans. The first object of a file shows its format. A
+    turn is a line as in the dataset `prompts`. It may also have `id` (its name in the session), `after` (the ids of
+    earlier turns for whose answers it waits; default: the previous turn) and `delay_ms` (time after the last of these
+    answers, which e.g. a person or a tool takes; default: 0).
 
     --dataset-option:
     format        name of the format (auto)
@@ -106,7 +106,7 @@ class SessionsDataset(LoadedRows):
         recorded = not any(turn.answers for turns in found.sessions for turn in turns)
         self._history = _history(options, recorded, self._paths[0])
         self.live_history = self._history == _LIVE
-        """Whether a prompt contains the model's earlier answers in this run."""
+        """Whether prompts contain the answers that the model has given earlier in this run."""
         self._turns = _turns(found.sessions, most_delay_ns, self._paths[0], live=self.live_history)
         self._cut = sum(t.delay_ns > most_delay_ns for turns in found.sessions for t in turns)
         held = np.cumsum([turn.held_bytes for turn in self._turns])
@@ -136,7 +136,7 @@ class SessionsDataset(LoadedRows):
         return b'%b"messages":[%b]}' % (head, b",".join(messages))
 
     def _ids(self, index: int, blocks: Blocks) -> Sequence[Array]:
-        """Returns the blocks, drawn from their ids, and the remaining tokens, drawn from the sample's number."""
+        """Returns the blocks and the remaining tokens. IDs seed the blocks; the sample's number seeds the rest."""
         left, parts = blocks.tokens, []
         for block in blocks.ids:
             if left > 0:
@@ -205,7 +205,7 @@ def _paths(setup: DatasetSetup) -> list[Path]:
 
 
 def _history(options: Options, recorded: bool, path: Path) -> str:
-    """Returns the history that the user wants, else the history that the file allows."""
+    """Returns the kind of history that the user has chosen. By default, this is `recorded` if the file allows it."""
     default = _RECORDED if recorded else _LIVE
     chosen = options.choice("history", (default, _LIVE if recorded else _RECORDED))
     if chosen == _RECORDED and not recorded:
@@ -218,7 +218,7 @@ def _history(options: Options, recorded: bool, path: Path) -> str:
 def _turns(
     sessions: Sequence[Sequence[Turn]], most_delay_ns: int, path: Path, *, live: bool
 ) -> list[_Turn]:
-    """Raises a ConfigError that lists each session that cannot be sent."""
+    """Returns the turns of all sessions. Raises a ConfigError that lists each session that cannot be sent."""
     taken: list[_Turn] = []
     problems: list[str] = []
     for number, turns in enumerate(sessions, 1):
@@ -233,7 +233,7 @@ def _turns(
 
 
 def _session(turns: Sequence[Turn], first: int, most_delay_ns: int, *, live: bool) -> list[_Turn]:
-    """first: dataset index of the first turn."""
+    """Returns the turns of a session. first: dataset index of the first turn."""
     known: dict[bytes, bytes] = {}  # equal messages of several turns are one object
     prompts, encoded = [], []
     for position, turn in enumerate(turns, 1):
@@ -285,7 +285,7 @@ def _encoded_message(message: Any) -> bytes:
 
 
 def _message(answer: bytes) -> bytes:
-    """Returns the message with an answer of the model."""
+    """Returns an answer of the model as an encoded message."""
     content = answer.decode("utf-8", "replace")
     message = {"role": "assistant", "content": content}
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,9 +1,9 @@
-"""Reads SQuAD v1.1 like MLPerf's BERT: windows of a question and a part of its context.
+"""Reads SQuAD v1.1 like MLPerf's BERT, as windows with a question and a part of its context.
 
-The windows follow convert_examples_to_features in mlcommons/inference language/bert/
-create_squad_data.py (commit 2659c1b): a sample is [CLS] question [SEP] part of the context [SEP]. Each
-part is as long as possible. Parts begin `stride` pieces apart, in the order of the file. The 10,570 questions
-of the official dev set make 10,833 samples at max_length 384, stride 128, max_query_length 64.
+A sample is [CLS] question [SEP] part of the context [SEP]. Each part is as long as possible, and the parts of a context
+begin `stride` pieces apart. The samples have the order of the file. With max_length 384, stride 128 and
+max_query_length 64, the 10,570 questions of the official dev set become 10,833 samples. Source:
+convert_examples_to_features in mlcommons/inference, language/bert/create_squad_data.py (commit 2659c1b).
 """
 
 import json
@@ -28,11 +28,11 @@ class Question(NamedTuple):
     text: str
     answers: tuple[str, ...]
     context: int
-    """Position among the contexts."""
+    """Position of its context in the list of contexts."""
 
 
 class Window(NamedTuple):
-    """A part of a context: `length` pieces from `start` on."""
+    """A part of a context, which has `length` pieces and begins at the piece `start`."""
 
     question: int
     start: int
@@ -40,7 +40,9 @@ class Window(NamedTuple):
 
 
 class SquadDataset(LoadedRows):
-    """--data-dir is the JSON file, or a folder with it and, if the manifest has none, vocab.txt."""
+    """Windows of SQuAD. --data-dir is the JSON file, or its folder. The folder may also have vocab.txt, which is used
+    if the manifest's folder lacks it.
+    """
 
     def __init__(self, setup: DatasetSetup) -> None:
         sources.check_steps(setup, "squad", ("tokenise",))
@@ -94,14 +96,14 @@ class SquadDataset(LoadedRows):
         )
 
     def label(self, index: int) -> Mapping[str, object]:
-        """Returns the label of one window; a question with a long context has several windows.
+        """Returns the label of a window. A question with a long context has several windows.
 
-        id: the question's id. answers: texts of the right answers. context: the whole text.
+        id: id of the question. answers: texts of the right answers. context: the complete text.
         tokens: the wordpieces from [CLS] to the last [SEP].
-        offsets: for each of the max_length positions (start, end) in characters of `context`, excluding the
-        end, or None if the position has no piece of the context.
-        is_max_context: for each position, whether no other window has more context around its piece.
-        lower: whether the pieces are in lower case without accents, unlike the context.
+        offsets: (start, end) of each of the max_length positions in characters of `context`, excluding the end; None if
+        the position has no piece of the context.
+        is_max_context: whether no other window has more context around the piece, for each position.
+        lower: whether the pieces are in lower case and without accents, unlike the context.
         """
         window = self._windows[index]
         question = self._questions[window.question]
@@ -141,7 +143,7 @@ class SquadDataset(LoadedRows):
 
 
 def windows(total: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Returns (start, length) of the parts of `total` pieces, each at most `room` long."""
+    """Returns (start, length) of each part when `total` pieces are divided. A part has at most `room` pieces."""
     parts = []
     start = 0
     while start < total:
@@ -154,9 +156,9 @@ def windows(total: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def best_windows(parts: Sequence[tuple[int, int]]) -> Array:
-    """Returns (pieces,) position of the window with the most context around a piece; if equal, the first.
+    """Returns (pieces,) the window with the most context around each piece. Of equal windows, returns the first.
 
-    The context is the smaller of the numbers of pieces to its left and right, plus a hundredth of the
+    The context is the number of pieces to the left or to the right, whichever is smaller, plus a hundredth of the
     window's length.
     """
     starts, lengths = np.array(parts).T[:, :, np.newaxis]
@@ -221,7 +223,7 @@ class _Reader:
             self.questions.append(Question(name, text, tuple(answers), len(self.contexts) - 1))
 
     def items(self, owner: object, key: str, at: str) -> Iterator[tuple[Any, str]]:
-        """Yields the entries of the list under `key`, each with its place."""
+        """Yields each entry of the list under `key` with its place."""
         entries = owner.get(key) if isinstance(owner, dict) else None
         if not isinstance(entries, list):
             self.problems.append(f"{at or 'the file'} has no list {key!r}")

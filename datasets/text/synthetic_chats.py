@@ -1,4 +1,4 @@
-"""Makes chats with images, sound and text of set sizes: speed of models with several modalities, never accuracy."""
+"""Makes chats with images, sound and text of given sizes, to measure the speed (not accuracy) of multimodal models."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ TEXT_WORDS, OUTPUT_TOKENS = 32, 128
 
 MOST_IMAGES, MOST_PIXELS, MOST_SECONDS = 16, 8192, 600.0
 SQUARE_PIXELS = 16
-"""Edge of a square of one colour: a server decodes and resizes every pixel, and the file stays small."""
+"""Edge of the squares of one colour in an image. Squares keep the file small, but a server decodes every pixel."""
 
 RATE_HZ = 16_000
 _TONE_S = 0.25
@@ -37,11 +37,11 @@ _WORDS = (
     *("reads", "sees", "takes", "gives", "finds", "counts", "draws", "turns", "left", "right"),
 )
 _TEXT, _IMAGE, _SOUND = 1, 2, 3
-"""Streams of random numbers."""
+"""Names of independent streams of random numbers."""
 
 
 class SyntheticChatsDataset(LoadedRows):
-    """One message of a user: images (PNG), sound (WAV, 16 kHz, mono) and a text, different in each sample.
+    """Chats with one message of a user: images (PNG), sound (WAV, 16 kHz, mono) and text. All samples are different.
 
     --dataset-option:
     images   number of images (1; 0 if only `seconds` is given)

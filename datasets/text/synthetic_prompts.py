@@ -1,4 +1,4 @@
-"""Makes prompts of random token ids with set lengths and a set share of common tokens: speed, never accuracy."""
+"""Makes prompts of random token IDs with given lengths and a given share of common tokens. They measure only speed."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ INPUT_TOKENS = 512
 OUTPUT_TOKENS = 128
 
 _PREFIXES, _OWN = 1, 2
-"""Streams of random numbers."""
+"""Names of two independent streams of random numbers."""
 
 
 class SyntheticPromptsDataset(TokenPrompts):
-    """Random token ids.
+    """Prompts of random token IDs.
 
     --dataset-option:
     input, output  tokens of a prompt and of its answer: a number, LOW:HIGH, or a lognormal distribution

@@ -1,4 +1,4 @@
-"""Makes prompts with the lengths and shared blocks that a trace records: Mooncake, BurstGPT, Azure."""
+"""Makes prompts with the lengths and shared blocks in a trace of Mooncake, BurstGPT or Azure."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,18 @@ from harness.datasets.parts.prompts.tokens import TokenPrompts
 from harness.types import Array, Dataset, DatasetSetup
 
 BLOCK_TOKENS = 512
-"""Tokens per block in Mooncake's traces."""
+"""Number of tokens per block in Mooncake's traces."""
 
 _MOST_BLOCK_TOKENS = 1 << 20
 _BLOCKS, _OWN = 1, 2
-"""Streams of random numbers."""
+"""Names of two independent streams of random numbers."""
 
 
 class TraceDataset(TokenPrompts):
-    """--data-dir is a trace. Sample i is its request i in time order, as for `--arrivals`.
+    """Prompts like those in a trace. --data-dir is the trace. Sample i is request i in the order of time, as for
+    `--arrivals`.
 
-    A trace has no text: the token ids are random. Blocks that are equal in the trace have equal token ids.
+    The token IDs are random, because a trace has no text. Blocks that are equal in the trace have equal token IDs.
 
     --dataset-option:
     tokens  range of the token ids, excluding its end
@@ -43,7 +44,7 @@ class TraceDataset(TokenPrompts):
         )
 
     def _parts(self, index: int) -> Sequence[Array]:
-        """Returns the blocks, drawn from their ids, and the remaining tokens, drawn from the sample's number."""
+        """Returns the blocks and the remaining tokens. IDs seed the blocks; the sample's number seeds the rest."""
         left = int(self._trace.input_tokens[index])
         parts = []
         for block in self._trace.blocks[index] if self._trace.blocks else ():

@@ -162,7 +162,7 @@ class Calibration:
     threads: int | None = None
     """Number of threads of the instance; None unless the warm-up chose it."""
     thread_latency_ns: Sequence[tuple[int, int]] = ()
-    """(threads, ns) for a single query; the planned number comes first. Empty unless the warm-up tried fewer threads."""
+    """(threads, ns) for a single query, planned number first. Empty unless the warm-up tried fewer threads."""
     backend: Mapping[str, Any] | None = None
     """Result of the backend's `describe`; None unless the warm-up has reopened the instance."""
     cold: Mapping[str, Any] = field(default_factory=dict)

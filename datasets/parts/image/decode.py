@@ -1,13 +1,13 @@
-"""Decodes image files with four decoders, which return the same pixels if the format defines them.
+"""Decodes image files with four decoders. They return the same pixels if the image format defines the pixels.
 
-Every decoder returns (height, width, channels) uint8, with the channels in the requested order. All decoders
-ignore EXIF orientation; OpenCV needs a flag to do so. Grey is a JPEG's own luma. Alpha is dropped.
+Every decoder returns (height, width, channels) uint8, with the channels in the requested order. All decoders ignore the
+EXIF orientation; OpenCV needs a flag for this. For grey images, the luma of a JPEG is used. Alpha is dropped.
 
-Files are not trusted: the header is read first, and an image that is too large is refused before it is
-decoded. A truncated JPEG is refused for every decoder (OpenCV would fill the rest with grey).
+Files are not trusted. Therefore, the header is read first, and an image that is too large is refused before it is
+decoded. A truncated JPEG is refused for every decoder, because OpenCV would fill the missing part with grey.
 
-A JPEG has no checksum. If bytes in its middle were overwritten, libjpeg warns and fills the gap. Pillow,
-OpenCV and TensorFlow drop the warning, but simplejpeg raises it: `damage` uses simplejpeg.
+A JPEG has no checksum. If bytes in its middle were overwritten, libjpeg prints a warning and fills the gap. Pillow,
+OpenCV and TensorFlow drop the warning. simplejpeg raises it as an error, so `damage` uses simplejpeg.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ from harness.errors import PluginUnavailable
 from harness.types import Array
 
 MAX_PIXELS = 89_478_485
-"""The limit of width x height, which is Pillow's own: RGBA then takes a third of a GiB."""
+"""Maximum of width x height. It is Pillow's limit, at which RGBA takes a third of a GiB."""
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
 """Formats that Pillow reads without starting a separate program."""
@@ -46,11 +46,11 @@ class Header(NamedTuple):
     width: int
     height: int
     scan: int
-    """Offset of a JPEG's first scan, 0 for other formats."""
+    """Offset of the first scan in a JPEG; 0 for other formats."""
 
 
 def library_version(library: str) -> str:
-    """Returns the package and its version. library: a key of _PACKAGES; nothing is imported."""
+    """Returns the name and version of a library's package without importing it. library: a key of _PACKAGES."""
     for package in _PACKAGES[library]:
         try:
             return f"{package} {version(package)}"
@@ -63,7 +63,7 @@ def library_version(library: str) -> str:
 
 
 def make_decoder(options: Mapping[str, Any]) -> Decoder:
-    """options: the options of the step `decode`. The decoder raises a ValueError with the reason."""
+    """Returns a decoder, which raises a ValueError with the reason. options: options of the step `decode`."""
     name, colour, fast = options["decoder"], options["colour"], options["dct"] == "fast"
     library_version(name)
     decode = _MAKERS[name](colour, fast)
@@ -74,14 +74,14 @@ def make_decoder(options: Mapping[str, Any]) -> Decoder:
             return decode(data)
         except (MemoryError, ValueError):
             raise
-        except Exception as e:  # Pillow alone raises six classes of exceptions for a broken file
+        except Exception as e:  # Pillow raises six classes of exceptions for broken files
             raise ValueError(f"{name} cannot decode it: {' '.join(str(e).split())}") from e
 
     return checked
 
 
 def check_file(data: bytes) -> Header:
-    """Raises a ValueError if the header shows that the image is too large or cut off."""
+    """Returns the header. Raises a ValueError if it shows that the image is too large or truncated."""
     header = _jpeg_header(data) if data[:2] == b"\xff\xd8" else _other_header(data)
     if header.width * header.height > MAX_PIXELS:
         raise ValueError(
@@ -94,12 +94,12 @@ def check_file(data: bytes) -> Header:
 
 
 def can_see_damage() -> bool:
-    """Returns whether simplejpeg is installed, the only library that reports libjpeg's warnings."""
+    """Returns whether simplejpeg is installed. No other library reports libjpeg's warnings."""
     return importlib.util.find_spec("simplejpeg") is not None
 
 
 def damage(data: bytes) -> str:
-    """Returns libjpeg's warning about a JPEG; '' without a warning, and for other formats.
+    """Returns libjpeg's warning about a JPEG; '' if there is no warning, and for other formats.
 
     Only the brightness is decoded. Wrong bytes that are valid JPEG are not detected.
     """
@@ -116,11 +116,11 @@ def damage(data: bytes) -> str:
 
 
 def _jpeg_header(data: bytes) -> Header:
-    """Reads the segments (ITU-T T.81, B.1.1.4) up to the scan; 20 times as fast as Pillow."""
+    """Reads the segments (ITU-T T.81, B.1.1.4) before the scan. This is 20 times as fast as Pillow."""
     at, size = 2, (0, 0)
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
-        if marker == 0xFF:  # fill bytes
+        if marker == 0xFF:  # this is a fill byte
             at += 1
             continue
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
@@ -139,7 +139,7 @@ def _other_header(data: bytes) -> Header:
             if image.mode[0] in "IF":  # Pillow would limit the values to 255
                 raise ValueError("it has more than 8 bits per channel: convert it to 8 bits")
             header = Header(*image.size, 0)
-            image.verify()  # PNG: every chunk's checksum; OpenCV would return half of an image
+            image.verify()  # checks every chunk of a PNG; OpenCV would return an incomplete image
     except UnidentifiedImageError:
         raise ValueError(f"it is not an image in one of the formats {', '.join(FORMATS)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
@@ -157,7 +157,7 @@ def _pillow(colour: str, _fast: bool) -> Decoder:
     def decode(data: bytes) -> Array:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if colour == "grey":
-                image.draft("L", None)  # a JPEG's own luma, as in the other decoders
+                image.draft("L", None)  # uses the luma of a JPEG, like the other decoders
                 return np.asarray(image.convert("L"))[..., np.newaxis]
             pixels = np.asarray(image.convert("RGB"))
         return np.ascontiguousarray(pixels[..., ::-1]) if colour == "bgr" else pixels
@@ -168,7 +168,7 @@ def _pillow(colour: str, _fast: bool) -> Decoder:
 def _opencv(colour: str, _fast: bool) -> Decoder:
     import cv2
 
-    # Images are already decoded in parallel, and OpenCV's threads would outlive the loading.
+    # OpenCV needs no threads, because images are already decoded in parallel. Its threads would outlive the loading.
     cv2.setNumThreads(1)
     flags = {
         "rgb": cv2.IMREAD_COLOR_RGB,

@@ -1,4 +1,4 @@
-"""Applies an image's steps: decode, resize and crop, normalise, layout, conversion to the input's type."""
+"""Applies the steps of an image: decode, resize, crop, normalise, layout and conversion to the input's type."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,13 +16,14 @@ _RANK = {"decode": 0, "resize": 1, "crop": 1, "normalise": 2, "layout": 3}
 
 
 class ImageSteps:
-    """Turns the bytes of an image file into one row of the input. Several threads may call it.
+    """Converts the bytes of an image file to one row of the input. Several threads may call it.
 
-    Raises a ConfigError that lists all problems of the steps; a call raises a ValueError with the reason.
+    The constructor raises a ConfigError that lists all problems of the steps. A call raises a ValueError with the
+    reason if it fails.
     """
 
     def __init__(self, spec: TensorSpec, steps: Sequence[Step]) -> None:
-        """steps: () stands for `decode` only."""
+        """steps: declared steps; () for only `decode`."""
         steps = steps if steps and steps[0].name == "decode" else (DECODE, *steps)
         problems = [f"input {spec.name!r}: {text}" for text in _problems(steps)]
         if problems:
@@ -73,7 +74,7 @@ def _problems(steps: Sequence[Step]) -> list[str]:
 
 
 def _versions(steps: Sequence[Step]) -> dict[str, str]:
-    """Returns library -> version for every library that can change the pixels."""
+    """Returns the versions of all libraries that can change the pixels, by library."""
     libraries = {
         s.options[key] for s in steps for key in ("decoder", "library") if key in s.options
     }
@@ -81,7 +82,7 @@ def _versions(steps: Sequence[Step]) -> dict[str, str]:
 
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
-    """Returns (height, width)."""
+    """Returns a size as (height, width)."""
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
@@ -100,7 +101,7 @@ def _resize(options: Mapping[str, Any]) -> Transform:
 
 
 def _target(height: int, width: int, size: tuple[int, int], keep: str) -> tuple[int, int]:
-    """Returns the new size. The scaled side is truncated for `shorter` (as in MLPerf) and rounded for `pad`."""
+    """Returns the new size. The scaled side is truncated for `shorter`, as in MLPerf, and rounded for `pad`."""
     if keep == "none":
         return size
     if keep == "shorter":
@@ -112,7 +113,7 @@ def _target(height: int, width: int, size: tuple[int, int], keep: str) -> tuple[
 
 
 def frame(height: int, width: int, size: Sequence[int] | int) -> tuple[float, float, float, float]:
-    """Returns an image's place after `keep: pad`: x, y, width, height as fractions of the padded image."""
+    """Returns the place of an image after `keep: pad` as x, y, width, height, in fractions of the padded image."""
     padded = _pair(size)
     inside = _target(height, width, padded, "pad")
     top, left = (padded[0] - inside[0]) // 2, (padded[1] - inside[1]) // 2
@@ -120,7 +121,7 @@ def frame(height: int, width: int, size: Sequence[int] | int) -> tuple[float, fl
 
 
 def _padded(pixels: Array, size: tuple[int, int], fill: int) -> Array:
-    """Centres the image; an odd row or column goes below or to the right."""
+    """Centres the image. If the padding is odd, the larger part is below or to the right."""
     height, width, channels = pixels.shape
     canvas = np.full((*size, channels), fill, pixels.dtype)
     top, left = (size[0] - height) // 2, (size[1] - width) // 2
@@ -132,7 +133,9 @@ Scale = Callable[[Array, int, int], Array]
 
 
 def _pillow(method: str) -> Scale:
-    """Scales with Pillow, which widens the filter when it shrinks (antialiasing); OpenCV does so only for `area`."""
+    """Scales with Pillow, which widens the filter for antialiasing when it shrinks an image. OpenCV does this only for
+    `area`.
+    """
     from PIL import Image
 
     resample = {
@@ -155,7 +158,7 @@ def _pillow(method: str) -> Scale:
 def _opencv(method: str) -> Scale:
     import cv2
 
-    # Images are already resized in parallel, and OpenCV's threads would outlive the loading.
+    # OpenCV needs no threads, because images are already resized in parallel. Its threads would outlive the loading.
     cv2.setNumThreads(1)
     interpolation = {
         "nearest": cv2.INTER_NEAREST,
@@ -173,7 +176,7 @@ def _opencv(method: str) -> Scale:
 
 
 def _tensorflow(method: str) -> Scale:
-    """Scales with TensorFlow's default, without antialiasing; returns float32 except for `nearest`."""
+    """Scales with TensorFlow's default, which has no antialiasing. Returns float32 except for `nearest`."""
     import tensorflow as tf
 
     name = "lanczos3" if method == "lanczos" else method
@@ -189,7 +192,7 @@ _LIBRARIES = {"pillow": _pillow, "opencv": _opencv, "tensorflow": _tensorflow}
 
 
 def _crop(options: Mapping[str, Any]) -> Transform:
-    """Truncates a size like MLPerf's reference, and a fraction like tf.image.central_crop."""
+    """Crops the centre. Truncates a size like MLPerf's reference, and a fraction like tf.image.central_crop."""
     size, fraction = options["size"], options["fraction"]
 
     def crop(pixels: Array) -> Array:
@@ -224,7 +227,7 @@ _MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Transform]] = {
 
 
 def _cast_to(dtype: "np.dtype[Any]") -> Transform:
-    """Rounds and clips floats for an integer type; other conversions are numpy's."""
+    """Rounds and clips floats for an integer type. Leaves other conversions to numpy."""
 
     def cast(pixels: Array) -> Array:
         if pixels.dtype.kind == "f" and dtype.kind in "iu":

@@ -1,4 +1,4 @@
-"""The base of image datasets: decodes and preprocesses files in `load`, and caches rows between runs."""
+"""Base class of image datasets. It decodes and preprocesses files in `load`, and caches rows for later runs."""
 
 import hashlib
 import json
@@ -31,22 +31,22 @@ from harness.errors import MOST_PROBLEMS, ConfigError, say_once
 from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
 MEMORY_LIMIT_BYTES = 160 << 20
-"""The memory limit for samples, unless --performance-count or the official rules set their number."""
+"""Memory limit for samples, unless --performance-count or the official rules set the number of samples."""
 
 MAX_FILE_BYTES = 4 * decode.MAX_PIXELS
 ANY_IMAGE = TensorSpec("image", "uint8", (None,))
 
 
 class ImageDataset(LoadedRows):
-    """Sample i is `samples[i]`, for every input with steps.
+    """Base class of image datasets. Sample i is made from `samples[i]`, for every input with steps.
 
-    The constructor reads every file's size and time, but opens no file.
+    The constructor reads the size and time of every file, but does not open files.
     """
 
     name = "images"
 
     def __init__(self, folder: Path, samples: Sequence[Sample], setup: DatasetSetup) -> None:
-        """Raises a ConfigError if there are no samples, or with one line per missing file."""
+        """Raises a ConfigError if there are no samples, or if files are missing (with one line per file)."""
         if not samples:
             raise ConfigError(
                 f"dataset {self.name!r}: {folder} has no images: nothing can be measured"
@@ -81,7 +81,7 @@ class ImageDataset(LoadedRows):
             raise needs_inputs(self.name)
 
     def load(self, indices: Sequence[int]) -> None:
-        """Reads rows from the cache; preprocesses the missing rows, and adds them to the cache."""
+        """Reads rows from the cache. Preprocesses missing rows, and adds them to the cache."""
         self._check_inputs()
         arrays = [np.empty((len(indices), *s), d) for s, d in self._rows]
         cache, _ = self._cache
@@ -109,9 +109,9 @@ class ImageDataset(LoadedRows):
         self.hold(indices, dict(zip(self._steps, arrays, strict=True)))
 
     def faults(self) -> Iterator[str]:
-        """Yields a line for every file that cannot become the input, or that libjpeg warns about.
+        """Yields a line for every file that cannot become the input, or for which libjpeg prints a warning.
 
-        Nothing is cached or held.
+        Does not cache or hold anything.
         """
         can_see = decode.can_see_damage()
 
@@ -123,7 +123,7 @@ class ImageDataset(LoadedRows):
         yield from each(look, len(self), self._setup.progress)
 
     def describe(self) -> Mapping[str, object]:
-        """Describes the dataset. digest: SHA-256 of the files' names and sizes, the labels and the steps, in order."""
+        """Describes the dataset. digest: SHA-256 of the files' names and sizes, of the labels and of the steps."""
         steps = {name: shown(self._setup.steps.get(name, ())) for name in self._steps}
         listing = [
             (s.file, int(size), s.label)
@@ -149,7 +149,7 @@ class ImageDataset(LoadedRows):
 
     @cached_property
     def _steps(self) -> dict[str, ImageSteps]:
-        """The steps by input, made at their first use: importing TensorFlow takes ten seconds."""
+        """The steps by input. They are made at their first use, because importing TensorFlow takes ten seconds."""
         specs = self._setup.inputs or (ANY_IMAGE,)
         return {s.name: ImageSteps(s, self._setup.steps.get(s.name, ())) for s in specs}
 
@@ -159,7 +159,7 @@ class ImageDataset(LoadedRows):
 
     @cached_property
     def _rows(self) -> list[tuple[tuple[int, ...], "np.dtype[np.generic]"]]:
-        """The shape and type of each input's row. The first image determines open sizes."""
+        """Shape and type of each input's row. The first image determines sizes that the model leaves open."""
         example: list[Array] = []
         rows = []
         for i, spec in enumerate(self._setup.inputs):
@@ -182,14 +182,14 @@ class ImageDataset(LoadedRows):
 
     @property
     def _looked_at(self) -> object:
-        """JSON content that images were checked against before their rows were kept; None if there was no check."""
+        """JSON content with which images were compared before their rows were cached; None without a comparison."""
         return None
 
     @cached_property
     def _cache(self) -> tuple[RowCache | None, str]:
-        """The cache and its folder, or None and the reason.
+        """The cache and its folder, or None and the reason why there is no cache.
 
-        The folder's name is a digest of everything that a row depends on.
+        The name of the folder is a digest of everything that can change a row.
         """
         if self._setup.cache_dir is None or not self._setup.inputs:
             return None, "none"

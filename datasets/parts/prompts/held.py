@@ -1,4 +1,4 @@
-"""Holds the prompts of a dataset, whose input is one string per sample."""
+"""Holds the prompts of a dataset whose input is one string per sample."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,26 +10,26 @@ from harness.types import Array
 
 
 class Prompt(NamedTuple):
-    """One line."""
+    """A prompt, which is one line of a file."""
 
     request: bytes
-    """A JSON object of `max_tokens`, if the line has it, and `prompt` (text or token ids) or `messages`, as `framed`
-    of core/formats/prompt_fields.py writes it.
+    """A JSON object with `prompt` (text or token IDs) or `messages` and, if the line has it, `max_tokens`. `framed` in
+    core/formats/prompt_fields.py writes it.
     """
     size: int
-    """Token ids, or bytes of the text or of the messages."""
+    """Number of token IDs, or number of bytes in the text or in the messages."""
     reference: str | list[float] | None
     model: str = ""
-    """The model that answers it; "" for the run's model."""
+    """Name of the model that must answer; "" for the run's model."""
     is_drawn: bool = False
-    """Whether its fields make the server draw tokens at random."""
+    """Whether the prompt's fields make the server draw tokens at random."""
 
 
 class HeldPrompts(LoadedRows):
-    """Samples that are prompts. All prompts are held in memory; `load` makes rows of the requested ones."""
+    """A dataset of prompts. All prompts are held in memory; `load` makes rows of the requested prompts."""
 
     def __init__(self, name: str, prompts: Sequence[Prompt]) -> None:
-        """name: the model's input."""
+        """name: name of the model's input."""
         super().__init__(len(prompts))
         self._input, self._prompts = name, prompts
 

@@ -1,4 +1,4 @@
-"""Lists the keys of a line of the dataset `prompts`."""
+"""Lists the keys that a line of the dataset `prompts` may have."""
 
 KINDS = ("input_ids", "prompt", "messages")
 
@@ -8,7 +8,7 @@ REQUEST = (
     *("chat_template_kwargs", "top_k", "min_p", "min_tokens", "ignore_eos", "n"),
     *("frequency_penalty", "presence_penalty", "repetition_penalty"),
 )
-"""Keys of a line that are fields of its request."""
+"""Keys of a line that become fields of its request."""
 
 KEYS = (*KINDS, *REQUEST, "max_tokens", "max_completion_tokens", "reference", "body")
 """Keys of a line that are read."""

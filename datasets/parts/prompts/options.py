@@ -1,4 +1,4 @@
-"""Reads the options of datasets that make prompts: token id ranges, length distributions, shares."""
+"""Reads the options of datasets that make prompts, such as ranges of token IDs, length distributions and shares."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from harness.types import Array, Interval, Lognormal
 
 LARGEST_TOKEN = 2**31
 TOKENS = "1000:30000"
-"""The default range of token ids: most vocabularies have them, and they are not special tokens."""
+"""Default range of token IDs. Most vocabularies have these IDs, and they are not special tokens."""
 
 Lengths = int | Interval | Lognormal
 
 
 class Options:
-    """The values of --dataset-option. Each method raises a ConfigError that names the option."""
+    """Values of --dataset-option. Each method raises a ConfigError with the option's name if a value is wrong."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -40,7 +40,7 @@ class Options:
         return float(text)
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
-        """Returns a choice; the first choice if the option is missing."""
+        """Returns the chosen value; the first of `choices` if the option is missing."""
         text = self.text(name, choices[0])
         if text not in choices:
             raise self._problem(name, text, f"one of {', '.join(choices)}")
@@ -56,7 +56,7 @@ class Options:
         return found
 
     def lengths(self, name: str, default: int) -> Lengths:
-        """Returns a number, LOW:HIGH (uniform, excluding HIGH), or a lognormal distribution."""
+        """Returns lengths, which are a number, LOW:HIGH (uniform, excluding HIGH), or a lognormal distribution."""
         text = self.text(name, str(default))
         try:
             if text.startswith("lognormal:"):
@@ -83,7 +83,7 @@ class Options:
 
 
 def drawn(lengths: Lengths, count: int, seed: int, name: str) -> Array:
-    """Returns (count,) int64 lengths; the same for the same seed and name."""
+    """Returns (count,) int64 lengths. They depend only on the seed and the name."""
     if isinstance(lengths, Lognormal):
         return draw(lengths, count, seed, name)
     if isinstance(lengths, Interval):

@@ -1,4 +1,4 @@
-"""Writes the chat about a product that MLPerf's client of Qwen3-VL sends.
+"""Writes the chat about a product that MLPerf's client for Qwen3-VL sends.
 
 Source: mlcommons/endpoints 381d13b, predefined/shopify_product_catalogue; mlcommons/inference multimodal/qwen3-vl.
 """
@@ -6,7 +6,7 @@ Source: mlcommons/endpoints 381d13b, predefined/shopify_product_catalogue; mlcom
 from typing import Any
 
 SAMPLING = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.0}
-"""The sampling of the model's generation_config.json, which the rules require."""
+"""Sampling parameters from the model's generation_config.json, which the rules require."""
 
 SCHEMA = """{
   "additionalProperties": false,
@@ -34,7 +34,7 @@ https://github.com/mlcommons/inference/blob/master/multimodal/qwen3-vl/src/mlper
   "title": "ProductMetadata",
   "type": "object"
 }"""
-"""The JSON Schema of an answer, as the reference prints it in its prompt."""
+"""JSON Schema of an answer, as the reference prints it in its prompt."""
 
 SYSTEM = f"""Please analyze the product from the user prompt
 and provide the following fields in a valid JSON object:
@@ -61,7 +61,7 @@ The JSON object should match the following JSON schema:
 
 
 def messages(title: str, description: str, categories: str, image: str) -> list[dict[str, Any]]:
-    """Returns the chat. categories: a list as JSON. image: the address of the picture, e.g. `data:…`."""
+    """Returns the messages of the chat. categories: a list as JSON. image: URL of the picture, e.g. `data:…`."""
     text = f"""The title of the product is the following:
 ```text
 {title}

@@ -1,4 +1,4 @@
-"""Makes prompts of token ids from a seed, one sample at a time, when they are loaded."""
+"""Makes prompts of token IDs from a seed. A prompt is made when its sample is loaded."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,10 +10,10 @@ from harness.errors import ConfigError
 from harness.types import Array, DatasetSetup
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""The limit of the memory for the prompts that a run holds."""
+"""Memory limit for the prompts that a run holds."""
 
 BYTES_PER_TOKEN = 7
-"""The size of a token id below 100,000 as JSON, with its comma and a reserve."""
+"""Size of a token ID below 100,000 in JSON, including its comma and a reserve."""
 
 
 def input_of(setup: DatasetSetup, dataset: str) -> str:
@@ -29,9 +29,9 @@ def input_of(setup: DatasetSetup, dataset: str) -> str:
 
 
 class TokenPrompts(LoadedRows):
-    """Prompts of token ids, each with the token limit of its answer. No labels.
+    """Prompts of token IDs. Each prompt has the token limit of its answer, but no label.
 
-    Sample i depends only on the seed, the lengths and the range of token ids.
+    Sample i depends only on the seed, the lengths and the range of token IDs.
     """
 
     synthetic = True
@@ -44,7 +44,7 @@ class TokenPrompts(LoadedRows):
         output_tokens: Array,
         make: Callable[[int], Sequence[Array]],
     ) -> None:
-        """make: returns the token ids of sample i, in parts."""
+        """make: returns the token IDs of a sample in parts."""
         self._name, self._input = dataset, input_of(setup, dataset)
         self._inputs, self._outputs, self._make = input_tokens, output_tokens, make
         held = np.cumsum(input_tokens * BYTES_PER_TOKEN) <= MEMORY_LIMIT_BYTES
@@ -65,7 +65,7 @@ class TokenPrompts(LoadedRows):
         return None
 
     def about(self) -> Mapping[str, object]:
-        """Returns the common part of describe()."""
+        """Returns the part of describe() that all such datasets have."""
         return {
             "name": self._name,
             "count": len(self),

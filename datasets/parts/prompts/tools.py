@@ -18,7 +18,10 @@ _FLOAT_NOTE = " This is a float type value."
 
 
 def tool_of(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a function as a tool. OpenAI's names have no dots. Raises a LookupError if a part is missing."""
+    """Returns a function as a tool. Replaces dots in its name, which OpenAI does not allow.
+
+    Raises a LookupError if a part is missing.
+    """
     parameters = {
         **function["parameters"],
         "type": "object",

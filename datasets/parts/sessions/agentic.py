@@ -1,7 +1,7 @@
-"""Reads the recorded agent sessions that MLPerf's Endpoints client replays: one line per user, tool or model turn.
+"""Reads the recorded agent sessions that MLPerf's Endpoints client replays. A line is from a user, tool or model.
 
-Source: mlcommons/endpoints, dataset_manager/agentic_inference_dataset.py. A line of a user or of tools is a turn, and its
-prompt is everything before it; `delay_seconds` is the time of the tools.
+A line of a user or of tools is a turn, whose prompt is the session up to this line. `delay_seconds` is the time that
+the tools take. Source: mlcommons/endpoints, dataset_manager/agentic_inference_dataset.py.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ def sessions(
 ) -> Iterator[tuple[str, list[Turn]]]:
     """Yields the sessions with the place of their first line, in the order of their first lines.
 
-    rows: place and content. settings: fields of every request. Raises a ValueError with the place.
+    rows: place and content of each line. settings: fields of every request. Raises a ValueError with the place.
     """
     grouped: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for place, row in rows:
@@ -61,7 +61,7 @@ def _session(
 
 
 def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the messages of a line: one message, or one per result of a tool."""
+    """Returns the messages of a line, which are one message or one message per tool result."""
     role = row.get("role")
     if role not in _ROLES:
         raise ValueError(f"the role is {role!r:.40}: use {', '.join(_ROLES)}")

@@ -1,7 +1,7 @@
-"""Reads recorded chats: ShareGPT, OpenAI's messages with tool calls (SWE-smith, mini-SWE-agent), SWE-agent.
+"""Reads recorded chats: ShareGPT, OpenAI's messages with tool calls (SWE-smith, mini-SWE-agent), and SWE-agent.
 
-Each answer of the model is a turn: its prompt is everything before it. Only SWE-agent's format records the time of a
-tool (`execution_time`). In the other formats, tools and people take no time.
+Each answer of the model is a turn, whose prompt is the chat before the answer. Only SWE-agent's format records the time
+that a tool takes (`execution_time`). In the other formats, tools and people take no time.
 """
 
 import json
@@ -19,11 +19,11 @@ _ROLES = {
     **dict.fromkeys(("tool", "observation", "function"), "tool"),
 }
 _SENT = ("role", "content", "name", "tool_calls", "tool_call_id")
-"""Keys of a message that are sent; traces add others, e.g. `extra` and `message_type`."""
+"""Keys of a message that are sent. Traces have other keys, too, e.g. `extra` and `message_type`."""
 
 
 def session(content: Mapping[str, Any]) -> list[Turn]:
-    """Reads `conversations` or `messages`; a string instead of the list is JSON, as in SWE-smith's tables."""
+    """Reads the list `conversations` or `messages`. It may also be a string with JSON, as in SWE-smith's tables."""
     rows = content.get("conversations", content.get("messages"))
     if isinstance(rows, str):
         try:
@@ -60,7 +60,7 @@ def _turn(
 
 
 def message(row: object) -> dict[str, Any]:
-    """Returns a message as OpenAI's API takes it. Raises a ValueError if it cannot be sent."""
+    """Returns a message in the format of OpenAI's API. Raises a ValueError if it cannot be sent."""
     if not isinstance(row, dict):
         raise ValueError(f"a message is {row!r:.40}, but must be an object")
     given = str(row.get("from", row.get("role")))
@@ -72,14 +72,14 @@ def message(row: object) -> dict[str, Any]:
     content = row.get("value", row.get("content"))
     found = {"role": role, "content": content, **{k: row[k] for k in _SENT[2:] if row.get(k)}}
     if role == "tool" and not found.get("tool_call_id"):
-        found = {"role": "user", "content": content}  # ShareGPT's observations name no call
+        found = {"role": "user", "content": content}  # observations in ShareGPT do not name a call
     if not isinstance(found["content"], str | list) and not found.get("tool_calls"):
         raise ValueError(f"a message of role {role!r} has no content")
     return found
 
 
 def trajectory(content: Mapping[str, Any]) -> list[Turn]:
-    """Reads .traj files of SWE-agent 1.1 and later: each step has `query`, the messages that the model got."""
+    """Reads .traj files of SWE-agent 1.1 and later. The field `query` of a step has the messages that the model got."""
     turns: list[Turn] = []
     spent_ns = 0
     for number, step in enumerate(list_of(content, "trajectory")):

@@ -1,7 +1,8 @@
-"""Reads AIPerf's DAG JSONL: conversations that fork and spawn others. Each line is a conversation.
+"""Reads AIPerf's DAG JSONL, in which each line is a conversation. Conversations may fork and spawn other conversations.
 
-A turn has new messages; the model's earlier answers are in the history (`context_mode` deltas_without_responses). A
-session here is a conversation that no other conversation starts, with all conversations that it starts.
+A turn has only new messages; the model's earlier answers are part of the history (`context_mode`
+deltas_without_responses). A session is a conversation that no other conversation starts, together with all
+conversations that it starts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ _LIVE, _RECORDED, _WHOLE = (
 _MODES = (_LIVE, _RECORDED, _WHOLE)
 
 _History = Sequence[Mapping[str, Any] | int]
-"""Messages, and the positions of turns whose answers are inserted between the messages."""
+"""Messages, and positions of turns. The answers of these turns are inserted between the messages."""
 
 
 def is_conversation(row: Mapping[str, Any]) -> bool:
@@ -39,7 +40,7 @@ def is_conversation(row: Mapping[str, Any]) -> bool:
 def sessions(
     rows: Sequence[tuple[str, Mapping[str, Any]]], seed: int
 ) -> Iterator[tuple[str, list[Turn]]]:
-    """Yields the sessions with their places. Raises a ValueError with the place."""
+    """Yields the sessions with their places in the file. Raises a ValueError with the place."""
     by_id: dict[str, Mapping[str, Any]] = {}
     begun: set[str] = set()
     for place, row in rows:
@@ -75,7 +76,7 @@ def _children(row: Mapping[str, Any], place: str) -> Iterator[str]:
 
 
 def _branches(owner: Mapping[str, Any]) -> Iterator[tuple[str, list[str], Any]]:
-    """Yields (kind, conversations, turn that waits for a spawn). The kind is fork, background or spawn."""
+    """Yields (kind, conversations, turn that waits for them). kind: fork, background or spawn."""
     for entry in list_of(owner, "forks"):
         if isinstance(entry, dict):
             yield (
@@ -100,7 +101,7 @@ def _names(entries: Sequence[object]) -> list[str]:
 
 
 class _Session:
-    """Collects the turns of one session, in an order in which each turn waits only for earlier turns."""
+    """Collects the turns of one session in an order in which each turn waits only for earlier turns."""
 
     def __init__(self, by_id: Mapping[str, Mapping[str, Any]], random: np.random.Generator) -> None:
         self._by_id, self._random = by_id, random
@@ -110,9 +111,9 @@ class _Session:
     def expand(
         self, name: str, after: Sequence[int], history: _History, delay_ms: float = 0.0
     ) -> list[int]:
-        """Adds the turns of a conversation. Returns the turns whose answers end it.
+        """Adds the turns of a conversation. Returns the turns whose answers end the conversation.
 
-        after: the turns that its first turn waits for. delay_ms: added to the first turn's delay.
+        after: turns for which the first turn waits. delay_ms: time that is added to the delay of the first turn.
         """
         row = self._by_id.get(name)
         if row is None:
@@ -177,7 +178,7 @@ class _Session:
         return replaced
 
     def _rounds(self, row: Mapping[str, Any], after: Sequence[int], delay_ms: float) -> list[int]:
-        """Adds the conversations that an orchestrator starts. The orchestrator itself sends no request."""
+        """Adds the conversations that an orchestrator starts. The orchestrator does not send requests."""
         shared = [child for _, children, _ in _branches(row) for child in children]
         rounds = row.get("rounds")
         plans: list[tuple[list[str], Mapping[str, Any]]]
@@ -196,7 +197,7 @@ class _Session:
         return ends
 
     def _think_ms(self, row: Mapping[str, Any], plan: Mapping[str, Any]) -> float:
-        """Returns the time before a round: `think_time_ms`, or a draw around it if `think_time_sigma` is set."""
+        """Returns the time before a round. It is `think_time_ms`, or drawn around it if `think_time_sigma` is set."""
         own = plan.get("think_time_ms")
         median_ms = number_of(plan if own is not None else row, "think_time_ms", 0)
         if row.get("think_time_sigma") is None or not median_ms:

@@ -1,4 +1,4 @@
-"""Finds the answers of earlier turns in the messages of later turns. Pure."""
+"""Finds the answers of earlier turns in the messages of later turns."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from harness.datasets.parts.sessions.turns import Turn
 
 
 def linked(turns: Sequence[Turn], encoded: Sequence[Sequence[bytes]]) -> list[Mapping[int, int]]:
-    """Returns for each turn the places in its messages at which an answer of an earlier turn appears.
+    """Returns a mapping for each turn, from places in its messages to the earlier turns whose answers are there.
 
     encoded: the messages of each turn; () for a turn without messages. A message of the model is the answer of the turn
-    that has all messages before it as its prompt, if the later turn waits for this answer.
+    whose prompt consists of all messages before it. This applies only if the later turn waits for this answer.
     """
-    asked: dict[bytes, int] = {}  # digest of the messages of a turn -> the turn
-    ancestors: list[int] = []  # bit n: the turn waits for turn n, directly or not
+    asked: dict[bytes, int] = {}  # maps a digest of a turn's messages to the turn
+    ancestors: list[int] = []  # bit n means that the turn waits for turn n, also indirectly
     found: list[Mapping[int, int]] = []
     for number, (turn, messages) in enumerate(zip(turns, encoded, strict=True)):
         waited = 0

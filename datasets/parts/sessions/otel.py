@@ -1,8 +1,10 @@
-"""Reads OpenTelemetry spans of language models: OTLP's JSON, one span per line, or `spans` of one session per line.
+"""Reads OpenTelemetry spans of language models, as OTLP's JSON, as one span per line, or as a line per session with
+`spans`.
 
-The names are from OpenTelemetry's conventions for GenAI: `gen_ai.input.messages` in parts or as OpenAI's messages,
-`gen_ai.system_instructions`, `gen_ai.tool.definitions` and `gen_ai.usage.output_tokens`. The times of the spans
-show which call waited for which. Spans without messages, failed spans, and spans of tools and agents are skipped.
+The names of attributes are from OpenTelemetry's conventions for GenAI: `gen_ai.input.messages` (in parts or as OpenAI's
+messages), `gen_ai.system_instructions`, `gen_ai.tool.definitions` and `gen_ai.usage.output_tokens`. The times of the
+spans show for which calls each call waited. Spans without messages, failed spans, and spans of tools and agents are
+skipped.
 """
 
 import json
@@ -16,7 +18,7 @@ from harness.datasets.parts.sessions.timeline import Interval, waits
 from harness.datasets.parts.sessions.turns import Turn, list_of
 
 _CALLS = ("chat", "generate", "generate_content", "text_completion", None)
-"""Values of gen_ai.operation.name; None if the span has no such attribute."""
+"""Values of gen_ai.operation.name for calls of a model. None stands for a span without this attribute."""
 _FAILED = (2, "STATUS_CODE_ERROR", "ERROR")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -30,13 +32,13 @@ class _Call(NamedTuple):
 class Span(NamedTuple):
     place: str
     group: str
-    """The conversation, or the trace if the span names no conversation."""
+    """Name of the conversation, or of the trace if the span does not name a conversation."""
     span: Mapping[str, Any]
     attributes: Mapping[str, Any]
 
 
 def spans_of(place: str, content: Mapping[str, Any]) -> Iterator[Span]:
-    """Yields the spans of one object of a file, in any of the three forms."""
+    """Yields the spans in one object of a file, in any of the three formats."""
     if "resourceSpans" in content:
         for resource in list_of(content, "resourceSpans"):
             for scope in list_of(resource, "scopeSpans"):
@@ -58,7 +60,7 @@ def _span(place: str, span: Mapping[str, Any], attributes: Mapping[str, Any], tr
 
 
 def _plain(span: object) -> Mapping[str, Any]:
-    """Returns the attributes of a span: an object, or OTLP's list of keys and values."""
+    """Returns a span's attributes, which are an object or OTLP's list of keys and values, as an object."""
     attributes = span.get("attributes", []) if isinstance(span, dict) else None
     if isinstance(attributes, list):
         return {one["key"]: _value(one["value"]) for one in attributes}
@@ -99,7 +101,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _call(span: Span, number: int) -> _Call | None:
-    """Returns None for a span that is not an answered call of a model with its messages."""
+    """Converts a span to a call. Returns None if it is not an answered call of a model, or has no messages."""
     attributes, status = span.attributes, span.span.get("status")
     failed = isinstance(status, dict) and status.get("code") in _FAILED
     asked = attributes.get("gen_ai.input.messages")
@@ -154,7 +156,7 @@ def _instructions(attributes: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def messages(value: Any) -> list[Mapping[str, Any]]:
-    """Returns OpenAI's messages of `gen_ai.input.messages`. Raises a ValueError if it has none."""
+    """Converts `gen_ai.input.messages` to OpenAI's messages. Raises a ValueError if there are no messages."""
     rows = _decoded(value)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError("gen_ai.input.messages must be a list of messages")
@@ -170,7 +172,7 @@ def messages(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _of_parts(role: Any, parts: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yields the message itself, then one message for each result of a tool. Parts of reasoning are not sent."""
+    """Yields the message, and then one message for each tool result. Skips parts with reasoning."""
     calls = [_tool_call(part) for part in parts if part.get("type") == "tool_call"]
     texts = [part for part in parts if part.get("type") == "text"]
     if texts or calls:

@@ -1,4 +1,4 @@
-"""Reads this package's format. Each line is a session with `turns`, or one turn, as in the dataset `prompts`."""
+"""Reads the harness's format. Each line is a session with `turns`, or a single turn as in the dataset `prompts`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from harness.datasets.parts.sessions.turns import Turn, delay_ns
 _TURN_KEYS = ("id", "after", "delay_ms")
 
 MOST_DELAY_MS = 3_600_000
-"""The longest delay: one hour."""
+"""Maximum delay, which is one hour."""
 
 
 def session(content: Mapping[str, Any]) -> list[Turn]:
@@ -34,7 +34,7 @@ def session(content: Mapping[str, Any]) -> list[Turn]:
 
 
 def _check_keys(row: Mapping[str, Any]) -> None:
-    """Raises a ValueError for a key that a turn cannot have: a misspelt delay would change the load."""
+    """Raises a ValueError for a key that a turn cannot have, because e.g. a misspelt delay would change the load."""
     if unknown := [key for key in row if key not in (*_TURN_KEYS, *KEYS)]:
         raise ValueError(
             f"the key {unknown[0]!r:.40} is unknown: a turn has {', '.join(_TURN_KEYS)} and the keys of prompts; "

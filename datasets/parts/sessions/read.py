@@ -1,4 +1,4 @@
-"""Reads a file of sessions in any known format, which its content shows."""
+"""Reads a file of sessions in any known format. The content of the file shows its format."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,9 +12,9 @@ from harness.datasets.parts.sources import unreadable
 from harness.errors import MOST_PROBLEMS, ConfigError, refuse, type_and_text
 
 _Row = tuple[str, Mapping[str, Any]]
-"""The place of an object and its content."""
+"""Place and content of an object."""
 _Session = tuple[str, list[Turn]]
-"""The place of a session, and its turns."""
+"""Place and turns of a session."""
 
 
 class Settings(NamedTuple):
@@ -22,15 +22,15 @@ class Settings(NamedTuple):
 
     seed: int
     block_tokens: int
-    """Tokens of a block of Mooncake's hash_ids."""
+    """Number of tokens per block in Mooncake's hash_ids."""
 
 
 class Format(NamedTuple):
     name: str
     is_mine: Callable[[Mapping[str, Any]], bool]
-    """Whether the first object of a file has this format."""
+    """Returns whether the first object of a file has this format."""
     read: Callable[[Sequence[_Row], Settings], Iterable[_Session]]
-    """Raises a ValueError with the place."""
+    """Returns the sessions in a file's objects. Raises a ValueError with the place."""
 
 
 class Found(NamedTuple):
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
 
 def _each(one: Callable[[Mapping[str, Any], int], list[Turn]]) -> Callable[..., Iterator[_Session]]:
-    """Returns a reader of files in which each object is one session. one: gets the content and its number."""
+    """Returns a reader of files in which each object is one session. one: reads an object, given its number."""
 
     def read(rows: Sequence[_Row], _settings: Settings) -> Iterator[_Session]:
         problems: list[str] = []
@@ -82,7 +82,7 @@ _FORMATS = (
     Format("prompts", lambda row: bool(row.keys() & {"prompt", "input_ids", "body"}), _each(lambda r, _: own.prompt(r))),
 )  # fmt: skip
 FORMATS = ("auto", *(one.name for one in _FORMATS))
-"""Values of the option `format`, and the names that the result has."""
+"""Values of the option `format`. The result shows the same names."""
 
 
 def _is_span(row: Mapping[str, Any]) -> bool:
@@ -92,12 +92,12 @@ def _is_span(row: Mapping[str, Any]) -> bool:
 
 
 def _is_aiperf(row: Mapping[str, Any]) -> bool:
-    """Returns whether a line with `messages` has further keys of AIPerf's Mooncake lines."""
+    """Returns whether a line with `messages` also has other keys of AIPerf's Mooncake format."""
     return "messages" in row and bool(row.keys() & {"output_length", "timestamp", "session_id"})
 
 
 def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Found:
-    """Reads the files as if they were one file. Raises a ConfigError with every problem. wanted: one of FORMATS."""
+    """Reads several files like one file. Raises a ConfigError with every problem. wanted: one of FORMATS."""
     rows = [row for path in paths for row in _objects(path)]
     if not rows:
         raise ConfigError(f"{paths[0]} has no sessions: nothing can be measured")
@@ -121,7 +121,7 @@ def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Fou
         raise
     except ValueError as e:
         raise ConfigError(str(e)) from None
-    except WRONG_CONTENT as e:  # a value has another type than in the format
+    except WRONG_CONTENT as e:  # the type of a value differs from the format
         raise ConfigError(
             f"{paths[0]} cannot be read as {chosen.name} ({type_and_text(e)}): name its --dataset-option format"
         ) from e
@@ -131,7 +131,7 @@ def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Fou
 
 
 def _objects(path: Path) -> list[_Row]:
-    """Returns the objects of a file: of each line, or of one JSON list, or the file's only object."""
+    """Returns the objects in a file. It has one object per line, a JSON list of objects, or a single object."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:
@@ -144,7 +144,7 @@ def _objects(path: Path) -> list[_Row]:
 
 
 def _whole(text: str) -> list[Any] | None:
-    """Returns the entries of one JSON text; None if it is not one."""
+    """Returns the entries of a file that is one JSON text; None if it is not one JSON text."""
     try:
         content = parse_json(text)
     except (ValueError, RecursionError):

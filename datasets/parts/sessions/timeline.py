@@ -1,4 +1,4 @@
-"""Derives which earlier calls each call of a recorded session waited for, from the times of the calls. Pure.
+"""Derives from the times of calls in a recorded session for which earlier calls each call waited.
 
 A call waits for every call that had ended when it began. Calls that overlapped do not wait for each other. AIPerf
 0.13 (timing/replay_dependencies.py) has the same rule.
@@ -12,21 +12,23 @@ from typing import NamedTuple
 class Interval(NamedTuple):
     start_ns: int
     end_ns: int
-    """At least `start_ns`."""
+    """End of the call, at least `start_ns`."""
 
 
 class Wait(NamedTuple):
     after: tuple[int, ...]
-    """Positions of earlier calls."""
+    """Positions of the earlier calls for which the call waits."""
     delay_ns: int
-    """Time from the last end of these calls to the start of this call; without such calls, from the first call."""
+    """Time from the end of the last of these calls to the start of this call. If there are no such calls, time from the
+    start of the first call in the session.
+    """
 
 
 def waits(calls: Sequence[Interval]) -> list[Wait]:
-    """calls: in the order of their starts. Omits waits that follow from other waits."""
+    """Returns the waits of each call. Omits waits that follow from other waits. calls: in the order of their starts."""
     by_end = sorted(range(len(calls)), key=lambda n: (calls[n].end_ns, n))
     ends = [calls[n].end_ns for n in by_end]
-    # The latest start among the calls that end first, second, ...
+    # Entry n is the latest start among the n + 1 calls that end first.
     latest: list[int] = []
     for n in by_end:
         latest.append(max(latest[-1], calls[n].start_ns) if latest else calls[n].start_ns)
@@ -42,12 +44,12 @@ def _wait(
 ) -> Wait:
     start_ns = calls[n].start_ns
     earlier, ended = bisect_left(ends, start_ns), bisect_right(ends, start_ns)
-    # Calls without a duration that began at the same time are not earlier calls.
+    # Calls without a duration that begin at the same time do not count as earlier calls.
     at_once = [one for one in by_end[earlier:ended] if calls[one].start_ns < start_ns]
     begins = [*latest[earlier - 1 : earlier], *(calls[one].start_ns for one in at_once)]
     if not begins:
         return Wait((), start_ns - calls[0].start_ns)
-    # If a call ended before another ended call began, the other call waited for it.
+    # If one of the ended calls ended before another one began, it is enough to wait for the later call.
     after, begun_ns, place = at_once, max(begins), earlier - 1
     while place >= 0 and ends[place] >= begun_ns:
         one = by_end[place]

@@ -1,4 +1,4 @@
-"""The turns of a session, in the form in which every reader returns them."""
+"""Defines the turns of a session, which every reader returns."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,26 +10,26 @@ NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 class Blocks(NamedTuple):
-    """A prompt that is recorded without its tokens: they are made from the ids of its blocks."""
+    """A prompt that is recorded without its tokens. The tokens are made from the IDs of its blocks."""
 
     scope: int
-    """Equal ids in one scope are equal tokens."""
+    """Scope of the IDs. Equal IDs in the same scope stand for equal tokens."""
     ids: tuple[int, ...]
     block_tokens: int
     tokens: int
-    """Number of tokens of the whole prompt. Tokens after the last block belong only to this prompt."""
+    """Number of tokens in the complete prompt. Tokens after the last block belong only to this prompt."""
 
 
 class Turn(NamedTuple):
-    """One request of a session."""
+    """A request in a session."""
 
     row: Mapping[str, Any]
-    """A line of the dataset `prompts`; with `blocks` it has no prompt."""
+    """A line of the dataset `prompts`. It has no prompt if `blocks` is set."""
     after: tuple[int, ...] = ()
-    """Positions of the earlier turns of the session whose answers it waits for."""
+    """Positions of the earlier turns in the session for whose answers this turn waits."""
     delay_ns: int = 0
     answers: Mapping[int, int] = NOTHING
-    """Place in `messages` -> the turn whose answer stands there, for answers that are not recorded."""
+    """Maps a place in `messages` to the turn whose answer belongs there, for answers that are not recorded."""
     blocks: Blocks | None = None
 
 
@@ -49,7 +49,7 @@ def whole_of(row: Mapping[str, Any], key: str, default: int | None = None) -> in
 
 
 def list_of(row: Mapping[str, Any], key: str) -> list[Any]:
-    """Returns a list; [] if the key is missing. Raises a ValueError for anything else."""
+    """Returns a list; [] if the key is missing. Raises a ValueError if the value is not a list."""
     value = row.get(key)
     if value is None:
         return []
@@ -59,12 +59,12 @@ def list_of(row: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def delay_ns(row: Mapping[str, Any], key: str) -> int:
-    """Returns a delay that is recorded in milliseconds."""
+    """Returns a delay in ns that is recorded in milliseconds."""
     return round(number_of(row, key, 0) * NS_PER_MS)
 
 
 def ids_of(row: Mapping[str, Any]) -> tuple[int, ...]:
-    """Returns the ids of a prompt's blocks."""
+    """Returns the IDs of a prompt's blocks."""
     ids = list_of(row, "hash_ids")
     if any(type(one) is not int or one < 0 for one in ids):
         raise ValueError("hash_ids must be a list of whole numbers")

@@ -1,7 +1,7 @@
-"""Reads Weka's traces of coding agents (kv-cache-tester, AIPerf): one JSON object per session.
+"""Reads Weka's traces of coding agents (kv-cache-tester, AIPerf), which have one JSON object per session.
 
-`requests` has calls (`n` normal, `s` streaming) with `t` in seconds, `in`, `out`, `hash_ids` and `api_time` in
-seconds, and entries `subagent` with the same kinds of calls. The times show which call waited for which.
+`requests` has calls (`n` for normal, `s` for streaming) with `t` in seconds, `in`, `out`, `hash_ids` and `api_time` in
+seconds. It also has entries `subagent` with calls of the same kinds. The times show for which calls each call waited.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,12 +15,12 @@ from harness.datasets.parts.sessions.turns import Blocks, Turn, ids_of, list_of,
 class _Call(NamedTuple):
     interval: Interval
     number: int
-    """In the order of the file."""
+    """Number of the call in the order of the file."""
     row: Mapping[str, Any]
 
 
 def session(content: Mapping[str, Any], scope: int) -> list[Turn]:
-    """scope: the scope of the block ids. Equal ids mean equal blocks only within one session."""
+    """Reads a session. scope: scope of the block IDs, because equal IDs mean equal blocks only within one session."""
     block_tokens = whole_of(content, "block_size")
     if not block_tokens:
         raise ValueError("block_size is 0, but must be a number of tokens")
@@ -59,7 +59,7 @@ def _calls(content: Mapping[str, Any]) -> Iterator[_Call]:
             if not isinstance(row, dict):
                 raise ValueError(f"requests contains {row!r:.40}, but must contain objects")
             at_s = number_of(row, "t")
-            if at_s + 1e-6 < from_s:  # older traces count from the beginning of the subagent
+            if at_s + 1e-6 < from_s:  # older traces count time from the start of the subagent
                 at_s += from_s
             took_s = number_of(row, "api_time", 0) if row.get("api_time") is not None else 0.0
             start_ns = round(at_s * NS_PER_S)

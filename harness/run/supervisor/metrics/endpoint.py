@@ -326,7 +326,8 @@ class MetricsEndpoint:
         except (OSError, http.client.HTTPException) as e:
             why = one_line(e) or type(e).__name__
             say(
-                f"--metrics-push {self._gateway} did not accept the metrics ({why}): check that a Pushgateway listens there"
+                f"--metrics-push {self._gateway} did not accept the metrics ({why}): "
+                "check that a Pushgateway listens there"
             )
 
     def linger(self) -> None:
