@@ -231,7 +231,8 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
             slowest_ns = calibration.slowest_batch_ns if calibration else 0
             yield from doubts.stall(numbers.done, run.plan.scenario, slowest_ns)
             yield from client.standstill_doubts(numbers.run)
-            yield from doubts.steadiness(numbers.steady(findings.host))
+            if numbers.kept_up:  # otherwise the queue grows, on any machine
+                yield from doubts.steadiness(numbers.steady(findings.host))
             fixed = findings.loaded.fixed_batch if findings.loaded else None
             yield from model_doubts.padding(numbers.mean_batch or 0.0, fixed)
         if _computes_here(findings):

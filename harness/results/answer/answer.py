@@ -7,14 +7,12 @@ from harness.core.config.parse import STEADY, Slo, leading, parse_slos, until_sh
 from harness.core.units import counted, show_duration, show_ns, show_percent, show_rate
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.results.answer import doubts, limits
+from harness.results.evidence.performance import KEPT_UP
 from harness.types import Quantity
 
 _NOTHING = "nothing was measured"
 _OF_RATE = frozenset(("slo-missed", "early-stopping"))
 """Codes of the reasons that a lower rate would remove."""
-
-_KEPT_UP = 0.9
-"""Share of the scheduled rate below which the model did not keep up."""
 
 
 class Answer(NamedTuple):
@@ -242,7 +240,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
     in_sessions = bool(result.get("sessions"))  # sessions begin at a rate, but their queries do not
     if asked is not None and not in_sessions:
         chosen = " (a demonstration rate)" if _harness_chose_rate(result, scenario) else ""
-        least = _KEPT_UP * (rates.get("scheduled") or asked)
+        least = KEPT_UP * (rates.get("scheduled") or asked)
         only = ""
         if completed is not None and completed < least:
             only = f", but only {show_rate(completed)}/s completed{_included(result)}"

@@ -30,8 +30,13 @@ def grouped(doubts: Entries) -> str | None:
 
 
 def disturbance(doubts: Entries) -> Mapping[str, str] | None:
-    """Returns the doubt about the machine that explains the others; None without such a doubt."""
-    found = {d["code"]: d for d in doubts if _about(d) == About.MACHINE}
+    """Returns the doubt about the machine that explains the others; None without such a doubt.
+
+    A server on this machine takes cores from the client, so that `preempted` is no sign of other programs.
+    """
+    expected = {"preempted"} if any(d["code"] == "loopback" for d in doubts) else set()
+    machine = [d for d in doubts if _about(d) == About.MACHINE and d["code"] not in expected]
+    found = {d["code"]: d for d in machine}
     return next((found[code] for code in (*_CAUSES, *found) if code in found), None)
 
 

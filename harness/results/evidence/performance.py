@@ -23,6 +23,9 @@ from harness.results.schema import performance as schema
 from harness.results.schema.machine import MeasuredProcess
 from harness.results.steady import section as steady
 
+KEPT_UP = 0.9
+"""Share of the scheduled rate below which the system did not keep up."""
+
 _INTERRUPTED = "interrupted, from the journal"
 _LOG_UNUSABLE = "log unusable, from the journal"
 """Sources of numbers that LoadGen's log does not have."""
@@ -135,6 +138,13 @@ class Performance:
             "completed": self._journal_rate if key is None else log.get(key),
             "source": "journal" if key is None else log.source,
         }
+
+    @property
+    def kept_up(self) -> bool:
+        """Whether the system completed the offered rate. Without a schedule, the answers set the rate."""
+        rates = self.throughput_per_s()
+        offered, completed = rates["scheduled"] or rates["asked"], rates["completed"]
+        return offered is None or completed is None or completed >= KEPT_UP * offered
 
     @cached_property
     def _took_ns(self) -> int:

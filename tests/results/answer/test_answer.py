@@ -346,6 +346,14 @@ def test_doubts_are_grouped_and_the_cause_has_the_advice() -> None:
     assert (calm.doubts, calm.advice) == (None, None)
 
 
+def test_preemption_by_a_server_on_this_machine_does_not_limit_the_run() -> None:
+    """Bug: every run over loopback was limited by `other threads took the cores`."""
+    local = {"code": "loopback", "text": "http://127.0.0.1:8000 is on this machine"}
+    for more, expected in (([], True), ([local], False)):
+        limited = answer_of(golden("server", doubts=[PREEMPTED, *more])).limited_by or ""
+        assert limited.startswith("the machine") == expected
+
+
 def test_a_reason_has_the_advice_unless_the_machine_was_disturbed() -> None:
     failed = golden("server", verdict="INVALID", reasons=[LATE], doubts=[PADDED])
     assert answer_of(failed).advice == ("Lower --target-qps or --concurrency, or raise --slo.")

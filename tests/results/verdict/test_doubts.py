@@ -264,6 +264,21 @@ def steadiness(spent: Array, scenario: str = "single-stream", batch_size: int = 
     return [*doubts.steadiness(numbers.steady(None))]
 
 
+@pytest.mark.parametrize(("completed", "kept_up"), [(195.0, True), (90.0, False)])
+def test_a_run_below_nine_tenths_of_its_rate_did_not_keep_up(
+    completed: float, kept_up: bool
+) -> None:
+    """Bug: the queue of an overloaded run grew, which was said to be a drift of the machine."""
+    run = evidence("server")
+    rates = {
+        "result_scheduled_samples_per_sec": 200.0,
+        "result_completed_samples_per_sec": completed,
+    }
+    log = replace(run.log, values={**run.log.values, **rates})
+    assert Performance(replace(run, log=log), None).kept_up == kept_up
+    assert Performance(evidence("offline"), None).kept_up
+
+
 def noisy(count: int, seed: int = 1, deviation: float = 0.1) -> Array:
     return np.exp(deviation * np.random.default_rng(seed).normal(size=count))
 
