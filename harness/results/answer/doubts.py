@@ -30,13 +30,8 @@ def grouped(doubts: Entries) -> str | None:
 
 
 def disturbance(doubts: Entries) -> Mapping[str, str] | None:
-    """Returns the doubt about the machine that explains the others; None without such a doubt.
-
-    A server on this machine takes cores from the client, so that `preempted` is no sign of other programs.
-    """
-    expected = {"preempted"} if any(d["code"] == "loopback" for d in doubts) else set()
-    machine = [d for d in doubts if _about(d) == About.MACHINE and d["code"] not in expected]
-    found = {d["code"]: d for d in machine}
+    """Returns the doubt about the machine that explains the others; None without such a doubt."""
+    found = {d["code"]: d for d in _unexpected(doubts) if _about(d) == About.MACHINE}
     return next((found[code] for code in (*_CAUSES, *found) if code in found), None)
 
 
@@ -57,8 +52,15 @@ def advice(reasons: Entries, doubts: Entries) -> str | None:
         return _advice(reasons[0])
     if disturbed:
         return _advice(disturbed)
-    ranked = [doubt for about in _GRAVEST_FIRST for doubt in doubts if _about(doubt) == about]
-    return next(filter(None, map(_advice, [*ranked, *doubts])), None)
+    own = _unexpected(doubts)
+    ranked = [doubt for about in _GRAVEST_FIRST for doubt in own if _about(doubt) == about]
+    return next(filter(None, map(_advice, [*ranked, *own])), None)
+
+
+def _unexpected(doubts: Entries) -> Entries:
+    """Returns the doubts without `preempted` if a server on this machine takes cores from the client."""
+    is_local = any(doubt["code"] == "loopback" for doubt in doubts)
+    return [doubt for doubt in doubts if not (is_local and doubt["code"] == "preempted")]
 
 
 def _about(entry: Mapping[str, str]) -> About | None:

@@ -350,8 +350,9 @@ def test_preemption_by_a_server_on_this_machine_does_not_limit_the_run() -> None
     """Bug: every run over loopback was limited by `other threads took the cores`."""
     local = {"code": "loopback", "text": "http://127.0.0.1:8000 is on this machine"}
     for more, expected in (([], True), ([local], False)):
-        limited = answer_of(golden("server", doubts=[PREEMPTED, *more])).limited_by or ""
-        assert limited.startswith("the machine") == expected
+        answer = answer_of(golden("server", doubts=[PREEMPTED, *more]))
+        assert (answer.limited_by or "").startswith("the machine") == expected
+        assert (answer.advice or "").startswith("Stop other programs") == expected
 
 
 def test_a_reason_has_the_advice_unless_the_machine_was_disturbed() -> None:
