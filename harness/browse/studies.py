@@ -20,9 +20,11 @@ from harness.explain.machine import page as machine_page
 from harness.explain.machine import tables as machine_tables
 from harness.explain.pitfalls import job as pitfalls
 from harness.explain.pitfalls import page as pitfalls_page
+from harness.explain.profile import page as profile_page
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.results.pages import page
+from harness.results.pages.page import Figure
 from harness.results.pages.tables import Table, aligned
 from harness.search import repeats
 from harness.search.grid.view import page as grid_page
@@ -83,6 +85,21 @@ _CONCLUSIONS: Mapping[str, tuple[Callable[[Mapping[str, Any]], Iterator[str]], s
 """Maps a verb to a function that yields several lines of conclusion, and to the label of the headline."""
 
 
+_FIGURES: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Figure]]] = {
+    "peak": peak_page.figures,
+    "sweep": sweep_page.figures_of_all,
+    "tune": tune_page.figures,
+    "overhead": overhead_page.figures,
+    "runtimes": lambda content: chain.from_iterable(map(runtimes_page.figures, content["models"])),
+    "machine": machine_page.figures,
+    "cold": cold_page.figures,
+    "advise": advise_page.figures,
+    "pitfalls": lambda content: chain.from_iterable(map(pitfalls_page.figures, content["reports"])),
+    "profile": lambda content: profile_page.figures(Profiled(content)),
+}
+"""Maps a verb to the plots of its page. The page of another verb is among the files."""
+
+
 def _rows_of(table: Table) -> Iterator[str]:
     return aligned(table.columns, table.rows)
 
@@ -127,6 +144,19 @@ def conclusion(root: Path, entry: Entry) -> list[str]:
             return [*page.conclusion(found(content), first)]
     except (OSError, HarnessError) as e:
         return [page.headline(one_line(e))]
+
+
+def figures(root: Path, entry: Entry) -> list[Figure]:
+    """Returns the verb's plots; empty if it has none here, or if they cannot be made."""
+    drawn = _FIGURES.get(entry.study or "")
+    if drawn is None:
+        return []
+    try:
+        content = _content(root, entry)
+        with reading(f"{entry.path}: its plots cannot be made"):
+            return list(drawn(content))
+    except (OSError, HarnessError):
+        return []  # the table states what is wrong with the file
 
 
 def summary(root: Path, entry: Entry) -> tuple[str, str]:

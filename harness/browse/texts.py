@@ -1,5 +1,6 @@
 """Renders templates: escapes every text from the folder, and hides private names."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,23 @@ _ENVIRONMENT.filters |= {
     "moment": lambda text: text[:16].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL).replace(f"{PARTIAL}/", "/"),
 }
+
+
+_TIMED = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z-[^/]+")
+"""Matches a name that the harness gave to a folder: the start, the scenario, the backend and the model."""
+
+
+def _is_timed(path: str) -> bool:
+    return _TIMED.fullmatch(path) is not None
+
+
+def _short(path: str) -> str:
+    """Returns the start of a run whose folder has a name by the harness, and the path of any other run."""
+    return _TIMED.sub(r"\1 \2:\3:\4", path) if _is_timed(path) else path
+
+
+_ENVIRONMENT.filters["short"] = _short
+_ENVIRONMENT.tests["timed"] = _is_timed
 
 
 def render(template: str, **values: Any) -> str:

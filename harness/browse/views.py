@@ -262,6 +262,7 @@ class Views:
         if entry.study is None:
             raise Missing(path)
         inside = [e for e in self._index.entries().values() if e.inside == path]
+        figures, files = studies.figures(self._root, entry), self._files(path)
         return render(
             "study.html",
             title=path,
@@ -270,7 +271,9 @@ class Views:
             text=studies.text(self._root, entry),
             runs=inside[:MOST_LISTED],
             left_out=max(0, len(inside) - MOST_LISTED),
-            files=self._files(path),
+            files=files,
+            page_of=next((name for name, _ in files if name in studies.PAGES), None),
+            **_plots([Article((), figures, ())] if figures else []),
         )
 
     def machines(self, selection: Selection, *, only_differences: bool) -> str:

@@ -23,6 +23,7 @@ from harness.results.answer import answer_of, headline_in_short
 from harness.results.pages.page import plotly_script
 from harness.results.pages.report import text_parts
 from harness.results.run_files import read_files
+from harness.search.sweep.table import Point
 from harness.search.turns import keep
 from tests.browse.folders import EVIL, RUNS, edit, golden_results
 from tests.golden.make_runs import FOLDERS
@@ -203,9 +204,30 @@ def test_the_output_of_a_verb_is_listed_with_its_table_and_page(
     shown = page(client, "/study/study")
     assert "cannot be made" not in shown
     assert len(shown[shown.index('<pre class="table">') :].partition("</pre>")[0]) > 200
+    assert ('class="plot"' in shown) == (verb in ("cold", "advise", "pitfalls", "profile"))
     for made in (results / "study").glob("*.html"):
         assert f"/files/study/{made.name}" in shown
         assert client.get(f"/files/study/{made.name}").status_code == 200
+
+
+def test_a_sweep_is_drawn_in_its_page(results: Path, client: TestClient) -> None:
+    """Bug: a study was a printed table, and its plots were a link among the files."""
+    times = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "mean_ns"), 2e6)
+    known = {"share": None, "mean_batch": 1.0, "busy_share": 0.5, "model_per_s": None}
+    texts = {"verdict": "VALID", "reasons": (), "doubts": (), "folder": "", "queries": 1, "late": 0}
+    rates = ({"rate_per_s": r, "scheduled_per_s": r, "completed_per_s": r} for r in (100.0, 200.0))
+    points = [Point(**rate, **times, **texts, **known)._asdict() for rate in rates]  # type: ignore[arg-type]
+    none = {"slo": "p99=<b>", "peak": None, "peak_is_measured": False, "knee": None}
+    config = {"config": {"scenario": "server", "backend": "ort"}, "model": "digits"}
+    study = results / "curve"
+    study.mkdir()
+    for slo, plots in (("p99=10ms", 3), ("p99=<b>", 0)):
+        content = {**none, **config, "slo": slo, "points": points, "highest_valid": 200.0}
+        (study / "sweep.json").write_text(json.dumps(content))
+        shown = page(client, "/study/curve")
+        assert shown.count('class="plot"') == plots
+        assert ('id="figures"' in shown) == bool(plots)
+        assert "<b>" not in shown
 
 
 def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClient) -> None:

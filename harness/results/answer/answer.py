@@ -11,6 +11,7 @@ from harness.results.evidence.performance import KEPT_UP
 from harness.types import Quantity
 
 _NOTHING = "nothing was measured"
+_DEMONSTRATION = " (a demonstration rate)"
 _OF_RATE = frozenset(("slo-missed", "early-stopping"))
 """Codes of the reasons that a lower rate would remove."""
 
@@ -66,12 +67,12 @@ def answer_of(result: Mapping[str, Any]) -> Answer:
 
 
 def headline_in_short(result: Mapping[str, Any]) -> str:
-    """Returns the headline of `answer_of` without its interval, for a row of a list."""
+    """Returns the headline of `answer_of` without its interval and without who chose the rate, for a row of a list."""
     scenario = scenario_named(result["scenario"])
     if result["mode"] == "accuracy":
         return answer_of(result).headline
     slo = leading(parse_slos(result.get("slo") or ""))
-    return _headline(result, scenario, slo, with_interval=False)
+    return _headline(result, scenario, slo, with_interval=False).replace(_DEMONSTRATION, "")
 
 
 def number_of(result: Mapping[str, Any]) -> Quantity | None:
@@ -204,7 +205,9 @@ def _bound(slo: Slo) -> str:
 
 
 def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
-    """Returns the interval in brackets, or why it is missing."""
+    """Returns the interval in brackets, or why it is missing. The latency of an overload has none: it grows with the run."""
+    if not kept_up(result):
+        return ""
     intervals = result.get("latency_intervals_ns") or {}
     one = intervals.get(name, {})
     if one.get("block_interval_reason"):
@@ -230,6 +233,15 @@ def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
     return f"p99 {show_ns(result['latency_ns']['p99'])}"
 
 
+def kept_up(result: Mapping[str, Any]) -> bool:
+    """Returns whether the run completed the offered rate. Sessions begin at a rate, but their queries do not."""
+    rates = result.get("throughput_per_s") or {}
+    offered, completed = rates.get("scheduled") or rates.get("asked"), rates.get("completed")
+    if offered is None or completed is None or result.get("sessions"):
+        return True
+    return bool(completed >= KEPT_UP * offered)
+
+
 def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
     """Returns the load at which the latency was measured, as the end of a sentence: ` at 20,000 queries/s`."""
     rates, arrivals = result.get("throughput_per_s") or {}, result.get("arrivals") or {}
@@ -237,12 +249,11 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
         samples = (result.get("queries") or {}).get("samples_per_query", 1)
         return f", one query{f' of {samples} samples' if samples > 1 else ''} at a time"
     asked, completed = rates.get("asked"), rates.get("completed")
-    in_sessions = bool(result.get("sessions"))  # sessions begin at a rate, but their queries do not
+    in_sessions = bool(result.get("sessions"))
     if asked is not None and not in_sessions:
-        chosen = " (a demonstration rate)" if _harness_chose_rate(result, scenario) else ""
-        least = KEPT_UP * (rates.get("scheduled") or asked)
+        chosen = _DEMONSTRATION if _harness_chose_rate(result, scenario) else ""
         only = ""
-        if completed is not None and completed < least:
+        if completed is not None and not kept_up(result):
             only = f", but only {show_rate(completed)}/s completed{_included(result)}"
         return f" at {show_rate(asked)} queries/s{chosen}{only}"
     rate = f" at {show_rate(completed)} queries/s" if completed else ""

@@ -136,7 +136,11 @@ def _entries(entries: Sequence[Mapping[str, str]], kind: str) -> Iterator[str]:
     for entry in entries:
         known = CODES.get(entry["code"])
         text = (known.advice if kind == "reason" else known.meaning) if known else ""
-        meaning = f'<div class="quiet">{escape(without_links(text))}</div>' if text else ""
+        meaning = (
+            f'<div class="quiet">{escape(without_links(text).replace("`", ""))}</div>'
+            if text
+            else ""
+        )
         yield f"<li><b>{escape(entry['code'])}</b>: {escape(entry['text'])}{meaning}</li>"
     yield "</ul>"
 

@@ -12,7 +12,7 @@ from harness.core.registry import SCENARIOS
 from harness.core.units import counted, show_ns, show_percent, show_rate, show_si, show_wait
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer import answer_of, answer_rows, load_generator
-from harness.results.answer.answer import show_span
+from harness.results.answer.answer import kept_up, show_span
 from harness.results.answer.limits import of_the_machine
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.pages.load_hosts import host_table
@@ -234,7 +234,12 @@ def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
         columns += [Column(f"{level} interval", "count"), Column("if independent", "count")]
         columns += [Column("by the journal", "ns")] if journal else []
         length_s = (result.get("queries") or {}).get("took_s")
-        notes += _without_interval(intervals, length_s)
+        if kept_up(result):
+            notes += _without_interval(intervals, length_s)
+        else:
+            notes.append(
+                "No intervals: the rate was too high, so the latency grows with the length of the run."
+            )
     cells = [(name, latency[name], *_interval_cells(intervals.get(name))) for name in PERCENTILES]
     rows = [row[: len(columns)] for row in cells]
     return Table("latency", "Latency", about, columns, rows, notes)

@@ -58,12 +58,13 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
     head = [f"<h1>Sweep · {escape(' · '.join(points.words(content)))}</h1>"]
     head += page.conclusion(points.marks_of_all(content), "valid")
     tail = list(page.section(points.points_table(content)))
-    article = Article(head, [*_by_cache(content), *_figures_of_all(content)], tail)
+    article = Article(head, [*figures_of_all(content)], tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
-def _figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields the figures of each state of the cache, or once without states."""
+def figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:
+    """Yields the comparison of the states of the cache, and the figures of each state, or once without states."""
+    yield from _by_cache(content)
     for cache, part in caches.parts(content):
         for figure in figures(part):
             title = f"{figure.title}, {cache} cache" if cache else figure.title
