@@ -19,7 +19,7 @@ from harness.types import Array
 
 
 def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
-    """Returns the (n,) elements of a logged answer, or its bytes if its size is not a multiple of the element size."""
+    """Returns the logged answer as (n,) elements, or as its bytes if the element size does not divide its length."""
     kind = np.dtype(dtype)
     return np.frombuffer(payload, kind if len(payload) % kind.itemsize == 0 else np.uint8)
 
@@ -33,7 +33,9 @@ def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
 
 
 def has_same_label(ours: Array, theirs: Array) -> bool:
-    """Compares labels: the position of the largest of several scores, else the answer itself."""
+    """Compares labels. The label of several scores is the position of the largest; otherwise the answer is the
+    label.
+    """
     if ours.dtype.kind == theirs.dtype.kind == "f" and ours.size == theirs.size > 1:
         return bool(ours.argmax() == theirs.argmax())
     return bool(np.array_equal(ours, theirs))
@@ -47,7 +49,7 @@ class Distance(NamedTuple):
 
 
 def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
-    """Returns None if there are no pairs, or if the answers of a pair are not floats of the same shape."""
+    """Returns None without pairs, or if the two answers of a pair are not floats of the same shape."""
     distances, lengths = [], []
     for ours, theirs in pairs:
         if not ours.dtype.kind == theirs.dtype.kind == "f" or ours.shape != theirs.shape:
@@ -67,17 +69,17 @@ class Limits(NamedTuple):
     share: float
     """Minimum share of samples whose answers are alike."""
     far: float
-    """Largest relative distance at which two float answers count as alike."""
+    """Largest relative distance between two float answers that count as alike."""
 
 
 _EXACT = Limits(share=0.99, far=0.01)
-"""A different order of summation changes the sixth digit of a float32, and sometimes the label if two scores are nearly
+"""Adding in a different order changes the sixth digit of a float32, and changes the label if two scores are nearly
 equal. On the logits of the digits model, ONNX Runtime and OpenVINO differ by 1.5e-7.
 """
 
 _ROUNDED = Limits(share=0.95, far=0.1)
-"""bfloat16 has three significant digits, int8 has two, and frameworks round at different points. On the logits of the
-digits model, PyTorch in bfloat16 and ONNX Runtime in float32 differ by 0.002.
+"""bfloat16 has three significant digits and int8 has two, and frameworks round at different points. On the logits of
+the digits model, PyTorch in bfloat16 and ONNX Runtime in float32 differ by 0.002.
 """
 
 
@@ -92,9 +94,9 @@ class Agreement(NamedTuple):
     samples: int
     """Samples answered by both runs."""
     identical: int
-    """Answers that are equal byte by byte."""
+    """Number of samples with the same bytes in both answers."""
     top1: float
-    """Share with the same label, in [0, 1]."""
+    """Share of samples with the same label, in [0, 1]."""
     l2: float | None
     """`Distance.mean`; None if answers are labels."""
     relative_l2: float | None
@@ -104,7 +106,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(before: Path, after: Path, far: float = _EXACT.far) -> Agreement | None:
-    """Compares two run folders. Returns None if one has no answers, or they have no sample in common."""
+    """Compares two run folders. Returns None if a folder has no answers, or if the runs share no sample."""
     ours, theirs = _answers(before / "accuracy"), _answers(after / "accuracy")
     if ours is None or theirs is None:
         return None
@@ -138,7 +140,7 @@ def _is_alike(ours: Array, theirs: Array, far: float) -> bool:
 
 
 def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:
-    """Returns one payload per sample, and the element type; None without an accuracy run."""
+    """Returns the answer's bytes for each sample, and the element type; None without an accuracy run."""
     if not (outdir / ACCURACY).is_file():
         return None
     try:

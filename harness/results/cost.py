@@ -18,9 +18,10 @@ def section(
     tokens: Tokens | None,
     phases: Phases | None = None,
 ) -> Cost | None:
-    """Returns the section; None without a price or a whole run.
+    """Returns the section; None without a price or if the run is not whole.
 
-    window_ns: LoadGen's. samples: number of answered samples. phases: shares of the window; None if they are unknown.
+    window_ns: length of LoadGen's window. samples: number of answered samples. phases: shares of the window; None if
+    unknown.
     """
     if price is None or window_ns is None or not samples:
         return None
@@ -53,7 +54,7 @@ def _parts(total: float, tokens: Tokens | None, phases: Phases) -> CostParts:
 
 
 def computed(tokens: Tokens | None) -> int | None:
-    """Returns the tokens of the prompts that the server did not take from its cache; None if they are unknown."""
+    """Returns how many prompt tokens the server did not take from its cache; None if the number is unknown."""
     if tokens is None or tokens["input"] is None:
         return None
     return tokens["input"] - (tokens.get("cached") or 0)
@@ -64,7 +65,7 @@ def _per_million(total: float, count: int | None) -> float | None:
 
 
 def shown(cost: dict[str, Any] | None) -> str | None:
-    """Returns one line for the answer; None without a cost."""
+    """Returns the cost as one line of the answer; None without a cost."""
     if not cost:
         return None
     words = [

@@ -1,4 +1,4 @@
-"""Keeps results/runs.sqlite with one row per run, which lists runs without opening their folders."""
+"""Keeps results/runs.sqlite with one row per run, so that runs can be listed without opening their folders."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from typing import Any
 from harness.core.shown import cells
 
 SCHEMA = 2
-"""Version of the table, in the file's user_version. `add` adds columns that an older file lacks. An older harness
-ignores columns that it does not have.
+"""Version of the table, in the file's user_version. `add` adds the columns that an older file lacks. An older harness
+ignores columns that it does not know.
 """
 
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -51,9 +51,9 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "tpot_p50_ns": ("INTEGER", "tokens", "tpot_ns", "p50"),
     "tpot_p99_ns": ("INTEGER", "tokens", "tpot_ns", "p99"),
 }
-"""Column -> its type in SQL, and the keys that lead to its value in result.json. `columns_of` sets the others.
+"""Maps a column to its SQL type and to the keys of its value in result.json. `columns_of` sets the other columns.
 
-peak: the load that `peak` found, if the run confirmed it.
+peak: the load that `peak` found, if a run confirmed it.
 """
 
 COLUMNS = tuple(_COLUMNS)
@@ -74,15 +74,15 @@ def path_in(results: Path) -> Path:
 
 
 def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | None = None) -> None:
-    """Adds a run. Raises sqlite3.Error; the run's folder does not depend on the database.
+    """Adds a run. Raises sqlite3.Error, which does not affect the run's folder.
 
-    peak: the load that a search found, if the run confirmed it.
+    peak: the load that a search found, if a run confirmed it.
     """
     path = path_in(results)
     if path.is_symlink() and path.lstat().st_uid != os.geteuid():
         raise sqlite3.OperationalError("it is a link of another user")
     with closing(sqlite3.connect(path, timeout=_LOCKED_S)) as db, db:
-        db.execute("BEGIN IMMEDIATE")  # if two first runs end at once, only one creates the table
+        db.execute("BEGIN IMMEDIATE")  # of two simultaneous first runs, only one creates the table
         version = _version(db)
         if version == 0:
             columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in _COLUMNS.items())
@@ -155,7 +155,7 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
-    """Returns the highest rate of a VALID null run on the host; None without such a run or a readable database."""
+    """Returns the highest rate of any VALID null run on the host; None without a readable database or such a run."""
     try:
         rows = newest_first(results, scenario=scenario, backend="null", host=host, verdict="VALID")
     except sqlite3.Error:
@@ -166,10 +166,10 @@ def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
 def newest_first(
     results: Path, limit: int | None = None, **conditions: str
 ) -> list[dict[str, Any]]:
-    """Returns the rows that meet the conditions; [] without a database. Does not change the file.
+    """Returns the rows that match the conditions; [] without a database. Does not change the file.
 
-    conditions: model, backend and host (patterns), scenario, verdict, since (ISO 8601, UTC). A row's `removed` shows
-    whether its folder is gone. Raises sqlite3.Error.
+    conditions: model, backend and host (patterns), scenario, verdict, since (ISO 8601, UTC). The key `removed` of a row
+    is true if its folder no longer exists. Raises sqlite3.Error.
     """
     if not path_in(results).is_file():
         return []
@@ -193,7 +193,7 @@ def newest_first(
 
 
 def export(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
-    """Formats the rows. kind: `csv`, with a header and '' for missing values, or `json`, with null."""
+    """Formats the rows. kind: `csv`, with a header and empty missing values, or `json`, with null."""
     if kind == "json":
         return json.dumps(rows, indent=2)
     columns = (*COLUMNS, "removed")

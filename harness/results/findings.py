@@ -1,4 +1,4 @@
-"""Collects all facts about a run, the input of result.json."""
+"""Collects all facts about a run, from which result.json is derived."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,16 +39,16 @@ class Findings:
     noise: Mapping[str, Any] | None = None
     """The machine's noise floor before the run."""
     load: Mapping[str, float | None] = field(default_factory=dict)
-    """Other load on the machine during the performance run."""
+    """Other load on the machine while the performance run took place."""
     power: PowerLog | None = None
     ptdaemon: PtdaemonLog | None = None
     ceiling_per_s: float | None = None
-    """Samples/s of the null backend on this machine in this scenario; None if it never ran."""
+    """Samples/s of the null backend on this machine in this scenario; None if the null backend never ran."""
     host: HostLog | None = None
     server_metrics: HostLog | None = None
     """Metrics that the servers of --url reported."""
     no_server_metrics: str = ""
-    """Why the servers reported no metrics; also empty for a run without servers."""
+    """Reason why the servers reported no metrics; also empty for a run without servers."""
     loaded: Loaded | None = None
     calibration: Calibration | None = None
     performance: Evidence | None = None
@@ -56,10 +56,10 @@ class Findings:
     accuracy: Evidence | None = None
     """The accuracy run."""
     answers: Evidence | None = None
-    """Short performance run under the official rules. Its answers are compared with the accuracy run's."""
+    """Short performance run under the official rules. Its answers are compared with the answers of the accuracy run."""
     scoring: Scoring = field(default_factory=Scoring)
     scored_again: str = ""
-    """Time of the score, ISO 8601, UTC, if the answers were scored after the run (harness/results/rescore.py)."""
+    """Time when the answers were scored again after the run, in ISO 8601, UTC (harness/results/rescore.py)."""
     stopped: Reason | None = None
     """Why the run ended early."""
     unsaved: Reason | None = None
@@ -83,7 +83,7 @@ class Findings:
 
     @property
     def code(self) -> Mapping[str, Any] | None:
-        """The harness's files and the code that runs before them; None if the run did not check them."""
+        """The harness's files and the code that runs before them; None if the run did not check these files."""
         return self.environment.get("code")
 
     @property
@@ -92,12 +92,12 @@ class Findings:
 
     @property
     def own_data(self) -> bool:
-        """Whether the dataset is the manifest's. The manifest states the accuracy for no other dataset."""
+        """Whether the dataset is the manifest's. The manifest's accuracy applies only to this dataset."""
         return self.dataset == default_dataset(self.model)
 
     @property
     def accuracy_target(self) -> Accuracy | None:
-        """Target of the score. Except under the official rules, None for a dataset that is not the manifest's."""
+        """Target of the score. None for a dataset other than the manifest's, except under the official rules."""
         return self.model.accuracy if self.own_data or self.config.mlperf else None
 
     @property
@@ -114,7 +114,7 @@ class Findings:
 
     @property
     def runs(self) -> Mapping[str, Evidence]:
-        """The LoadGen runs that took place, by role, in the order of execution."""
+        """The LoadGen runs that took place, by role, in the order in which they ran."""
         roles = {
             "performance": self.performance,
             "accuracy": self.accuracy,
@@ -124,12 +124,12 @@ class Findings:
 
     @property
     def compared_run(self) -> Evidence | None:
-        """The run whose logged answers are compared. Official performance runs may log no answers."""
+        """The run whose logged answers are compared. An official performance run may not log answers."""
         return self.answers or self.performance
 
     @property
     def performed(self) -> Performance | None:
-        """The performance run's numbers. Each number is computed once, even if several results are saved."""
+        """Numbers of the performance run, each computed only once even if several results are saved."""
         run = self.performance
         if run is not None and (self._performed is None or self._performed.run is not run):
             self._performed = Performance(run, self.spec, self._wait_ns)
@@ -137,14 +137,16 @@ class Findings:
 
     @property
     def models(self) -> Models | None:
-        """The set of models; None for a single model. Computed once, even if several results are saved."""
+        """Section for a set of models; None for a single model. Computed only once even if several results are
+        saved.
+        """
         run = self.performance
         if run is not None and (self._models is None or self._models[0] is not run):
             self._models = run, section(run, self.loaded)
         return self._models[1] if run is not None and self._models is not None else None
 
     def contradictions(self, run: Evidence) -> Sequence[Reason]:
-        """Returns contradictions in the evidence. The performance run is large: its reasons are computed once."""
+        """Returns contradictions in the evidence. Reasons of the large performance run are computed only once."""
         known = self._contradictions
         if known is not None and known[0] is run:
             return known[1]
@@ -162,7 +164,7 @@ class Findings:
 
     @property
     def _wait_ns(self) -> int:
-        """Longest time that a sample waits for others. With --dispatch deadline, the SLO limits it."""
+        """Longest time that a sample waits for others. With --dispatch deadline, the SLO limits this time."""
         wait_ns = self.config.batch_wait_ns
         if self.config.dispatch == "deadline" and self.slo and self.calibration:
             wait_ns = min(wait_ns, self.slo.bound_ns - self.calibration.slowest_batch_ns)

@@ -1,6 +1,6 @@
-"""Lists the numbers of a run: their names, units, kinds of noise, and places in result.json.
+"""Lists the numbers of a run with their names, units, kinds of noise, and places in result.json.
 
-`compare`, repeats, exports and histories use this list, so that a number has one name everywhere.
+`compare`, repeats, exports and histories use this list, so that a number has the same name everywhere.
 """
 
 import math
@@ -15,12 +15,12 @@ SPEEDS: Mapping[str, str] = {
     "throughput": "samples/s",
     **dict.fromkeys((*PERCENTILES, "mean"), "ns"),
 }
-"""Name -> unit of the rate and the latencies of the whole run."""
+"""Maps a name to its unit, for the rate and latencies of the whole run."""
 
 TOKEN_TIMES = ("ttft", "answer_ttft", "tpot", "itl")
 
 OPEN = (0.0, math.inf)
-"""Interval of a number if its run has too few independent parts for an interval."""
+"""Interval of a number whose run has too few independent parts for a real interval."""
 
 _Named = Iterator[tuple[str, "Number"]]
 
@@ -34,20 +34,20 @@ class Number(NamedTuple):
     low: float | None = None
     """Lower end of the interval within the run; None if only the number is known."""
     high: float | None = None
-    """Upper end; None under the same condition."""
+    """Upper end, with the same condition."""
     higher_is_better: bool = False
 
 
 def numbers(result: Mapping[str, Any]) -> dict[str, Number]:
-    """Returns a mapping from name to number, for the numbers that the run has. result: the content of result.json.
+    """Maps a name to a number, for all numbers that the run has. result: the content of result.json.
 
-    Offline has no latencies: they would only reflect the number of samples issued at once.
+    Offline has no latencies, because they would only reflect how many samples were issued at once.
     """
     return dict(_numbers(result))
 
 
 def speeds(result: Mapping[str, Any]) -> dict[str, Number]:
-    """Returns the rate and the latencies of the whole run, as in `numbers`."""
+    """Returns the rate and the latencies of the whole run, in the form of `numbers`."""
     return dict(_speeds(result))
 
 
@@ -65,7 +65,7 @@ def _numbers(result: Mapping[str, Any]) -> _Named:
     if process:
         yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns")
     headline = result.get("headline")
-    # The early-stopping estimate; the code above handles other headlines.
+    # The estimate of early stopping. The code above handles the other headlines.
     if headline and headline["unit"] == "ns":
         yield "headline", Number(headline["value"], "ns", "tail")
     yield from _of_tokens(result)
@@ -76,12 +76,12 @@ def _numbers(result: Mapping[str, Any]) -> _Named:
     for reading in (result.get("power") or {}).get("readings", ()):
         for name in ("joules_per_query", "joules_per_sample", "joules_per_output_token"):
             if name in reading:
-                # Sources cover different parts of the machine; the name keeps them apart.
+                # Sources cover different parts of the machine, so the name includes the source.
                 yield f"{name}.{reading['source']}", Number(reading[name], "J")
 
 
 def _latencies(result: Mapping[str, Any]) -> _Named:
-    """Yields LoadGen's query latencies. The intervals of percentiles come from blocks of the journal."""
+    """Yields LoadGen's query latencies. The intervals of percentiles are computed from blocks of the journal."""
     latency, intervals = (result.get(name) or {} for name in ("latency_ns", "latency_intervals_ns"))
     for name in (*PERCENTILES, "mean"):
         if latency.get(name) is not None:
@@ -112,10 +112,10 @@ def _of_tokens(result: Mapping[str, Any]) -> _Named:
 
 
 def deciding_number(result: Mapping[str, Any], known: Collection[str]) -> str:
-    """Returns the name of the scenario's own number. Server's number is the percentile of its SLO: of the latency, or
-    else of the first SLO on token times.
+    """Returns the name of the scenario's main number. In Server, this is the percentile that the SLO on the latency
+    names, or else the percentile of the first SLO on token times.
 
-    known: names of the run's numbers.
+    known: names of the numbers that the run has.
     """
     scenario = scenario_named(result["scenario"])
     if scenario.scheduled and result.get("slo"):

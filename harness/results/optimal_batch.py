@@ -1,4 +1,4 @@
-"""Finds the smallest batch that is not worth doubling, from noisy throughputs."""
+"""Finds the smallest batch size that is not worth doubling, from noisy throughputs."""
 
 from collections.abc import Mapping
 from math import hypot
@@ -6,29 +6,29 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 GAIN = 0.05
-"""Smallest gain in throughput for which doubling a batch is worth it.
+"""Smallest gain in throughput that justifies doubling the batch size.
 
 Source: XSP (Li et al., IPDPS 2020), section III-D."""
 
 UNCERTAINTIES = 2
-"""Number of standard errors that a difference must exceed to count."""
+"""Number of standard errors by which two throughputs must differ to count as different."""
 
 
 class Optimum(NamedTuple):
     batch: int | None
-    """None if every doubling gained more than GAIN."""
+    """Batch size; None if every doubling gained more than GAIN."""
     is_unsure: bool = False
-    """Whether noise hides a gain of the doubled batch, and no larger batch decides."""
+    """Whether noise may hide a gain of the doubled batch, and no larger batch settles the question."""
 
 
 def optimum(
     throughput: Mapping[int, float], uncertainty: Mapping[int, float] = MappingProxyType({})
 ) -> Optimum:
-    """Returns the smallest batch whose doubling gains no more than GAIN. A smaller step does not count as doubling.
+    """Returns the smallest batch size whose doubling gains at most GAIN. A smaller step than doubling does not count.
 
-    throughput: batch -> samples/s. uncertainty: batch -> standard error of the throughput, as a share.
-    One slow run does not end the search: if noise leaves a doubling open, a larger batch that
-    certainly gains more decides.
+    throughput: batch size -> samples/s. uncertainty: batch size -> standard error of the throughput, as a share.
+    One slow run does not end the search. If noise leaves a doubling undecided, a larger batch with a certain
+    further gain decides.
     """
 
     def bounds(batch: int, larger: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Describes how a run ended: exit status, folder and content of result.json."""
+"""Describes how a run ended by its exit status, folder and result.json."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -11,17 +11,17 @@ from harness.results.pages import run_table
 
 
 class Finished(NamedTuple):
-    """A run that has ended, whether or not it succeeded."""
+    """A run that has ended, with or without success."""
 
     status: int
     """Exit status."""
     folder: Path
-    """The final folder, or the `.partial` one."""
+    """The final folder, or the `.partial` folder of an incomplete run."""
     result: Mapping[str, Any]
     """The content of result.json (harness/results/schema/result.py)."""
 
     def in_short(self, *names: str) -> str:
-        """Returns the verdict with the codes of its reasons, and the requested numbers that the run has."""
+        """Returns the verdict with the codes of its reasons, and those requested numbers that the run has."""
         words = [
             " ".join([self.result["verdict"], *(one["code"] for one in self.result["reasons"])])
         ]
@@ -32,7 +32,7 @@ class Finished(NamedTuple):
         return ", ".join(words)
 
     def show(self, *, as_json: bool, details: bool = False) -> None:
-        """Prints the result. details: prints every number, not only the answer."""
+        """Prints the result. details: whether to print every number instead of only the answer."""
         if as_json:
             show(json.dumps(self.result, indent=2, default=str))
         else:
@@ -46,4 +46,4 @@ def show_screen(result: Mapping[str, Any], folder: Path, *, details: bool) -> No
 
 
 Measure = Callable[..., Finished]
-"""Type of harness.run.supervisor.job.measure, which is passed to jobs with several runs."""
+"""Type of harness.run.supervisor.job.measure. Jobs with several runs get this function as an argument."""

@@ -1,4 +1,4 @@
-"""Computes `power` of result.json: energy by source, and whether it may be quoted. Pure."""
+"""Computes `power` of result.json: the energy per source, and whether it may be quoted. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -20,17 +20,15 @@ from harness.results.tokens.phases import Phases
 from harness.types import PowerSource
 
 MOST_WATTS = 200e3
-"""Mean power above which a source is doubted: a rack of accelerators draws about 130 kW, the largest server's
-supply 15 kW.
+"""Largest credible mean power of a source. A rack of accelerators draws about 130 kW, and the largest power supply of a
+server delivers 15 kW.
 """
 
 LEAST_WATTS = 0.3
-"""Mean power of a whole computer below which its source is doubted: the smallest boards that run Linux draw 0.4 W
-when idle.
-"""
+"""Smallest credible mean power of a whole computer. The smallest boards that run Linux draw 0.4 W when idle."""
 
 _WHOLE = ("command", ptdaemon_log.SOURCE.name)
-"""Meters that cover the whole computer. The sensors of other meters may cover a part that draws milliwatts."""
+"""Meters that cover the whole computer. Sensors of other meters may cover a part that draws only milliwatts."""
 
 NO_METER = "no meter was requested: --meter NAME reads one, `list` shows which work here"
 NOT_OFFICIAL = "not an MLPerf Power result: it was not measured at the wall by PTDaemon"
@@ -54,9 +52,9 @@ def report(
 ) -> PowerSection:
     """Returns the section without energy per token.
 
-    loadgen: values of the performance run's log, {} if they cannot be used. queries, samples: numbers that the run
-    answered. elsewhere: servers and nodes on other machines. under_rules: whether the run is official. scheduler: the
-    writer of the log.
+    loadgen: values from the performance run's log; {} if they cannot be used. queries, samples: numbers that the run
+    answered. elsewhere: servers and nodes on other machines. under_rules: whether the run is official. scheduler: name
+    of the program that wrote the log.
     """
     if log is None and ptdaemon is None:
         return {"power": None, "power_reason": NO_METER}
@@ -91,9 +89,9 @@ def report(
 def per_token(
     section: PowerSection, tokens: Tokens | None, phases: Phases | None = None
 ) -> PowerSection:
-    """Returns the section with each reading's energy per token, for known numbers of tokens, and its parts.
+    """Returns the section with each reading's parts and its energy per token, if the numbers of tokens are known.
 
-    phases: shares of the window; None if they are unknown.
+    phases: shares of the window; None if unknown.
     """
     power = section["power"]
     if power is None or tokens is None:
@@ -131,7 +129,9 @@ def _parts(joules: float, tokens: Tokens, phases: Phases) -> EnergyParts:
 
 
 def doubts(section: PowerSection) -> Iterator[Reason]:
-    """Yields a doubt for each mean power that no computer draws: the unit, a factor or the device is wrong."""
+    """Yields a doubt for each mean power that a computer cannot draw. The unit, a factor or the device must be
+    wrong.
+    """
     power = section["power"]
     for reading in power["readings"] if power is not None else ():
         watts = reading["mean_watts"]
@@ -179,8 +179,8 @@ def _reading(
 
 
 def _note(readings: Sequence[PowerReading], ptdaemon: PtdaemonLog | None, under_rules: bool) -> str:
-    """Returns the note on the readings. Only PTDaemon's readings in an official run that its checker accepts are
-    official.
+    """Returns the note on the readings. Readings are official only if they come from PTDaemon, in an official run, and
+    its checker accepts them.
     """
     if ptdaemon is None or readings[0]["source"] != ptdaemon_log.SOURCE.name:
         return NOT_OFFICIAL

@@ -1,9 +1,9 @@
 """Derives the verdict of a finished run again from its files: `python -m harness check RUN`.
 
 Recomputes the results from LoadGen's logs, the journal and the accuracy log, and compares them with result.json and
-config.yaml. This reveals numbers that were edited by hand. Also compares all files with each other
-(harness/results/check) and with their digests (harness/results/seal). Takes readings that cannot be repeated (noise,
-other processes, why the run was stopped) from findings.json unchanged.
+config.yaml. The comparison reveals numbers that someone edited. Also compares all files with each other
+(harness/results/check) and with their digests (harness/results/seal). Readings that cannot be repeated (noise, other
+processes, why the run was stopped) are taken from findings.json unchanged.
 """
 
 import json
@@ -39,36 +39,38 @@ from harness.results.verdict import score
 from harness.types import Score
 
 _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
-"""Matches folders in texts. They change when the run's folder is renamed, so they are not compared."""
+"""Matches folders in texts. Renaming the run's folder changes them, so they are not compared."""
 
 MODEL = "model"
-"""Name of the folder that holds the model's manifest in a published copy."""
+"""Name of the folder in a published copy that holds the model's manifest."""
 
 _OF_SCORE = ("model", "data_dir", "dataset", "metric", "hook")
-"""Fields that name the files needed to compute the score."""
+"""Fields that name the files from which the score is computed."""
 
 _UNSCORED = ("accuracy-failed", "accuracy-incomplete", "answers-unusable")
-"""Codes of the reasons why an accuracy run has no score."""
+"""Codes of the reasons for which an accuracy run has no score."""
 
 _UNSEALED = ("did-not-finish", "not-saved")
-"""Codes of the reasons with which a run may have ended without a seal."""
+"""Codes of the reasons for which a run may have ended without a seal."""
 
 
 class CheckedFolder(NamedTuple):
-    """A run or a study after `check`."""
+    """Result of `check` for a run or a study."""
 
     folder: Path
     differences: Sequence[str]
     """One line per difference; [] if result.json agrees with the files."""
     signer: str
-    """Line with the signer of the seal; "" if the seal is not signed."""
+    """Line that names the signer of the seal; "" if the seal is not signed."""
 
     def lines(self) -> list[str]:
         lines = self.differences or [agreed(self.folder)]
         return [*lines, *filter(None, [self.signer])]
 
     def to_json(self) -> Mapping[str, Any]:
-        """verdict and codes come from result.json; None and [] for a study, and if result.json cannot be read."""
+        """Takes the verdict and codes from result.json. Returns None and [] for a study or an unreadable
+        result.json.
+        """
         try:
             stored = _read_result(self.folder)
         except ConfigError:
@@ -97,7 +99,7 @@ def checked(folder: Path, trusted: Collection[str], signers: Path | None) -> lis
 
 
 def _read_result(folder: Path) -> Mapping[str, Any]:
-    """Reads result.json. Raises a ConfigError if it does not have the shape of a run's result."""
+    """Reads result.json. Raises a ConfigError if it does not have the structure of a run's result."""
     path = folder / run_folder.RESULT
     content = files.read_json(path)
     check_shape(content, path, request.CHANGED)
@@ -107,8 +109,8 @@ def _read_result(folder: Path) -> Mapping[str, Any]:
 def check(folder: Path, trusted: Collection[str] = (), *, scores: bool = True) -> list[str]:
     """Returns the differences between result.json and the files, one line each; [] if they agree.
 
-    trusted: datasets and metrics that the folder names and whose code may run. Any others do not
-    run, and the stored score counts. scores: computes the score again; otherwise the stored score counts.
+    trusted: datasets and metrics named by the folder whose code may run. For all others, the stored score counts.
+    scores: whether to compute the score again; otherwise the stored score counts.
     """
     stored = _read_result(folder)
     config = configuration(folder)
@@ -127,8 +129,8 @@ def check(folder: Path, trusted: Collection[str] = (), *, scores: bool = True) -
 
 
 def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, list[str]]]:
-    """Yields the (folder, differences) pair of a run, or of a study and of each of its runs. A run of a study that
-    cannot be read counts as different. A run that ended before its first query is skipped.
+    """Yields a (folder, differences) pair for a run, or for a study and each of its runs. A study's run that cannot be
+    read counts as different. A run that ended before its first query is skipped.
     """
     is_study = run_folder.is_study(folder)
     if is_study and not (folder / run_folder.RESULT).is_file():
@@ -144,7 +146,7 @@ def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, 
 
 
 def agreed(folder: Path) -> str:
-    """Returns the line for a folder without differences. It shows the verdict: agreement does not imply VALID."""
+    """Returns the line for a folder without differences. It shows the verdict, because an INVALID run may agree too."""
     if not (folder / run_folder.RESULT).is_file():
         return f"{folder}: its files match {digests.SEAL}"
     stored = files.read_json(folder / run_folder.RESULT)
@@ -158,7 +160,7 @@ def configuration(folder: Path) -> RunConfig:
 
 
 def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
-    """Returns the datasets and metrics with code or programs that `check` does not run to compute the score again."""
+    """Returns the datasets and metrics whose code or programs `check` would need to run for the score, but must not."""
     config = configuration(folder)
     values, _ = records.read_findings(folder)
     metric = config.metric or default_metric(_model(folder, config))
@@ -179,7 +181,7 @@ def _untrusted(dataset: str, metric: str | None, trusted: Collection[str]) -> li
 
 
 def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
-    """Yields the reasons why the stored score of a run counts; nothing if the score was computed again."""
+    """Yields the reasons why the stored score counts; nothing if the score was computed again."""
     result_file = folder / run_folder.RESULT
     accuracy = files.read_json(result_file).get("accuracy") if result_file.is_file() else None
     if not isinstance(accuracy, dict) or accuracy.get("value") is None:
@@ -210,12 +212,14 @@ def _model(folder: Path, config: RunConfig) -> Model:
 
 
 def is_published(config: RunConfig) -> bool:
-    """Returns whether config.yaml has bare file names, as `publish` writes; a run stores absolute paths."""
+    """Returns whether config.yaml has file names without folders, as `publish` writes them. Runs store absolute
+    paths.
+    """
     return bool(resolved.without_folder(config))
 
 
 def lacks_data(config: RunConfig) -> bool:
-    """Returns whether a published copy lacks a file that is needed to compute its score again."""
+    """Returns whether a published copy lacks a file that is necessary to compute its score again."""
     return not set(_OF_SCORE).isdisjoint(resolved.without_folder(config))
 
 
@@ -261,7 +265,7 @@ def findings(
 
 
 def _stored_scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
-    """Returns the stored score, for a run that must not or cannot be scored again. Compares the answers again."""
+    """Returns the stored score for a run that must not or cannot be scored again, but still compares the answers."""
     stored = files.read_json(folder / run_folder.RESULT)
     for entry in stored["reasons"]:
         if entry["code"] in _UNSCORED:
@@ -324,7 +328,7 @@ def _seal_differences(
 ) -> Iterator[str]:
     """Yields files that changed after the run or study ended. stored: content of result.json; {} for a study.
 
-    A run that was killed or could not be saved may have no seal, but has a reason for it.
+    A run that was killed or could not be saved may lack a seal, but then states a reason.
     """
     if (folder / digests.SEAL).is_file():
         yield from digests.differences(folder)

@@ -6,14 +6,14 @@ run.json          start of the job, load plan, last message of the measured proc
 completions.npz   one row per sample
 before.npz        one row per sample before the last hold, with --arrivals ramp:RATE
 cancelled.npz     one row per request that the client cancelled, with --cancel
-samples.npz       model and sound of each sample, if there are several models or sounds; from the measured process
-probes.npz        one row per probe, with --probe-rate; the measured process writes it
+samples.npz       model and sound of each sample, if there are several; written by the measured process
+probes.npz        one row per probe, with --probe-rate; written by the measured process
 
 For the whole job:
 
-findings.json     the request, and what cannot be measured again: noise, why the run was stopped
+findings.json     the request, and readings that cannot be repeated: noise, why the run was stopped
 power.csv         readings of the meters of --meter
-host.csv          the machine, once per second of the performance run
+host.csv          state of the machine, once per second of the performance run
 server.csv        metrics of the servers, once per second of the performance run
 """
 
@@ -63,14 +63,14 @@ BEFORE = "before.npz"
 FINDINGS = "findings.json"
 SERVER_CSV = "server.csv"
 _EVENTS = ("scheduled_ns", "completed_ns")
-"""Columns that every journal has; `measured` reads them."""
+"""Columns that every journal has. `measured` reads them."""
 
 _PLAIN = ("started", "dataset", "noise", "ceiling_per_s", "load")
-"""Fields of Findings that go into findings.json unchanged."""
+"""Fields of Findings that are copied to findings.json unchanged."""
 
 
 def write(outdir: Path, run: Evidence, started: str) -> None:
-    """Writes the files of one LoadGen run. started: start of the job; shows which files belong together."""
+    """Writes the files of one LoadGen run. started: start of the job, which shows which files belong together."""
     if run.done is not None:
         columns: dict[str, Any] = dict(run.done.columns)
         np.savez(outdir / COMPLETIONS, **columns)
@@ -95,8 +95,8 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
 
 
 def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
-    """Reads the files of one LoadGen run. Returns None if the folder has no run. Raises a ConfigError with the name of
-    a file that no run wrote.
+    """Reads the files of one LoadGen run. Returns None if the folder has no run. Raises a ConfigError that names a file
+    if its content cannot come from a run.
     """
     path = outdir / run_folder.RUN
     if not path.is_file():
@@ -125,7 +125,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
 
 
 def changed_files(ended: Mapping[str, Any] | None, outdir: Path) -> list[str]:
-    """Returns LoadGen's files that do not match their digests in the last message of the measured process."""
+    """Returns LoadGen's files that do not match the digests in the last message of the measured process."""
     if ended is None:
         return []
     written, now = ended["files"], digests(outdir)
@@ -139,7 +139,7 @@ def log_of(
     loadgen_scenario: str,
     outdir: Path,
 ) -> DetailLog:
-    """Returns LoadGen's detail log, or a derived one for the harness scheduler; empty after a failure."""
+    """Returns LoadGen's detail log. The harness scheduler has a derived log; a failed run has an empty one."""
     if failure is not None:
         return DetailLog()
     if plan.harness_scheduled:
@@ -161,17 +161,17 @@ def _read_completions(outdir: Path, issued: int) -> Completions | None:
 
 
 def read_probes(outdir: Path) -> dict[str, Array] | None:
-    """Returns the columns of the probes; None if the run had none, or was cut off."""
+    """Returns the columns of the probes; None if the run had no probes or was cut off."""
     return _read_columns(outdir / PROBE_ROWS)
 
 
 def read_ramp(outdir: Path) -> dict[str, Array] | None:
-    """Returns the steps of a ramp; None if the run had none, or was cut off."""
+    """Returns the steps of a ramp; None if the run had no ramp or was cut off."""
     return _read_columns(outdir / RAMP_ROWS)
 
 
 def read_facts(outdir: Path) -> dict[str, Array] | None:
-    """Returns the facts that the plug-in knows about each sample; None if it knows none."""
+    """Returns what the plug-in knows about each sample; None if it knows nothing."""
     return _read_columns(outdir / SAMPLE_FACTS)
 
 
@@ -187,17 +187,17 @@ def _read_columns(path: Path) -> dict[str, Array] | None:
 
 
 def _columns(path: Path, opened: BinaryIO, names: Sequence[str] = ()) -> dict[str, Array]:
-    """Reads the named columns, or all columns without names."""
+    """Reads the named columns; without names, reads all columns."""
     _check_sizes(path)
     with np.load(opened, allow_pickle=False) as file:
         return {name: file[name] for name in names or file.files}
 
 
 def measured(folder: Path, result: Mapping[str, Any]) -> str:
-    """Returns a digest of the times between all events of a run, in ns. No two runs have the same one.
+    """Returns a digest of the times between all events of a run, in ns. Two different runs never have the same digest.
 
-    A copy has the same digest, even with a different folder, dates or private names. result: the content of
-    result.json, used if the run has no journal.
+    A copy of a run has the same digest even if the folder, dates or private names differ. result: the content of
+    result.json, which is used if the run has no journal.
     """
     for part in run_folder.FOLDERS.values():
         path = folder / part / COMPLETIONS
@@ -211,7 +211,7 @@ def measured(folder: Path, result: Mapping[str, Any]) -> str:
 
 
 def _check_sizes(path: Path) -> None:
-    """Raises a ValueError if the columns would take more memory than the file has bytes."""
+    """Raises a ValueError if the columns would need more memory than the size of the file."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
@@ -251,7 +251,9 @@ def write_findings(folder: Path, findings: Findings) -> None:
 
 
 def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
-    """Returns a mapping from field name to value for Findings, `dataset` and `spec`, and whether the run was scored."""
+    """Returns two values: a mapping from field name to value for Findings, `dataset` and `spec`; and whether the run
+    has a score.
+    """
     path = folder / FINDINGS
     if not path.is_file():
         raise ConfigError(missing(folder, FINDINGS, "another version of the harness wrote the run"))
@@ -280,7 +282,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
 
 
 class Samples(NamedTuple):
-    """Readings during the performance run; None if nothing was read."""
+    """Readings during the performance run; None for a kind that was not read."""
 
     host: HostLog | None = None
     power: PowerLog | None = None
@@ -302,7 +304,9 @@ def write_samples(folder: Path, samples: Samples) -> None:
 
 
 def read_samples(folder: Path) -> Samples:
-    """Reads the files of `write_samples`. Raises a ConfigError with the name of a file that no run wrote."""
+    """Reads the files that `write_samples` wrote. Raises a ConfigError that names a file if a run cannot have written
+    it.
+    """
     path = folder / FINDINGS
     with _reading(path):
         content = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -319,7 +323,7 @@ def _read_log(path: Path) -> HostLog | None:
 
 
 def _read_power(content: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
-    """Parses the readings of the meters. content: a part of findings.json; the caller reports its faults."""
+    """Parses the readings of the meters. content: a part of findings.json, whose faults the caller reports."""
     if not content:
         return None
     log, path = PowerLog.from_json(content), folder / POWER_CSV

@@ -1,4 +1,4 @@
-"""Builds config.yaml, with every value resolved, and environment.json."""
+"""Builds environment.json, and config.yaml with every value resolved."""
 
 import dataclasses
 import shlex
@@ -18,7 +18,7 @@ from harness.models.opened.resolved_run import ResolvedRun
 
 
 def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
-    """Returns the configuration that repeats this run, with every value that the run decided."""
+    """Returns the configuration that repeats this run. It contains every value that the run chose."""
     requested, spec = run.config, run.instances
     values: dict[str, Any] = {
         "arrivals_sha256": plan.arrivals_sha256,
@@ -45,7 +45,7 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
 
 
 def _queries(plan: LoadPlan) -> int:
-    """Returns the value of --queries that repeats the run; with --until and without arrivals, the minimum number."""
+    """Returns the value of --queries that repeats the run. For --until without arrivals, this is the minimum number."""
     least = plan.least_queries if plan.schedule is None else None
     return least or plan.query_count
 
@@ -54,7 +54,7 @@ _FILES = ("models", "data_dir", "user_conf", "hook", "model_file", "arrivals", "
 
 
 def absolute(requested: RunConfig) -> dict[str, Any]:
-    """Returns a mapping from field name to absolute paths, for a configuration that runs from any folder, and the
+    """Returns a mapping from field name to absolute path, so that the configuration works in any folder. Adds the
     digests of plug-in files.
     """
     values = _absolute_paths(requested)
@@ -63,7 +63,7 @@ def absolute(requested: RunConfig) -> dict[str, Any]:
 
 
 def without_folder(config: RunOptions) -> list[str]:
-    """Returns the fields of a stored configuration whose file names have no folder, as `publish` writes them."""
+    """Returns the fields of a stored configuration that have a file name without a folder, as `publish` writes them."""
     fields = [
         name for name, value in _absolute_paths(config).items() if value != getattr(config, name)
     ]
@@ -92,13 +92,13 @@ def _absolute_paths(requested: RunOptions) -> dict[str, Any]:
 
 
 def _absolute(name: str) -> str:
-    """Makes the path of a plug-in's file absolute. Returns the name of a plug-in unchanged."""
+    """Makes the path of a plug-in's file absolute. Leaves the name of a plug-in unchanged."""
     path, separator, attribute = name.rpartition(".py:")
     return f"{Path(path + '.py').absolute()}:{attribute}" if separator else name
 
 
 def absolute_argument(meter: str, argument: str) -> str:
-    """Returns a meter's argument with absolute paths: the folder of rapl and hwmon, the words of a command."""
+    """Returns a meter's argument with absolute paths: the folder for rapl and hwmon, the words of a command."""
     if meter in ("rapl", "hwmon"):
         return str(Path(argument).absolute()) if argument else ""
     if meter != "command":
@@ -109,8 +109,8 @@ def absolute_argument(meter: str, argument: str) -> str:
 
 
 def _absolute_word(word: str, *, first: bool) -> str:
-    """Makes the path of a file absolute. A first word without a slash is found on PATH. A word without
-    a slash or dot stays unchanged (`ipmitool power`), even if a file has that name.
+    """Makes the path of a file absolute. A first word without a slash is searched on PATH. Other words without a slash
+    or dot stay unchanged (`ipmitool power`), even if a file has the same name.
     """
     is_named = "/" in word or ("." in word and not first)
     return str(Path(word).absolute()) if is_named and Path(word).is_file() else word

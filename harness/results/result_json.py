@@ -1,4 +1,4 @@
-"""Assembles result.json: verdict, reasons, doubts and every number. Pure."""
+"""Assembles result.json from the verdict, reasons, doubts and all numbers. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
@@ -78,7 +78,7 @@ _OF_SERVED_RUNS: Mapping[str, Callable[[Evidence], Any]] = {
     "probes": probes.section,
     "cancellations": cancellations.section,
 }
-"""Key of result.json -> function that returns its content, or None for runs without it."""
+"""Maps a key of result.json to a function. It returns the content, or None for runs without this content."""
 
 
 def result(findings: Findings) -> Result:
@@ -138,7 +138,7 @@ def result(findings: Findings) -> Result:
 
 
 def _described(findings: Findings, run: Evidence | None) -> Mapping[str, Any] | None:
-    """Returns the backend's reports after loading and after the run."""
+    """Returns the backend's two reports: after loading, and after the run."""
     if findings.loaded is None:
         return None
     used = run.ended.get("backend") if run is not None and run.ended is not None else None
@@ -162,7 +162,7 @@ def _headline(findings: Findings, run: Evidence) -> Headline | None:
 
 
 def _unfinished(findings: Findings) -> list[Reason]:
-    """Returns the reason for a job that lacks one of the runs of --mode; used only if there are no other reasons."""
+    """Returns the reason for a job that lacks one of the runs that --mode requests. Used only without other reasons."""
     config = findings.config
     performance = findings.performance is not None or not config.runs_performance
     if performance and (any(findings.scoring) or not config.runs_accuracy):
@@ -203,7 +203,7 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
 
 
 def _draws_tokens(findings: Findings) -> bool:
-    """Returns whether the requests make the server draw tokens at random."""
+    """Returns whether the requests ask the server to draw tokens at random."""
     loaded = findings.loaded
     return loaded is not None and any(
         part.get("draws_tokens") for part in (loaded.backend, loaded.dataset)
@@ -242,9 +242,9 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield from doubts.pinning(findings.config.backend, findings.spec.pinned, calibration.placed)
     if findings.loaded is not None:
         sha256 = findings.loaded.model_sha256
-        # --model-file is reported in not_for_submission, and its digest is in config.yaml
+        # not_for_submission reports --model-file, and config.yaml has its digest
         pinned = findings.config.model_file is not None or findings.model.is_pinned(sha256)
-        if not findings.model.unpinned_own:  # not_for_submission lists them
+        if not findings.model.unpinned_own:  # reported in not_for_submission
             yield from model_doubts.model_file(findings.model.name, sha256, pinned=pinned)
     metered = findings.power is not None or findings.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
@@ -259,7 +259,7 @@ def _machine_doubts(
 ) -> Iterable[Reason]:
     run, load = findings.performance, dict(findings.load)
     if run is not None and client.local_servers(run):
-        load["others"] = None  # the server is one of the other processes
+        load["others"] = None  # the server itself would count as one of the other processes
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
         others, remote = load.get("others"), bool(findings.config.url)
@@ -269,7 +269,7 @@ def _machine_doubts(
 
 
 def _by_the_page(findings: Findings, numbers: Performance) -> Iterable[Reason]:
-    """Compares the tokens of the replies with the servers' metrics."""
+    """Compares the tokens in the replies with the servers' metrics."""
     run = numbers.run
     window = window_ns(run.log.values) if run.logged else None
     page = servers.section(findings.server_metrics, window, findings.no_server_metrics)
@@ -303,7 +303,7 @@ def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
 
 
 def _refused(findings: Findings, target: Accuracy) -> Iterable[Reason]:
-    """Yields a doubt if a performance run's answers do not have the shape that the target's metric expects."""
+    """Yields a doubt if the performance run's answers do not have the shape that the target's metric requires."""
     run, loaded, metric = findings.performance, findings.loaded, target.metric
     if findings.config.runs_accuracy or run is None or run.ended is None or loaded is None:
         return
@@ -312,7 +312,7 @@ def _refused(findings: Findings, target: Accuracy) -> Iterable[Reason]:
 
 
 def _computes_here(findings: Findings) -> bool:
-    """Returns whether the backend reports that it computes in the measured process on the CPU."""
+    """Returns whether the backend reports that it computes on the CPU in the measured process."""
     if findings.config.node_urls:
         return False
     backend = findings.loaded.backend if findings.loaded else {}
@@ -459,8 +459,8 @@ def _models(findings: Findings) -> ModelsSection:
 
 
 def _plan(findings: Findings, run: Evidence | None) -> Plan:
-    """Returns the instance group and the dispatcher (harness/run/measured/dispatch/choose.py). issuer: reported
-    by a run at its end; as planned if no run ended.
+    """Returns the instance group and the dispatcher (harness/run/measured/dispatch/choose.py). issuer: reported at the
+    end of a run, or as planned if no run ended.
     """
     pinned = findings.spec.pinned
     placed = findings.calibration.placed if findings.calibration else ()
@@ -483,7 +483,7 @@ def _plan(findings: Findings, run: Evidence | None) -> Plan:
         plan["issuer_slice"] = ended["slice"]
     if ended.get("elastic"):
         done = last.done if last else None
-        wide = findings.spec.instances  # the wide instance is the last worker
+        wide = findings.spec.instances  # the wide instance has the last worker number
         samples = int((done.columns["worker"] == wide).sum()) if done is not None else 0
         plan["elastic"] = cast("Elastic", {**ended["elastic"], "samples": samples})
     return plan

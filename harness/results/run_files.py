@@ -1,4 +1,4 @@
-"""Reads the files of a finished run once and checks their shape."""
+"""Reads the files of a finished run once, and checks their structure."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -24,7 +24,7 @@ _NEEDED: Mapping[str, tuple[type, ...]] = {
 
 
 class RunFiles(NamedTuple):
-    """Content of a run's folder. performance: None without a performance run."""
+    """Content of a run's folder. performance: the performance run; None without one."""
 
     name: str
     folder: Path
@@ -34,17 +34,17 @@ class RunFiles(NamedTuple):
     performance: Evidence | None
 
     def codes(self, kind: str) -> str:
-        """Returns the codes of the `reasons` or `doubts`, separated by spaces."""
+        """Returns the codes of the `reasons` or `doubts` as one text, separated by spaces."""
         return " ".join(entry["code"] for entry in self.result[kind])
 
 
 def read_files(
     folder: Path, known: Evidence | None = None, *, with_evidence: bool = True
 ) -> RunFiles:
-    """Reads a run's folder. Raises a ConfigError with the name of a file that is missing, or that no run wrote.
+    """Reads a run's folder. Raises a ConfigError that names a file if it is missing or if a run cannot have written it.
 
-    known: the performance run, if it is still in memory. with_evidence: False skips the performance run,
-    which may have millions of rows.
+    known: the performance run, if it is still in memory. with_evidence: whether to read the performance run, which may
+    have millions of rows.
     """
     result = files.read_json(folder / run_folder.RESULT)
     config = read_config(folder)
@@ -60,7 +60,7 @@ def read_files(
 
 
 def shown_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the content of config.yaml without private names and arguments of programs."""
+    """Returns the content of config.yaml without private names and without arguments of programs."""
     meters = [private.meter(str(text)) for text in config.get("meter") or ()]
     command = config.get("before_run")
     commands = {} if command is None else {"before_run": private.command_line(str(command))}
@@ -81,14 +81,16 @@ def read_config(folder: Path) -> dict[Any, Any]:
 
 
 def reading_run(folder: Path | str) -> AbstractContextManager[None]:
-    """Turns an exception about missing content into a ConfigError. folder: a folder, or the names of several."""
+    """Turns an exception about missing content into a ConfigError. folder: one folder, or the names of several
+    folders.
+    """
     return files.reading(f"{folder}: its files do not fit together", "run `check` for details")
 
 
 def check_shape(
     result: Mapping[str, Any], path: Path, hint: str = "run `check` for details"
 ) -> None:
-    """Raises a ConfigError with the required keys of result.json that are not usable. path: the file's path."""
+    """Raises a ConfigError that lists the required keys of result.json with unusable values. path: the file's path."""
     wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
     for name in [n for n in ("reasons", "doubts") if n not in wrong]:
         entries = [one if isinstance(one, dict) else {} for one in result[name]]

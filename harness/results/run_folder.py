@@ -1,4 +1,4 @@
-"""Creates result folders. A folder is called `<name>.partial` until it is complete."""
+"""Creates result folders. The name of an incomplete folder ends in `.partial`."""
 
 import re
 from contextlib import suppress
@@ -10,14 +10,14 @@ from harness.errors import ConfigError
 from harness.results.seal import digests
 
 RESULTS = "results"
-"""Folder of the results without --out."""
+"""Folder for results if --out is not given."""
 RESULT = "result.json"
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
 ACCURACY_TEXT = "accuracy.txt"
 PEAK = "peak.json"
 LATEST = "latest"
-"""Link to the newest run in a folder of results."""
+"""Name of the link to the newest run in a results folder."""
 REPEATS = "repeats.json"
 OVERHEAD = "overhead.json"
 WORKERS = "workers.json"
@@ -26,24 +26,24 @@ STUDIES = (
     *(PEAK, REPEATS, OVERHEAD, WORKERS, RUNTIMES),
     *("sweep.json", "grid.json", "tune.json", "profile.json"),
 )
-"""Names of summaries of studies, in the folder of the study's runs."""
+"""File names of the summaries of a study, which are in the folder of its runs."""
 TURNS = "turns.json"
-"""The comparison that `rerun` made, in the folder of its runs."""
+"""File with the comparison that `rerun` made, in the folder of its runs."""
 METRICS = "metrics.prom"
 ENDPOINT = "metrics.address"
-"""Holds the IP address and port of the Prometheus endpoint during a run, e.g. 127.0.0.1:9464."""
+"""File with the IP address and port of the Prometheus endpoint while a run lasts, e.g. 127.0.0.1:9464."""
 RUN = "run.json"
-"""Written for each LoadGen run in the folder."""
+"""File that describes one LoadGen run; each LoadGen run in the folder has one."""
 FOLDERS = {"performance": "performance/run_1", "accuracy": "accuracy", "answers": "answers"}
-"""Role of a LoadGen run -> its folder in the result folder."""
+"""Maps the role of a LoadGen run to its folder inside the result folder."""
 PERFORMANCE = FOLDERS["performance"]
 
 
 class ResultFolder:
-    """A folder that is called `path` while it is written and `final` once it is complete."""
+    """A folder that has the name `path` while it is written, and the name `final` once it is complete."""
 
     def __init__(self, final: Path, option: str = "--out") -> None:
-        """Creates the folder. option: the option that sets `final`, for errors."""
+        """Creates the folder. option: the option that sets `final`, for error messages."""
         try:
             taken = final.exists() or final.is_symlink()
         except OSError as e:  # the name is too long
@@ -73,7 +73,7 @@ class ResultFolder:
             ) from e
 
     def subfolder(self, role: str) -> Path:
-        """Creates the folder of a LoadGen run. Raises an OSError if this folder was removed."""
+        """Creates the folder of a LoadGen run. Raises an OSError if the result folder was removed."""
         path = self.path
         for name in FOLDERS[role].split("/"):
             path = path / name
@@ -81,19 +81,23 @@ class ResultFolder:
         return path
 
     def adopt(self, folder: Path) -> None:
-        """Moves the files of a different run's folder, in this folder or next to it, into this folder."""
+        """Moves the files of another run's folder into this folder. The other folder is inside this one or next to
+        it.
+        """
         for path in sorted(folder.iterdir()):
             path.rename(self.path / path.name)
         folder.rmdir()
 
     def finish(self, *, newest: bool = True) -> Path:
-        """Seals a run's files and renames the folder to its final name. newest: points the link `latest` at it."""
+        """Seals a run's files and renames the folder to its final name. newest: whether the link `latest` should point
+        to it.
+        """
         if (self.path / RESULT).is_file():
             digests.write(self.path)
         self.path.rename(self.final)
         link = self.final.parent / LATEST
-        with suppress(OSError):  # the run is complete without the link
-            # The link leads to a folder next to it.
+        with suppress(OSError):  # the run is complete even without the link
+            # The target of the link is in the same folder as the link.
             ours = link.is_symlink() and link.readlink().parent == Path()
             if newest and (ours or not (link.exists() or link.is_symlink())):
                 point_link(link, self.final.name)
@@ -105,7 +109,9 @@ def is_study(folder: Path) -> bool:
 
 
 def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> ResultFolder:
-    """Creates `out`, or results/<time>-<scenario>-<backend>-<model>, numbered if two runs start at once."""
+    """Creates `out`, or results/<time>-<scenario>-<backend>-<model>. Adds a number if two runs start at the same
+    time.
+    """
     if out is not None:
         return ResultFolder(out)
     time = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
@@ -115,11 +121,11 @@ def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> Res
         try:
             return ResultFolder(final)
         except ConfigError:
-            if free_name(final) == final:  # unless another run has just taken the name
+            if free_name(final) == final:  # otherwise another run has just taken the name
                 raise
 
 
 def _plain(name: str) -> str:
-    """Returns a plug-in's path as part of a folder name. File systems limit a name to 255 bytes."""
+    """Returns a plug-in's path in a form that fits into a folder name. File systems limit a name to 255 bytes."""
     name = Path(name).name if "/" in name else name
     return re.sub(r"[^A-Za-z0-9._]+", "_", name).strip("_")[:80]

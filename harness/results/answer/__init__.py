@@ -1,4 +1,4 @@
-"""Answers the question that a run was made for, in a few lines of plain text."""
+"""Sums up a run in a few lines of plain text that answer the question the run was made for."""
 
 from harness.results.answer.answer import Answer, answer_of, headline_in_short, number_of
 from harness.results.answer.rows import answer_rows

@@ -1,4 +1,4 @@
-"""Derives the answer of a run from result.json: its number, its limit, and whether to trust it. Pure."""
+"""Derives the answer of a run from result.json: the number, the limit, and whether to trust the run. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,18 +13,18 @@ from harness.types import Quantity
 _NOTHING = "nothing was measured"
 _DEMONSTRATION = " (a demonstration rate)"
 _OF_RATE = frozenset(("slo-missed", "early-stopping"))
-"""Codes of the reasons that a lower rate would remove."""
+"""Codes of the reasons that would disappear at a lower rate."""
 
 
 class Answer(NamedTuple):
-    """Short plain texts without markup, for a screen, a page, a notebook or a check in CI."""
+    """Short plain texts without markup, for a screen, a page, a notebook or a CI check."""
 
     verdict: str
     """VALID or INVALID."""
     question: str
     """The question that the run was made to answer."""
     headline: str
-    """The answer with its unit and interval, and its bound and load."""
+    """The answer with its unit, interval, bound and load."""
     accuracy: str | None
     """The score and its target, or why it is missing; None after a run of --mode performance."""
     limited_by: str | None
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     doubts: str | None
     """Codes of the doubts, grouped by part of the run; None without doubts."""
     advice: str | None
-    """One next step, for the first reason or else the most serious doubt; None if there is nothing to do."""
+    """One next step, for the first reason or else for the most serious doubt; None if nothing needs to be done."""
 
     def __str__(self) -> str:
         """Returns the lines of a screen: the verdict, the answer, and each other text that is not None."""
@@ -167,7 +167,7 @@ def _token_bounds(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _of_tokens(loadgen: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
-    """Returns LoadGen's tokens/s, which are published, and its TTFT and TPOT with their bounds."""
+    """Returns LoadGen's tokens/s, which MLPerf publishes, and its TTFT and TPOT with their bounds."""
     rate, name = loadgen["tokens_per_s"], bounds["percentile"]
     parts = [] if rate is None else [f"{show_rate(rate)} tokens/s"]
     for key, time in (("ttft_ns", "TTFT"), ("tpot_ns", "TPOT")):
@@ -180,7 +180,9 @@ def _of_tokens(loadgen: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
 
 
 def _of_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) -> str:
-    """Returns the bound beside the percentile `name`; with LoadGen's estimate, if only the estimate is above the bound."""
+    """Returns the bound next to the percentile `name`. Adds LoadGen's estimate if only the estimate exceeds the
+    bound.
+    """
     estimate = result.get("headline") or {}
     is_estimate = estimate.get("name") == f"{name} latency, early-stopping estimate"
     if is_estimate and value_ns <= slo.bound_ns < estimate["value"]:
@@ -219,7 +221,9 @@ def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
 
 
 def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
-    """Returns the late queries in place of a percentile that LoadGen's log lacks, else a stream's estimate."""
+    """Returns the number of late queries if LoadGen's log lacks the percentile, or the estimate in a stream
+    scenario.
+    """
     queries, headline = result.get("queries") or {}, result.get("headline") or {}
     late, samples = queries.get("late"), queries.get("samples_answered")
     if slo is not None and late is not None and samples:
@@ -269,7 +273,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
 
 
 def _of_rate(result: Mapping[str, Any]) -> str:
-    """Returns the interval of a closed loop's rate in brackets if --until sets its width; otherwise ''."""
+    """Returns the interval of a closed loop's rate in brackets if --until sets the interval's width; otherwise ''."""
     until = result["arrivals"].get("until", STEADY)
     if until == STEADY:
         return ""
@@ -282,32 +286,32 @@ def _of_rate(result: Mapping[str, Any]) -> str:
 
 
 def _included(result: Mapping[str, Any]) -> str:
-    """Returns that LoadGen's rate counts failed samples as completed; empty without failed samples."""
+    """Returns a note that LoadGen counts failed samples as completed; '' without failed samples."""
     return ", including failed samples" if _failures(result) else ""
 
 
 def _failed(result: Mapping[str, Any]) -> str:
-    """Returns the failed samples that LoadGen's rate counts as completed; empty without failed samples."""
+    """Returns the number of failed samples that LoadGen counts as completed; '' without failed samples."""
     queries = result.get("queries") or {}
     failed, answered = queries.get("samples_failed"), queries.get("samples_answered")
     return f"{_included(result)} ({failed:,} of {answered:,} samples)" if failed else ""
 
 
 def _failures(result: Mapping[str, Any]) -> str:
-    """Returns the failed samples, for the beginning of a sentence; empty without failed samples."""
+    """Returns the number of failed samples as the start of a sentence; '' without failed samples."""
     queries = result.get("queries") or {}
     failed, answered = queries.get("samples_failed"), queries.get("samples_answered")
     return f"{failed:,} of {answered:,} samples failed: " if failed else ""
 
 
 def _harness_chose_rate(result: Mapping[str, Any], scenario: Scenario) -> bool:
-    """Returns whether a Server run calibrated the machine, which it does only without a rate from the user."""
+    """Returns whether the run is a Server run that calibrated the machine, which needs no rate from the user."""
     rates, calibration = result.get("throughput_per_s") or {}, result.get("calibration") or {}
     return scenario.scheduled and bool(rates.get("asked") and calibration.get("rate_per_s"))
 
 
 def _other_rate(result: Mapping[str, Any]) -> str | None:
-    """Returns the advice for a rate that the harness chose and that was too high on an undisturbed machine."""
+    """Returns advice if the harness chose a rate that was too high although nothing disturbed the machine."""
     codes = {reason["code"] for reason in result["reasons"]}
     if (
         codes

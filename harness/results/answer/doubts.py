@@ -11,7 +11,7 @@ _GRAVEST_FIRST = (
     *(About.MACHINE, About.SETTINGS, About.CLOCK, About.LOAD_GENERATOR, About.LOAD),
     *(About.MODEL, About.ACCURACY),
 )
-"""Parts in the order of their advice. A disturbed machine explains most other doubts, so it comes first."""
+"""Parts of a run in the order of their advice. The machine comes first: a disturbance explains most other doubts."""
 
 _CAUSES = ("busy-machine", "steal", "throttled")
 """Doubts about the machine that explain other doubts about it."""
@@ -38,8 +38,8 @@ def disturbance(doubts: Entries) -> Mapping[str, str] | None:
 def advice(reasons: Entries, doubts: Entries) -> str | None:
     """Returns the next step for the first reason, or else for the most serious doubt.
 
-    On a disturbed machine, a load that was too high proves nothing, so the machine comes first. Too few queries stay too
-    few on any machine.
+    On a disturbed machine, a missed bound does not prove that the load was too high, so the machine comes first. Too
+    few queries are an exception: they stay too few on any machine.
     """
     causes = [reason for code in _FIRST for reason in reasons if reason["code"] == code]
     if causes:
@@ -64,7 +64,7 @@ def _unexpected(doubts: Entries) -> Entries:
 
 
 def _about(entry: Mapping[str, str]) -> About | None:
-    """Returns the part of the run that the code is about; None if this version does not have the code."""
+    """Returns the part of the run that the code describes; None if this version does not know the code."""
     known = CODES.get(entry["code"])
     return known.about if known else None
 

@@ -17,10 +17,10 @@ _PARTS = {
     "load generator": ("issue_delay", "complete"),
     "queue": ("queue",),
 }
-"""Part of the system -> the stages of a sample in which it works."""
+"""Maps each part of the system to the stages of a sample in which the part works."""
 
 _MOSTLY = 0.5
-"""Smallest share of a query's time at which one part of the system explains the result."""
+"""Smallest share of a query's time that makes one part of the system responsible for the result."""
 
 _WHERE = {
     "issue_delay": "until it is issued",
@@ -37,11 +37,11 @@ _WHERE = {
     "decode": "until its reply is decoded",
     "complete": "until its answer is reported",
 }
-"""Stage -> where, or until when, a query waits, as the end of a sentence."""
+"""Maps a stage to the end of a sentence, which describes where or until when a query waits."""
 
 
 def limited_by(result: Mapping[str, Any]) -> str | None:
-    """Returns e.g. `the model: 96 % of a query's mean time`; None if the files do not show it."""
+    """Returns e.g. `the model: 96 % of a query's mean time`; None if the files do not show the limit."""
     if not result.get("stages_ns"):
         return None
     if result["backend"] == "null":
@@ -54,7 +54,7 @@ def limited_by(result: Mapping[str, Any]) -> str | None:
 
 
 def of_the_machine(result: Mapping[str, Any]) -> str:
-    """Returns the disturbance of the machine that limited the run; '' if it did not matter."""
+    """Returns the disturbance of the machine that limited the run; '' if no disturbance mattered."""
     disturbed = disturbance(result["doubts"])
     if disturbed is None or _is_plain(result, judged(result.get("reference") or {})):
         return ""
@@ -80,7 +80,9 @@ def _undisturbed(
 
 
 def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:
-    """Compares the plan with instances on all cores; '' if the plan leaves fewer than half of the cores idle."""
+    """Compares the plan with instances on all cores. Returns '' if the plan leaves fewer than half of the cores
+    idle.
+    """
     more = section.get("on_all_cores")
     if more is None:
         return ""
@@ -92,7 +94,7 @@ def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:
 
 
 def _fewer_threads(result: Mapping[str, Any]) -> str:
-    """Returns why the plan leaves cores idle, if the warm-up chose fewer threads; '' otherwise."""
+    """Returns the reason for idle cores if the warm-up chose fewer threads; otherwise ''."""
     calibration = result.get("calibration") or {}
     times_ns, plan = dict(calibration.get("thread_latency_ns", ())), result.get("plan")
     if not plan or plan["threads"] not in times_ns or plan["threads"] == max(times_ns):
@@ -113,14 +115,16 @@ def _is_plain(result: Mapping[str, Any], judgement: Judgement) -> bool:
 
 
 def _of_offline(section: Mapping[str, Any], judgement: Judgement) -> str | None:
-    """Returns the model's rate. Shares of stages mean nothing in Offline, as all samples wait in one query."""
+    """Returns the model's rate. Offline has no useful shares of stages, because all samples wait in one query."""
     if judgement is Judgement.UNKNOWN:
         return None
     return f"the model: alone it answers {show_rate(section['reference'])} samples/s"
 
 
 def _cost(section: Mapping[str, Any]) -> str:
-    """Returns the number without the load generator's cost, and the stage that lost the most time."""
+    """Returns the number that the run would reach without the load generator's cost, and the stage that lost most
+    time.
+    """
     if section["unit"] != "ns":
         return f"the model alone answers {show_rate(section['reference'])} samples/s"
     whom = slowest(section)

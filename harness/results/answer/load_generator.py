@@ -7,14 +7,14 @@ from typing import Any
 from harness.core.units import show_ns, show_percent, show_rate
 
 TIGHT = 1.15
-"""Largest ratio to the reference at which the load generator did not hold the run back."""
+"""Largest ratio to the reference that clears the load generator of holding the run back."""
 
 _MODELS_STAGE = "infer"
 _DISTURBED = "the machine was disturbed, and may have delayed the load generator"
 
 
 class Judgement(Enum):
-    """Comparison of the run with a load generator without cost (harness/results/evidence/reference.py)."""
+    """Result of comparing the run with a load generator that costs nothing (harness/results/evidence/reference.py)."""
 
     AS_FAST = "the load generator was not the bottleneck"
     HELD_BACK = "the load generator was the bottleneck"
@@ -23,7 +23,7 @@ class Judgement(Enum):
 
 
 def judged(section: Mapping[str, Any]) -> Judgement:
-    """Judges `reference` of result.json; UNKNOWN if the section is empty."""
+    """Judges the section `reference` of result.json; returns UNKNOWN for an empty section."""
     if "ratio" not in section:
         return Judgement.UNKNOWN
     worse = _times_worse(section["ratio"], section["unit"])
@@ -37,7 +37,7 @@ def judged(section: Mapping[str, Any]) -> Judgement:
 
 
 def most_lost(section: Mapping[str, Any]) -> list[str]:
-    """Returns the two stages that exceed the reference most, the largest first; [] in Offline."""
+    """Returns the two stages that exceed the reference most, the larger first; [] in Offline."""
     lost_ns = section.get("lost_ns", {})
     most = sorted(lost_ns, key=lost_ns.__getitem__, reverse=True)[:2]
     return [stage for stage in most if lost_ns[stage] > 0]
@@ -89,18 +89,18 @@ def _sentence(section: Mapping[str, Any], was_disturbed: bool) -> str:
 
 
 def _is_drift(section: Mapping[str, Any]) -> bool:
-    """Returns whether the slower bare loops, before or after the run, explain the ratio."""
+    """Returns whether the ratio is explained by a bare loop that ran slower before or after the run."""
     slower = section.get("at_slower_loops")
     return slower is not None and _times_worse(slower["ratio"], section["unit"]) <= TIGHT
 
 
 def _is_models_speed(section: Mapping[str, Any]) -> bool:
-    """Returns whether the model's speed in the run explains the ratio."""
+    """Returns whether the ratio is explained by the model's speed in the run."""
     return _times_worse(section["at_run_speed"]["ratio"], section["unit"]) <= TIGHT
 
 
 def _times_worse(ratio: float, unit: str) -> float:
-    """Returns how many times worse the run is. ratio: the run's number divided by the reference's."""
+    """Returns the factor by which the run is worse. ratio: the run's number divided by the reference's."""
     return ratio if unit == "ns" else 1 / ratio
 
 
@@ -119,7 +119,7 @@ def _bottleneck(section: Mapping[str, Any], verdict: str) -> str:
 
 
 def slowest(section: Mapping[str, Any]) -> str:
-    """Returns whose means `lost_ns` has, e.g. `the slowest 1 %`; '' in streams, which compare medians."""
+    """Returns the queries over which `lost_ns` is a mean, e.g. `the slowest 1 %`; '' in streams, which use medians."""
     if "queries" not in section:
         return ""
     return f"the slowest {100 - float(section['what'].removeprefix('p')):.4g} %"

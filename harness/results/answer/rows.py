@@ -1,4 +1,4 @@
-"""Lists the lines below the headline of a run, for each place that shows an answer. Pure."""
+"""Lists the lines below the headline of a run. Every place that shows an answer uses them. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from harness.results.tokens import shown as tokens
 
 
 def answer_rows(result: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a mapping from label to text, only for labels with a text. result: the content of result.json."""
+    """Returns a mapping from label to text, without empty texts. result: the content of result.json."""
     answer = answer_of(result)
     rows = {
         "accuracy": answer.accuracy if answer.accuracy != answer.headline else None,

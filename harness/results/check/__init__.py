@@ -1,1 +1,1 @@
-"""Compares the files of a finished run with each other."""
+"""Checks that the files of a finished run agree with each other."""

@@ -1,4 +1,4 @@
-"""Compares files of a finished run that repeat numbers with their sources: summaries, environment.json, metrics."""
+"""Compares files that repeat numbers of a run (summaries, environment.json, metrics) with the sources."""
 
 import math
 import re
@@ -20,16 +20,16 @@ from harness.types import Score
 _SAMPLE = re.compile(r"(harness_\w+)\{(.*)\} (\S+)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
 _BY = re.compile(", (?:scored|judged|checked) by ")
-"""Matches the end of a score's line, which names the program."""
+"""Matches the end of a score's line, which names the scoring program."""
 
 _ROUNDING = 1e-12
-"""Largest relative difference of a float that was computed twice."""
+"""Largest relative difference between two computations of the same float."""
 
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the differences. stored: the content of result.json."""
+    """Yields a line per difference. stored: the content of result.json."""
     if derived.runs and derived.loaded is not None:
         yield from _environment(folder / run_folder.ENVIRONMENT, derived, stored)
     if derived.scoring.score is not None:
@@ -52,7 +52,7 @@ def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> I
 
 
 def _stated(path: Path, score: Score) -> Iterator[str]:
-    """Checks the line of a score that cannot be computed again: yields its numbers that result.json does not have."""
+    """Checks the line of a score that cannot be computed again. Yields each number that result.json lacks."""
     known = {"value": score.value, "samples": score.samples, **score.details}
     stated = _NUMBER.findall(_BY.split(score.line)[0])
     for text in stated:
@@ -63,7 +63,7 @@ def _stated(path: Path, score: Score) -> Iterator[str]:
 
 
 def _is_written(text: str, number: float) -> bool:
-    """Returns whether the text is the number, rounded to the digits of the text."""
+    """Returns whether the text shows the number, rounded to as many digits as the text has."""
     last = Decimal(text).as_tuple().exponent
     return abs(float(text) - number) <= 0.5000001 * 10.0 ** int(last)
 
@@ -83,14 +83,14 @@ def _summary(folder: Path, run: Evidence) -> Iterator[str]:
 
 
 def _counted(kind: str, count: int) -> str:
-    """Returns one of a summary's last lines. Source: mlcommons/inference b66003e, loadgen/logging.cc, SetLogFiles."""
+    """Returns the summary's line for a count. Source: mlcommons/inference b66003e, loadgen/logging.cc, SetLogFiles."""
     if not count:
         return f"No {kind.lower()}s encountered during test."
     return f"{count} {kind}{'' if count == 1 else 'S' if kind.isupper() else 's'} encountered. See detailed log."
 
 
 def _environment(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
-    """Compares the machine, the seeds, the dataset and the model in environment.json, which `compare` reads."""
+    """Compares the machine, seeds, dataset and model in environment.json, because `compare` reads them."""
     machine = files.read_json(path)
     ours = stored.get("environment") or {}
     if not ours:
@@ -125,7 +125,7 @@ def _without_digest(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _counts(done: Completions) -> dict[str, int]:
-    """Returns the counts as in metrics.prom, which includes the steps of a ramp."""
+    """Returns the counts that metrics.prom should have. They include the steps of a ramp."""
     parts = [done.columns, *([done.before] if done.before is not None else [])]
     return {
         "issued": done.issued,
@@ -137,7 +137,7 @@ def _counts(done: Completions) -> dict[str, int]:
 def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
     """Compares the verdict, the score and the sample counts in metrics.prom.
 
-    Under MLPerf Power, the file comes from the testing run, whose result had no power yet.
+    Under MLPerf Power, the file comes from the testing run, whose result did not contain the power yet.
     """
     if not path.is_file():
         return
@@ -190,6 +190,8 @@ def compared(path: str, stored: Any, derived: Any) -> Iterator[str]:
 
 
 def _is_rounded(stored: Any, derived: Any) -> bool:
-    """Returns whether both are floats that differ in the last digits: NumPy adds up numbers in another order elsewhere."""
+    """Returns whether both are floats that differ only in the last digits. NumPy's order of addition varies by
+    machine.
+    """
     floats = isinstance(stored, float) and isinstance(derived, float)
     return floats and math.isclose(stored, derived, rel_tol=_ROUNDING)

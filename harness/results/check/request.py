@@ -14,10 +14,10 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
 
 _DECIDED = ("loadgen_version", "max_batch")
-"""Keys that may differ from the request, e.g. because a model file fixes the batch."""
+"""Keys that may differ from the request, e.g. if a model file fixes the batch size."""
 
 CHANGED = "changed since the run, or written by another version of the harness"
-"""Cause of content that no run writes; the end of a message."""
+"""End of a message about content that a run never writes."""
 
 
 def differences(folder: Path, config: RunConfig, derived: Findings) -> Iterator[str]:
@@ -56,7 +56,7 @@ def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> 
 
 
 def _request(path: Path) -> RunConfig:
-    """Reads the request of the run. Raises a ConfigError with one line: a run never stores an invalid request."""
+    """Reads the request of the run. Raises a one-line ConfigError, because a run never stores an invalid request."""
     asked = files.read_json(path).get("asked")
     if not isinstance(asked, dict):
         raise ConfigError(f"{path} has no request of a run as `asked`: {CHANGED}")
@@ -81,7 +81,7 @@ def _room(plan: LoadPlan, loaded: Loaded) -> int:
 
 
 def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tuple[str, Any, Any]]:
-    """Yields a (name, value in run.json, value in the other files) tuple for each field that other files repeat."""
+    """Yields (name, value in run.json, value in the other files) for each field that other files repeat."""
     plan, loaded, config = run.plan, facts.loaded, facts.config
     assert loaded is not None
     content = files.read_json(path)
@@ -98,7 +98,7 @@ def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tup
         yield "cancel_share", plan.cancel_share, config.cancel.share if config.cancel else 0.0
         yield "probe_rate", plan.probe_rate, config.probe_rate or 0.0
     if plan.model_key is None:
-        # LoadGen's table may hold another number of samples than the dataset in an official run, whose answers this run checks
+        # An official run checks the answers, and LoadGen's table may then have another size than the dataset
         official = facts.accuracy.plan if role == "answers" and facts.accuracy else loaded
         yield "performance_count", plan.performance_count, official.performance_count
         room = accuracy_samples(loaded) if plan.accuracy else _room(plan, loaded)

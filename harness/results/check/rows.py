@@ -21,12 +21,14 @@ from harness.results.verdict.reasons import clock_step_ns
 from harness.types import Array
 
 SLACK_NS = 2 * NS_PER_S
-"""Largest difference between two times of the same moment: LoadGen writes its start in whole seconds, and its window
-in milliseconds. A stepped clock is a separate reason.
+"""Largest difference between two records of the same moment. LoadGen rounds its start to whole seconds and its window
+to milliseconds. A stepped clock has a separate reason.
 """
 
 _COUNTERS = ("cpu_user_s", "cpu_system_s", "measured_", "thermal_throttles", "cgroup_throttled_s")
-"""Prefixes of the columns of host.csv that never decrease. The kernel's idle times may decrease."""
+"""Prefixes of the columns of host.csv that never decrease. The kernel's idle times may decrease, so they are left
+out.
+"""
 
 
 def differences(folder: Path, derived: Findings) -> Iterator[str]:
@@ -44,13 +46,13 @@ def differences(folder: Path, derived: Findings) -> Iterator[str]:
 
 
 def _workers(derived: Findings, run: Evidence) -> int:
-    """Returns the number of instances that may have answered, including the wide one if the run had it."""
+    """Returns the number of instances that may have answered. It includes the wide instance if the run had one."""
     elastic = (run.ended or {}).get("elastic") or {}
     return derived.spec.instances + bool(elastic.get("cpus"))
 
 
 def _has_own_order(derived: Findings) -> bool:
-    """Returns whether the dataset, and not LoadGen, chose the samples."""
+    """Returns whether the dataset chose the samples instead of LoadGen."""
     return derived.loaded is not None and "identity_bytes" in derived.loaded.dataset
 
 
@@ -73,7 +75,7 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
         if int(start_ns.min()) != int(start_ns.max()):
             of = SCHEDULE if plan.schedule is not None else "LoadGen's schedule"
             yield f"{path}: its queries were not due at the times of {of}"
-    log = run.log if run.logged else DetailLog()  # a log of another run is a separate reason
+    log = run.log if run.logged else DetailLog()  # a log of another run has a separate reason
     counted = (log.get("generated_query_count"), log.get("generated_samples_per_query"))
     in_one_set = not plan.accuracy or plan.performance_count >= plan.total_count
     if plan.model_key is None and in_one_set and None not in counted:
@@ -85,10 +87,10 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
 
 
 def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
-    """Yields a line for logged answers to repeated samples, or to samples that were not issued. Missing answers are a
+    """Yields a line for logged answers to repeated samples or to samples that were never issued. Missing answers have a
     separate reason.
 
-    own_order: the journal has the samples of the dataset, and LoadGen's log has other samples.
+    own_order: whether the dataset chose the samples. The journal then differs from LoadGen's log.
     """
     assert run.done is not None
     columns = run.done.columns
@@ -112,7 +114,7 @@ def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
 
 
 def _order(folder: Path, derived: Findings) -> Iterator[str]:
-    """Yields a line for each time out of order: the job must start first, then its runs, one after another."""
+    """Yields a line for each time out of order. The job must start first, followed by its runs one after another."""
     if any(abs(clock_step_ns(run)) > JUMP_NS for run in derived.runs.values()):
         return
     pairs: dict[tuple[str, str], int] = {}
@@ -129,10 +131,10 @@ def _order(folder: Path, derived: Findings) -> Iterator[str]:
 
 
 def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
-    """Yields (name, wall clock in ns) pairs in the order in which the moments happened.
+    """Yields (name, wall clock in ns) pairs in their expected order.
 
-    of_looks: whether the supervisor's first observation of an answer replaces the last completion. Either may come
-    first: a stopped process may have completed an answer without recording it.
+    of_looks: whether to use the supervisor's first observation of an answer instead of the last completion. The two
+    have no fixed order: a stopped process may have completed an answer without recording it.
     """
     log = run.log.values if run.logged and not run.plan.harness_scheduled else {}
     if "test_datetime" in log:
@@ -150,7 +152,7 @@ def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
 
 
 def _first_due_ns(done: Completions) -> int:
-    """Returns the time at which the first sample was due, including samples before the last hold of a ramp."""
+    """Returns the due time of the first sample. A ramp's samples before the last hold count too."""
     columns = done.columns if done.before is None or not len(done.before["order"]) else done.before
     return int(min(columns["scheduled_ns"].min(), done.columns["scheduled_ns"].min()))
 
@@ -160,13 +162,13 @@ def _first_look_ns(run: Evidence) -> int:
 
 
 def _ns(text: str) -> int:
-    """Returns ns since 1970. text: ISO 8601; LoadGen and the harness write UTC."""
+    """Returns ns since 1970. text: an ISO 8601 time in UTC, as LoadGen and the harness write it."""
     at = datetime.fromisoformat(text)
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * NS_PER_S)
 
 
 def _machine(path: Path, log: HostLog) -> Iterator[str]:
-    """Yields a line for times that do not increase, and for counters that decrease."""
+    """Yields a line if times do not increase or if counters decrease."""
     for before, after in pairwise(log.rows):
         if after["wall_ns"] <= before["wall_ns"]:
             yield f"{path}: its rows are not in chronological order"

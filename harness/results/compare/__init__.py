@@ -1,1 +1,1 @@
-"""Comparison of finished runs."""
+"""Compares finished runs."""

@@ -1,4 +1,4 @@
-"""Formats a change of a comparison: its row in the table, its share, and its factor."""
+"""Formats a change between two sides for the table: as a row, a share and a factor."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from harness.results.compare.compare import Change
 from harness.results.pages.tables import Column
 
 WIDEST = 100
-"""Largest ratio between the ends of an interval that is shown. A wider interval, from few runs that differ much, is useless."""
+"""Largest ratio between the two ends of an interval worth showing. A few very different runs give wider intervals."""
 
 
 def columns(other: str = "B") -> list[Column]:
@@ -29,7 +29,7 @@ def _quantity(value: float, unit: str) -> str:
         return f"{show_rate(value)}/s"
     if unit == "J":
         return show_si(value, "J")
-    if unit.startswith("samples"):  # per core or per watt, as the number's name shows
+    if unit.startswith("samples"):  # the number's name already says `per core` or `per watt`
         return show_rate(value)
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 
@@ -52,13 +52,13 @@ def size(change: Change) -> str:
 
 
 def _share(share: float, change: Change) -> str:
-    """Formats a share; uses a factor if another share in the row is shown as a factor."""
+    """Formats a share. Uses a factor if another share of the same row needs one."""
     most = max(change.change, change.high or 0.0)
     return _percent(share, as_factor=most >= 1)
 
 
 def _percent(share: float, *, as_factor: bool = False) -> str:
-    """Formats changes of a factor of two or more as a factor, because +400 % is easily misread."""
+    """Formats a share in percent, but a change of at least a factor of two as a factor: +400 % is easily misread."""
     return f"x {1 + share:.3g}" if as_factor or share >= 1 else f"{share * 100:+.1f} %"
 
 
@@ -68,12 +68,12 @@ def against(change: Change) -> str:
 
 
 def times(change: Change) -> str:
-    """Returns the factor with its interval. Above 1 is better."""
+    """Returns the factor with its interval. A factor above 1 is an improvement."""
     return show_factors(*factors(change))
 
 
 def factors(change: Change) -> tuple[float, float | None, float | None]:
-    """Returns how many times as good the second side is, with its interval; None for an unknown end."""
+    """Returns how many times as good the second side is, and the two ends of the interval; None for an unknown end."""
     shares = [change.change, change.low, change.high]
     ends = [None if share is None else 1 + share for share in shares]
     if not change.higher_is_better:
@@ -85,7 +85,7 @@ def factors(change: Change) -> tuple[float, float | None, float | None]:
 
 
 def show_factors(value: float, low: float | None, high: float | None) -> str:
-    """Formats what `factors` returns: '1.18 x (1.11 to 1.25)'."""
+    """Formats the output of `factors`: '1.18 x (1.11 to 1.25)'."""
     if low is None or high is None:
         ends = "no interval"
     else:

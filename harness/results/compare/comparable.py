@@ -26,7 +26,7 @@ class Difference(NamedTuple):
 _MISSED = "slo-missed"
 
 _OPTIMISED = frozenset(("model", "precision", "largest batch"))
-"""Settings that may be different on an optimised side."""
+"""Settings that optimisation may change."""
 
 
 def refusals(
@@ -39,10 +39,11 @@ def refusals(
 ) -> Iterator[str]:
     """Yields the reasons why the sides must not be ranked, one line each.
 
-    answers: comparison of the sides' first runs; None without answers. optimised: whether the second side is the
-    first one made faster. Its model file and settings may then differ, but its accuracy must be known, unless
-    only_speed: whether the user chose numbers to judge, none of which is the accuracy. Without an accuracy, the
-    model's name must not differ.
+    answers: comparison of the sides' first runs; None without answers.
+    optimised: whether the second side is a faster version of the first. Its model file and settings may then differ,
+    but its accuracy must be known, unless only_speed is set. If an accuracy is unknown, the models must have the same
+    name.
+    only_speed: whether the user chose numbers to judge and left out the accuracy.
     """
     misses = one_misses(before, after)
     for run in {run.folder: run for run in (*before, *after)}.values():
@@ -66,10 +67,9 @@ def refusals(
 def one_misses(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun]
 ) -> Sequence[FinishedRun] | None:
-    """Returns the side that misses its SLO in every run, while every run of the other side is VALID under the same SLO.
-    The other side is then better.
+    """Returns the losing side: every run misses its SLO, and every run of the other side is VALID under the same SLO.
 
-    Returns None otherwise, also if the missed SLO is not a run's only reason or the machine disturbed the run.
+    Returns None in all other cases, e.g. if a run has further reasons or if the machine disturbed the run.
     """
     if len({run.result.get("slo") for run in (*before, *after)}) > 1:
         return None
@@ -81,7 +81,7 @@ def one_misses(
 
 
 def _codes(run: FinishedRun) -> list[str]:
-    """Returns the codes of an INVALID run's reasons; [] for a VALID run."""
+    """Returns the codes of the reasons of an INVALID run; [] for a VALID run."""
     if run.result["verdict"] == "VALID":
         return []
     return list(dict.fromkeys(reason["code"] for reason in run.result["reasons"]))
@@ -117,8 +117,8 @@ def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
 
 
 def _arrival_refusals(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Iterator[str]:
-    """Refuses different schedule seeds if the arrivals depend on the seed. Each run of --repeats has its own seed; both
-    sides must have the same seeds.
+    """Refuses different schedule seeds if the seed decides the arrivals. Each run of --repeats has a different seed, so
+    both sides must have the same seeds.
     """
     first = before[0]
     if not _has_schedule(scenario_named(first.result["scenario"]), first.config):
@@ -134,7 +134,7 @@ def _arrival_refusals(before: Sequence[FinishedRun], after: Sequence[FinishedRun
 def _model_refusals(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], answers: Agreement | None
 ) -> Iterator[str]:
-    """Refuses different model files unless one manifest names both and their answers agree."""
+    """Refuses different model files, except files of one manifest whose answers agree."""
     digests = [_texts(run.config.get("model_sha256") for run in side) for side in (before, after)]
     differ = digests[0] != digests[1]
     if differ and not _are_of_one_manifest(before[0], after[0]):
@@ -168,8 +168,8 @@ _ONE_MANIFEST = (
 
 
 def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
-    """Returns whether both files are from one manifest, in the formats of different backends or format options. Returns
-    False for a changed file of one format, and for a file of --model-file.
+    """Returns whether one manifest lists both files, as the formats of different backends or format options. Returns
+    False for a changed file of one format, and for a file from --model-file.
     """
     manifests = [run.environment.get("manifest_sha256") for run in (ours, theirs)]
     replaced = any(run.config.get("model_file") for run in (ours, theirs))
@@ -184,7 +184,7 @@ def _reader(run: FinishedRun) -> tuple[str, str]:
 
 
 def precision_of(run: FinishedRun) -> str:
-    """Returns the precision that the backend reports, with its name from number_types.py if that file has one."""
+    """Returns the precision that the backend reports, under its usual name if number_types.py lists the precision."""
     reported = (run.result.get("backend_description") or {}).get("precision")
     names = reported if isinstance(reported, list) else [reported]
     return " ".join(sorted({number_type(str(name)) for name in names if name is not None})) or "-"
@@ -205,11 +205,11 @@ _HINTS = {
     "load hosts": "run both with the same --load-hosts",
     "audit": "an audit changes which samples LoadGen issues, and how many",
 }
-"""Name of a setting -> advice."""
+"""Maps the name of a setting to advice."""
 
 
 def _workload(run: FinishedRun) -> Mapping[str, Any]:
-    """Returns the settings that must be equal for the runs to be ranked, if both runs have them."""
+    """Returns the settings that must be equal before runs may be ranked. A setting counts only if both runs have it."""
     config, result = run.config, run.result
     performance, scored = {}, {}
     if result["throughput_per_s"] is not None:
@@ -243,7 +243,7 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
 
 
 def _ramp_of(config: Mapping[str, Any]) -> str | None:
-    """Returns the value of --arrivals if it is a ramp, which has no file and no digest."""
+    """Returns the value of --arrivals for a ramp. A ramp is not read from a file, so it has no digest."""
     arrivals = str(config.get("arrivals") or "")
     return arrivals if arrivals.startswith(RAMP) else None
 
@@ -263,8 +263,8 @@ def settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _without_effect(config: Mapping[str, Any]) -> Collection[str]:
-    """Returns the settings that the scenario ignores: --dispatch in other scenarios than Server, and the schedule's seed
-    in runs without a schedule.
+    """Returns the settings that the scenario ignores: --dispatch outside Server, and the schedule's seed in runs
+    without a schedule.
     """
     name = config.get("scenario")
     scenario = registry.load("scenario", name) if name in SCENARIOS else None
@@ -275,14 +275,16 @@ def _without_effect(config: Mapping[str, Any]) -> Collection[str]:
 
 
 def _has_schedule(scenario: Scenario, config: Mapping[str, Any]) -> bool:
-    """Returns whether a seed chooses when queries arrive: not in a closed loop, where each answer starts the next query."""
+    """Returns whether a seed decides when queries arrive. In a closed loop, each answer starts the next query
+    instead.
+    """
     return scenario.scheduled and config.get("concurrency") is None
 
 
 def differences(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun]
 ) -> Iterator[Difference]:
-    """Yields differences in config.yaml and environment.json, and doubts that only one side has."""
+    """Yields differences in config.yaml and environment.json, and doubts about only one side."""
     doubts = [{d["code"] for run in one for d in run.result["doubts"]} for one in (before, after)]
     if doubts[0] != doubts[1]:
         gone, new = doubts[0] - doubts[1], doubts[1] - doubts[0]

@@ -1,6 +1,6 @@
 """Compares two sides of finished runs and judges whether changes exceed noise.
 
-A side is one run or several of one configuration. Several runs show the noise between runs.
+A side is one run, or several runs of one configuration. Several runs show the noise between runs.
 """
 
 import math
@@ -24,19 +24,19 @@ BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and wor
 UNDECIDED = "not decided"
 
 UNDECIDED_LIMIT = "undecided"
-"""Limit of `--fail-on` that breaks if the comparison as a whole is not decided."""
+"""Limit of `--fail-on` that breaks if the comparison as a whole is undecided."""
 
 ALIKE = 0.05
-"""Share within which the whole interval of a change counts as no difference."""
+"""Largest share that counts as no difference. The whole interval of the change must lie within it."""
 
 _MOST_RUNS = 100
-"""Largest number of runs per side that is recommended."""
+"""Largest number of runs per side that the comparison recommends."""
 
 _APART = frozenset((*STAGES, "throughput_per_core", "throughput_per_watt", "samples_per_price"))
 
 
 class Change(NamedTuple):
-    """One number on both sides. Shares are relative to `before`: 0.05 means 5 % more."""
+    """One number on both sides. Shares are relative to `before`, so 0.05 means 5 % more."""
 
     name: str
     unit: str
@@ -51,8 +51,8 @@ class Change(NamedTuple):
     high: float | None
     """Upper end."""
     noise: float
-    """Share that must be exceeded for a verdict: by the change itself if the runs were made in turns, otherwise by its
-    whole interval.
+    """Share that a change must exceed for a verdict. If the sides took turns, the change itself must exceed it;
+    otherwise the whole interval must.
     """
     higher_is_better: bool
     verdict: str | None
@@ -60,7 +60,7 @@ class Change(NamedTuple):
 
     @property
     def has_ratio(self) -> bool:
-        """Whether `change` and its interval are meaningful: neither side is 0."""
+        """Whether `change` and its interval have a meaning, which requires that both sides differ from 0."""
         return self.before != 0 and self.after != 0
 
     @property
@@ -70,7 +70,7 @@ class Change(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the number covers the whole run, not a stage, and is not divided by cores, watts or price."""
+        """Whether the number covers the whole run and is not divided by cores, watts or price."""
         return self.name.partition(".")[0] not in _APART
 
 
@@ -79,23 +79,23 @@ class Comparison(NamedTuple):
     after: Sequence[FinishedRun]
     changes: Sequence[Change]
     refusals: Sequence[str]
-    """Why the sides must not be ranked; [] if they may be."""
+    """Reasons why the sides must not be ranked; [] if they may be."""
     differences: Sequence[Difference]
     answers: Agreement | None
     """Comparison of the answers; None if a side has no accuracy run."""
     noise: Noise
     headline: Change | None
-    """The scenario's own number; None if a side did not measure it."""
+    """Change of the scenario's main number; None if a side did not measure it."""
     with_own_level: Sequence[str]
-    """Numbers that each have an interval of 95 % confidence: the headline and the numbers chosen in advance."""
+    """Numbers with a 95 % interval each: the headline and the numbers that the user chose in advance."""
     runs_needed: int | None
-    """Runs per side, in turns, that would decide the headline with the same noise; None if it is decided, or if no
-    reasonable number would decide it.
+    """Runs per side, in turns, that would decide the headline if the noise stays the same; None if the headline is
+    decided, or if too many runs would be needed.
     """
     optimised: bool = False
-    """Whether the second side is a changed version of the first. Its accuracy is then the cost of the speed."""
+    """Whether the second side is a faster version of the first. A loss of accuracy is then the price of the speed."""
     missing: Sequence[FinishedRun] | None = None
-    """The side that misses its SLO if the other side meets it."""
+    """The side that misses its SLO while the other side meets it."""
 
     @property
     def accuracy(self) -> Change | None:
@@ -104,8 +104,8 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str | None:
-        """The headline's verdict, unless one side misses its SLO, the accuracy changed, or a different latency or the
-        rate contradicts it.
+        """The headline's verdict. It is replaced if one side misses its SLO, if the accuracy changed, or if a latency
+        or the rate contradicts it.
         """
         if self.refusals or self.headline is None:
             return None
@@ -131,9 +131,9 @@ def compare(
 ) -> Comparison:
     """Compares the sides, with the interval and the verdict of each change.
 
-    noise: share that replaces the noise of the runs. chosen: numbers chosen in advance. These and the
-    scenario's own number are judged at 95 % each, all others at 95 % together. optimised: whether the second
-    side is the first one made faster. Its accuracy must then be known, unless numbers of speed were chosen.
+    noise: share that replaces the noise of the runs. chosen: numbers chosen in advance. The chosen numbers and the
+    scenario's main number have 95 % confidence each; all other numbers share 95 %. optimised: whether the second side
+    is a faster version of the first. Its accuracy must then be known, unless the user chose only numbers of speed.
     """
     far = limits(comparable.precision_of(before[0])).far
     answers = agreement(before[0].folder, after[0].folder, far)
@@ -178,22 +178,22 @@ def compare(
 
 
 def is_only_speed(chosen: Collection[str]) -> bool:
-    """Returns whether numbers were chosen, and the accuracy is not one of them."""
+    """Returns whether the user chose numbers and left out the accuracy."""
     return any(name != UNDECIDED_LIMIT for name in chosen) and "accuracy" not in chosen
 
 
 class Deciding(NamedTuple):
-    """The scenario's own number on both sides, judged alone."""
+    """The scenario's main number on both sides, judged alone."""
 
     change: Change
     runs_needed: int | None
-    """Runs per side that would decide it; None if it is decided, or if no reasonable number would decide it."""
+    """Runs per side that would decide the number; None if it is decided, or if too many runs would be needed."""
 
 
 def deciding(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Deciding | None:
-    """Judges the scenario's own number as `compare` does, but does not check whether the sides may be ranked.
+    """Judges the scenario's main number as `compare` does, without checking whether the sides may be ranked.
 
-    Returns None if a run has no such number.
+    Returns None if a run lacks this number.
     """
     name = headline_name(before[0])
     if any(name not in run.numbers for run in (*before, *after)):
@@ -211,7 +211,7 @@ def headline_name(run: FinishedRun) -> str:
 def _change(
     name: str, before: Sequence[Number], after: Sequence[Number], noise: Noise, level: float
 ) -> Change:
-    """Computes a change in logarithms, because noise multiplies and changes are symmetric there."""
+    """Computes a change of logarithms, in which factors of noise add up and gains and losses are symmetric."""
     first = before[0]
     log_before, log_after = (_logs([n.value for n in side], first.unit) for side in (before, after))
     change = float(log_after.mean() - log_before.mean())
@@ -224,7 +224,7 @@ def _change(
         high = change + max(most, between or 0.0)
     share = noise.smallest[first.kind]
     if between is None and (noise.apart is not None or any(map(_is_open, (*before, *after)))):
-        share = max(share, EXTREME[first.kind])  # no runs show the noise of this number
+        share = max(share, EXTREME[first.kind])  # with one run per side, the noise is unknown
     margin = math.log1p(share)
     is_whole = noise.is_given or not noise.in_turns
     verdict = _verdict(
@@ -253,7 +253,7 @@ def _change(
 
 
 def _is_alike(low: float | None, high: float | None, between: float | None) -> bool:
-    """Returns whether noise between runs was seen, and the whole interval lies within ALIKE."""
+    """Returns whether the noise between runs is known and the whole interval lies within ALIKE."""
     if low is None or high is None or between is None:
         return False
     return max(-low, high) <= math.log1p(ALIKE)
@@ -265,7 +265,7 @@ def _end(log_change: float | None) -> float | None:
 
 
 def _exact(name: str, before: Sequence[Number], after: Sequence[Number]) -> Change:
-    """Computes the change of a score, which may be 0 or negative. Its only noise is between the runs of a side."""
+    """Computes the change of a score. A score may be 0 or negative. Its only noise is between the runs of a side."""
     ours, theirs = ([n.value for n in side] for side in (before, after))
     size = abs(float(np.mean(ours))) or 1.0
     change = float(np.mean(theirs) - np.mean(ours)) / size
@@ -289,7 +289,7 @@ def _exact(name: str, before: Sequence[Number], after: Sequence[Number]) -> Chan
 def _runs_needed(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], change: Change
 ) -> int | None:
-    """Returns the runs per side that, with this noise, would show a change of this size, or show that there is none."""
+    """Returns the runs per side that would confirm or rule out a change of this size if the noise stays the same."""
     freedom = len(before) + len(after) - 2
     if change.verdict != UNDECIDED or freedom < LEAST_FREEDOM:
         return None
@@ -314,10 +314,10 @@ def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) 
 
 
 def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, float] | None:
-    """Returns the ends of the interval around the change, in logarithms, from the intervals within the runs.
+    """Returns the ends of the change's interval, in logarithms, from the intervals within the runs.
 
-    Source: Zou and Donner, Construction of confidence limits about effect measures, Statistics in Medicine 27 (2008):
-    the distances of the ends combine like standard errors.
+    The distances of the ends combine like standard errors. Source: Zou and Donner, Construction of confidence limits
+    about effect measures, Statistics in Medicine 27 (2008).
     """
     ends_before, ends_after = _distances(before), _distances(after)
     if ends_before is None or ends_after is None:
@@ -328,7 +328,9 @@ def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, f
 
 
 def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
-    """Returns the distances from the mean over the runs to its interval's ends, in logarithms; None without one."""
+    """Returns the distances from the mean over the runs to the ends of its interval, in logarithms; None without
+    one.
+    """
     below, above = [], []
     for number in side:
         if number.low is None or number.high is None or _is_open(number):
@@ -340,7 +342,7 @@ def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
 
 
 def _is_open(number: Number) -> bool:
-    """Returns whether the number's run was too short for an interval."""
+    """Returns whether the run was too short to give the number an interval."""
     return number.high is not None and math.isinf(number.high)
 
 
@@ -351,7 +353,7 @@ def _logs(values: object, unit: str) -> Array:
 
 
 def _mean(numbers: Sequence[Number]) -> float:
-    """Returns the geometric mean; 0 if every number is 0, which the floor of the logarithms would hide."""
+    """Returns the geometric mean. Returns 0 if all numbers are 0, which logarithms cannot express."""
     if len(numbers) == 1 or not any(number.value for number in numbers):
         return numbers[0].value
     return math.exp(_logs([n.value for n in numbers], numbers[0].unit).mean())

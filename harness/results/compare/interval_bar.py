@@ -1,4 +1,4 @@
-"""Draws each change of a comparison as an interval on a common scale, as small images in a table."""
+"""Draws each change of a comparison as an interval on a common scale. Each row of the table gets a small image."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,9 @@ from harness.results.compare.compare import Change
 
 _WIDTH, _HEIGHT = 180, 16
 _LEAST, _MOST = math.log(1.05), math.log(4)
-"""Ends of the scale, as logarithms of a factor. An interval beyond them is cut; a change beyond them is an arrow."""
+"""Ends of the scale, as logarithms of a factor. Longer intervals are cut off, and changes beyond the scale are
+arrows.
+"""
 
 
 class Scale:
@@ -31,7 +33,9 @@ class Scale:
         return f"{low} to {high}"
 
     def image(self, change: Change) -> str:
-        """Returns an SVG in the colour of the text around it; '' without a ratio. The row has the numbers as text."""
+        """Returns an SVG in the colour of the surrounding text; '' without a ratio. The row repeats the numbers as
+        text.
+        """
         if not change.has_ratio:
             return ""
         low, high = (self._x(s) if s is not None else None for s in (change.low, change.high))
@@ -51,6 +55,6 @@ class Scale:
         )
 
     def _x(self, share: float) -> float:
-        """Returns the position from 0 to _WIDTH."""
+        """Returns the horizontal position of a share, from 0 to _WIDTH."""
         log = math.log1p(share) if share > -1 else -math.inf
         return _WIDTH / 2 * (1 + max(-1.0, min(1.0, log / self._end)))

@@ -1,4 +1,4 @@
-"""Judges the limits of `--fail-on`."""
+"""Checks a comparison against the limits of `--fail-on`."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from harness.results.compare.compare import (
 
 class Limit(NamedTuple):
     text: str
-    """The option's text."""
+    """The limit as the user wrote it."""
     name: str
     """Name of the number, or `undecided`."""
     change: float
@@ -26,7 +26,7 @@ class Limit(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """Judgement of a limit. broken: whether the change exceeds both the noise and the limit."""
+    """A checked limit. broken: whether the change exceeds both the noise and the limit."""
 
     limit: Limit
     broken: bool
@@ -48,7 +48,7 @@ def parse_limit(text: str) -> Limit:
 
 
 def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
-    """Judges the limits. Raises a ConfigError with all limits that have an unmeasured number or a wrong sign."""
+    """Checks the limits. Raises a ConfigError that lists each limit with an unmeasured number or a wrong sign."""
     changes = {change.name: change for change in comparison.changes}
     problems = []
     of_numbers = [limit for limit in limits if limit.name != UNDECIDED_LIMIT]
@@ -107,8 +107,8 @@ def _is_beyond(value: float, limit: Limit, change: Change) -> bool:
 
 
 def exit_status(comparisons: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
-    """Returns exit status 4 if sides must not be ranked, because no limit can then be judged; 6 if a limit is broken,
-    or if only the first side meets its SLO; otherwise 0.
+    """Returns exit status 4 if the sides must not be ranked, because then no limit can be checked. Returns 6 if a limit
+    is broken or if only the first side meets its SLO, and 0 otherwise.
     """
     if any(comparison.refusals for comparison, _ in comparisons):
         return RunInvalid.exit_status

@@ -1,7 +1,7 @@
 """Finds the noise between runs of one configuration from runs on this machine.
 
-Two equal runs differ by more than the noise within each of them. Several runs per side show how much. If the
-sides took turns, a drift of the machine changes both alike. Otherwise a change must also exceed the largest
+Two equal runs differ by more than the noise within each run. Several runs per side show how large this difference is. If
+the sides took turns, a drift of the machine changes both alike. Otherwise a change must also exceed the largest
 difference between two equal runs, and nothing is judged if the machine disturbed one side more. With one run per
 side, only earlier runs of the same configuration show the noise.
 """
@@ -24,45 +24,47 @@ from harness.results.run_files import read_files, reading_run
 from harness.types import Array
 
 SMALLEST_CHANGE = 0.02
-"""Smallest change that is judged: the position of a process in memory has an effect of this size."""
+"""Smallest change that is judged. The memory addresses of a process alone can change a number this much."""
 
 LEAST_EQUAL_RUNS = 10
-"""Minimum number of earlier equal runs whose largest difference counts as their noise."""
+"""Minimum number of earlier equal runs. With fewer, their largest difference does not count as the noise."""
 
 _MOST_UNLIKE = 0.5
-"""Minimum difference between the sides' shares of disturbed runs at which one side counts as more disturbed."""
+"""Smallest difference between the sides' shares of disturbed runs that makes one side the more disturbed one."""
 
 _MOST_READ = 100
-"""Largest number of earlier runs that are read, newest first."""
+"""Largest number of earlier runs to read, newest first."""
 
 EXTREME: Mapping[str, float] = {"rate": 1.0, "body": 3.0, "tail": 9.0}
-"""Kind of number -> change, as a share, that no pair of equal runs has shown on any machine: factors of 2, 4 and 10.
+"""Maps a kind of number to a change, as a share, that equal runs have not shown on any machine: factors of 2, 4 and 10.
 With one run per side, only larger changes are judged. Source: benchmarks/equal_runs.py.
 """
 
 
 class Noise(NamedTuple):
-    """Noise between the runs of two sides. Differences are of logarithms."""
+    """Noise between the runs of two sides, as differences of logarithms."""
 
     source: str
-    """Source of the noise, as words for a sentence."""
+    """Source of the noise, in words that fit into a sentence."""
     smallest: Mapping[str, float]
-    """Kind of number -> smallest change that is judged, as a share."""
+    """Maps a kind of number to the smallest change that is judged, as a share."""
     counts_within: bool = False
-    """Whether the noise within the runs counts in addition to the noise between them."""
+    """Whether the noise within the runs adds to the noise between them."""
     between: bool = False
-    """Whether the spread of each side shows the noise."""
+    """Whether the spread within each side shows the noise."""
     in_turns: bool = False
     """Whether the sides took turns, so that a drift of the machine changed both alike."""
     apart: Mapping[str, float] | None = None
-    """Name of a number -> difference that equal runs may have; None if it does not count."""
+    """Maps the name of a number to the possible difference between equal runs; None if this difference does not
+    count.
+    """
     is_given: bool = False
-    """Whether the user set the noise. A smaller change is then not a difference."""
+    """Whether the user set the noise. A change below it counts as no difference."""
 
     def half_width(
         self, name: str, before: Sequence[float], after: Sequence[float], level: float
     ) -> float | None:
-        """Returns half the width of the interval of mean(after) - mean(before); None if no runs show it.
+        """Returns half the width of the interval of mean(after) - mean(before); None if the runs do not show the width.
 
         before, after: logarithms of the number, one per run. level: confidence.
         """
@@ -74,7 +76,7 @@ class Noise(NamedTuple):
 def noise_of(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], option: float | None
 ) -> Noise:
-    """Finds the noise. option: the share of --noise, which replaces the noise of the runs."""
+    """Finds the noise. option: the share from --noise, which replaces the noise of the runs."""
     smallest = dict.fromkeys(EXTREME, SMALLEST_CHANGE)
     if option is not None:
         return Noise(
@@ -95,7 +97,7 @@ def noise_of(
         return Noise(source, nothing, counts_within=not between, between=between)
     if between:
         groups = [list(map(_plain_numbers, side)) for side in (before, after)]
-        # A steady drift separates two sides of n runs n / (n - 1) times as much as runs of one side.
+        # A steady drift moves two sides of n runs apart by n / (n - 1) times as much as it moves runs of one side.
         drift = runs / (runs - 2)
         apart = {name: drift * most for name, most in _largest_differences(groups).items()}
         source = (
@@ -117,7 +119,7 @@ def noise_of(
 
 
 def _disturbed(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> str:
-    """Returns how the machine disturbed one side more than the other; '' if it did not."""
+    """Returns how the machine disturbed one side more than the other; '' if both were disturbed alike."""
     shares, seen = [], set()
     for side in (before, after):
         doubts = [run.disturbances for run in side]
@@ -149,10 +151,10 @@ def _plain_numbers(run: FinishedRun) -> Mapping[str, float]:
 def _largest_differences(
     groups: Sequence[Sequence[Mapping[str, float]]],
 ) -> Mapping[str, float]:
-    """Returns a mapping from the name of a number to the largest difference of its logarithms between two runs of one
+    """Returns a mapping from the name of a number to its largest difference, in logarithms, between two runs of one
     group.
 
-    groups: the numbers of equal runs, per group. Skips numbers that are not above 0.
+    groups: the numbers of equal runs, per group. Skips numbers that are 0 or negative.
     """
     largest: dict[str, float] = {}
     for group in groups:
@@ -164,10 +166,10 @@ def _largest_differences(
 
 
 def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[str, float]]:
-    """Yields latencies and rates of other VALID runs of the configuration on the same machine, from the database in the
-    run's parent folder.
+    """Yields latencies and rates of other VALID runs of the configuration on the same machine. Reads the database in
+    the run's parent folder.
 
-    compared: `measured` of the compared runs, which do not count. Further copies of a run do not count either.
+    compared: values of `measured` for the compared runs, which are left out. Copies of a run count once.
     """
     results = first.folder.resolve().parent
     alike = {key: str(first.result[key]) for key in ("scenario", "backend", "model", "verdict")}
@@ -198,7 +200,7 @@ def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[
 
 
 def _literal(conditions: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the conditions as SQLite patterns that match only these texts."""
+    """Returns the conditions as SQLite patterns that match exactly these texts."""
     escaped = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
     return {name: text.translate(escaped) for name, text in conditions.items()}
 

@@ -1,6 +1,6 @@
-"""Writes the page that compares finished runs: one verdict, both runs in each plot, every change.
+"""Writes the page that compares finished runs. It has one verdict, plots of both runs, and every change.
 
-`compare` judges; this page shows its judgement.
+`compare` judges the runs; this page only shows the judgement.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ from harness.results.seal.digests import PAGE
 
 
 def write(sides: Sequence[str], out: Path, *, standalone: bool) -> Path:
-    """Writes the page, and returns its path. sides: at least two, in the form of `compare`; each further side is
-    compared with the first. standalone: embeds plotly's script instead of writing it next to the page.
+    """Writes the page, and returns its path. sides: at least two, in the form that `compare` accepts. Each further side
+    is compared with the first. standalone: embeds plotly's script instead of writing it next to the page.
     """
     first, *others = sides_of(sides)
     if not others:
@@ -72,7 +72,7 @@ def _card(letter: str, run: FinishedRun, out: Path) -> str:
 
 
 def _changes(comparison: Comparison, other: str) -> Iterator[str]:
-    """Yields a table of the whole run's numbers, then a folded table of numbers by stage, core and price."""
+    """Yields a table of the whole run's numbers, then a collapsed table of numbers per stage, core and price."""
     whole = [change for change in comparison.changes if change.is_whole]
     parts = [change for change in comparison.changes if not change.is_whole]
     yield "<h2>Changes</h2>"
@@ -98,7 +98,7 @@ def _table(changes: Sequence[Change], other: str) -> str:
 
 
 def _figures(named: dict[str, FinishedRun]) -> Iterator[Figure]:
-    """Yields figures of each side's first run; nothing if a side completed no query."""
+    """Yields figures of each side's first run; nothing if a side did not complete any query."""
     runs = {}
     for name, one in named.items():
         run = read_files(one.folder).performance

@@ -22,10 +22,10 @@ _KINDS: Mapping[str, str] = {
     "tail": "in p95 and above",
     "body": "in other numbers",
 }
-"""Kinds of numbers in the line on noise."""
+"""Kinds of numbers, as the line about noise names them."""
 
 _RUNS = 5
-"""Runs per side in the suggested command if the required number is unknown."""
+"""Runs per side in the suggested command if the necessary number is unknown."""
 
 _OF_BACKEND = "backend."
 _RATIOS = ("change", "low", "high")
@@ -52,7 +52,7 @@ def letter(side: int) -> str:
 
 
 def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") -> Iterator[str]:
-    """Yields the lines of the comparison. other: letter of the second side: A may be compared with several sides."""
+    """Yields the lines of the comparison. other: letter of the second side, because A may be compared with several."""
     for name, runs in (("A", comparison.before), (other, comparison.after)):
         yield f"{name:<4}{_side(runs)}"
     yield ""
@@ -69,9 +69,9 @@ def notes(
     other: str = "B",
     called: str = CANONICAL,
 ) -> Iterator[tuple[str, str]]:
-    """Yields (label, text) pairs about answers, differing settings, noise and limits, and why nothing may be ranked.
+    """Yields (label, text) pairs: answers, differing settings, noise, limits, and the reasons against a ranking.
 
-    called: the program's name in the next command.
+    called: the program's name in the suggested command.
     """
     if comparison.answers is not None:
         yield "answers", _answers(comparison)
@@ -97,7 +97,7 @@ def _levels(comparison: Comparison) -> str:
 
 
 def _next(comparison: Comparison, judged: Sequence[Judged], called: str) -> str:
-    """Returns the command for the runs that would decide."""
+    """Returns the command for the runs that would decide the comparison."""
     runs = max(comparison.runs_needed or _RUNS, len(comparison.before))
     sides = (comparison.before, comparison.after)
     folders = " ".join(shlex.quote(str(side[0].folder)) for side in sides)
@@ -139,7 +139,7 @@ def _promised(comparison: Comparison, other: str) -> str:
 
 
 def _differences(differences: Sequence[Difference], other: str) -> Iterator[tuple[str, str]]:
-    """Yields one entry per difference. Settings that only one of two backends reports share an entry per side."""
+    """Yields one entry per difference. Settings that only one of the two backends reports share one entry per side."""
     alone: dict[str, list[str]] = {"A": [], other: []}
     for one in differences:
         if one.name == "doubts":
@@ -163,10 +163,11 @@ def _shortened(text: str) -> str:
 
 
 def verdict(comparison: Comparison, other: str = "B") -> str:
-    """Returns one sentence: how many times as fast the second side is by the scenario's own number, with the certainty.
+    """Returns one sentence about how many times as fast the second side is by the scenario's main number, and how
+    certain this is.
 
-    Adds the numbers that contradict it, the numbers that decide if it does not, and the accuracy that an optimised side
-    lost.
+    Adds the numbers that contradict the main number, the numbers that decide if the main number does not, and the
+    accuracy that an optimised side lost.
     """
     headline = comparison.headline
     if comparison.refusals:
@@ -199,7 +200,7 @@ def verdict(comparison: Comparison, other: str = "B") -> str:
 
 
 def _is_unscored(comparison: Comparison) -> bool:
-    """Returns whether another version of the model is compared without its accuracy."""
+    """Returns whether a faster version of the model is compared without its accuracy."""
     return comparison.optimised and comparison.accuracy is None
 
 
@@ -213,7 +214,7 @@ def _paid(accuracy: Change | None) -> str:
 
 
 def _judgement(comparison: Comparison, headline: Change) -> str:
-    """Returns the end of the sentence: the second side's speed by the scenario's own number."""
+    """Returns the end of the sentence, which compares the second side's speed by the scenario's main number."""
     name = headline.name
     if name == "accuracy":
         return f"has an accuracy of {size(headline)} against A"
@@ -237,7 +238,7 @@ def _would_do(comparison: Comparison) -> str:
 
 
 def _named(comparison: Comparison, other: str) -> str:
-    """Returns the letter of the second side, with its backend or model if different."""
+    """Returns the letter of the second side, with its backend or model if they differ."""
     ours, theirs = (side[0].result for side in (comparison.before, comparison.after))
     own = [theirs[key] for key in ("backend", "model") if theirs[key] != ours[key]]
     return f"{other} ({', '.join(own)})" if own else other
@@ -245,7 +246,7 @@ def _named(comparison: Comparison, other: str) -> str:
 
 def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
     """Returns the comparison for JSON. Changes, intervals and noise are shares: 0.05 means 5 % more than on the first
-    side. A noise of null means that no change of this number is judged.
+    side. If the noise is null, changes of this number are not judged.
     """
     headline = comparison.headline
     return {
@@ -302,7 +303,7 @@ def _answers(comparison: Comparison) -> str:
 
 
 def _margins(comparison: Comparison) -> str:
-    """Returns the smallest change that is judged, for each kind of number."""
+    """Returns the smallest change that is judged for each kind of number."""
     noise = comparison.noise
     if math.isinf(noise.smallest["rate"]):
         return "nothing is judged"

@@ -1,1 +1,1 @@
-"""Facts about a run: stages, percentiles, intervals, the reference."""
+"""Computes facts about a run: stages, percentiles, intervals, and the comparison with the reference."""

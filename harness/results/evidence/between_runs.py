@@ -9,12 +9,12 @@ from harness.core.stats import LEVEL, student_t
 from harness.types import Array
 
 LEAST_FREEDOM = 2
-"""Minimum degrees of freedom of a reported spread. With one, the interval of two runs' mean would
-extend nine times their distance to either side.
+"""Minimum degrees of freedom of a reported spread. Two runs have one degree. The interval of their mean would extend
+nine times their distance to either side.
 """
 
 LEAST_RUNS = LEAST_FREEDOM + 1
-"""Runs of one configuration that an interval over runs needs."""
+"""Number of runs of one configuration that an interval over runs requires."""
 
 
 def between_runs(
@@ -22,8 +22,8 @@ def between_runs(
 ) -> float | None:
     """Returns half the width of the interval of mean(after) - mean(before), from the spread within each side.
 
-    The spread is pooled, because both sides ran on the same machine. Returns None below LEAST_FREEDOM. level:
-    confidence.
+    The spread is pooled, because both sides ran on the same machine. Returns None below LEAST_FREEDOM.
+    level: confidence.
     """
     freedom = len(before) + len(after) - 2
     if freedom < LEAST_FREEDOM:
@@ -48,10 +48,10 @@ def mean_over(values: Array) -> tuple[float, float] | None:
 
 
 def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | None] | None:
-    """Returns the geometric mean over runs of one configuration, and its interval by Student's t of the logarithms,
-    because noise multiplies. The interval is None with fewer than LEAST_RUNS values.
+    """Returns the geometric mean over runs of one configuration, and its interval. Student's t is applied to the
+    logarithms, because noise multiplies. The interval is None with fewer than LEAST_RUNS values.
 
-    Returns None without values, or with a value that is not above 0.
+    Returns None without values, or if a value is 0 or negative.
     """
     if not values or min(values) <= 0:
         return None

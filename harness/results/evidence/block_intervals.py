@@ -1,8 +1,8 @@
-"""Computes intervals of one run's numbers that allow for correlated neighbouring samples.
+"""Computes confidence intervals for one run's numbers. They stay valid if neighbouring samples are correlated.
 
-One stall delays a hundred neighbours, and a queue a thousand, so the samples of a run are not independent.
-The spread between blocks of neighbouring samples shows how many independent samples the run is equivalent to. A
-run with too few independent samples has no interval. docs/intervals.md shows how often the intervals contain the true value.
+One stall delays a hundred neighbouring samples, and a queue delays a thousand, so the samples of a run are not
+independent. The spread between blocks of neighbouring samples shows how many independent samples the run is worth. With
+too few, a number has no interval. docs/intervals.md shows how often the intervals contain the true value.
 """
 
 import math
@@ -17,20 +17,20 @@ from harness.results.evidence.parts import BLOCKS, Spread, spread_of
 from harness.types import Array
 
 _NORMAL = 1.959964
-"""Two-sided 95 % bound of the normal distribution. Student's bound replaces it and is wider."""
+"""Two-sided 95 % bound of the normal distribution. Student's t replaces it with a wider bound."""
 
 _MOST_EFFECTIVE = 2
-"""Largest ratio of effective samples to samples of a run. By chance, blocks of independent samples may vary
-less than expected.
+"""Largest allowed ratio of effective samples to actual samples. Blocks of independent samples may vary less than
+expected by chance.
 """
 
 _LEAST_PARTS = 60
-"""Minimum number of independent parts below and above a number that has an interval. With fewer parts, many intervals
-would come from runs whose parts look independent only by chance.
+"""Minimum number of independent parts below and above a number that gets an interval. With a lower minimum, many
+intervals would come from runs whose parts only look independent by chance.
 """
 
 _LEAST_EVENTS = 10
-"""Minimum number of events for an interval. With fewer slow phases, a run does not show how often they occur."""
+"""Minimum number of events for an interval. With fewer slow phases, a run does not show how often such phases occur."""
 
 
 class PercentileInterval(NamedTuple):
@@ -41,7 +41,7 @@ class PercentileInterval(NamedTuple):
     high: int | None
     """In the unit of the values; None without an interval."""
     effective_samples: int
-    """Number of independent samples that would give the same width."""
+    """Number of independent samples that would give an interval of the same width."""
     reason: str | None
     """Why the interval is missing; None with an interval."""
 
@@ -62,10 +62,10 @@ def percentile_intervals(
 
     values: (n,) integers, n >= 1. block: (n,) from `blocks`.
 
-    The number of samples above the percentile varies. If samples are independent, its variance is binomial.
-    The ratio of the actual variance to the binomial one is the design effect, which divides the number of
-    samples. Student's t allows for an estimated variance, and the ranks for the resulting number of
-    independent samples are exact.
+    The number of samples above the percentile varies. For independent samples, its variance is binomial. The design
+    effect is the ratio of the actual variance to the binomial variance. Dividing the number of samples by the design
+    effect gives the number of independent samples. The ranks are exact for that number. Student's t is used because the
+    variance is estimated.
 
     Source: Korn and Graubard, Confidence intervals for proportions with small expected number of
     positive counts estimated from survey data, Survey Methodology 24 (1998), with the inversion of
@@ -80,7 +80,7 @@ def percentile_intervals(
 
 
 def mean_interval(values: Array, block: Array) -> tuple[float, float] | None:
-    """Returns Student's interval of the mean; None if the run has too few independent parts or events.
+    """Returns Student's interval of the mean; None if the run has too few independent parts or too few events.
 
     values: (n,). block: (n,) from `blocks`.
     """
@@ -98,7 +98,8 @@ def mean_interval(values: Array, block: Array) -> tuple[float, float] | None:
 
 
 def rate_interval(completed_ns: Array, begun_ns: int) -> tuple[float, float] | None:
-    """Returns the interval of completions per second, from the gaps between them; None if `mean_interval` returns None.
+    """Returns the interval of completions per second, from the gaps between completions; None if the mean has no
+    interval.
 
     completed_ns: (n,). begun_ns: start of the first gap.
     """
@@ -137,7 +138,7 @@ def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> 
 
 
 def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
-    """Returns the number of independent samples that would estimate the `share` above a percentile as precisely."""
+    """Returns how many independent samples would estimate the `share` above a percentile with the same precision."""
     independent = n * share * (1 - share)
     if spread is None or independent == 0:
         return n
@@ -146,7 +147,7 @@ def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
 
 
 def _longer(parts: float, events: float) -> float:
-    """Returns the factor in length that a run needs for an interval; 1 or less if it is long enough."""
+    """Returns the factor by which a run must be longer to get an interval; 1 or less if the run is long enough."""
     return max(_LEAST_PARTS / parts, _LEAST_EVENTS / events)
 
 

@@ -1,4 +1,4 @@
-"""Bundles the evidence of one measured process, the input of verdict, doubts and result.json."""
+"""Bundles the evidence from one measured process. Verdict, doubts and result.json are derived from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,26 +27,28 @@ class Evidence:
     failure: Reason | None
     """Why the run failed."""
     clock: ClockWatch
-    """Steps and slew of the wall clock in the run."""
+    """Steps and slew of the wall clock during the run."""
     looks: Sequence[tuple[int, int]] = ()
     """(wall clock in ns, answered samples) at each observation of the supervisor during the run."""
     changed_files: Sequence[str] = ()
     """LoadGen's files that changed after LoadGen returned."""
     load_hosts: Sequence[Mapping[str, Any]] = ()
-    """Hosts of --load-hosts, in the order of the column `host`: name, queries, clock_offset_ns, clock_error_ns,
-    clock_drift_ns, lost (why the host ended the run) and client (from its last message)."""
+    """Hosts of --load-hosts, in the order of the column `host`. Keys: name, queries, clock_offset_ns, clock_error_ns,
+    clock_drift_ns, lost (reason why the host ended the run) and client (from the host's last message)."""
     probes: Mapping[str, Array] | None = None
     """Columns of the probes during the load (results/tokens/probes.py); None without --probe-rate."""
     ramp: Mapping[str, Array] | None = None
-    """Steps of a ramp (results/tokens/ramp.py); None without one."""
+    """Steps of a ramp (results/tokens/ramp.py); None without a ramp."""
     models: Sequence[str] = ()
-    """Models by their number in the column `model`, if the requests name several models."""
+    """Names of the models, if the requests name several. The column `model` holds the position in this list."""
     witness: Mapping[str, Any] | None = None
-    """The coordinator's own queries if --load-hosts has other machines: `seen` of results/load_hosts/witness.py."""
+    """The coordinator's own queries if --load-hosts has other machines, as `seen` of load_hosts/witness.py returns
+    them.
+    """
 
     @property
     def logged(self) -> bool:
-        """Whether the numbers of LoadGen's log can be used: it is complete and belongs to this run."""
+        """Whether LoadGen's log is complete and belongs to this run, so that its numbers can be used."""
         logged = (self.log.get("effective_scenario"), self.log.get("effective_test_mode"))
         expected = (self.loadgen_scenario, self.expected_mode)
         whole = self.log.complete and self.log.repeated == 1

@@ -1,4 +1,4 @@
-"""Computes the ratios and counts of the probes after the run (input_probe.py and client/prompt_probe.py in
+"""Computes the ratios and counts of the two probes that follow a run (input_probe.py and client/prompt_probe.py in
 harness/run/measured). Pure.
 """
 
@@ -16,7 +16,7 @@ LEVEL = 0.99
 
 
 def section(probed: Mapping[str, Any] | None) -> InputProbe | NotProbed | None:
-    """Summarises the probe of the inputs. probed: `probed` of the last message of the measured process."""
+    """Summarises the probe of the inputs. probed: `probed` from the last message of the measured process."""
     if probed is None or "reason" in probed:
         return cast("NotProbed | None", probed)
     changed_ns, again_ns, seen_ns = (
@@ -35,7 +35,7 @@ def section(probed: Mapping[str, Any] | None) -> InputProbe | NotProbed | None:
 
 
 def prompts(probed: Mapping[str, Any] | None) -> PromptProbe | NotProbed | None:
-    """Summarises the probe of the prompts. probed: `prompts` of the last message of the measured process."""
+    """Summarises the probe of the prompts. probed: `prompts` from the last message of the measured process."""
     if probed is None or "reason" in probed:
         return cast("NotProbed | None", probed)
     changed_ns, seen_ns, again_ns = (
@@ -51,8 +51,8 @@ def prompts(probed: Mapping[str, Any] | None) -> PromptProbe | NotProbed | None:
 
 
 def _ratio(changed_ns: Array, repeated_ns: Array) -> list[float] | None:
-    """Returns [low, median, high] of the rounds' ratios, with an interval of the median; None with too few rounds."""
-    count = min(len(changed_ns), len(repeated_ns))  # a round ends when a batch raises
+    """Returns [low, median, high] of the ratios per round, with an interval of the median; None with too few rounds."""
+    count = min(len(changed_ns), len(repeated_ns))  # an error in a batch ends the round
     ratios = changed_ns[:count] / np.maximum(repeated_ns[:count], 1)
     low, high = median_interval(ratios, LEVEL)
     return None if low is None or high is None else [low, float(np.median(ratios)), high]

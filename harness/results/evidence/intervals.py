@@ -1,14 +1,15 @@
 """Computes confidence intervals of each latency percentile of one run, in three ways.
 
-estimate          the percentile to quote: LoadGen's if its log has it
-order_statistic   the samples between which the true percentile lies, for any distribution; valid for
-                  independent samples, too narrow for correlated neighbours
-block_interval    the same for the number of independent samples shown by the spread between blocks of
-                  neighbouring samples; also valid for correlated samples; absent if these are too few
-early_stopping    LoadGen's bound: with 99 % confidence, the true percentile is not above it
+estimate          the percentile to quote: LoadGen's value if its log has one
+order_statistic   the samples between which the true percentile lies; needs no assumption about the distribution, but
+                  requires independent samples, and is too narrow if neighbours are correlated
+block_interval    also an order statistic, but for the number of independent samples, which comes from the spread
+between
+                  blocks of neighbouring samples; valid for correlated samples; missing with too few of them
+early_stopping    LoadGen's bound, which the true percentile does not exceed with 99 % confidence
 
-All ranks come from the journal, which has every sample. The times are on LoadGen's clock (`_LoadGensClock`), so
-that each interval contains the quoted percentile.
+All ranks come from the journal, which has every sample. The times are converted to LoadGen's clock
+(`_LoadGensClock`), so that each interval contains the quoted percentile.
 """
 
 from collections.abc import Mapping
@@ -33,9 +34,9 @@ def latency_intervals(
 ) -> Intervals | None:
     """Returns the intervals of query latencies in ns; None without a whole query.
 
-    logged: the percentiles, `min` and `max` of LoadGen's log; with None, the journal's are quoted.
-    An end of an order statistic is None if no sample lies far enough out. Both ends of a block interval
-    are None if the run has too few independent parts; `block_interval_reason` then has the reason.
+    logged: the percentiles, `min` and `max` from LoadGen's log; with None, the journal's values are quoted.
+    An end of an order statistic is None if the run has no sample at its rank. Both ends of a block interval are None if
+    the run has too few independent parts; `block_interval_reason` then has the reason.
     """
     latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
@@ -65,10 +66,10 @@ def latency_intervals(
 class _LoadGensClock:
     """Moves the journal's latencies to LoadGen's clock.
 
-    LoadGen reads its clock before it calls the harness and after the harness has answered, so its latencies
-    are a few us longer than the journal's. The difference is known at the ranks in LoadGen's log: the
-    percentiles, the shortest and the longest. Between them it is interpolated by rank. The result is kept
-    between LoadGen's latencies at the nearest known ranks, where it must lie.
+    LoadGen reads its clock before it calls the harness and again after the harness has answered, so its latencies are a
+    few us longer than the latencies in the journal. The difference is known at the ranks in LoadGen's log: the
+    percentiles, the shortest and the longest latency. Between these ranks, the difference is interpolated by rank. The
+    result is limited to LoadGen's latencies at the nearest known ranks, because it must lie between them.
     """
 
     def __init__(self, ordered_ns: Array, logged: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Derives a detail log in LoadGen's form from the journal of a run with the harness scheduler.
 
-The keys are LoadGen's, so that the same code reads both logs. `source` is the name of the scheduler.
+The keys are the same as LoadGen's, so that the same code reads both logs. `source` is the name of the scheduler.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -40,11 +40,11 @@ def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) 
 
 
 def _rates(plan: LoadPlan, done: Completions) -> dict[str, Any]:
-    """Returns the rates: n - 1 queries divided by the time until the last one was due, or answered (results.cc,
-    LogDetail).
+    """Returns the rates: n - 1 queries divided by the time until the last query was due, or until it was answered
+    (results.cc, LogDetail).
 
-    The offered rate comes from the schedule. With a fixed number in flight there is no schedule, so the
-    completed rate replaces it.
+    The offered rate comes from the schedule. A fixed number of queries in flight has no schedule, so the completed rate
+    is used instead.
     """
     scheduled_ns, completed_ns = done.columns["scheduled_ns"], done.columns["completed_ns"]
     start_ns = int(scheduled_ns.min())
@@ -74,14 +74,14 @@ def _latencies(ordered_ns: Array) -> dict[str, Any]:
 
 
 def _judged(plan: LoadPlan, done: Completions, ordered_ns: Array) -> dict[str, Any]:
-    """Judges Server's constraints. There is no minimum duration, as in quick runs under LoadGen.
+    """Judges the constraints of Server. Does not require a minimum duration, as LoadGen does not in quick runs.
 
-    A query that is left out counts as issued, and is neither in time nor late.
+    A query that is left out counts as issued, but neither as on time nor as late.
     """
     assert plan.percentile is not None
     bound_ns = plan.latency_bound_ns
     issued, judged = done.issued, done.issued - done.left_out
-    late = 0  # no bound on the latency; bounds on token times are judged elsewhere
+    late = 0  # without a bound on the latency; bounds on token times are judged elsewhere
     if bound_ns is not None:
         late = len(ordered_ns) - int(np.searchsorted(ordered_ns, bound_ns, "right"))
     constraints = {
@@ -89,7 +89,7 @@ def _judged(plan: LoadPlan, done: Completions, ordered_ns: Array) -> dict[str, A
             bound_ns is None or percentile_ns(ordered_ns, plan.percentile) <= bound_ns
         ),
         "result_min_duration_met": True,
-        # The number of queries of a ramp is only the most that the journal can hold.
+        # A ramp's number of queries is only the largest number that the journal can hold.
         "result_min_queries_met": plan.ramp is not None or issued >= plan.query_count,
         "early_stopping_met": late_allowed(judged, plan.percentile) >= late,
     }

@@ -1,9 +1,9 @@
-"""Estimates how much the sum of a run's values varies if neighbouring values are correlated. Pure.
+"""Estimates how much the sum of a run's values varies although neighbouring values may be correlated. Pure.
 
-Slow changes, e.g. of a queue that fills and empties, have the largest effect on the sum. They appear as power at
-the lowest frequencies of the values in time. The power spectrum is fitted with a constant plus a peak at
-frequency 0, for each width and height of the peak. The fits are weighted by their likelihood. The power at
-frequency 0 is the variance of the sum, and the spread between the fits shows its uncertainty.
+Slow changes, e.g. in a queue that fills and empties, affect the sum the most. They appear as power at the lowest
+frequencies of the values over time. The power spectrum is fitted with a constant plus a peak at frequency 0, for
+several widths and heights of the peak. The fits are weighted by their likelihood. The power at frequency 0 is the
+variance of the sum, and the spread between the fits shows its uncertainty.
 """
 
 import math
@@ -15,25 +15,25 @@ import numpy as np
 from harness.types import Array
 
 BLOCKS = 1024
-"""Number of blocks of neighbouring values; their sums are the input. With fewer values, each is a block."""
+"""Number of blocks of neighbouring values, whose sums are the input. With fewer values, each value is a block."""
 
 LEAST_BLOCKS = 32
 """Minimum number of blocks for a spectrum."""
 
 _FREQUENCIES = 256
-"""Number of the lowest frequencies that are fitted, in multiples of half a period per run."""
+"""Number of low frequencies that are fitted, in multiples of half a period per run."""
 
 _WIDTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""Half widths of a peak, in frequencies. A narrower peak has too few frequencies to be distinguished."""
+"""Half widths of a peak, in frequencies. A narrower peak spans too few frequencies to be recognised."""
 
 _HEIGHTS = tuple(2.0**power for power in range(-2, 11))
-"""Heights of a peak as multiples of the constant."""
+"""Heights of a peak, as multiples of the constant."""
 
 _FLAT = 0.9
-"""Prior probability that values are independent between blocks."""
+"""Prior probability that values in different blocks are independent."""
 
 _FEWEST_GROUPS, _MOST_GROUPS = 16, 512
-"""Limits of the number of groups of blocks. The groups' sums show rare events."""
+"""Limits for the number of groups of blocks. The sums of these groups reveal rare events."""
 
 
 class Spread(NamedTuple):
@@ -44,15 +44,16 @@ class Spread(NamedTuple):
     freedom: float
     """Degrees of freedom of the estimated variance."""
     events: float
-    """Number of equal events at random times that would cause the same variation between stretches; infinite
-    if no stretch stands out.
+    """Number of equal events at random times that would cause the same variation between stretches; infinite if no
+    stretch stands out.
     """
 
 
 def spread_of(sums: Array) -> Spread | None:
-    """Estimates the spread; None below LEAST_BLOCKS. sums: (m,) block sums of the deviations from the mean, by time.
+    """Estimates the spread; None below LEAST_BLOCKS. sums: (m,) block sums of the deviations from the mean, in time
+    order.
 
-    A linear trend in time is removed first, because every run on a machine with that drift has it.
+    First removes a linear trend over time, because every run on a machine with this drift has the same trend.
     """
     if len(sums) < LEAST_BLOCKS:
         return None
@@ -81,8 +82,8 @@ def _without_trend(sums: Array) -> Array:
 
 
 def _power(sums: Array) -> Array:
-    """Returns (k,) squared cosine coefficients of frequencies 1 to k. If the spectrum is flat, the expected value of
-    each is the variance of the sum.
+    """Returns (k,) squared cosine coefficients of frequencies 1 to k. For a flat spectrum, the expected value of each
+    coefficient is the variance of the sum.
     """
     blocks = len(sums)
     frequency = np.arange(1, min(_FREQUENCIES, blocks // 2) + 1)
@@ -100,7 +101,7 @@ class _Shapes(NamedTuple):
     at_zero: Array
     """(shapes,) power at frequency 0."""
     log_weights: Array
-    """(shapes,) log of the prior and of the likelihood's part that does not depend on the data."""
+    """(shapes,) log of the prior plus the part of the likelihood that does not depend on the data."""
     log_widths: Array
     """(shapes,) log of the half width of the peak."""
 
@@ -123,8 +124,8 @@ def _shapes(frequencies: int) -> _Shapes:
 
 
 def _events(sums: Array, width: float) -> float:
-    """Estimates the events from the excess kurtosis of the sums of two stretches per frequency below `width`. The
-    kurtosis of n events in m stretches is m / n.
+    """Estimates the number of events from the excess kurtosis of sums over stretches, with two stretches per frequency
+    below `width`. The kurtosis of n events in m stretches is m / n.
     """
     groups = min(max(2 ** round(math.log2(2 * width)), _FEWEST_GROUPS), _MOST_GROUPS)
     groups = min(groups, len(sums))

@@ -1,6 +1,6 @@
 """Computes the sections of result.json from the rows and the log of a performance run. Pure.
 
-A result is saved several times in a run. Numbers that sort or simulate a million rows are computed
+A result is saved several times during a run, so numbers that require sorting or simulating a million rows are computed
 only once.
 """
 
@@ -28,13 +28,13 @@ KEPT_UP = 0.9
 
 _INTERRUPTED = "interrupted, from the journal"
 _LOG_UNUSABLE = "log unusable, from the journal"
-"""Sources of numbers that LoadGen's log does not have."""
+"""Source names for numbers that LoadGen's log lacks."""
 
 
 class Performance:
-    """Numbers of one performance run. A number is None if the run ended too early for it.
+    """Numbers of one performance run. A number is None if the run ended too early to have it.
 
-    done: rows of the journal; None without rows. wait_ns: see reference.report.
+    done: rows of the journal; None without rows. wait_ns: as in reference.report.
     """
 
     def __init__(self, run: Evidence, spec: InstanceGroup | None, wait_ns: int = 0) -> None:
@@ -56,7 +56,7 @@ class Performance:
         return steady_state(self.done, self.run.plan) if self.done is not None else None
 
     def steady(self, host: HostLog | None) -> schema.Steady | None:
-        """Returns the referee's verdict. host: the log of the machine, for the lines around a change."""
+        """Returns the referee's verdict. host: log of the machine, used for the lines around a change."""
         state = self._steady_state
         if state is None or self.done is None:
             return None
@@ -70,7 +70,7 @@ class Performance:
 
     @cached_property
     def intervals_ns(self) -> schema.Intervals | None:
-        """Intervals; None in Offline, because its latencies only reflect the number of samples issued at once."""
+        """Intervals; None in Offline, where latencies only reflect how many samples were issued at once."""
         if self.done is None or self._scenario.all_at_once:
             return None
         logged = self.latency_ns() if self.run.logged else None
@@ -90,7 +90,7 @@ class Performance:
 
     @cached_property
     def _reference(self) -> schema.Reference | schema.NoReference | None:
-        """Comparison with the reference; None if the run did not end by itself, or lost samples."""
+        """Comparison with the reference; None if the run lost samples or did not end by itself."""
         run, done, spec = self.run, self.done, self._spec
         bare = run.ended.get("bare") if run.ended is not None else None
         if bare is None or spec is None or done is None or not done.answered_once:
@@ -99,12 +99,12 @@ class Performance:
 
     @cached_property
     def input_probe(self) -> schema.InputProbe | schema.NotProbed | None:
-        """The probe; None if the run did not end by itself."""
+        """Result of the input probe; None if the run did not end by itself."""
         ended = self.run.ended
         return section(ended.get("probed")) if ended is not None else None
 
     def latency_ns(self) -> schema.Latency | None:
-        """Returns LoadGen's latencies, or the journal's if LoadGen did not end; `source` shows which."""
+        """Returns LoadGen's latencies, or the journal's if LoadGen did not end. `source` shows which ones they are."""
         run, log = self.run, self.run.log
         if run.logged:
             scenario = self._scenario
@@ -120,8 +120,8 @@ class Performance:
         return cast("schema.Latency", {**self.journal_latency_ns, "source": self._journal_source})
 
     def throughput_per_s(self) -> schema.Throughput:
-        """Returns the rates. `scheduled` is the rate of the schedule drawn from the seed. Only Server has it and
-        `asked`, the value of --target-qps.
+        """Returns the rates. `scheduled` is the rate of the schedule that was drawn from the seed; `asked` is the value
+        of --target-qps. Only Server has these two.
         """
         log, plan = self.run.log, self.run.plan
         if not self.run.logged:
@@ -148,7 +148,7 @@ class Performance:
 
     @cached_property
     def _took_ns(self) -> int:
-        """Time from the first scheduled sample to the last completion; 0 if nothing was completed."""
+        """Time from the first scheduled sample to the last completion; 0 if no sample was completed."""
         if self.done is None:
             return 0
         columns = self.done.columns
@@ -156,7 +156,7 @@ class Performance:
 
     @cached_property
     def infer_s(self) -> float:
-        """Time of the batches in the backend, over all instances, or on the server and the network."""
+        """Total time of batches in the backend, over all instances. On a server, it includes the network."""
         if self.done is None:
             return 0.0
         columns = self.done.columns
@@ -183,7 +183,7 @@ class Performance:
             "counted_by_loadgen": (
                 None if plan.harness_scheduled else log.get("result_query_count")
             ),
-            # Without a bound on the latency from the harness, LoadGen counts by its default bound.
+            # If the harness sets no bound on the latency, LoadGen counts late queries by its default bound.
             "late": log.get("result_overlatency_query_count") if plan.latency_bound_ns else None,
             "samples_issued": done.issued if done else 0,
             "samples_answered": len(done) if done else 0,
@@ -207,8 +207,8 @@ class Performance:
         return arrivals
 
     def process(self) -> MeasuredProcess | None:
-        """Returns CPU time and context switches from the first load of samples until LoadGen unloads them, and
-        the largest growth of memory since LoadGen's start.
+        """Returns CPU time and context switches between the first loading of samples and LoadGen's unloading of them,
+        and the largest growth in memory since LoadGen's start.
         """
         if self.run.ended is None or self.done is None:
             return None

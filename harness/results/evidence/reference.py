@@ -1,6 +1,6 @@
-"""Compares a run with the reference dispatcher, which has no cost except the model's. Pure.
+"""Compares a run with the reference dispatcher, whose only cost is the model. Pure.
 
-The reference answers the same queries with the service times of bare loops
+The reference answers the same queries with the service times of bare loops, which call only the model
 (harness/run/measured/service_times.py). The difference is the cost of the load generator. Both sides include
 queueing that no dispatcher can avoid.
 """
@@ -21,16 +21,16 @@ from harness.results.schema.performance import NoReference, Reference
 from harness.types import Array
 
 LIMIT_QUERIES = 50_000
-"""Largest number of queries simulated, from the start of the run. Their simulation takes 0.1 to 0.2 s."""
+"""Largest number of simulated queries, from the start of the run. The simulation takes 0.1 to 0.2 s."""
 
 DRIFT = 0.10
-"""Largest difference between the bare loops before and after the run at which the machine counts as unchanged. If the
-difference is larger, the run is also compared with the slower loops.
+"""Largest difference between the bare loops before and after the run that counts as an unchanged machine. Above it,
+the run is also compared with the slower loops.
 """
 
 IDLE = 2
-"""The plan leaves cores idle if the cores have room for this many times its instances. A single core for LoadGen's
-thread does not count.
+"""Factor for idle cores. The plan leaves cores idle if the cores have room for this many times the plan's instances. A
+single core for LoadGen's thread does not count as idle.
 """
 
 
@@ -41,15 +41,15 @@ def report(
     spec: InstanceGroup,
     wait_ns: int = 0,
 ) -> Reference | NoReference:
-    """Compares the run with the reference. bare: bare loops of the measured process, `before` and `after`, or the
+    """Compares the run with the reference. bare: bare loops of the measured process, as `before` and `after`, or the
     `reason` why they are missing.
 
-    wait_ns: longest time that a sample of Server may wait for others.
+    wait_ns: longest time that a sample may wait for others in Server.
     """
     if "reason" in bare:
         return {"reason": bare["reason"]}
     before, after = (ServiceTimes.from_json(bare[name]) for name in ("before", "after"))
-    both = set(before.sizes) & set(after.sizes)  # slow models leave no time to measure some sizes
+    both = set(before.sizes) & set(after.sizes)  # a slow model leaves no time to measure some sizes
     before, after = before.only(both), after.only(both)
     service = together(before, after)
     run = BatchesInRun.of(done, service, spec.instances, _wide_of(bare))
@@ -66,7 +66,7 @@ def report(
         "batches": sum(service.counts),
         "drift": drift,
         "model_ratio": run.ratio,
-        "null_backend_per_s": None,  # the caller looks for a run of the null backend
+        "null_backend_per_s": None,  # the caller fills this in from a run of the null backend
     }
 
     def compared(service: ServiceTimes, *sides: str, spec: InstanceGroup = spec) -> dict[str, Any]:
@@ -91,7 +91,9 @@ def report(
 
 
 def _wide_of(bare: Mapping[str, Any], *sides: str) -> ServiceTimes | None:
-    """Returns the wide instance's service times; None without a wide instance. sides: `before`, `after`, or both if empty."""
+    """Returns the wide instance's service times; None without a wide instance. sides: which loops to use; default:
+    both.
+    """
     if "wide" not in bare:
         return None
     names = sides or ("before", "after")
@@ -140,9 +142,10 @@ def _compared(
 def _lost_ns(
     done: Completions, ours_ns: Array, ideal: Simulated, ideal_ns: Array, percentile: float
 ) -> dict[str, float]:
-    """Returns the mean extra time in ns of each stage of the run, over the slowest queries of each side.
+    """Returns the mean extra time of each stage in the run, in ns, over the slowest queries of each side.
 
-    The stages of one query sum to its latency, so the values sum to the difference of the tails' means.
+    The stages of a query sum to its latency, so the returned values sum to the difference between the means of the
+    tails.
     """
     count = max(1, round(len(ours_ns) * (1 - percentile)))
     ours_slowest = np.argpartition(ours_ns, -count)[-count:]
@@ -165,7 +168,7 @@ def _offline(
 
 
 def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
-    """Returns the time of bare batches, split like the run's batches: the largest first, then one for the remainder."""
+    """Returns the time of bare batches in the sizes of the run: the largest size first, then one batch for the rest."""
     largest, rest = divmod(samples, spec.max_batch)
     rounds, more = divmod(largest, spec.instances)
     largest_ns = float(service.of(spec.max_batch).mean())
@@ -176,7 +179,7 @@ def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
 def _streams(
     plan: LoadPlan, done: Completions, service: ServiceTimes, max_batch: int, run: BatchesInRun
 ) -> dict[str, Any]:
-    """Compares with the bare loop over the batches of one query. Uses medians, which single stalls do not affect."""
+    """Compares with the bare loop over the batches of one query. Uses medians, which a single stall does not affect."""
     samples = plan.samples_per_query
     sizes = [min(max_batch, samples - start) for start in range(0, samples, max_batch)]
     bare_ns = sum(service.median_ns(size) for size in sizes)

@@ -1,4 +1,4 @@
-"""Simulates the reference dispatcher with the model's speed in the run. Pure."""
+"""Simulates the reference dispatcher at the speed that the model had during the run. Pure."""
 
 from bisect import bisect_left
 from functools import cache
@@ -15,11 +15,11 @@ from harness.types import Array
 
 class BatchesInRun(NamedTuple):
     begins_ns: Array
-    """(batches,) ascending: start of each call of the model."""
+    """(batches,) start of each call of the model, ascending."""
     slower: Array
-    """(batches,) float64: time of the call divided by the bare loops' mean for its size."""
+    """(batches,) float64: duration of the call, divided by the bare loops' mean for batches of the same size."""
     ratio: float
-    """Time of all calls divided by the sum of the bare loops' means for their sizes."""
+    """Duration of all calls, divided by the sum of the bare loops' means for batches of the same sizes."""
 
     @classmethod
     def of(
@@ -27,8 +27,8 @@ class BatchesInRun(NamedTuple):
     ) -> Self:
         """Reads the batches from the journal.
 
-        instances: number without the wide instance, which is the next worker. wide: service times of the wide instance;
-        None without one.
+        instances: number of instances without the wide one, which has the next worker number. wide: service times of
+        the wide instance; None without a wide instance.
         """
         batch = done.columns["batch"]
         first = np.flatnonzero(np.diff(batch, prepend=batch[:1] - 1))
@@ -53,11 +53,11 @@ def at_run_speed(
     wait_ns: int,
     wide: ServiceTimes | None = None,
 ) -> Array:
-    """Returns (queries,) latencies in ns of the same dispatcher with the model's speed in the run.
+    """Returns (queries,) latencies in ns of the reference dispatcher at the speed that the model had during the run.
 
-    Bare loops before and after a run do not show a machine that is slower for a second in between. Near
-    capacity, that second determines the tail of any dispatcher. So a batch takes the bare loops' time for
-    its size, multiplied by the slowdown of the run's next batch.
+    Bare loops before and after a run do not show that a machine was slower for a second in between. Near capacity,
+    that second determines the tail of any dispatcher. A simulated batch therefore takes the bare loops' time for its
+    size, multiplied by the slowdown of the next batch in the run.
     """
     begins_ns: list[int] = run.begins_ns.tolist()
     slower: list[float] = run.slower.tolist()

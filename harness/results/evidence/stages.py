@@ -3,12 +3,12 @@
     scheduled -issue_delay-> entry -queue-> taken -gather-> gathered -infer-> inferred
               -postprocess-> postprocessed -complete-> completed
 
-If a server answers:
+If a server answers instead of a local model:
 
     scheduled -issue_delay-> entry -queue-> taken -send-> sent -remote-> arrived -notice-> read
               -decode-> decoded -complete-> completed
 
-If a cache of models answers:
+If a cache of models is used:
 
     ... -gather-> gathered -acquire-> acquired -infer-> inferred -postprocess-> ...
 
@@ -17,11 +17,11 @@ If nodes answer, the time of `remote` is:
     sent -network-> received -node_queue-> node_taken -gather-> gathered -infer-> inferred
          -postprocess-> postprocessed -reply-> arrived
 
-Only differences between times of one node's clock are used, so offsets have no effect. `network` is the rest of
-the time between sending and arrival, both ways together.
+Only differences between times on the same clock are used, so offsets between clocks have no effect. `network` is the
+time between sending and arrival that the node's stages do not cover, in both directions together.
 
-`arrived` is the kernel's stamp. Without it, and over gRPC, the stage `notice` is absent and part of `remote`.
-The stages of a sample sum to its end-to-end latency.
+`arrived` is the kernel's timestamp. Without this timestamp, and over gRPC, the stage `notice` is missing and its time
+is part of `remote`. The stages of a sample sum to its end-to-end latency.
 """
 
 from collections.abc import Container, Mapping
@@ -61,13 +61,13 @@ REMOTE_STAGES = ("issue_delay", "queue", "send", "remote", "notice", "decode", "
 CACHED_STAGES = (*LOCAL_STAGES[:3], "acquire", *LOCAL_STAGES[3:])
 NODE_STAGES = ("network", "node_queue", "gather", "infer", "postprocess", "reply")
 NODE_STAMPS = ("received_ns", "node_taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns")
-"""Columns of runs on nodes, converted to the driver's clock. The stage `reply` ends with the arrival."""
+"""Columns of runs on nodes, converted to the driver's clock. The stage `reply` ends when the reply arrives."""
 
 STAGES = tuple(dict.fromkeys([*CACHED_STAGES[:-1], *REMOTE_STAGES, *NODE_STAGES]))
-"""Every stage that a run may have."""
+"""Every stage that a run can have."""
 
 Edges = Mapping[str, tuple[str, str]]
-"""stage -> the columns of its start and end."""
+"""Maps a stage to the columns of its start and end."""
 
 _LOCAL: Edges = dict(zip(LOCAL_STAGES, pairwise(LOCAL_STAMPS), strict=True))
 _REMOTE: Edges = dict(zip(REMOTE_STAGES, pairwise(REMOTE_STAMPS), strict=True))
@@ -79,7 +79,7 @@ _UNSTAMPED: Edges = {
 
 
 def edges_of(columns: Container[str]) -> Edges:
-    """Returns the stages of a run, in order, from the names of its columns."""
+    """Returns the stages of a run in order, derived from the names of its columns."""
     if "sent_ns" not in columns:
         return _CACHED if "acquired_ns" in columns else _LOCAL
     edges = _REMOTE if "arrived_ns" in columns else _UNSTAMPED
@@ -99,10 +99,9 @@ PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, 
 
 
 def reported_percentile(percentile: float, known: Mapping[str, float] = PERCENTILES) -> str:
-    """Returns the name in `known` of `percentile`, which is in (0, 1), or of the next higher percentile there, or else of
-    the highest.
+    """Returns the name of `percentile` in `known`, or of the next higher percentile there, or of the highest one.
 
-    known: percentiles in ascending order.
+    percentile: in (0, 1). known: percentiles in ascending order.
     """
     return next((n for n, share in known.items() if share >= percentile - 1e-9), [*known][-1])
 
@@ -112,24 +111,24 @@ class Completions:
     """Completed samples of a run."""
 
     columns: Mapping[str, Array]
-    """Name -> (n,) one entry per completed sample, in issue order."""
+    """Maps a name to (n,) values, one per completed sample, in the order of issue."""
     issued: int
     """Samples that LoadGen issued."""
     answered_once: bool
     """Whether each issued sample has exactly one row."""
     cancelled: Mapping[str, Array] | None = None
-    """Columns of the requests that the client cancelled; `columns` lacks them. None without --cancel."""
+    """Columns of requests that the client cancelled, which are not in `columns`. None without --cancel."""
     before: Mapping[str, Array] | None = None
-    """Columns of the queries before the last hold of a ramp; `columns` lacks them. None without a ramp."""
+    """Columns of queries before the last hold of a ramp, which are not in `columns`. None without a ramp."""
 
     @property
     def left_out(self) -> int:
-        """Number of completed samples that `columns` lacks."""
+        """Number of completed samples that are not in `columns`."""
         return len(self.all_completed_ns) - len(self)
 
     @property
     def all_completed_ns(self) -> Array:
-        """Completion times of all samples, including the samples that `columns` lacks."""
+        """Completion times of all samples, including samples that are not in `columns`."""
         parts = (self.columns, self.cancelled, self.before)
         return np.concatenate([part["completed_ns"] for part in parts if part is not None])
 
@@ -162,14 +161,16 @@ class Completions:
 
     @property
     def answer_edge(self) -> tuple[str, str]:
-        """Columns of the start and end of answering, by the model, or by a server including the network."""
+        """Columns of the start and end of answering, by the model or by a server. A server's time includes the
+        network.
+        """
         if not self.is_remote:
             return self.edges["infer"]
         return "sent_ns", "arrived_ns" if "arrived_ns" in self.columns else "read_ns"
 
     @property
     def generates(self) -> bool:
-        """Whether a language model on this machine answered. A worker then processes many samples at once."""
+        """Whether a language model on this machine answered, in which case a worker processes many samples at once."""
         return "tokens" in self.columns and not self.is_remote
 
     @property
@@ -189,7 +190,9 @@ def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
 
 
 def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
-    """Returns the (queries,) times at which the last sample of each query of `query_latency_ns` was answered."""
+    """Returns the (queries,) times at which queries ended, i.e. their last samples were answered. Only whole queries
+    count.
+    """
     completed_ns: Array = done.columns["completed_ns"]
     whole = len(completed_ns) // samples_per_query * samples_per_query
     last: Array = completed_ns[:whole].reshape(-1, samples_per_query).max(axis=1)
@@ -197,7 +200,7 @@ def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
 
 
 def summarise(done: Completions) -> Mapping[str, Stage]:
-    """Returns a mapping from stage to p50 and p99 in ns, and its share of the time of all samples."""
+    """Returns a mapping from each stage to its p50 and p99 in ns, and to its share of the time of all samples."""
     total = float(done.latency_ns.sum()) or 1.0
     summary: dict[str, Stage] = {}
     for stage in done.edges:

@@ -1,4 +1,4 @@
-"""Passes the samples of a run to the referee of the steady state, and to the rule of MLPerf Endpoints."""
+"""Passes the samples of a run to two judges of the steady state: the referee, and the rule of MLPerf Endpoints."""
 
 import math
 from typing import NamedTuple
@@ -15,22 +15,24 @@ from harness.results.steady.series import Stream
 from harness.types import Array
 
 LOAD_CHANGE = 0.10
-"""Largest change in the rate of replayed arrivals, first third to last, that does not affect the latency."""
+"""Largest change in the rate of replayed arrivals that does not affect the latency, from the first third to the
+last.
+"""
 
 _MOST_PASSES = 200
-"""Largest number of passes for the official rule, which compares all pairs of passes in every window."""
+"""Largest number of passes for the official rule, which compares every pair of passes in each window."""
 
 
 class SteadyState(NamedTuple):
-    """The verdicts on a run."""
+    """Verdicts of both judges on a run."""
 
     run: Refereed
     official: Official | None
-    """The official verdict; None for a run without times of tokens."""
+    """Verdict of the official rule; None for a run without token times."""
 
 
 def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
-    """Returns the verdicts; None if there are too few samples, or if replayed arrivals changed their rate."""
+    """Returns the verdicts; None with too few samples, or if the rate of replayed arrivals changed."""
     if plan.schedule is not None and _load_changed(done):
         return None
     found = referee(stream_of(done, plan))
@@ -38,7 +40,7 @@ def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
 
 
 def stream_of(done: Completions, plan: LoadPlan) -> Stream:
-    """Returns the run's batches if all samples are issued at once; otherwise its queries, of one or several samples."""
+    """Returns the run's batches if all samples are issued at once; otherwise its queries of one or more samples."""
     columns, scenario = done.columns, scenario_named(plan.scenario)
     if scenario.all_at_once:
         return _batches(done)
@@ -63,8 +65,8 @@ def stream_of(done: Completions, plan: LoadPlan) -> Stream:
 
 
 def _batches(done: Completions) -> Stream:
-    """Returns one row for each batch, in the order of answers. Its time is the time of one sample: latency grows
-    with the queue.
+    """Returns one row per batch, in the order of the answers. The time of a row is the time per sample, because the
+    latency grows with the queue.
     """
     columns = done.columns
     _, first = np.unique(columns["batch"], return_index=True)
@@ -82,7 +84,9 @@ def _batches(done: Completions) -> Stream:
 
 
 def _token_times(done: Completions) -> tuple[Array | None, Array | None]:
-    """Returns the (n,) TTFT and the (n,) TPOT in ns, NaN for samples without them; None if no sample has them."""
+    """Returns the (n,) TTFT and the (n,) TPOT in ns, with NaN where a sample lacks them; None if every sample lacks
+    them.
+    """
     columns = done.columns
     if "first_token_ns" not in columns:
         return None, None
@@ -94,7 +98,7 @@ def _token_times(done: Completions) -> tuple[Array | None, Array | None]:
 
 
 def _official(done: Completions, plan: LoadPlan) -> Official | None:
-    """Returns the official verdict. A pass is one pass over the samples that the run draws from."""
+    """Returns the official verdict. A pass uses each sample in the run's pool once."""
     ttft_ns, tpot_ns = _token_times(done)
     if ttft_ns is None or tpot_ns is None or len(done) > _MOST_PASSES * plan.performance_count:
         return None
@@ -111,7 +115,7 @@ def _official(done: Completions, plan: LoadPlan) -> Official | None:
 
 
 def _load_changed(done: Completions) -> bool:
-    """Returns whether a replayed schedule changed its rate."""
+    """Returns whether the rate of a replayed schedule changed."""
     due_ns = done.columns["scheduled_ns"]
     third = len(due_ns) // 3
     if not third:

@@ -1,4 +1,4 @@
-"""Reads LoadGen's summary, and compares its lines with the detail log, which has the same numbers."""
+"""Reads LoadGen's summary, and compares its lines with the detail log, which repeats the same numbers."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -28,26 +28,26 @@ _RESULTS: Mapping[str, str] = {
 }
 _ERRORS = re.compile(r"^(No|\d+) errors? encountered", re.IGNORECASE)
 _STREAMS = {"SingleStream": "90", "MultiStream": "99"}
-"""Scenario -> percent of its metric."""
+"""Maps a scenario to the percentile of its metric, in percent."""
 
 _ESTIMATES = {percent: EARLY_STOPPING[scenario] for scenario, percent in _STREAMS.items()}
 
 ERRORS = "errors encountered"
-"""Words of the last line after the number."""
+"""Words after the number in the last line."""
 
 
 class Difference(NamedTuple):
-    """Line of the summary that differs from the detail log."""
+    """A line of the summary that disagrees with the detail log."""
 
     line: str
-    """Words before the colon."""
+    """Words before the colon of the line."""
     summary: str | None
     """Value in the summary; None if the summary lacks the line."""
     detail: object
 
 
 def read_summary(text: str) -> Mapping[str, str]:
-    """Returns a mapping from the words before the colon to the words after it, from the first line with these words."""
+    """Maps the words before a colon to the words after it. The first line with the same words counts."""
     lines: dict[str, str] = {}
     for line in text.splitlines():
         if match := _LINE.match(line):
@@ -58,7 +58,9 @@ def read_summary(text: str) -> Mapping[str, str]:
 
 
 def differences(summary: Mapping[str, str], log: DetailLog) -> Iterator[Difference]:
-    """Yields lines that differ from the detail log, and missing lines of a performance run's result."""
+    """Yields lines that differ from the detail log, and lines that the result of a performance run should have but
+    lacks.
+    """
     accuracy = log.get("effective_test_mode") == "AccuracyOnly"
     errors = summary.get(ERRORS)
     if errors is not None and errors != str(len(log.errors)):
@@ -71,7 +73,7 @@ def differences(summary: Mapping[str, str], log: DetailLog) -> Iterator[Differen
 
 
 def _keys(log: DetailLog) -> Mapping[str, str]:
-    """Returns a mapping from line of the summary to the key of the detail log with the same value."""
+    """Returns a mapping from a line of the summary to the key with the same value in the detail log."""
     by_query = log.get("effective_scenario") == "MultiStream"
     latency = "per_query_latency" if by_query else "latency"
     keys = dict(_RESULTS)

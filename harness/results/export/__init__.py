@@ -1,1 +1,1 @@
-"""Exports of finished runs in the formats of other tools, one module per format (docs/export.md)."""
+"""Exports finished runs to formats of other tools. Each format has a module (docs/export.md)."""

@@ -1,8 +1,8 @@
 """Exports a run with a language model as a Benchmark Report v0.2.1 of llm-d, in YAML.
 
 Source: llm-d-benchmark, llmdbenchmark/analysis/benchmark_report (schema_v0_2_1.py and its JSON Schema). Times are in
-seconds. The report omits percentiles that the format defines differently. TTFT and latency count from the time at which
-a query was due. `inter_token_latency` is left out, because the run keeps only percentiles of it.
+seconds. The report omits percentiles that the format defines differently. TTFT and latency start when a query was due.
+`inter_token_latency` is left out, because the run only keeps percentiles of this number.
 """
 
 import uuid
@@ -28,7 +28,7 @@ _QUANTILES = {
     "p99p9": 0.999,
 }
 _RANDOM = ("synthetic-prompts", "synthetic-chats", "trace")
-"""Datasets that draw the tokens of their prompts."""
+"""Datasets that draw the tokens of their prompts at random."""
 
 
 def write(run: RunFiles, out: TextIO) -> None:
@@ -50,7 +50,7 @@ def _report(
     return {
         "version": VERSION,
         "run": _run(run),
-        # The format requires the length of the prompts for a load.
+        # The format requires the prompt length to describe a load.
         **({"scenario": {"load": _load(run, tokens)}} if tokens["input"] is not None else {}),
         "results": {
             "request_performance": {"aggregate": _aggregate(run.result, columns, tokens)},
@@ -144,7 +144,7 @@ def _aggregate(
 
 
 def _observability(result: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the servers' metrics as one component; None without any."""
+    """Returns the servers' metrics as one component; None without metrics."""
     servers = result.get("servers") or {}
     hit = servers.get("cache_hit_share")
     aggregate = _known(cache_hit_rate=_mean(hit, "fraction"))
@@ -160,7 +160,7 @@ def _mean(value: float | None, units: str) -> dict[str, Any] | None:
 
 
 def _statistics(values: Array, units: str, scale: float = 1 / NS_PER_S) -> dict[str, Any] | None:
-    """Returns the statistics of the values; None without values. Quantiles are values that occurred, as in LoadGen."""
+    """Returns the statistics of the values; None without values. Quantiles are actual values, as in LoadGen."""
     if not len(values):
         return None
     found = np.sort(values.astype(np.float64)) * scale

@@ -12,11 +12,11 @@ from harness.errors import ConfigError
 
 class Format(NamedTuple):
     module: str
-    """Module in this folder. Its `write(run, out)` takes a text stream, or a path if the format is not text."""
+    """Module in this folder. Its `write(run, out)` takes a text stream, or a path for a binary format."""
     about: str
     is_text: bool = True
     server: str = ""
-    """Kind of server that `send(run, url)` of the module sends the run to; '' without one."""
+    """Kind of server to which the module's `send(run, url)` sends the run; '' without a server."""
 
 
 FORMATS: Mapping[str, Format] = {
@@ -44,12 +44,12 @@ FORMATS: Mapping[str, Format] = {
 
 
 def export(folder: Path, name: str, out: Path | None, server: str | None = None) -> str:
-    """Writes a finished run to `out`; text formats to stdout if `out` is None. Returns the verdict.
+    """Writes a finished run to `out`, or to stdout for a text format without `out`. Returns the verdict.
 
-    server: address of the server that gets the run: MLflow's, or an OpenTelemetry collector. Raises a ConfigError if `out` exists (a
-    store of mlflow may exist), is missing, or cannot be written, or if the server does not accept the run.
+    server: address of the MLflow server or OpenTelemetry collector that gets the run. Raises a ConfigError if `out`
+    already exists (except an mlflow store), is missing or cannot be written, or if the server does not accept the run.
     """
-    from harness.results.run_files import read_files, reading_run  # numpy: not for `--help`
+    from harness.results.run_files import read_files, reading_run  # numpy: `--help` does without it
 
     chosen = FORMATS[name]
     module = import_module(f"harness.results.export.{chosen.module}")

@@ -1,8 +1,8 @@
-"""Exports a run with a language model as OpenTelemetry's metrics of generative AI, in OTLP/JSON.
+"""Exports a run with a language model as OpenTelemetry metrics for generative AI, in OTLP/JSON.
 
 Source: open-telemetry/semantic-conventions-genai 004902b8, docs/gen-ai/gen-ai-metrics.md (names, units, attributes and
-boundaries). `gen_ai.client.operation.duration` and `.time_to_first_chunk` count from the time at which a query was due,
-as all times of the harness do. Sums and counts are exact.
+boundaries). `gen_ai.client.operation.duration` and `.time_to_first_chunk` start when a query was due, like all times of
+the harness. Sums and counts are exact.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ _METRICS = {
     PER_CHUNK: ("s", "Time between chunks of a stream after the first one"),
     USAGE: ("{token}", "Input and output tokens used"),
 }
-"""Name -> unit, description."""
+"""Maps a name to a unit and a description."""
 
 _CUMULATIVE = 2  # AGGREGATION_TEMPORALITY_CUMULATIVE
 _FAILED = {"error.type": "_OTHER"}
@@ -47,9 +47,9 @@ class Point(NamedTuple):
     metric: str
     attributes: Mapping[str, Any]
     bounds: Sequence[int]
-    """Upper boundaries, inclusive, in ns or tokens; empty if only the sum is known."""
+    """Inclusive upper boundaries in ns or tokens; empty if only the sum is known."""
     counts: Sequence[int]
-    """One more than boundaries."""
+    """Has one more element than the boundaries."""
     sum: int
     """In ns or tokens."""
     least: int | None = None
@@ -75,7 +75,7 @@ def point(metric: str, values: Array, bounds: Array, **more: Any) -> Point | Non
 def about(
     backend: Mapping[str, Any], dataset: Mapping[str, Any], model: str, urls: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the attributes of all points. backend, dataset: their descriptions. model: the run's."""
+    """Returns the attributes that all points share. backend, dataset: their descriptions. model: the run's model."""
     chat = dataset.get("prompts") == "messages" or not any(
         "chat" not in path for path in backend.get("endpoints") or ("",)
     )
@@ -147,7 +147,7 @@ def _encoded(one: Point, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_run(run: RunFiles) -> Message:
-    """Returns the metrics of a finished run. Raises a ConfigError if it has no tokens or no performance run."""
+    """Returns the metrics of a finished run. Raises a ConfigError if the run has no tokens or no performance run."""
     done = run.performance.done if run.performance else None
     tokens = run.result.get("tokens")
     if not done or not tokens or run.performance is None:
@@ -180,7 +180,7 @@ def of_run(run: RunFiles) -> Message:
 
 
 def _of_columns(columns: Mapping[str, Array], models: Sequence[str]) -> Iterable[Point | None]:
-    """Yields the points of the samples, for several models the points of each model."""
+    """Yields the points of the samples. With several models, each model has its own points."""
     if not models or MODEL not in columns:
         yield from _of_samples(columns, {})
         return
@@ -206,7 +206,9 @@ def _of_samples(columns: Mapping[str, Array], more: Mapping[str, Any]) -> Iterab
 
 
 def of_tokens(tokens: Mapping[str, Any]) -> Iterable[Point | None]:
-    """Yields the points that result.json holds: the prompts' tokens, of which the run keeps the sum, and the gaps."""
+    """Yields the points in result.json: the tokens of the prompts, which have only a sum, and the gaps between
+    tokens.
+    """
     if tokens["input"] is not None:
         kind = {"gen_ai.token.type": "input"}
         yield Point(USAGE, kind, (), (tokens["answers"],), tokens["input"])
@@ -216,18 +218,20 @@ def of_tokens(tokens: Mapping[str, Any]) -> Iterable[Point | None]:
 
 
 def write(run: RunFiles, out: TextIO) -> None:
-    """Writes one message, a line of OTLP's file format."""
+    """Writes one message as a line in OTLP's file format."""
     out.write(encoded(of_run(run)).decode() + "\n")
 
 
 def send(run: RunFiles, url: str) -> str:
-    """Posts the metrics to a collector; returns a line for the screen. Raises a ConfigError if it does not take them."""
+    """Posts the metrics to a collector; returns a line for the screen. Raises a ConfigError if the collector refuses
+    them.
+    """
     collector = from_environment(environ, METRICS, "--to", metrics_url(url))
     post([of_run(run)], collector)
     return f"{collector} has the metrics of {run.name}"
 
 
 def metrics_url(url: str) -> str:
-    """Returns the address of a collector for metrics: with the default path if `url` has none."""
+    """Returns the address that accepts a collector's metrics. Adds the default path if `url` has no path."""
     parts = urlsplit(url)
     return parts._replace(path=parts.path.rstrip("/") or METRICS).geturl()

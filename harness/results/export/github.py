@@ -1,6 +1,6 @@
-"""Exports numbers for benchmark-action/github-action-benchmark, tool `customSmallerIsBetter`.
+"""Exports numbers for the tool `customSmallerIsBetter` of benchmark-action/github-action-benchmark.
 
-Source: its README, "Examples": an array of objects with name, unit and value; range and extra are optional.
+Source: its README, "Examples", which shows an array of objects with name, unit and value; range and extra are optional.
 """
 
 import json
@@ -21,9 +21,9 @@ def write(run: RunFiles, out: TextIO) -> None:
 
 
 def entries(run: RunFiles) -> Iterator[dict[str, Any]]:
-    """Yields an entry for each number that is better when lower. Offline's rate becomes the time per sample.
+    """Yields an entry for each number that improves as it falls. Offline's rate becomes the time per sample.
 
-    The numbers of an INVALID run have different names, so that they never continue a VALID series.
+    An INVALID run uses different names for its numbers, so that they never continue the series of VALID runs.
     """
     result = run.result
     workload = f"{result['scenario']} {result['backend']} {result['model']}"
@@ -37,7 +37,7 @@ def entries(run: RunFiles) -> Iterator[dict[str, Any]]:
         each_ns = NS_PER_S / found["throughput"].value
         found = {"time per sample": Number(each_ns, "ns"), **found}
     for name, number in found.items():
-        # Skips scores and rates: they are better when higher. Rates follow from arrivals or latencies.
+        # Skips scores and rates, which improve as they rise. Rates follow from arrivals or latencies.
         if not number.higher_is_better:
             yield {
                 "name": f"{workload}: {name}",
@@ -49,7 +49,7 @@ def entries(run: RunFiles) -> Iterator[dict[str, Any]]:
 
 
 def _range(number: Number) -> dict[str, str]:
-    """Returns the farther end of the interval in the form that the action reads: `± NUMBER`."""
+    """Returns the distance to the farther end of the interval in the form that the action reads: `± NUMBER`."""
     if number.low is None or number.high is None or math.isinf(number.high):
         return {}
     return {"range": f"± {max(number.value - number.low, number.high - number.value):.6g}"}

@@ -1,4 +1,4 @@
-"""Exports a run through MLflow's client to a folder of its file store, or to a tracking server."""
+"""Exports a run through MLflow's client, to a folder of its file store or to a tracking server."""
 
 import hashlib
 import os
@@ -21,10 +21,10 @@ from harness.results.numbers import numbers
 from harness.results.run_files import RunFiles, shown_config
 
 EXPERIMENT = "mlperf-harness"
-"""Name of the experiment that gets the runs."""
+"""Name of the experiment that contains the runs."""
 
 DIGEST_TAG = "harness.digest"
-"""Tag with the digest of result.json, used to refuse a second export."""
+"""Tag with the digest of result.json. The export refuses to add a run with the same digest twice."""
 
 USER, PASSWORD, TOKEN = (f"MLFLOW_TRACKING_{name}" for name in ("USERNAME", "PASSWORD", "TOKEN"))
 
@@ -39,28 +39,34 @@ _SETTINGS = {
     "NETRC": os.devnull,
     "no_proxy": "*",
 }
-"""Variables for MLflow's client: it contacts only the named server, never retries, and prints nothing."""
+"""Environment variables for MLflow's client. It then contacts only the named server, never retries, and prints
+nothing.
+"""
 
 _LONGEST_VALUE = 6_000
 _NOT_IN_A_NAME = re.compile(r"[^\w.\- ]", re.ASCII)
-"""MLflow's limits for values and names. MLflow allows `/` in a name, but would create folders from it."""
+"""Matches characters that MLflow does not allow in names. MLflow allows `/`, but would create folders from it."""
 
 
 def write(run: RunFiles, out: Path) -> None:
-    """Writes a run to the store's folder, created if it is missing. Raises a ConfigError if the store has the run."""
+    """Writes a run to the folder of a store, and creates a missing folder. Raises a ConfigError if the store has the
+    run.
+    """
     _export(run, out.absolute().as_uri(), f"--out {out}")
 
 
 def send(run: RunFiles, url: str) -> str:
-    """Returns the address of the run's page. Raises a ConfigError if the server does not accept the run."""
+    """Sends a run to a server, and returns the address of its page. Raises a ConfigError if the server refuses the
+    run.
+    """
     experiment, run_id = _export(run, url, f"--to {url}")
     return f"{url.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
 
 
 def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
-    """Returns the ids of the experiment and of the run. Deletes a run that the store accepted only in part.
+    """Returns the ids of the experiment and of the run. Deletes a run that the store accepted only partly.
 
-    store: address of the store. target: the option with the address.
+    store: address of the store. target: option that contains the address.
     """
     tags, metrics, params = _tags(run), _metrics(run), _params(run)  # first: any of them may fail
     started_ms, ended_ms = (ns // NS_PER_MS for ns in span_ns(run))
@@ -94,9 +100,11 @@ def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
 
 @contextmanager
 def _client(store: str, target: str) -> Iterator[Any]:
-    """Yields MLflow's client of a store. Its errors become a ConfigError; PluginUnavailable without MLflow."""
+    """Yields MLflow's client for a store, and converts its errors to ConfigErrors. Raises PluginUnavailable without
+    MLflow.
+    """
     before = dict(os.environ)
-    os.environ.update(_SETTINGS)  # before the import, which starts the telemetry
+    os.environ.update(_SETTINGS)  # before the import, which starts MLflow's telemetry
     try:
         try:
             from mlflow import MlflowClient
@@ -116,7 +124,7 @@ def _client(store: str, target: str) -> Iterator[Any]:
 
 
 def _fault(error: Exception, store: str) -> str:
-    """Returns the end of a message. Hides the text of an error about a header, which contains a secret."""
+    """Returns the end of a message. Hides the error's text if it quotes a header, which contains a secret."""
     from mlflow.exceptions import MlflowException, RestException
     from requests.exceptions import InvalidHeader
 
@@ -137,7 +145,7 @@ def _fault(error: Exception, store: str) -> str:
 
 
 def _keep(file: Path, place: str, store: str) -> None:
-    """Adds an artifact, unless the store keeps artifacts on a different server, which requires credentials."""
+    """Adds an artifact, unless the store keeps artifacts on another server that requires credentials."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     parts = urlsplit(place)

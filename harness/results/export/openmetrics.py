@@ -1,4 +1,4 @@
-"""Exports the end of a run as OpenMetrics text, e.g. for the text-file collector of node_exporter.
+"""Exports the final state of a run as OpenMetrics text, e.g. for the text-file collector of node_exporter.
 
 docs/metrics.md defines the names. Percentiles and rates come from result.json.
 """
@@ -20,7 +20,7 @@ from harness.results.run_files import RunFiles
 RUN_LABELS = ("run", "scenario", "backend", "model")
 
 Samples = Iterable[tuple[Iterable[str], float]]
-"""(values of the labels other than RUN_LABELS, the sample)."""
+"""Pairs of the label values, without RUN_LABELS, and the sample's value."""
 
 
 def write(run: RunFiles, out: TextIO) -> None:
@@ -77,13 +77,13 @@ def _numbers(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _quantiles(times_ns: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Returns the percentiles of the times as (value of the label `quantile`, seconds)."""
+    """Returns the percentiles of the times as pairs: value of the label `quantile`, time in seconds."""
     known = [(share, times_ns.get(name)) for name, share in PERCENTILES.items()]
     return [(f"{share:g}", ns / NS_PER_S) for share, ns in known if ns is not None]
 
 
 def slo_families(run: Iterable[str], slos: Iterable[Slo]) -> Iterator[Metric]:
-    """Yields the bounds of the SLOs: of the latency and, if there are any, of the times of tokens."""
+    """Yields the bounds of the SLOs on the latency and on token times."""
     bounds = [(slo.of, f"{slo.percentile:g}", slo.bound_ns / NS_PER_S) for slo in slos]
     yield family(
         run,

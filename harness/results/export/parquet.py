@@ -9,7 +9,7 @@ from harness.results.export.samples import VERDICT, sample_columns
 from harness.results.run_files import RunFiles
 
 METADATA = b"mlperf-harness"
-"""Key of the file's metadata. Its value is a JSON object with the run, its verdict, reasons and doubts."""
+"""Metadata key of the file. Its value is a JSON object with the run and the run's verdict, reasons and doubts."""
 
 _FACTS = ("started", "scenario", "backend", "model", "dataset", "verdict", "reasons", "doubts")
 

@@ -1,1 +1,1 @@
-"""The part of a result about the hosts that shared a run's load."""
+"""Describes the hosts that shared a run's load, as a part of the result."""

@@ -13,11 +13,11 @@ from harness.results.evidence.stages import Completions
 from harness.results.schema.client import LoadHost
 
 HOST = "host"
-"""Column of completions.npz: position in --load-hosts of the host that issued the sample."""
+"""Column of completions.npz. Holds the position in --load-hosts of the host that issued the sample."""
 
 
 def runs_of(run: Evidence) -> Iterator[tuple[str, Evidence]]:
-    """Yields one (name, part of the run) pair per host; nothing without --load-hosts."""
+    """Yields a (name, part of the run) pair per host; nothing without --load-hosts."""
     for place, told in enumerate(run.load_hosts):
         done = part_of(run.done, place) if run.done is not None else None
         ended = {"client": told["client"]} if told["client"] is not None else None
@@ -27,7 +27,7 @@ def runs_of(run: Evidence) -> Iterator[tuple[str, Evidence]]:
 
 
 def part_of(done: Completions, place: int) -> Completions:
-    """Returns the samples of one load host."""
+    """Returns the samples that one load host issued."""
     of_host = done.columns[HOST] == place
     columns = {name: column[of_host] for name, column in done.columns.items()}
     return Completions(columns, int(of_host.sum()), done.answered_once)

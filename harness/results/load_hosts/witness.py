@@ -1,7 +1,7 @@
 """Compares the times of load hosts with the coordinator's own queries to the same server, and with each other. Pure.
 
-A host on a different machine measures alone, so nothing can prove its times. But a check can show that they are shorter
-than the server's times for the coordinator and for the other hosts.
+Nobody observes a host on a different machine, so its times cannot be proved. A check can only show that they are
+shorter than the server's times for the coordinator and for the other hosts.
 """
 
 import math
@@ -24,25 +24,28 @@ COORDINATOR = "coordinator"
 
 WITNESS_FACTOR = 1.25
 PEER_FACTOR = 2.0
-"""Largest ratios of a percentile of the coordinator, or of a different host, to the host's percentile: no two paths to
-a server are equal. The round trips of the pings between the machines are allowed in addition.
+"""Largest ratios of a percentile of the coordinator, or of a different host, to the host's percentile. They exceed 1
+because two paths to a server are never equal. The round trips of the pings between the machines are allowed in
+addition.
 """
 
 FRACTIONS = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 CHANCE = 1e-4
-"""Probability below which a difference is not attributed to the draw of the queries."""
+"""Probability below which a difference is not explained by the random draw of the queries."""
 
 
 class _Times(NamedTuple):
-    """Times of a server since a request was sent, by one machine's clients. All: (n,) ns, ascending."""
+    """A server's times from the sending of a request, measured by the clients of one machine. All: (n,) ns,
+    ascending.
+    """
 
     answer_ns: Array
     first_token_ns: Array
 
 
 def seen(done: Completions) -> dict[str, Any]:
-    """Returns the coordinator's queries for the run's files, with the server's times from `sent` to `arrived`."""
+    """Returns the facts about the coordinator's queries for the run's files. Times run from `sent` to `arrived`."""
     times = _server_times(done)
     return {
         "queries": done.issued,
@@ -68,7 +71,9 @@ def section(run: Evidence) -> Witness | None:
 
 
 def doubts(run: Evidence) -> Iterator[Reason]:
-    """Yields doubts about hosts with shorter times than the coordinator or all other hosts, or a lost coordinator."""
+    """Yields doubts about a lost coordinator, and about hosts with shorter times than the coordinator or all other
+    hosts.
+    """
     done, hosts = run.done, run.load_hosts
     if done is None or run.witness is None:
         return
@@ -99,7 +104,7 @@ def doubts(run: Evidence) -> Iterator[Reason]:
 
 
 def _shorter(own: _Times, others: _Times, factor: float, allowed_ns: int, name: str) -> str:
-    """Returns how a host's times contradict a different machine's; "" if they do not."""
+    """Returns how a host's times contradict a different machine's times; "" if they do not."""
     for what, ours, theirs in zip(("answer", "first token"), own, others, strict=True):
         for fraction in FRACTIONS if len(ours) and len(theirs) else ():
             reported_ns = percentile_ns(ours, fraction)
@@ -115,7 +120,7 @@ def _shorter(own: _Times, others: _Times, factor: float, allowed_ns: int, name: 
 
 
 def _is_unlikely(count: int, of: int, share: float) -> bool:
-    """Returns whether fewer than CHANCE of all binomial draws have at least `count`, by Chernoff's bound."""
+    """Returns whether fewer than CHANCE of all binomial draws reach `count`, by Chernoff's bound."""
     found = count / of
     if found <= share:
         return False
@@ -124,7 +129,7 @@ def _is_unlikely(count: int, of: int, share: float) -> bool:
 
 
 def _server_times(done: Completions) -> _Times:
-    """Returns times without the client's share: a reply counts from the kernel's stamp. Excludes failed samples."""
+    """Returns times without the client's share, because they end at the kernel's timestamp. Excludes failed samples."""
     columns, (begin, end) = done.columns, done.answer_edge
     good = columns["failed"] == 0
     first_ns = np.zeros(0, np.int64)

@@ -1,1 +1,1 @@
-"""The part of a result about several models and their cache."""
+"""Describes several models and their cache, as a part of the result."""

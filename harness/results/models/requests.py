@@ -1,4 +1,4 @@
-"""Finds the model of each sample of a run and the model's origin from the journal. Pure."""
+"""Finds, from the journal, the model of each sample and where the model came from. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,23 +13,23 @@ from harness.types import Array
 
 
 class Requests(NamedTuple):
-    """The samples of a run in issue order."""
+    """Samples of a run in the order of issue."""
 
     model: Array
     """(n,) number of the model in the set."""
     origin: Array
-    """(n,) index in ORIGINS."""
+    """(n,) index in ORIGINS of the way in which the model was obtained."""
     evicted: Array
-    """(n,) models evicted for the sample."""
+    """(n,) number of models that were evicted for the sample."""
 
     def by_origin(self, models: int) -> Array:
-        """Returns (models, origins) int64: samples of each model by origin."""
+        """Returns (models, origins) int64 counts of samples per model and origin."""
         flat = np.bincount(self.model * len(ORIGINS) + self.origin, minlength=models * len(ORIGINS))
         return flat.reshape(models, len(ORIGINS))
 
 
 def requests_of(done: Completions, loaded: Loaded | None) -> Requests | None:
-    """Returns the requests; None if the run does not use a set of models, or if its rows do not fit the set."""
+    """Returns the requests; None if the run has no set of models, or if its rows do not match the set."""
     about: Mapping[str, Any] = loaded.dataset if loaded is not None else {}
     columns = done.columns
     if "origin" not in columns or "models" not in about:

@@ -1,4 +1,4 @@
-"""Summarises a run of several models and the use of its cache. Pure."""
+"""Summarises a run of several models and how it used the cache. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ from harness.results.schema.models import (
 from harness.types import Array
 
 POINTS = 12
-"""Number of evenly spaced capacities of the curve, up to the bytes of all models. The run's capacity is added."""
+"""Number of evenly spaced capacities on the curve, up to the size of all models. The run's capacity is an extra one."""
 
 MOST_REQUESTS = 20_000
 """Largest number of requests that are simulated for the curve."""
@@ -33,7 +33,7 @@ _HIT, _JOINED, _LOCAL, _SOURCE, _ALONE_LOCAL, _ALONE_SOURCE, _FAILED = range(len
 
 
 def section(run: Evidence, loaded: Loaded | None) -> Models | None:
-    """Returns the section of result.json; None if the run is not of a set of models, or completed nothing."""
+    """Returns the section of result.json; None if the run has no set of models, or if it completed nothing."""
     done = run.done
     requests = requests_of(done, loaded) if done else None
     if requests is None or loaded is None or done is None:

@@ -1,4 +1,4 @@
-"""Compares the journal of a run of several models with the cache's counts and with a simulation. Pure."""
+"""Checks the journal of a run of several models against the cache's counts and against a simulation. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,13 +17,13 @@ _HOW = {
     **dict.fromkeys(("local", "source"), LOADED),
     **dict.fromkeys(("alone-local", "alone-source"), ALONE),
 }
-"""Origin -> how a request was served, in the words of `play`."""
+"""Maps an origin to how the request was served, in the terms that `play` uses."""
 
 
 def reasons(run: Evidence, loaded: Loaded | None) -> Iterator[Reason]:
-    """Yields reasons if the counts differ.
+    """Yields a reason for each difference in the counts.
 
-    Skips runs with failed samples, which are INVALID, and runs that did not end by themselves.
+    Skips runs with failed samples, which are INVALID anyway, and runs that did not end by themselves.
     """
     told = (run.ended or {}).get("models")
     if told is None or not run.done or run.done.failed:
@@ -55,7 +55,7 @@ def _counts(requests: Requests, told: Mapping[str, Any], about: Mapping[str, Any
 
 
 def _summed(row: Array) -> dict[str, int]:
-    """Counts the samples of one model by how they were served. row: (origins,) samples of the model."""
+    """Counts the samples of one model by how they were served. row: (origins,) sample counts of the model."""
     by_origin = dict(zip(ORIGINS, row.tolist(), strict=True))
     return {
         "hits": by_origin["hit"],
@@ -66,7 +66,9 @@ def _summed(row: Array) -> dict[str, int]:
 
 
 def _played(requests: Requests, run: Evidence, about: Mapping[str, Any]) -> Iterator[str]:
-    """Compares the journal with `play`, which serves requests in issue order. Skips runs with several workers."""
+    """Compares the journal with `play`, which serves requests in the order of issue. Skips runs with several
+    workers.
+    """
     assert run.done is not None
     if len(set(run.done.columns["worker"].tolist())) > 1 or not run.done.answered_once:
         return

@@ -1,1 +1,1 @@
-"""Runs on nodes: journals of the nodes and the driver, numbers, reasons and doubts."""
+"""Handles runs on nodes: joins the journals of nodes and driver, and derives numbers, reasons and doubts."""

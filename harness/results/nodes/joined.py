@@ -1,4 +1,4 @@
-"""Joins the journals of the nodes and the driver, which shows the stages of each sample on its node."""
+"""Joins the journals of the nodes with the driver's journal, to get the stages of each sample on its node."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,13 +10,13 @@ from harness.results.evidence.stages import NODE_STAMPS, Completions
 from harness.types import Array
 
 _OWN = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns")
-"""Stamps of a node, in the order of NODE_STAMPS."""
+"""Names that a node gives its stamps, in the order of NODE_STAMPS."""
 
 
 def with_journals(done: Completions, path: Path) -> Completions:
-    """Returns the run with the columns NODE_STAMPS; unchanged without the file, or if an answered sample has no row.
+    """Adds the columns NODE_STAMPS to a run. Returns the run unchanged without the file, or if an answer lacks its row.
 
-    path: file of the measured process with one row per batch.
+    path: file with one row per batch, from the measured process.
     """
     if not path.is_file():
         return done
@@ -27,13 +27,13 @@ def with_journals(done: Completions, path: Path) -> Completions:
 
 
 def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[str, Array] | None:
-    """Returns the nodes' stamps of each sample on the driver's clock, and `sent_ns`; None if an answered sample has no
-    stamps.
+    """Returns each sample's stamps from the nodes, converted to the driver's clock, and `sent_ns`; None if an answered
+    sample has no stamps.
 
-    columns: (samples,) of a run, in issue order. rows: (batches,) `first` and the stamps of a node's clock.
-    A node's time ends when its reply arrives. If it is longer than the time between sending and arrival, the sending
-    thread stamped too late, e.g. because it lost its core. `sent_ns` is then moved back to the start of the node's
-    time, but not before `taken_ns`.
+    columns: (samples,) of a run, in the order of issue. rows: (batches,) `first` and the stamps of a node's clock.
+    A node's time is placed so that it ends when the reply arrives. It may be longer than the time from sending to
+    arrival. The sending thread then took its stamp too late, e.g. because it lost its core. In this case, `sent_ns` is
+    moved back to the start of the node's time, but not before `taken_ns`.
     """
     sent_ns = columns["sent_ns"]
     arrived_ns = columns.get("arrived_ns", columns["read_ns"])
@@ -62,7 +62,9 @@ def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[s
 
 
 def _place_in_batch(batch: Array) -> Array:
-    """Returns the (samples,) numbers of earlier samples in the same batch. batch: equal numbers are adjacent."""
+    """Returns, for each sample, the number of earlier samples in its batch. batch: (samples,), equal numbers
+    adjacent.
+    """
     if not len(batch):
         return batch
     begins = np.flatnonzero(np.r_[True, batch[1:] != batch[:-1]])

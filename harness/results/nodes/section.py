@@ -15,14 +15,14 @@ from harness.results.schema.nodes import Node
 from harness.types import Array
 
 SLOWER = 1.2
-"""Largest time of a node in the model, as a multiple of the median of the nodes."""
+"""Smallest multiple of the nodes' median time in the model at which a node counts as slow."""
 
 DRIFT_PPM = 100.0
-"""Largest drift of a node's clock; equal to the limit for the driver's clock."""
+"""Largest drift of a node's clock. The driver's clock has the same limit."""
 
 
 def told(run: Evidence) -> Sequence[Mapping[str, Any]]:
-    """Returns `nodes` of the last message; empty if no node answered."""
+    """Returns `nodes` from the last message; empty if no node answered."""
     client = (run.ended or {}).get("client") or {}
     nodes: Sequence[Mapping[str, Any]] = client.get("nodes") or ()
     return nodes
@@ -83,7 +83,7 @@ def _of_node(run: Evidence, number: int) -> Mapping[str, Array]:
 
 
 def _spent_ns(columns: Mapping[str, Array], begin: str, end: str) -> Array:
-    """Returns the (batches,) ascending times in ns of the batches that did not fail."""
+    """Returns the times in ns of the batches that did not fail, ascending."""
     if NODE_STAMPS[0] not in columns:
         return np.zeros(0, np.int64)
     _, first = np.unique(columns["batch"], return_index=True)
@@ -102,13 +102,13 @@ def _completed_per_s(run: Evidence, columns: Mapping[str, Array], answered: int)
 
 
 def no_score(performance: Evidence | None) -> str:
-    """Returns why no accuracy run follows (it would wait for a lost node); empty if no node was lost."""
+    """Returns why the accuracy run is skipped (it would wait for a lost node); empty if no node was lost."""
     lost = [about["node"] for about in told(performance) if about["lost"]] if performance else ()
     return f"the performance run lost {', '.join(lost)}" if lost else ""
 
 
 def reasons(run: Evidence) -> Iterator[Reason]:
-    """Yields a reason per lost node."""
+    """Yields a reason for each lost node."""
     samples = len(run.done) if run.done is not None else 0
     for about in told(run):
         if about["lost"]:

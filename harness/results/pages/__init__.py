@@ -1,1 +1,1 @@
-"""HTML pages and text tables of finished runs."""
+"""Shows finished runs as HTML pages and text tables."""

@@ -1,7 +1,7 @@
-"""Makes the report's plots of one run as data for plotly.js. The data is small for runs of any length.
+"""Makes the plots of one run's report as data for plotly.js. The data is small for runs of any length.
 
-A million queries become a few hundred points. Each point is a value of the run: an order statistic or a
-percentile of its interval, including the extremes.
+A million queries become a few hundred points. Each point is an actual value: an order statistic of the run or a
+percentile of an interval. The extremes are always kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,18 +22,20 @@ from harness.results.tokens import section
 from harness.types import Array
 
 _TICKS = (1, 0.5, 0.1, *(10.0**-power for power in range(2, 10)))
-"""Ticks of the tail: shares of slower queries."""
+"""Ticks of the tail plot, as the share of queries that are slower."""
 
 
 _FAR = 100
-"""A bound is not drawn above this multiple of the slowest query, because it would leave no room for the queries."""
+"""Largest multiple of the slowest query at which a bound is drawn. A farther bound would squeeze the queries
+together.
+"""
 
 Runs = Mapping[str, Evidence]
-"""Name -> performance run with completions, in the order of the legend."""
+"""Maps a name to a performance run with completions, in the order of the legend."""
 
 
 def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]:
-    """Yields the plots of a performance run; nothing if it completed no query."""
+    """Yields the plots of a performance run; nothing if the run did not complete any query."""
     if not _has_queries(run):
         return
     yield from distributions({"queries": run})
@@ -45,7 +47,7 @@ def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]
 
 
 def distributions(runs: Runs) -> Iterator[Figure]:
-    """Yields plots of the latencies of one or several runs. Skips runs without a query."""
+    """Yields latency plots of one or more runs. Skips runs without a query."""
     ordered_ms = {
         name: np.sort(_latency_ns(run)) / NS_PER_MS
         for name, run in runs.items()
@@ -76,7 +78,7 @@ def _has_queries(run: Evidence) -> bool:
 
 
 def _token_times(run: Evidence) -> Iterator[Figure]:
-    """Yields the plot of the times of tokens; nothing without streams."""
+    """Yields the plot of token times; nothing without streams."""
     assert run.done is not None
     if (times_ns := section.times_ns(run.done.columns)) is None:
         return
@@ -91,7 +93,7 @@ def _token_times(run: Evidence) -> Iterator[Figure]:
 
 
 def _cdf(title: str, about: str, lines: Mapping[str, Array], bound_ms: float | None) -> Figure:
-    """Plots distributions. lines: name -> (n,) times in ms, ascending."""
+    """Plots cumulative distributions. lines: name -> (n,) times in ms, ascending."""
     drawn = []
     for name, ordered_ms in lines.items():
         n = len(ordered_ms)
@@ -121,7 +123,7 @@ def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure
         slower = np.geomspace(1, 1 / n, POINTS)
         rarest = min(rarest, float(slower[-1]))
         ranks = (n * (1 - slower)).astype(int)
-        ranks[-1] = n - 1  # 1 - 1 / n may be rounded
+        ranks[-1] = n - 1  # rounding may have changed 1 - 1 / n
         lines.append(
             {"x": digits(slower), "y": digits(ordered_ms[ranks]), "mode": "lines", "name": name}
         )
@@ -141,7 +143,7 @@ def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure
 
 
 def stage_means(runs: Runs) -> Figure:
-    """Plots the mean time of a sample in each stage, with the runs side by side."""
+    """Plots the mean time of a sample in each stage, with one bar per run."""
     means: dict[str, dict[str, float]] = {}
     for name, run in runs.items():
         assert run.done is not None
@@ -160,12 +162,12 @@ def stage_means(runs: Runs) -> Figure:
 
 
 def _stages(run: Evidence) -> Figure:
-    """Plots the mean time in each stage for the samples between percentiles of latency."""
+    """Plots the mean time in each stage, for groups of samples between two percentiles of the latency."""
     assert run.done is not None
     latency_ns = run.done.latency_ns
     marks = np.array([0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100])
     ranks = (marks / 100 * len(latency_ns)).astype(int)
-    # In a short run, several marks fall on the same sample.
+    # In a short run, several percentiles fall on the same sample.
     shown = np.flatnonzero(np.diff(ranks, prepend=-1))
     order = np.argsort(latency_ns, kind="stable")
     ranges = list(pairwise(ranks[shown].tolist()))
@@ -185,7 +187,7 @@ def _stages(run: Evidence) -> Figure:
 
 
 def _batches(run: Evidence) -> Iterator[Figure]:
-    """Yields a plot of the batch sizes if there are several."""
+    """Yields a plot of the batch sizes if the run had more than one size."""
     assert run.done is not None
     _, first = np.unique(run.done.columns["batch"], return_index=True)
     sizes, counts = np.unique(run.done.columns["batch_size"][first], return_counts=True)
@@ -210,11 +212,11 @@ def bound_line(bound_ms: float | None, axis: str) -> list[Mapping[str, Any]]:
 
 
 def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
-    """Draws a bound. value: in the unit of the axis. shown: the value as text, with its unit."""
+    """Draws a bound as a line. value: in the unit of the axis. shown: the value as text, with its unit."""
     across = {"x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper"}
     if axis == "y":
         across = {"y0": value, "y1": value, "x0": 0, "x1": 1, "xref": "paper"}
     label = {"text": f"{shown} allowed", "textposition": "middle", "padding": 4}
-    if axis == "y":  # latency grows to the right, and above the line may be outside the plot
+    if axis == "y":  # latency grows to the right, and a label above the line may be cut off
         label |= {"yanchor": "top", "textposition": "start"}
     return {"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}

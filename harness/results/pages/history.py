@@ -1,4 +1,4 @@
-"""Draws `runs --history`: the numbers of a workload on one machine from run to run."""
+"""Draws the page of `runs --history`, which follows the numbers of a workload on one machine from run to run."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from harness.results.numbers import numbers as numbers_of
 from harness.results.pages.page import Article, Figure, link, table
 
 MOST = 12
-"""Largest number of workloads on one page. Each has several plots."""
+"""Largest number of workloads on a page, because each workload has several plots."""
 
 LEAST_POINTS = 2
 """Minimum number of points in a plot."""
@@ -23,13 +23,13 @@ LEAST_POINTS = 2
 _LISTED = 50
 _MOST_MARKS = 8
 _VERSION_LENGTH = 24
-"""Largest number of characters of a version in a mark's label."""
+"""Largest number of characters that a mark's label shows of a version."""
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
 
 def load_text(row: Row) -> str:
-    """Returns the load that was set; '' if none was set. Runs with different loads cannot be ranked.
+    """Returns the load that the user set; '' without one. Runs with different loads cannot be ranked.
 
     A rate has two digits, because calibrated rates differ a little from run to run.
     """
@@ -48,10 +48,11 @@ def load_text(row: Row) -> str:
 
 
 def numbers(row: Row) -> dict[str, Number]:
-    """Returns the numbers that the run measured, without numbers that were set.
+    """Returns the numbers that the run measured, without numbers that the user set.
 
-    There is no rate if queries came on a schedule, and no latency in Offline, where it only reflects the samples
-    issued. The result of a search has the load that it found, because its latency is just below the bound.
+    Omits the rate if queries came on a schedule, and the latency in Offline, where it only reflects how many samples
+    were issued. Shows the load that a search found instead of the latency, because this latency is just below the
+    bound.
     """
     scenario, is_peak = scenario_named(row["scenario"]), row["peak"] is not None
     axis = scenario.search_axis if row["concurrency"] is None else None
@@ -74,11 +75,11 @@ def _in_ms(number: Number) -> Number:
 
 
 Linked = Callable[[str], str]
-"""Folder of a run in the database -> its name, with a link to the run's page if there is one."""
+"""Maps the folder of a run in the database to its name, with a link to the run's page if the page exists."""
 
 
 def reports_in(results: Path, page: Path) -> Linked:
-    """Returns a function that links from the page to a run's report.html, if the run has one."""
+    """Returns a function that links from `page` to a run's report.html, if the run has one."""
     return lambda folder: link(folder, results / folder / "report.html", page)
 
 
@@ -103,7 +104,7 @@ def first_articles(
     article: Callable[[tuple[str, ...], list[T]], Article],
     hint: str,
 ) -> list[Article]:
-    """Returns an article for each of the first MOST groups. hint: text after the number of skipped groups."""
+    """Returns an article for each of the first MOST groups. hint: text that follows the number of skipped groups."""
     articles = [article(key, members) for key, members in list(groups.items())[:MOST]]
     titles = [one.head[0] for one in articles]
     if len(articles) > 1:
@@ -121,7 +122,7 @@ _ID = "workload-"
 
 
 def _contents(titles: Sequence[str]) -> Iterator[str]:
-    """Yields links to the articles. titles: HTML of the headings."""
+    """Yields links to the articles. titles: their headings as HTML."""
     yield '<nav aria-label="contents"><ul>'
     for i, title in enumerate(titles):
         words = title.removeprefix("<h1>").removesuffix("</h1>")
@@ -143,12 +144,12 @@ def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
 
 
 def _figures(members: Sequence[Row]) -> Iterator[Figure]:
-    """Yields a plot per number. INVALID runs are crosses without a line. members: oldest first."""
+    """Yields a plot per number. INVALID runs are crosses that the line skips. members: oldest first."""
     measured = [(row, numbers(row)) for row in members]
     marks = _versions(members)
     for name in dict.fromkeys(name for _, values in measured for name in values):
         points = [(row, values[name]) for row, values in measured if name in values]
-        if len(points) < LEAST_POINTS:  # the table has the number
+        if len(points) < LEAST_POINTS:  # the table shows this number
             continue
         valid = [point for point in points if point[0]["verdict"] == "VALID"]
         invalid = [point for point in points if point[0]["verdict"] != "VALID"]
@@ -176,9 +177,9 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
 
 
 def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
-    """Marks each run with a different version of framework or harness than the run before. members: oldest first.
+    """Marks each run whose version of the framework or harness differs from the run before. members: oldest first.
 
-    Marks at most the last _MOST_MARKS changes, so that their labels are readable.
+    Marks only the last _MOST_MARKS changes, so that the labels stay readable.
     """
     marks = []
     for before, row in pairwise(members):
@@ -196,12 +197,12 @@ def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _start(row: Row) -> str:
-    """Returns the start of a run in plotly's form: UTC, in milliseconds."""
+    """Returns the start of a run in the format that plotly reads: UTC, in milliseconds."""
     return str(row["started"])[:23]
 
 
 def limits(name: str, values: Sequence[float]) -> dict[str, Any]:
-    """Returns the limits of a number's axis. An accuracy in per cent ends at 100."""
+    """Returns the limits of an axis for a number. The axis of an accuracy in percent ends at 100."""
     if not name.startswith("accuracy"):
         return {"rangemode": "tozero"}
     return {"maxallowed": 100} if max(values) <= 100 else {}
@@ -216,13 +217,13 @@ def _trace(points: Sequence[tuple[Row, Number]]) -> dict[str, Any]:
 
 
 def hover(row: Row) -> str:
-    """Returns the text that plotly shows at a point, escaped because plotly interprets some HTML."""
+    """Returns the text that plotly shows at a point. The text is escaped, because plotly interprets some HTML."""
     commit = f", harness {row['harness_commit'][:10]}" if row["harness_commit"] else ""
     return escape(f"{row['folder']}{commit} {row['reasons']}")
 
 
 def shown(number: Number | None) -> str:
-    """Formats a number with its unit, as the screen of a run does; `-` for None."""
+    """Formats a number with its unit, as on the screen of a run; `-` for None."""
     if number is None:
         return "-"
     value, unit = number.value, number.unit

@@ -1,4 +1,4 @@
-"""Shows a run of several models: a table of the models, and the hit rate by capacity as table and plot."""
+"""Shows a run of several models: a table of the models, and the hit rate by capacity as a table and a plot."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -52,7 +52,7 @@ def models_table(result: Mapping[str, Any]) -> Table | None:
 
 
 def curve_table(result: Mapping[str, Any]) -> Table | None:
-    """Returns a table of the hit rate by capacity; None for a result of one model."""
+    """Returns a table of the hit rate at each capacity; None for a result of one model."""
     found = result.get("models")
     if not found:
         return None
@@ -71,7 +71,7 @@ def curve_table(result: Mapping[str, Any]) -> Table | None:
 
 
 def curve_figure(result: Mapping[str, Any]) -> Iterator[Figure]:
-    """Plots the hit rate by capacity, with a line per policy, and a mark for the run."""
+    """Plots the hit rate against the capacity, with one line per policy and a mark for the run."""
     found = result.get("models")
     if not found:
         return

@@ -59,7 +59,7 @@ def _rate(per_s: float | None) -> str | None:
 
 
 def _busy(host: Mapping[str, Any] | None) -> float | None:
-    """Returns the busy share of all cores of the machine."""
+    """Returns the share of time in which the machine's cores were busy, over all cores."""
     shares = (host or {}).get("cpu_shares")
     return 1 - shares.get("idle", 0.0) - shares.get("iowait", 0.0) if shares else None
 

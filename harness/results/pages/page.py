@@ -1,7 +1,7 @@
-"""Writes pages with plots. A page is one HTML file and needs no network.
+"""Writes pages with plots. A page is a single HTML file that needs no network.
 
-All texts of a run (names of plug-ins, messages of frameworks) are foreign and are escaped. Home folders and the
-names of user and host are removed.
+Texts of a run, e.g. names of plug-ins or messages of frameworks, come from outside and are escaped. Home folders and
+the names of user and host are removed.
 """
 
 import filecmp
@@ -29,7 +29,7 @@ from harness.results.pages.tables import Table, shown_rows
 from harness.types import Array
 
 POINTS = 600
-"""Largest number of points in one line: about as many as a screen can show."""
+"""Largest number of points in one line. A screen cannot show more."""
 
 
 _BEGIN = """\
@@ -41,7 +41,7 @@ _BEGIN = """\
 
 
 class Figure(NamedTuple):
-    """Plot of a page. data, layout: input of plotly.js. about: one sentence below the title.
+    """A plot on a page. data, layout: input of plotly.js. about: one sentence below the title.
 
     height_rem: height of the plot in rem.
     """
@@ -54,13 +54,13 @@ class Figure(NamedTuple):
 
 
 class Html(str):
-    """HTML that is put into a page unchanged. Its author has escaped all foreign text."""
+    """HTML that goes into a page unchanged. The caller has escaped all text from outside."""
 
     __slots__ = ()
 
 
 class Article(NamedTuple):
-    """Part of a page. head, tail: HTML before and after the figures."""
+    """A part of a page. head, tail: HTML before and after the figures."""
 
     head: Sequence[str]
     figures: Sequence[Figure]
@@ -68,9 +68,9 @@ class Article(NamedTuple):
 
 
 def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path | None) -> Path:
-    """Writes the page atomically, and returns `out`. Replaces an earlier page.
+    """Writes the page atomically, and returns `out`. Replaces an older page.
 
-    script_in: folder for plotly's script (4 MB), which is copied there once; None embeds it in the page.
+    script_in: folder to which plotly's script (4 MB) is copied once; None embeds the script in the page.
     Raises PluginUnavailable without plotly, and ConfigError if `out` is not a page or cannot be written.
     """
     source, name = plotly_script()
@@ -80,7 +80,7 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
             loaded = f"<script>{source.read_text(encoding='utf-8')}</script>"
         else:
             copy = script_in / name
-            # If others can write to the folder, the file may be a different script or a link.
+            # If others can write to the folder, the file may be a link or a different script.
             if (
                 copy.is_symlink()
                 or not copy.exists()
@@ -101,16 +101,16 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
 
 _COMMAND = '<pre class="command">'
 _VERBS = {"grid": "sweep"}
-"""Page -> its verb, if the two have different names."""
+"""Maps a page to its verb where the two names differ."""
 
 
 def command_html(command: str) -> str:
-    """Returns a command as a part of a page; it stays as it was typed."""
+    """Returns a command as HTML, exactly as it was typed."""
     return f"{_COMMAND}{escape(command)}</pre>"
 
 
 def _with_command(articles: Sequence[Article], verb: str) -> Sequence[Article]:
-    """Adds the command below the conclusion, if this process makes the runs of the page.
+    """Adds the command below the conclusion if this process makes the runs that the page shows.
 
     verb: name of the page's file without its suffix.
     """
@@ -129,9 +129,9 @@ _UNIT = re.compile(
 
 
 def typeset(html: str) -> str:
-    """Keeps each number on one line with its unit, and inserts the micro sign, which terminals may lack.
+    """Keeps each number on the same line as its unit, and inserts the micro sign, which terminals may lack.
 
-    It leaves `command_html` unchanged.
+    Does not change the output of `command_html`.
     """
     if html.startswith(_COMMAND):
         return html
@@ -148,10 +148,10 @@ def _refuse_other_file(out: Path) -> None:
 
 
 def plotly_script() -> tuple[Path, str]:
-    """Returns the script and the name of its copies. The name contains plotly's version, so that a page keeps its
-    version.
+    """Returns the script, and a name for its copies. The name contains plotly's version, so that a page keeps using the
+    version it was made with.
 
-    Does not import plotly, because that takes longer than writing the page.
+    Does not import plotly, because the import takes longer than writing the page.
     """
     spec = find_spec("plotly")
     script = (
@@ -184,9 +184,9 @@ def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]
 
 
 def figures_html(figures: Sequence[Figure]) -> str:
-    """Returns the data of all plots of a page. page.js draws them into the places made by `article_html`."""
+    """Returns the data of all plots of a page. page.js draws the plots into the places that `article_html` makes."""
     plots = [{"data": f.data, "layout": f.layout} for f in figures]
-    # "<" may end a script element in any kind of text
+    # "<" may end a script element, whatever text follows it
     data = json.dumps(plots, allow_nan=False).replace("<", "\\u003c")
     return f'<script type="application/json" id="figures">{data}</script>'
 
@@ -211,7 +211,7 @@ def article_html(article: Article, first_plot: int) -> Iterator[str]:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
-    """Returns an HTML table of texts, and escapes them. numbers: number of last columns that are aligned right."""
+    """Returns an HTML table of texts, which are escaped. numbers: how many of the last columns are aligned right."""
     words = len(heads) - numbers
     return aligned_table(heads, rows, [i >= words for i in range(len(heads))])
 
@@ -236,7 +236,7 @@ def aligned_table(
 
 
 def facts(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
-    """Returns a list of definitions, and escapes its texts. rows: labels and texts."""
+    """Returns a definition list of texts, which are escaped. rows: labels and texts."""
     items = (
         f"<dt>{escape(label[:1].upper() + label[1:])}</dt><dd{_DOUBTS if label in _DOUBTED else ''}>{escape(text)}</dd>"
         for label, text in (rows.items() if isinstance(rows, Mapping) else rows)
@@ -245,18 +245,19 @@ def facts(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
 
 
 _DOUBTS = ' class="doubts"'
-"""Attribute that gives the text of a label in `_DOUBTED` its colour."""
+"""Attribute that colours the text of a label in `_DOUBTED`."""
 
 _DOUBTED = frozenset(("doubts", "doubt", "warning", "hole"))
 
 _LABEL = re.compile(r" *(\S+(?: \S+)*?) {2,}(\S.*)")
-"""Matches a line of the screen: a label, at least two spaces, and a text."""
+"""Matches a line of the screen, which has a label, at least two spaces, and a text."""
 
 
 def conclusion(lines: Iterable[str], first: str = "") -> Iterator[str]:
-    """Yields the head of a study's page: one line as its headline, the others as definitions and paragraphs.
+    """Yields the head of a study's page. One line becomes the headline, the others become definitions and paragraphs.
 
-    lines: of the screen, most with a label in front. first: label of the headline; default: of the first line.
+    lines: lines of the screen, most with a label in front. first: label of the headline; default: the first line's
+    label.
     """
     rows = [(m[1], m[2]) if (m := _LABEL.fullmatch(line)) else ("", line) for line in lines if line]
     top = next((row for row in rows if row[0] == first), rows[0] if rows else None)
@@ -270,12 +271,14 @@ def conclusion(lines: Iterable[str], first: str = "") -> Iterator[str]:
 
 
 def headline(text: str) -> str:
-    """Returns the sentence that answers the question of a page."""
+    """Returns HTML for the sentence that answers the question of a page."""
     return f'<p class="headline">{escape(text)}</p>'
 
 
 def section(shown: Table, most_rows: int | None = None, more: str = "") -> Iterator[str]:
-    """Yields a table with its title and notes. most_rows: largest number of rows; more: where the other rows are."""
+    """Yields a table with its title and notes. most_rows: largest number of rows; more: where to find the other
+    rows.
+    """
     yield f'<h2 id="{escape(shown.key)}">{escape(shown.title)}</h2>'
     if shown.about:
         yield f'<p class="quiet">{escape(shown.about)}</p>'
@@ -296,17 +299,17 @@ def link(text: str, target: Path, page: Path) -> str:
 
 
 def anchor(text: str, address: str) -> str:
-    """Returns a link. address: quoted."""
+    """Returns a link. address: already quoted."""
     return Html(f'<a href="{escape(address)}">{escape(text)}</a>')
 
 
 def digits(values: Array) -> list[float]:
-    """Rounds values to six digits: more than a screen shows, with a third of the file's size."""
+    """Rounds values to six digits. A screen cannot show more, and the file becomes a third of the size."""
     return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 def thinned(x: Array, y: Array, most: int = POINTS) -> tuple[Array, Array]:
-    """Returns at most `most` points, in order: the lowest and the highest of each stretch. x, y: (n,)."""
+    """Returns at most `most` points in order, with the lowest and highest point of each stretch. x, y: (n,)."""
     if len(x) <= most:
         return x, y
     stretches = np.array_split(np.arange(len(x)), most // 2)

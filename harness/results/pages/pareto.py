@@ -1,4 +1,4 @@
-"""Draws `runs --pareto`: the runs that no other run of the same task beats."""
+"""Draws the page of `runs --pareto`, which shows the runs that no other run of the same task beats."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -23,7 +23,7 @@ NAMED_MODELS = 3
 """Largest number of models named in a title."""
 
 _WIDE = 20
-"""Ratio of the largest number to the smallest above which an axis is logarithmic."""
+"""Smallest ratio of the largest number to the smallest that makes an axis logarithmic."""
 
 _KINDS = ("peak", "throughput", "p99", "accuracy", "joules_per_sample")
 Numbers = Mapping[str, Number]
@@ -31,9 +31,9 @@ Member = tuple[Row, Numbers]
 
 
 def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
-    """Returns one article per task (scenario, load, data and machine), with VALID runs only. rows: newest first.
+    """Returns one article per task (scenario, load, data and machine). Includes only VALID runs. rows: newest first.
 
-    On synthetic data each model is a separate task.
+    On synthetic data, each model is a separate task.
     """
     groups: dict[tuple[str, ...], list[Member]] = {}
     for row in rows:
@@ -48,7 +48,7 @@ def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
 
 
 def beats(ours: Numbers, theirs: Numbers) -> bool:
-    """Returns whether no number of the other run is better, and at least one number of this run is better."""
+    """Returns whether this run is better in at least one number and worse in none."""
     if not theirs.keys() <= ours.keys():
         return False
     gains = [

@@ -1,4 +1,4 @@
-"""Makes traces and figures for plotly.js that several pages have in common."""
+"""Makes traces and figures for plotly.js that several pages share."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -8,35 +8,35 @@ from harness.results.pages.page import Figure
 _ROW_REM = 1.6
 _AXES_REM = 8.0
 _WIDE_REM: float = Figure._field_defaults["height_rem"] + 1
-"""Height of a figure that takes the page's whole width, so that long names have room."""
+"""Height of a figure that is as wide as the page, which leaves room for long names."""
 
 
 def rounded(value: float | None, scale: float = 1.0) -> float | None:
-    """Returns value * scale in six digits. More digits are invisible, and make the page larger."""
+    """Returns value * scale, rounded to six digits. More digits would be invisible and would make the page larger."""
     return None if value is None else float(f"{value * scale:.6g}")
 
 
 def line(name: str, x: Iterable[Any], y: Iterable[Any], **more: Any) -> dict[str, Any]:
-    """Makes a line with a marker at each point. more: further keys of the trace."""
+    """Makes a line with a marker at each point. more: additional keys of the trace."""
     return {"name": name, "x": list(x), "y": list(y), "mode": "lines+markers", **more}
 
 
 def tall(rows: int) -> float:
-    """Returns the height of a wide figure with that many rows of text."""
+    """Returns the height of a wide figure with this many rows of text."""
     return max(_WIDE_REM, _AXES_REM + _ROW_REM * rows)
 
 
 Series = Mapping[str, Sequence[float | None]]
-"""Name in the legend -> a value per name on the axis; None has no bar."""
+"""Maps a name in the legend to one value per name on the axis. A value of None has no bar."""
 
 Mode = Literal["group", "stack"]
-"""Whether the bars of a name are side by side or stacked."""
+"""Whether the bars of one name are side by side or stacked."""
 
 
 def bars(
     title: str, about: str, axes: tuple[str, str], names: Sequence[str], series: Series, mode: Mode
 ) -> Figure:
-    """Draws vertical bars. axes: titles of names and values. names: from left to right."""
+    """Draws vertical bars. axes: titles of the two axes. names: from left to right."""
     layout = {
         "barmode": mode,
         "xaxis": {"title": axes[0], **_categories(names)},
@@ -57,8 +57,9 @@ def bars_in_rows(
 ) -> Figure:
     """Draws horizontal bars, with room for long names.
 
-    axis: axis of the values. names: from the top. colours: name in the legend -> colour; default: the page's colours.
-    more: keys of each trace.
+    axis: title of the value axis. names: from the top. colours: name in the legend -> colour; default: the page's
+    colours.
+    more: additional keys of each trace.
     """
     data = []
     for trace in _bars(names, series, "y", "x"):
@@ -75,12 +76,12 @@ def bars_in_rows(
 
 
 def _categories(names: Sequence[str]) -> dict[str, Any]:
-    """Returns an axis of all names in their order, including names without a bar."""
+    """Returns an axis with all names in order, including names without a bar."""
     return {"type": "category", "categoryorder": "array", "categoryarray": list(names)}
 
 
 def _bars(names: Sequence[str], series: Series, at: str, value: str) -> Iterator[dict[str, Any]]:
-    """Yields a trace for each of `series` that has values. at, value: the keys of names and values."""
+    """Yields a trace for each of `series` that has values. at, value: keys for the names and the values."""
     for title, values in series.items():
         shown = {n: rounded(v) for n, v in zip(names, values, strict=True) if v is not None}
         if shown:
@@ -96,7 +97,9 @@ def heat_map(
     height_rem: float,
     **more: Any,
 ) -> Figure:
-    """Draws a heat map. x, y: title and categories of an axis, y from the top. z: by row. more: keys of the trace."""
+    """Draws a heat map. x, y: title and categories of an axis; y starts at the top. z: by row. more: keys of the
+    trace.
+    """
     trace = {
         "type": "heatmap",
         "x": [str(category) for category in x[1]],

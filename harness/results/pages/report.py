@@ -1,6 +1,6 @@
-"""Writes report.html, the page of a finished run, from its files.
+"""Writes report.html, the page of a finished run, from the run's files.
 
-Every run writes its page at its end.
+Every run writes this page when it ends.
 """
 
 import shlex
@@ -34,7 +34,7 @@ from harness.results.seal.digests import PAGE
 def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
     """Writes the page, and returns its path. standalone: embeds plotly's script instead of writing it next to the page.
 
-    out: default is report.html in the run's folder; all runs in a folder then share one script.
+    out: default is report.html in the run's folder. All runs in a results folder then share one script.
     """
     run, page = read_files(folder), out or folder / PAGE
     script_in = out.parent if out else folder.resolve().parent
@@ -51,14 +51,14 @@ def report_at_end(folder: Path, findings: Findings) -> Path:
 
 
 def page_differences(folder: Path) -> Iterator[str]:
-    """Yields a line if the page in the run's folder differs from the other files. Ignores its plots."""
+    """Yields a line if the page in the run's folder disagrees with the other files. Ignores the plots."""
     page = folder / PAGE
     if not page.is_file():
         return
     run = read_files(folder)
     text = page.read_text(encoding="utf-8", errors="replace")
     top, bottom = [*_top(run), *_numbers(run.result)], list(_bottom(run))
-    blocks = (top[:1], top[2:], bottom[:-1])  # without the name and the path of the folder
+    blocks = (top[:1], top[2:], bottom[:-1])  # leaves out the name and the path of the folder
     if not all(typeset("\n".join(block)) in text for block in blocks):
         yield f"{page} differs from the run's other files: `report {folder}` writes it again"
 
@@ -90,7 +90,8 @@ def _bottom(run: RunFiles) -> Iterator[str]:
             yield table(("setting", "value"), flat(content))
             yield "</details>"
     yield "<h2>Run it again</h2>"
-    # A page is shown to others, and parent folders may be private: only the default folder of results is kept.
+    # Pages are shown to others, and the names of parent folders may be private, so only the default results folder is
+    # kept.
     folder = run.folder.absolute()
     parent = f"{folder.parent.name}/" if folder.parent.name == run_folder.RESULTS else ""
     path = shlex.quote(f"{parent}{folder.name}/{run_folder.CONFIG}")
@@ -105,7 +106,7 @@ def _files(folder: Path, page: Path) -> Iterator[str]:
 
 
 def _top(run: RunFiles) -> Iterator[str]:
-    """Yields the answer, reasons and doubts. The second entry has the name of the folder."""
+    """Yields the answer, reasons and doubts. The second entry shows the name of the folder."""
     result = run.result
     answer = answer_of(result)
     kind = "valid" if answer.verdict == "VALID" else "invalid"
@@ -131,7 +132,7 @@ def _top(run: RunFiles) -> Iterator[str]:
 
 
 def _entries(entries: Sequence[Mapping[str, str]], kind: str) -> Iterator[str]:
-    """Yields reasons or doubts with their numbers, and what to do about a reason or what a doubt means."""
+    """Yields reasons or doubts with their numbers. Adds what to do about a reason, or what a doubt means."""
     yield f'<ul class="{kind}">'
     for entry in entries:
         known = CODES.get(entry["code"])
@@ -146,7 +147,7 @@ def _entries(entries: Sequence[Mapping[str, str]], kind: str) -> Iterator[str]:
 
 
 def show_time(started: object) -> str:
-    """Converts ISO 8601 to a readable form: '2026-11-22 15:37:15 UTC'."""
+    """Converts an ISO 8601 time to a readable form: '2026-11-22 15:37:15 UTC'."""
     try:
         at = datetime.fromisoformat(str(started)).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -197,11 +198,11 @@ _POWER = {
     "joules_per_query": Column("per query", "J"),
     "joules_per_sample": Column("per sample", "J"),
 }
-"""Key of a reading -> its column."""
+"""Maps the key of a reading to its column."""
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Returns (setting, value) pairs as texts. Settings of an inner mapping begin with its key."""
+    """Returns (setting, value) pairs as texts. The name of a nested setting begins with the outer key."""
     rows = []
     for key, value in content.items():
         if isinstance(value, Mapping):

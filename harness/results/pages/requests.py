@@ -1,4 +1,6 @@
-"""Shows the requests of a run with a language model: some of them over time, and tables by model, step and position. Pure."""
+"""Shows the requests of a run with a language model: some of them over time, and tables by model, step and position.
+Pure.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +14,7 @@ from harness.results.pages.tables import Table, columns
 from harness.results.tokens.shown import TIMES
 
 MOST_REQUESTS = 200
-"""Requests that are drawn, spread evenly over the run."""
+"""Number of requests to draw, spread evenly over the run."""
 
 _PARTS = (
     ("waits in the client", "scheduled_ns", "sent_ns"),
@@ -23,7 +25,7 @@ _ROW_REM = 0.16
 
 
 def timelines(run: Evidence) -> Iterator[Figure]:
-    """Yields the plot of single requests; nothing for a run without streams from a server."""
+    """Yields the plot of single requests; nothing unless the run has streams from a server."""
     done = run.done
     if not done or "first_token_ns" not in done.columns or not done.is_remote:
         return
@@ -60,7 +62,7 @@ def timelines(run: Evidence) -> Iterator[Figure]:
 
 
 def tables(result: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields the tables of the result's sections about requests."""
+    """Yields the tables for the result's sections about requests."""
     if found := result.get("tokens"):
         yield from _of_tokens(found)
     if found := result.get("by_model"):

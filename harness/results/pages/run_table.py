@@ -1,4 +1,4 @@
-"""Prints the screen at the end of a run: the answer, and with `--details` every number of result.json."""
+"""Prints the screen at the end of a run. It shows the answer or, with `--details`, every number of result.json."""
 
 import re
 import textwrap
@@ -26,14 +26,14 @@ RATES = {
     "scheduled": "in the schedule drawn from the seed",
     "completed": "completed",
 }
-"""Key of `throughput_per_s` -> its name on a page and in a table."""
+"""Maps a key of `throughput_per_s` to its name on a page and in a table."""
 
 NOT_ISOLATED = (
     "not isolated: a plug-in or start-up code ran in a process of the harness (docs/verdict.md)"
 )
 
 NOT_SAVED = "not-saved"
-"""Code of a run that was not saved, so all its numbers are printed."""
+"""Code of a run that was not saved. All its numbers are printed, because they exist nowhere else."""
 
 _LABEL = 12
 """Width of the first column."""
@@ -43,19 +43,19 @@ _COLOURS = {
     r"INVALID\b|  reason +\S+": "red",
     r"doubts\b|  doubt +\S+": "yellow",
 }
-"""First words of a line -> their colour on a terminal."""
+"""Maps the first words of a line to the line's colour on a terminal."""
 
 
 _SENTENCE = re.compile(
     r"  (?:reason|doubt|note) +|(?:answer|accuracy|tokens|sound|by model|sessions|probes|cancelled|ramp|goodput|cost|models|steady|limited by|doubts|advice|metric|rate|power|overhead|client) +"
 )
-"""Matches the label of a line that may be wrapped. Tables and paths are not wrapped."""
+"""Matches the label of a line that may be wrapped. Tables and paths are never wrapped."""
 
 
 def lines(
     result: Mapping[str, Any], folder: Path, *, details: bool = False, columns: int | None = None
 ) -> Iterator[str]:
-    """Yields the lines of the screen. columns: width of the terminal for wrapping; None does not wrap."""
+    """Yields the lines of the screen. columns: width of the terminal; None disables wrapping."""
     for line in _lines(result, folder, details=details):
         yield from _wrapped(line, columns) if columns else [line]
 
@@ -73,7 +73,7 @@ def _painted(line: str) -> str:
 
 
 def _wrapped(line: str, columns: int) -> Sequence[str]:
-    """Wraps a line between words only, so that a folder's name can be copied. Does not wrap rows of tables."""
+    """Wraps a line only between words, so that a folder's name can be copied. Does not wrap the rows of tables."""
     label = _SENTENCE.match(line)
     if len(line) <= columns or label is None:
         return [line]
@@ -107,7 +107,7 @@ def _lines(result: Mapping[str, Any], folder: Path, *, details: bool) -> Iterato
 
 
 def _details(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yields everything that is not on the first screen, beginning with doubts and notes."""
+    """Yields everything that the first screen omits, beginning with doubts and notes."""
     notes = [f"not for submission: {note}" for note in result["not_for_submission"]]
     notes += [] if result.get("isolated", True) else [NOT_ISOLATED]
     yield from (f"  doubt   {doubt['code']}: {doubt['text']}" for doubt in result["doubts"])
@@ -119,9 +119,9 @@ def _details(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yields the lines of `python -m harness runs`: one per run, marked `removed` if its folder is gone.
+    """Yields the lines of `python -m harness runs`. A run whose folder no longer exists is marked `removed`.
 
-    Offline has no p99, because it only reflects the number of samples issued at once.
+    Offline has no p99, because it would only reflect how many samples were issued at once.
     """
     units = {"folder": "", "verdict": "", "headline": "count", "p99": "ns", "accuracy": "count"}
     columns = [Column(name, unit) for name, unit in {**units, "reasons": ""}.items()]
@@ -142,7 +142,7 @@ def _run_cells(row: Mapping[str, Any]) -> Sequence[Cell]:
 
 
 def _has_latency(row: Mapping[str, Any]) -> bool:
-    """Returns whether the run has latencies. row: from the database; its scenario may be unknown to this version."""
+    """Returns whether the run has latencies. row: from the database; this version may not know its scenario."""
     scenario = row["scenario"]
     return scenario not in SCENARIOS or not scenario_named(scenario).all_at_once
 
@@ -167,7 +167,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (label, text) pairs for the metric of the scenario, the rates, and the cost of the load generator."""
+    """Yields (label, text) pairs for the scenario's metric, the rates, and the cost of the load generator."""
     headline, rates = result["headline"], result["throughput_per_s"]
     if headline:
         yield "metric", f"{headline['name']}: {show_quantity(headline)}"
@@ -193,14 +193,14 @@ def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _elastic(elastic: Mapping[str, Any]) -> str:
-    """Returns the number of queries that were alone, and their time with and without all cores."""
+    """Returns how many queries were alone, and how long they took with and without all cores."""
     times = [show_ns(elastic[key]) for key in ("wide_ns", "narrow_ns")]
     samples = counted(elastic["samples"], "query", "queries")
     return f"{samples} had all {len(elastic['cpus'])} cores: {times[0]} instead of {times[1]}"
 
 
 def _client(client: Mapping[str, Any]) -> str:
-    """Returns the client's limits, and how busy it was."""
+    """Returns the limits of the client, and how busy it was."""
     servers = counted(len(client["peers"]), "server")
     parts = [
         f"{counted(client['connections'], 'connection')} to each of {servers}, {client['dispatcher']}"
@@ -254,11 +254,11 @@ def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
 
 
 def _without_interval(intervals: Mapping[str, Any], length_s: float | None) -> Iterator[str]:
-    """Yields one note about the percentiles without an interval, with the length of a run that has them.
+    """Yields one note that lists the percentiles without an interval, and the length of a run that would give them one.
 
-    A higher percentile never needs a shorter run than a lower one, although its own estimate may say so.
+    A higher percentile never needs a shorter run than a lower percentile, although its own estimate may say so.
 
-    length_s: length of this run; None if it is unknown.
+    length_s: length of this run; None if unknown.
     """
     names: dict[int, list[str]] = {}
     longest = 0
@@ -279,7 +279,9 @@ _TIMES = re.compile(r"run ([\d,]+) times as long")
 
 
 def stage_table(result: Mapping[str, Any]) -> Table | None:
-    """Returns the table; None without stages. Skips Offline's first stages: they only reflect the number of samples."""
+    """Returns the table; None without stages. Skips Offline's first stages, which only reflect the number of
+    samples.
+    """
     stages = result["stages_ns"]
     if not stages:
         return None
@@ -301,7 +303,7 @@ def _source(text: str) -> str:
 
 
 def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]:
-    """Yields the lines of --meter; nothing without it."""
+    """Yields the lines about --meter; nothing without this option."""
     if reason not in (None, NO_METER):
         yield f"{'power':<{_LABEL}}not measured: {reason}"
     for at, reading in enumerate(power["readings"] if power else ()):

@@ -1,4 +1,4 @@
-"""Tables of numbers with units, for readers, programs and spreadsheets."""
+"""Represents tables of numbers with units, for readers, programs and spreadsheets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
@@ -11,14 +11,14 @@ Cell = str | int | float | None
 
 
 class Column(NamedTuple):
-    """Column of a table. unit: "" for words; else ns, bytes, share (of 1), count, or an SI unit, e.g. FLOP/s."""
+    """Column of a table. unit: "" for words; otherwise ns, bytes, share (of 1), count, or an SI unit, e.g. FLOP/s."""
 
     name: str
     unit: str = ""
 
     @property
     def title(self) -> str:
-        """The name with its unit, as in a CSV or JSON file."""
+        """Name and unit, as in a CSV or JSON file."""
         plain = self.unit.replace("/", "_per_")
         known = not plain or self.name == plain  # e.g. the column "bytes", whose unit is bytes
         return (self.name if known else f"{self.name}_{plain}").replace(" ", "_")
@@ -31,17 +31,17 @@ def columns(heads: str) -> list[Column]:
 
 
 class Table(NamedTuple):
-    """Table with a title and notes. A cell is None if it was not measured."""
+    """Table with a title and notes. An unmeasured cell is None."""
 
     key: str
-    """Name of the files, and value of --table."""
+    """Name of the files, and value of --table that selects this table."""
     title: str
     about: str
-    """The content in a sentence."""
+    """One sentence about the content."""
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
-    """Facts that a reader needs before believing the numbers."""
+    """Facts that a reader should know before trusting the numbers."""
 
     def to_json(self) -> dict[str, Any]:
         names = [column.title for column in self.columns]
@@ -54,7 +54,7 @@ class Table(NamedTuple):
 
 
 def without_empty(table: Table) -> Table:
-    """Returns the table without the columns that have no measured value."""
+    """Returns the table without columns in which nothing was measured."""
     kept = [any(row[i] is not None for row in table.rows) for i in range(len(table.columns))]
     if not table.rows:
         return table
@@ -93,7 +93,7 @@ def _large(value: float, unit: str) -> str:
 
 
 def lines(table: Table, most_rows: int | None = None) -> Iterator[str]:
-    """Yields the table for readers. most_rows: largest number of rows; a last line counts the other rows."""
+    """Yields the table for readers. most_rows: largest number of rows; a last line counts the remaining rows."""
     rows = table.rows if most_rows is None else table.rows[:most_rows]
     yield f"{table.title}: {table.about}"
     yield from (f"  {line}" for line in aligned(table.columns, rows))
@@ -122,5 +122,5 @@ def shown_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> lis
 
 
 def to_csv(table: Table) -> str:
-    """Returns CSV with units only in the names of the columns, and an empty field for None."""
+    """Returns CSV. Units appear only in the column names, and None becomes an empty field."""
     return cells.to_text([column.title for column in table.columns], table.rows)

@@ -1,4 +1,4 @@
-"""Draws latency, rate, power and the machine over a common time axis, in stacked panels."""
+"""Draws latency, rate, power and the machine in stacked panels over a common time axis."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -20,15 +20,15 @@ from harness.types import Array, PowerSource
 
 _BINS = 120
 _POWER_S = 0.5
-"""Shortest time for a mean of the power. Otherwise a counter that is refreshed ten times per second and read
-twenty times would alternate between twice the power and none.
+"""Shortest period over which power is averaged. A counter that is refreshed ten times per second but read twenty times
+would otherwise alternate between zero and twice the power.
 """
 _BUSY = ("user", "nice", "system", "irq", "softirq")
 _PANEL_REM, _GAP_REM = 8.0, 2.4
 
 
 class _Panel(NamedTuple):
-    """Panel of a figure. lines: traces without their axis. height: in units of a usual panel."""
+    """Panel of a figure. lines: traces without their axis. height: as a multiple of a usual panel."""
 
     lines: Sequence[Mapping[str, Any]]
     axis: Mapping[str, Any]
@@ -36,7 +36,7 @@ class _Panel(NamedTuple):
 
 
 def over_time(run: Evidence, latency_ns: Array, beside: Samples) -> Figure:
-    """Draws a run over time. run: with completions. latency_ns: (queries,)."""
+    """Draws a run over time. run: a run with completions. latency_ns: (queries,)."""
     assert run.done is not None
     begun_ns = int(run.done.columns["scheduled_ns"].min())
     at_s = _completed_s(run, len(latency_ns))
@@ -58,7 +58,7 @@ def over_time(run: Evidence, latency_ns: Array, beside: Samples) -> Figure:
 
 
 def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
-    """Draws p99 and the rate of several runs, each from its first query. runs: with completions."""
+    """Draws p99 and the rate of several runs, each starting at its first query. runs: runs with completions."""
     latencies, rates, last_s = [], [], 0.0
     for name, run in runs.items():
         assert run.done is not None
@@ -77,7 +77,7 @@ def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
 
 
 def _completed_s(run: Evidence, queries: int) -> Array:
-    """Returns the (queries,) times at which whole queries were answered, in s after the first query was due."""
+    """Returns the (queries,) times at which whole queries were answered, in s after the first query's due time."""
     assert run.done is not None
     samples = run.plan.samples_per_query
     completed_ns = run.done.columns["completed_ns"][: queries * samples]
@@ -87,7 +87,9 @@ def _completed_s(run: Evidence, queries: int) -> Array:
 
 
 def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array], Array]:
-    """Returns middles of equal intervals in s, sorted latencies of the queries completed in each, and queries/s."""
+    """Returns, for equal intervals, the middles in s, the sorted latencies of the queries completed in each, and
+    queries/s.
+    """
     edges = np.linspace(0, max(float(at_s.max()), 1e-6), _BINS + 1)
     which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, _BINS - 1)
     counts = np.bincount(which, minlength=_BINS)
@@ -97,9 +99,9 @@ def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array
 
 
 def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
-    """Yields panels of the percentiles and the rate of the queries completed in each interval."""
+    """Yields panels with the percentiles and the rate of the queries completed in each interval."""
     x, rows, per_s = _binned(at_s, latency_ns)
-    dotted = {"dash": "dot", "width": 1}  # drawn below p99: both may be equal
+    dotted = {"dash": "dot", "width": 1}  # drawn below p99, because both lines may coincide
     lines = [
         {"x": x, "y": _each(rows, fraction), "name": name, "connectgaps": False, "line": look}
         for name, fraction, look in (
@@ -151,9 +153,9 @@ def _of_tier(tier: str) -> list[int]:
 
 
 def _each(rows: Sequence[Array], fraction: float | None) -> list[float | None]:
-    """Returns a percentile of each row in ms. rows: sorted latencies. None for an empty row leaves a gap in the line.
+    """Returns a percentile of each row in ms. rows: sorted latencies. An empty row gives None, a gap in the line.
 
-    fraction: in (0, 1); None stands for the slowest.
+    fraction: in (0, 1); None selects the slowest latency.
     """
     values_ns = [
         None if not len(r) else r[-1] if fraction is None else percentile_ns(r, fraction)
@@ -180,7 +182,7 @@ def _power(log: PowerLog, begun_ns: int) -> Iterator[_Panel]:
 def _watts(
     source: PowerSource, readings: Sequence[tuple[int, float]]
 ) -> tuple[Array, Array] | None:
-    """Returns the times (wall clock in ns) and the watts; None if the counter went back and cannot be followed."""
+    """Returns the times (wall clock in ns) and the watts; None if the counter went backwards without explanation."""
     at = np.array([t for t, _ in readings], np.float64)
     value = np.array([v for _, v in readings])
     if source.unit == "W":
@@ -195,7 +197,7 @@ def _watts(
 
 
 def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
-    """Yields panels of busy cores and, if the machine reports them, frequency and temperature."""
+    """Yields panels with the busy cores and, if the machine reports them, frequency and temperature."""
     rows = log.rows
     at_s = (np.array([row["wall_ns"] for row in rows], np.float64) - begun_ns) / NS_PER_S
     counters: Mapping[str, Callable[[Row], float]] = {
@@ -216,7 +218,7 @@ def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
 
 
 def _server(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
-    """Yields panels of the servers' metrics: requests, shares, and the servers' work per second."""
+    """Yields panels with the servers' metrics: requests, shares, and work per second."""
     rows = log.rows
     at_s = (np.array([row["wall_ns"] for row in rows], np.float64) - begun_ns) / NS_PER_S
     for title, names in (
@@ -242,12 +244,12 @@ def _server(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
 def _growth(
     rows: Sequence[Row], at_s: Array, counter: Callable[[Row], float]
 ) -> dict[str, Any] | None:
-    """Returns a line of the growth per second of a counter; None if the rows do not have it."""
+    """Returns a line that shows how much a counter grew per second; None if the rows lack the counter."""
     points = []
     for at, row in zip(at_s.tolist(), rows, strict=True):
         try:
             points.append((at, counter(row)))
-        except KeyError:  # the machine does not report it, or the process has not started yet
+        except KeyError:  # not reported by the machine, or the process has not started yet
             continue
     x, y = np.array(points, np.float64).reshape(-1, 2).T
     later = np.diff(x) > 0
@@ -260,7 +262,9 @@ def _growth(
 def _range(
     rows: Sequence[Row], at_s: Array, prefix: str, names: Sequence[str], factor: float
 ) -> list[Mapping[str, Any]]:
-    """Returns lines of the highest value of the columns with `prefix` and, with a second name, the lowest."""
+    """Returns a line with the highest value of the columns with `prefix` and, with a second name, a line with the
+    lowest.
+    """
     values = [[v for name, v in row.items() if name.startswith(prefix)] for row in rows]
     known = [i for i, of_row in enumerate(values) if of_row]
     if not known:
@@ -272,7 +276,7 @@ def _range(
 
 
 def _line(x: Array, y: Array, gap_s: float | None = None) -> dict[str, Any]:
-    """Returns a thinned line that keeps the extremes. gap_s: distance between points that breaks the line."""
+    """Returns a line of fewer points that keeps the extremes. gap_s: distance between points that breaks the line."""
     breaks: Array = np.flatnonzero(np.diff(x) > (np.inf if gap_s is None else gap_s)) + 1
     parts = [thinned(*p) for p in zip(np.split(x, breaks), np.split(y, breaks), strict=True)]
     xs: list[float | None] = []
@@ -290,7 +294,7 @@ def _stacked(
     shown_s: Sequence[float],
     window_s: Sequence[float],
 ) -> Figure:
-    """Stacks panels above one time axis. shown_s: times that the first view includes."""
+    """Stacks panels above one time axis. shown_s: times that the initial view includes."""
     heights = [panel.height * _PANEL_REM for panel in panels]
     total = sum(heights) + _GAP_REM * (len(panels) - 1)
     data: list[Mapping[str, Any]] = []
@@ -302,7 +306,7 @@ def _stacked(
             "range": [min(shown_s) - margin, max(shown_s) + margin],
         },
     }
-    if window_s:  # a grey band
+    if window_s:  # drawn as a grey band
         edges = {"x0": window_s[0], "x1": window_s[1], "y0": 0, "y1": 1, "yref": "paper"}
         fill = {"fillcolor": "#888888", "opacity": 0.12, "line": {"width": 0}, "layer": "below"}
         layout["shapes"] = [{"type": "rect", **edges, **fill}]

@@ -1,1 +1,1 @@
-"""Copies of result folders without private names."""
+"""Copies result folders without private names."""

@@ -24,17 +24,17 @@ PUBLISHED = "published.txt"
 """File in the copy with the list of replacements."""
 
 _MOST_FILES = 3
-"""Largest number of files that a row of the list names."""
+"""Largest number of file names in a row of the list."""
 
 _SCRIPT = re.compile(r'<script src="(\.\./[^"]*plotly[^"]*\.js)"></script>')
-"""Matches Plotly's script outside of the copied folder."""
+"""Matches a link to Plotly's script outside the copied folder."""
 
 
 def publish(folder: Path, out: Path) -> list[str]:
-    """Copies a run's or study's folder to `out`; returns the list of replacements, one line each.
+    """Copies the folder of a run or study to `out`. Returns the list of replacements, one line each.
 
-    Raises a ConfigError if `out` exists, if `folder` is not a result folder, or if `check` finds
-    differences in the copy of a run but not in the run. The copy is then removed.
+    Raises a ConfigError if `out` exists, if `folder` is not a result folder, or if `check` finds differences in
+    the copy that the original does not have. The copy is then removed.
     """
     if not any(folder.rglob(run_folder.RESULT)) and not any(folder.rglob(run_folder.CONFIG)):
         raise ConfigError(
@@ -69,7 +69,7 @@ class _Copy:
             self._copy_manifest(path.parent)
         lines = list(self._lines())
         files.write_text(self._target / PUBLISHED, "\n".join(lines) + "\n")
-        # Inner folders first: the seal of an outer folder has the digests of their seals.
+        # Inner folders come first, because the seal of an outer folder contains the digests of their seals.
         for path in sorted(self._source.rglob(digests.SEAL), key=lambda path: -len(path.parts)):
             digests.write(self._target / self._renamed(path.parent))
         for path in sorted(self._source.rglob(records.FINDINGS)):
@@ -77,13 +77,13 @@ class _Copy:
         return lines
 
     def _renamed(self, path: Path) -> Path:
-        """Returns the path in the copy. File names may be private, too."""
+        """Returns the path in the copy. File names can be private, too."""
         parts = path.relative_to(self._source).parts
         return Path(*(self._replacements.text(part, Counter()) for part in parts))
 
     def _copy(self, path: Path, target: Path) -> None:
         if path.is_symlink() and path.name == run_folder.LATEST:
-            return  # the harness makes this link itself
+            return  # the harness creates this link itself
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             self._left_out.append(f"{self._renamed(path)}: a link or a device")
         elif path.is_dir():
@@ -108,7 +108,7 @@ class _Copy:
         target.write_bytes(content)
 
     def _copy_manifest(self, run: Path) -> None:
-        """Copies the files that `check` reads outside of the folder: the manifest, or a set and its manifests."""
+        """Copies the files outside the folder that `check` reads: the manifest, or a set and its manifests."""
         config = recheck.configuration(run)
         if config.models is None:
             self._copy_yaml(run, Path(config.model))
@@ -121,7 +121,7 @@ class _Copy:
             self._copy_yaml(run, config.models, yaml_of(content))
 
     def _copy_yaml(self, run: Path, file: Path, text: str | None = None) -> None:
-        """Copies a manifest or set. text: content of the copy, if different. Skips a model that is not a manifest."""
+        """Copies a manifest or a set. text: changed content of the copy. Skips a model that is not a manifest."""
         if not (is_path(str(file)) and file.suffix in (".yaml", ".yml") and file.is_file()):
             return
         folder = self._target / self._renamed(run) / recheck.MODEL
@@ -171,7 +171,7 @@ def _differences(run: Path) -> list[str]:
 
 
 def _with_script(page: bytes, folder: Path) -> bytes:
-    """Returns the page with plotly's script embedded, if the script is outside of the folder."""
+    """Embeds plotly's script into the page if the script is outside the folder."""
     found = _SCRIPT.search(page.decode("utf-8", "surrogateescape"))
     script = folder / unquote(found[1]) if found else None
     if found is None or script is None or not script.is_file():

@@ -1,4 +1,4 @@
-"""Collects private texts of result folders, and replaces them."""
+"""Collects the private texts in result folders, and replaces them."""
 
 import html
 import io
@@ -20,12 +20,12 @@ from harness.core.shown import private
 from harness.loadgen.logs import DETAIL, FILES, SUMMARY
 
 _OTHER_HOMES = r"/(?:home|Users)/[\w.-]*\w"
-"""Matches home folders of other users, if the run was made elsewhere."""
+"""Matches the home folders of other users, in case the run was made elsewhere."""
 
 _SCHEMA = Path(__file__).parents[1] / "result.schema.json"
 _LEAST_LETTERS = 3
-"""Minimum length of a name that is replaced everywhere. A shorter name, or a word in results, is replaced only in
-paths and addresses.
+"""Minimum length of a name that is replaced everywhere. Shorter names, and names that are also words in results, are
+replaced only in paths and addresses.
 """
 
 _LEAST_ARGUMENT = 8
@@ -40,7 +40,7 @@ _SPELLINGS: tuple[Callable[[str], str], ...] = (
     lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
     html.escape,
 )
-"""Spellings of a text in a log, in JSON and on a page."""
+"""Ways in which a log, JSON or a page may spell a text."""
 
 
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
@@ -51,7 +51,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 
 
 class Replaced(NamedTuple):
-    """Kind of private text, and its replacement."""
+    """A kind of private text, and the text that replaces it."""
 
     what: str
     new: str
@@ -61,10 +61,10 @@ HOME = Replaced("home folder", "~")
 
 
 class Replacements:
-    """The private texts of result folders: paths of files, arguments of meters, home, user and host."""
+    """Private texts of result folders: paths of files, arguments of meters, home folder, user and host."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        """Collects the private texts. folders: result folders, whose settings show which texts are private."""
+        """Collects the private texts. folders: result folders, whose settings reveal which texts are private."""
         self._texts: dict[str, Replaced] = {}
         names = dict.fromkeys(private.users(), Replaced("user name", private.USER))
         names |= dict.fromkeys(private.hosts(), Replaced("host name", str(private.host_id())))
@@ -88,15 +88,15 @@ class Replacements:
         ]
         named = re.compile("|".join(patterns) or "(?!)")
         for old, one in self._texts.items():
-            # The last folder of a path may have the user's name.
+            # The last folder of a path may be named after the user.
             new = named.sub(lambda found: names[found[0]].new, one.new)
             self._texts[old] = one._replace(new=new)
         self._pattern = re.compile("|".join([*self._alternatives(), *patterns]))
 
     def file(self, content: bytes, name: str) -> tuple[bytes, Counter[Replaced]]:
-        """Returns the content of a text file without private texts, and how often each kind was replaced.
+        """Returns a text file's content without private texts, and how often each kind was replaced.
 
-        Parses and rewrites YAML, which folds long texts over several lines.
+        Parses and rewrites YAML, because it folds long texts over several lines.
         """
         counts: Counter[Replaced] = Counter()
         text = content.decode("utf-8", "surrogateescape")
@@ -118,8 +118,8 @@ class Replacements:
         return self._pattern.sub(new, text)
 
     def stand_in(self, content: bytes) -> bool:
-        """Returns whether a binary file has a private text. In NumPy's archives, only arrays of texts are searched:
-        numbers may happen to have the bytes of a short name.
+        """Returns whether a binary file contains a private text. NumPy's archives are searched only in arrays of texts,
+        because numbers may happen to have the same bytes as a short name.
         """
         known = [*self._texts, *(name for name in self._names if len(name) >= _LEAST_LETTERS)]
         with suppress(ValueError, TypeError, AttributeError, OSError, zipfile.BadZipFile):
@@ -143,11 +143,11 @@ class Replacements:
 
     def _add_path(self, path: str, replaced: Replaced) -> None:
         if Path(path).is_absolute() and path != "/":
-            for text in dict.fromkeys((path, private.hide(path))):  # results have this path with ~
+            for text in dict.fromkeys((path, private.hide(path))):  # results show this path with ~
                 self._add(text, replaced)
 
     def _add_settings(self, settings: Mapping[str, Any], folder: Path) -> None:
-        """Adds the private texts in settings. settings: settings of a run, or the plan of a LoadGen run."""
+        """Adds the private texts in `settings`, which are a run's settings or the plan of a LoadGen run."""
         for key, value in settings.items():
             for text in value if isinstance(value, list) else [value]:
                 if not isinstance(text, str):
@@ -172,7 +172,7 @@ class Replacements:
             self._add(argument, replaced._replace(new=replaced.new.partition("=")[2]))
 
     def _alternatives(self) -> Iterator[str]:
-        """Yields the regular expressions of all private texts, the longest text first."""
+        """Yields regular expressions for all private texts, the longest text first."""
         for text in sorted(self._texts, key=len, reverse=True):
             pattern = private.home_pattern if self._texts[text] == HOME else private.path_pattern
             yield pattern(text) if text[0] in "/~" else _anywhere(text)
@@ -193,7 +193,7 @@ def _small_files(folder: Path) -> list[Path]:
 
 
 def _texts_of_results(folder: Path) -> Iterator[str]:
-    """Yields the texts that programs read in the folder: heads of tables, keys of JSON, LoadGen's logs."""
+    """Yields texts in the folder that programs read: heads of tables, keys of JSON, LoadGen's logs."""
     for path in _small_files(folder):
         if path.suffix == ".csv":
             yield path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
@@ -205,7 +205,7 @@ def _texts_of_results(folder: Path) -> Iterator[str]:
 
 
 def _settings(folder: Path) -> Iterator[Mapping[str, Any]]:
-    """Yields the settings of runs and the plans of LoadGen runs in all YAML and JSON files of the folder."""
+    """Yields the settings of runs and the plans of LoadGen runs, from all YAML and JSON files of the folder."""
     for path in _small_files(folder):
         if path.suffix in _PARSERS and path.name not in FILES:
             with suppress(ValueError, RecursionError):
@@ -224,11 +224,13 @@ def _settings_in(content: Any) -> Iterator[Mapping[str, Any]]:
 
 
 _ADDRESSES = ("path", "answers", "answer")
-"""Backend options whose values look like paths, but are parts of a server's address and of its replies."""
+"""Backend options whose values look like paths but belong to a server's address or replies."""
 
 
 def _file(key: str, text: str) -> tuple[str, Replaced]:
-    """Returns the path in an option's value, without the class after a plug-in's file, and its replacement."""
+    """Returns the path in an option's value and its replacement. Drops the class name that may follow a plug-in's
+    file.
+    """
     name, _, value = text.partition("=")
     if key == "backend_option" and name in _ADDRESSES:
         return "", Replaced("", "")
@@ -237,7 +239,7 @@ def _file(key: str, text: str) -> tuple[str, Replaced]:
     path = f"{file}.py" if is_plugin else path
     name = Path(path).name
     if key == "model" and not Path(path).suffix:
-        name = f"./{name}"  # a name without a slash is a shipped model
+        name = f"./{name}"  # without a slash, the name would mean a shipped model
     return path, Replaced(f"path of {key}", name)
 
 
@@ -258,7 +260,7 @@ def _meters_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
 
 
 def _servers_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
-    """Returns the servers of `--url` and `--server-metrics`, and their addresses in result.json."""
+    """Returns the servers of `--url` and `--server-metrics`, including their addresses in result.json."""
     client = settings.get("client")
     peers = client.get("peers") if isinstance(client, dict) else None
     named = [settings.get(option) for option in ("url", "server_metrics")]

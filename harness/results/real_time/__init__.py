@@ -1,1 +1,1 @@
-"""Sequences that come in real time: how fast the model is compared with real time, and how many streams it kept up with."""
+"""Compares sequences that arrive in real time with the model's speed, and counts the streams that it can follow."""

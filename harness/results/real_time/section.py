@@ -7,7 +7,7 @@ from harness.results.schema.performance import RealTime
 
 
 def section(run: Evidence, model: Model, infer_s: float) -> RealTime | None:
-    """Returns the section of result.json; None if the manifest states no period of frames, or nothing was completed.
+    """Returns the section of result.json; None if the manifest has no frame period, or if nothing was completed.
 
     infer_s: time of all batches in the backend.
     """

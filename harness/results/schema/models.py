@@ -1,4 +1,4 @@
-"""Documents the section of result.json about a run of several models, served from a cache (--models)."""
+"""Documents the section of result.json about a run of several models that a cache serves (--models)."""
 
 from collections.abc import Sequence
 
@@ -9,31 +9,31 @@ class Loads(TypedDict):
     """Number of loads by the location of the model's file."""
 
     local: int
-    """Loads from a local file."""
+    """Number of loads from a local file."""
     source: int
-    """Loads from the source, after its file was copied."""
+    """Number of loads from the source, which included copying the file."""
 
 
 class FileCounts(TypedDict):
-    """Counts of the cache of local files, by the measured process, for all models together."""
+    """Counts of the cache of local files in the measured process, for all models together."""
 
     hits: int
-    """Loads that found their file in the cache."""
+    """Number of loads that found their file in the cache."""
     copies: int
-    """Files that were copied from their source."""
+    """Number of files that were copied from their source."""
     evictions: int
-    """Local files that were removed to make room."""
+    """Number of local files that were removed to make room."""
 
 
 class ModelLatency(TypedDict):
-    """Latency of one model's queries in ns, from the schedule."""
+    """Latency of one model's queries in ns, from their scheduled time."""
 
     p50: int
     """ns."""
     p90: int
     """ns."""
     p99: int
-    """ns; with fewer than 100 queries, the slowest query."""
+    """ns; the slowest query if there are fewer than 100."""
     max: int
     """ns."""
 
@@ -46,91 +46,91 @@ class OneModel(TypedDict):
     bytes: int
     """Size that counts towards the capacity."""
     share: float
-    """Share of the queries by its popularity, in [0, 1]."""
+    """Share of the queries according to the model's popularity, in [0, 1]."""
     requests: int
-    """Answered queries for this model."""
+    """Number of answered queries for this model."""
     hits: int
-    """Queries that found the model resident."""
+    """Number of queries that found the model resident."""
     joined: int
-    """Queries that waited for a load started by a different query."""
+    """Number of queries that waited for a load that another query had started."""
     loads: Loads
     """Loads after which the model stayed in the cache."""
     alone: Loads
-    """Loads for one query alone, because the cache had no room for the model."""
+    """Loads for a single query, because the cache had no room to keep the model."""
     failed: int
-    """Queries whose load failed."""
+    """Number of queries whose load failed."""
     evictions: int | None
-    """Number of evictions of the model; null if the run did not end by itself."""
+    """Number of times the model was evicted; null if the run did not end by itself."""
     latency_ns: ModelLatency | None
-    """Latency of the model's queries; null without a query."""
+    """Latency of the model's queries; null without queries."""
     load_ns: int
     """Time of a load before the run, in ns."""
     first_ns: int
-    """Time of the first sample after that load, in ns."""
+    """Time of the first sample after this load, in ns."""
     run_ns: int
     """Time of the next sample, in ns."""
     saved_ns: float
-    """Mean load time that a query of the run saves if the model stays resident: share x load_ns."""
+    """Mean load time per query of the run that is saved if the model stays resident: share x load_ns."""
     keep: bool
-    """Whether the model is among the models that save most time per byte and together fit into the capacity."""
+    """Whether the model belongs in the cache: it is one of those that save the most time per byte and fit together."""
 
 
 class HitRate(TypedDict):
-    """Point of the curve."""
+    """A point of the curve."""
 
     capacity_bytes: int
     """Capacity of the cache."""
     hit_rate: float
-    """Share of the queries that need no load, in [0, 1]."""
+    """Share of the queries that do not need a load, in [0, 1]."""
 
 
 class Curve(TypedDict):
-    """Hit rate by capacity, simulated with the run's sequence of requests. The simulated requests do not overlap."""
+    """Hit rate by capacity, simulated with the run's sequence of requests. Simulated requests do not overlap."""
 
     policy: str
     """The simulated policy."""
     requests: int
-    """Requests of the sequence: the first requests of the run, at most 20,000."""
+    """Number of simulated requests, which are the first ones of the run, at most 20,000."""
     points: Sequence[HitRate]
-    """Points in order of capacity."""
+    """Points in the order of capacity."""
 
 
 class Models(TypedDict):
-    """A run of several models served from a cache, from the journal of the performance run."""
+    """A run of several models served from a cache, derived from the journal of the performance run."""
 
     policy: str
     """Eviction policy: lru, lcu, fifo, never or eager."""
     capacity_bytes: int
     """Capacity of the cache in memory."""
     local_capacity_bytes: int | None
-    """Capacity of the cache of local files; null if the files themselves are local."""
+    """Capacity of the cache of local files; null if the original files are local."""
     law: str
-    """Law of the popularity: zipf, pareto or measured."""
+    """Distribution of the popularity: zipf, pareto or measured."""
     top_share: float
-    """Share of the queries that the most popular 20 % of the models should get, in [0, 1]."""
+    """Share of the queries that the most popular 20 % of the models should receive, in [0, 1]."""
     requests: int
-    """Queries that were answered."""
+    """Number of answered queries."""
     hit_rate: float
-    """Share of the requests that found their model resident, in [0, 1]."""
+    """Share of the queries that found their model resident, in [0, 1]."""
     hits: int
-    """Queries whose model was resident."""
+    """Number of queries whose model was resident."""
     joined: int
-    """Queries that waited for a load started by a different query."""
+    """Number of queries that waited for a load that another query had started."""
     loads: Loads
     """Loads after which the model stayed in the cache."""
     alone: Loads
-    """Loads for one query alone."""
+    """Loads for a single query."""
     failed: int
-    """Queries whose load failed."""
+    """Number of queries whose load failed."""
     evictions: int
-    """Models that were evicted."""
+    """Number of evictions."""
     files: FileCounts | None
     """Counts of the cache of local files; null without such a cache, or if the run did not end by itself."""
     expected_load_ns: float
-    """Mean load time of a query if exactly the models with `keep` were resident."""
+    """Mean load time per query if exactly the models with `keep` were resident."""
     load_ns: float
-    """Mean time that a query waited for its model: `acquire` of `stages_ns`."""
+    """Mean time that a query waited for its model, which is `acquire` of `stages_ns`."""
     curve: Sequence[Curve]
-    """Curve of the run's policy, and also of lru if the run's policy is different."""
+    """Curve of the run's policy, and a curve of lru if the run had a different policy."""
     models: Sequence[OneModel]
     """The models in the order of the file."""

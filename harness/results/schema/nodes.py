@@ -15,55 +15,56 @@ class Node(TypedDict):
     machine: str
     """Name of the node's machine."""
     instances: int
-    """Copies of the model on the node."""
+    """Number of copies of the model on the node."""
     threads: int
-    """Threads of each instance."""
+    """Number of threads per instance."""
     max_batch: int
     """Samples in the largest batch."""
     cpus: Sequence[int]
     """Logical processors that the node may use."""
     rate_per_s: float
-    """Samples/s of all instances of the node, measured before the run; the nodes share the work in proportion."""
+    """Samples/s of all instances of the node, measured before the run. The nodes share the work in this proportion."""
     samples: int
-    """Samples that the node answered, or held when it was lost."""
+    """Number of samples that the node answered, or that it held when it was lost."""
     batches: int
-    """Requests with these samples."""
+    """Number of requests that contained these samples."""
     failed: int
-    """Failed samples among `samples`."""
+    """Number of samples in `samples` that failed."""
     completed_per_s: float | None
-    """Samples that the node answered per s, from the run's first scheduled sample to the node's last answer; null
-    without answers."""
+    """Answered samples per s, from the run's first scheduled sample to the node's last answer; null without answers."""
     infer_p50_ns: int | None
-    """Median time of the node's batches in the model, in ns; null without the node's journal."""
+    """Median time in ns that the node's batches spent in the model; null without the node's journal."""
     infer_p99_ns: int | None
-    """99th percentile of the time of the node's batches in the model, in ns; null without the node's journal."""
+    """99th percentile of the time in ns that the node's batches spent in the model; null without the node's journal."""
     queue_p50_ns: int | None
-    """Median time in ns from a batch's arrival at the node to its start in an instance; null without the node's
+    """Median time in ns between a batch's arrival at the node and its start in an instance; null without the node's
     journal."""
     network_p50_ns: int | None
-    """Median time of batches on the network, both ways together, in ns; null without the node's journal."""
+    """Median time in ns that batches spent on the network, in both directions together; null without the node's
+    journal.
+    """
     clock_offset_ns: int | None
-    """Lead of the node's clock in ns, measured with pings after the run, else before; null if the
-    node did not answer them."""
+    """Time in ns by which the node's clock is ahead, from pings after the run, or from pings before it without these.
+    Null if the node did not answer the pings."""
     clock_error_ns: int | None
-    """Largest error of the offset, plus or minus, in ns: half of the shortest round trip."""
+    """Largest error of the offset in either direction, in ns. It is half of the shortest round trip."""
     drift_ppm: float | None
-    """Drift of the node's clock in parts per million, measured with pings before and after the run; positive if it runs
-    faster."""
+    """Drift of the node's clock in parts per million, from pings before and after the run. Positive if the clock runs
+    too fast."""
     clock_step_ns: int | None
-    """Size of a step of the node's clock in the run, in ns. Each batch counts as a ping: the step is the largest
-    change that neither errors (`clock_error_ns`) nor slewing explain. 0 without a step, null if not checked."""
+    """Size of a step of the node's clock during the run, in ns. Each batch counts as a ping. The step is the largest
+    change that neither the errors (`clock_error_ns`) nor slewing explain. 0 without a step, null if not checked."""
     stage_error_ns: int | None
-    """Largest error of the node's stages of a batch in ns: the drift of its clock during the longest batch, or the
-    step; null without both pings."""
+    """Largest error of the node's stages of a batch, in ns. It comes from the drift of the clock during the longest
+    batch, or from the step. Null if one of the two pings is missing."""
     lost: str
     """How the node was lost; empty if it was not lost."""
     lost_samples: int
-    """Samples that the node held when it was lost; they failed."""
+    """Number of samples that the node held when it was lost. They failed."""
     no_journal: str
-    """Why the node's journal and the stages of the nodes are missing; empty if they are not."""
+    """Reason why the node's journal and stages are missing; empty if they are present."""
     host: Host | None
-    """The node's machine from the loading of the samples to the end of the run, with the keys of the driver's `host`.
-    The measured process is the node's process. Null with a reason in `no_host`."""
+    """The node's machine from the loading of the samples to the end of the run, with the same keys as the driver's
+    `host`. Here, the measured process is the node's process. Null for the reason in `no_host`."""
     no_host: str
-    """Why `host` is null; otherwise empty."""
+    """Reason why `host` is null; otherwise empty."""

@@ -12,7 +12,7 @@ P999 = TypedDict("P999", {"p99.9": int | None})
 
 
 class Latency(P999):
-    """Latency of queries in ns (in Offline, of samples): LoadGen's after a complete run, otherwise the journal's."""
+    """Latency of queries in ns (in Offline, of samples). LoadGen's after a complete run, otherwise the journal's."""
 
     mean: int | None
     """ns."""
@@ -39,22 +39,22 @@ class PercentileInterval(TypedDict):
     """A latency percentile with its intervals (docs/intervals.md)."""
 
     estimate: int
-    """ns; the percentile of `latency_ns`. It lies in both intervals."""
+    """ns; the percentile of `latency_ns`, which lies in both intervals."""
     journal: int
-    """ns; the same percentile from the journal, with clock readings between LoadGen's readings."""
+    """ns; the same percentile from the journal, whose clock readings lie between LoadGen's readings."""
     order_statistic: Sequence[int | None]
-    """[low, high] in ns, for independent samples; an end is null if the run is too short for it."""
+    """[low, high] in ns, for independent samples. An end is null if the run is too short for it."""
     block_interval: Sequence[int | None]
-    """[low, high] in ns, for samples that resemble their neighbours; both ends are null if the run has too
-    few independent parts."""
+    """[low, high] in ns, for samples that resemble their neighbours. Both ends are null if the run has too few
+    independent parts."""
     block_interval_reason: NotRequired[str | None]
-    """Why `block_interval` has no ends, and how much longer the run must be; null if it has both. Absent
+    """Reason why `block_interval` has no ends, and how much longer the run must be; null if it has both ends. Missing
     in results of earlier versions."""
     effective_samples: int
-    """Number of independent samples that the run is equivalent to for this percentile, by the spread between
-    blocks of neighbouring samples."""
+    """Number of independent samples that would be worth as much as the run for this percentile. It comes from the
+    spread between blocks of neighbouring samples."""
     early_stopping: int | None
-    """ns; with 99 % confidence, the true percentile is not above it. Null if there are too few queries."""
+    """ns; with 99 % confidence, the true percentile is not above this value. Null with too few queries."""
 
 
 P999Interval = TypedDict("P999Interval", {"p99.9": PercentileInterval})
@@ -78,65 +78,69 @@ class Intervals(P999Interval):
 
 
 class Throughput(TypedDict):
-    """Rates in samples/s, or in queries/s if `headline` is in queries/s."""
+    """Rates in samples/s, or in queries/s if the unit of `headline` is queries/s."""
 
     asked: float | None
-    """--target-qps; null outside Server, or if the harness scheduler sets no rate."""
+    """Value of --target-qps; null outside Server, or if the harness scheduler does not set a rate."""
     scheduled: float | None
-    """The rate of the schedule drawn from the seed; null outside Server and after an interrupted run."""
+    """Rate of the schedule that was drawn from the seed; null outside Server and after an interrupted run."""
     completed: float | None
-    """Rate of completions including failed samples, as LoadGen counts; null if nothing was completed."""
+    """Rate of completions. Includes failed samples, as LoadGen counts them. Null if nothing was completed."""
     source: str
-    """`LoadGen`, `harness scheduler`, `journal`, `interrupted, from the journal` or `log unusable, from the journal`."""
+    """`LoadGen`, `harness scheduler`, `journal`, `interrupted, from the journal` or `log unusable, from the
+    journal`.
+    """
 
 
 class CostParts(TypedDict):
-    """The cost of the window, divided among its requests: at each moment equally among the requests in flight."""
+    """Cost of the window, divided among its requests. At each moment, it is divided equally among the requests in
+    flight.
+    """
 
     input: float
     """Cost of the time in which requests waited for their first token."""
     output: float
     """Cost of the time in which further tokens were generated."""
     idle: float
-    """Cost of the time without a request in flight. `input`, `output` and `idle` add up to `total`."""
+    """Cost of the time without a request in flight. The sum of `input`, `output` and `idle` is `total`."""
     per_million_computed_input_tokens: float | None
-    """`input` per million tokens of prompts that were not in the server's cache; null if they are unknown."""
+    """`input` per million prompt tokens that were not in the server's cache; null if these tokens are unknown."""
     per_million_output_tokens: float | None
-    """`output` per million tokens of answers; null if they are unknown."""
+    """`output` per million answer tokens; null if the tokens are unknown."""
 
 
 class Cost(TypedDict):
-    """The cost of the performance run by --price, over LoadGen's window. Each `per_million` number is the total divided
-    by one count, so these numbers do not add up; `parts` do.
+    """Cost of the performance run at the rate of --price, over LoadGen's window. Each `per_million` number divides the
+    same total by one count, so these numbers do not add up; `parts` do.
     """
 
     per_hour: float
-    """--price of one hour. All amounts are in its currency."""
+    """Price of one hour from --price. All amounts are in its currency."""
     total: float
     """Cost of the window."""
     per_million_samples: float
     """Cost per million answered samples."""
     per_million_input_tokens: float | None
-    """Cost per million tokens of prompts; null if they are unknown."""
+    """Cost per million prompt tokens; null if the tokens are unknown."""
     per_million_output_tokens: float | None
-    """Cost per million tokens of answers; null if they are unknown."""
+    """Cost per million answer tokens; null if the tokens are unknown."""
     per_million_tokens: float | None
-    """Cost per million tokens of prompts and answers together; null if one is unknown."""
+    """Cost per million prompt and answer tokens together; null if one count is unknown."""
     parts: NotRequired[CostParts]
     """The total by phase of the requests; missing without streams."""
 
 
 class ComparedAnswers(TypedDict):
-    """Comparison of answers of the performance run with answers of the accuracy run."""
+    """Comparison of the performance run's answers with the accuracy run's answers."""
 
     answers: int
-    """Answers compared."""
+    """Number of compared answers."""
     differing: int
-    """Answers that differ by more than the tolerance."""
+    """Number of answers that differ by more than the tolerance."""
     first: str
-    """The first differing pair; empty if none differs."""
+    """The first differing pair; empty without one."""
     misplaced: int
-    """Logged answers that belong to a different sample than the journal has at their position."""
+    """Number of logged answers that belong to a different sample than the one in the journal at the same position."""
 
 
 class Scored(TypedDict):
@@ -149,21 +153,21 @@ class Scored(TypedDict):
     unit: str
     """Unit of the metric, e.g. `%`."""
     samples: int
-    """Samples scored."""
+    """Number of scored samples."""
     target: float | None
-    """The manifest's target in `unit`; null if the manifest has none for this metric."""
+    """The manifest's target in `unit`; null if the manifest has no target for this metric."""
     lower_is_better: bool
-    """True for errors. The target is then the largest value that may be quoted."""
+    """True for error metrics. The target is then the largest value that may be quoted."""
     details: Mapping[str, float]
     """Further values of the metric by name."""
     compared: ComparedAnswers | None
-    """Comparison with the performance run; null if that run logged no answers."""
+    """Comparison with the performance run; null if the performance run did not log answers."""
     source: str
     """`LoadGen mlperf_log_accuracy.json`."""
     scorer: NotRequired[str]
-    """Name and SHA-256 of MLCommons' program that computed the score; absent if the harness computed it."""
+    """Name and SHA-256 of MLCommons' program that computed the score; missing if the harness computed it."""
     scored_again: NotRequired[str]
-    """Time of the score, ISO 8601, UTC, if `score` or `submit run` computed it after the run; absent otherwise."""
+    """Time of the score, in ISO 8601, UTC, if `score` or `submit run` computed it after the run; otherwise missing."""
 
 
 class NotScored(TypedDict):
@@ -172,7 +176,7 @@ class NotScored(TypedDict):
     value: None
     """Always null."""
     reason: str
-    """Why there is no score."""
+    """Reason why the score is missing."""
 
 
 class Stage(TypedDict):
@@ -183,11 +187,11 @@ class Stage(TypedDict):
     p99: Number
     """ns."""
     share: float
-    """Share of the latency of all samples, in [0, 1]."""
+    """Share of this stage in the latency of all samples, in [0, 1]."""
 
 
 class ServiceTime(TypedDict):
-    """Time of the bare loops for one batch size."""
+    """Time of the bare loops for one batch size, which call only the model."""
 
     batch: int
     """Samples in the batch."""
@@ -198,7 +202,7 @@ class ServiceTime(TypedDict):
 
 
 class AtOtherSpeed(TypedDict):
-    """The reference dispatcher with a model of a different speed."""
+    """The reference dispatcher with a model that has a different speed."""
 
     reference: float
     """The reference dispatcher's number in the section's `unit`."""
@@ -208,30 +212,30 @@ class AtOtherSpeed(TypedDict):
 
 @final
 class OnAllCores(TypedDict):
-    """The reference dispatcher with instances on all cores, each as fast as the plan's instances."""
+    """The reference dispatcher with instances on all cores. Each instance is as fast as an instance of the plan."""
 
     instances: int
-    """Number of instances, each with as many threads as the plan's."""
+    """Number of instances, each with as many threads as an instance of the plan."""
     reference: float
     """The reference dispatcher's number in the section's `unit`."""
 
 
 @final
 class Reference(TypedDict):
-    """Comparison of the run with a dispatcher without cost (docs/decisions/results.md), from bare loops."""
+    """Comparison of the run with a dispatcher that costs nothing (docs/decisions/results.md), based on bare loops."""
 
     service_ns: Sequence[ServiceTime]
-    """Bare loops by batch size."""
+    """Times of the bare loops by batch size."""
     batches: int
-    """Batches that the bare loops ran."""
+    """Number of batches that the bare loops ran."""
     drift: float
-    """Change of the bare loops' medians over the run. 0.1 means 10 % slower afterwards."""
+    """Change of the bare loops' medians over the run. 0.1 means that they were 10 % slower afterwards."""
     model_ratio: float
-    """Time of the run's batches divided by the time of the bare loops for the same sizes."""
+    """Time of the run's batches divided by the time that bare loops take for the same sizes."""
     null_backend_per_s: float | None
-    """Highest samples/s of a VALID run of the null backend on this machine; null without such a run."""
+    """Highest samples/s of any VALID run of the null backend on this machine; null without such a run."""
     what: str
-    """The compared number: a percentile or `samples/s`."""
+    """Name of the compared number: a percentile or `samples/s`."""
     unit: str
     """`ns` or `samples/s`."""
     reference: float
@@ -241,17 +245,18 @@ class Reference(TypedDict):
     ratio: float
     """`ours` divided by `reference`."""
     at_run_speed: AtOtherSpeed
-    """Comparison at the speed that the model had in the run."""
+    """Comparison at the speed that the model had during the run."""
     at_slower_loops: NotRequired[AtOtherSpeed]
-    """Comparison with the bare loops before or after the run, whichever were slower; only if `drift` exceeds 10 %."""
+    """Comparison with the slower ones of the bare loops before and after the run; only if `drift` exceeds 10 %."""
     on_all_cores: NotRequired[OnAllCores]
-    """Comparison with all cores; only if the plan leaves at least half of the cores idle, and not in streams."""
+    """Comparison with instances on all cores; missing in streams, and unless at least half of the cores are idle."""
     queries: NotRequired[int]
-    """Queries simulated; Server only."""
+    """Number of simulated queries; only in Server."""
     of_queries: NotRequired[int]
-    """Queries of the run; Server only."""
+    """Number of queries in the run; only in Server."""
     lost_ns: NotRequired[Mapping[str, float]]
-    """Stage -> time in ns beyond the reference's: the mean of the slowest queries, in streams the median; missing in Offline."""
+    """Time in ns per stage beyond the reference's time: the mean of the slowest queries or, in streams, the median.
+    Missing in Offline."""
 
 
 @final
@@ -259,50 +264,54 @@ class NoReference(TypedDict):
     """Replaces a missing reference."""
 
     reason: str
-    """Why the bare loops could not run."""
+    """Reason why the bare loops could not run."""
 
 
 @final
 class InputProbe(TypedDict):
-    """Untimed batches after the run with changed inputs, repeated inputs and inputs of other samples."""
+    """Untimed batches after the run, with changed inputs, repeated inputs and inputs of other samples."""
 
     samples: int
     """Samples in each batch."""
     rounds: int
-    """Rounds: a batch with slightly changed values, the same batch again, then a batch of the dataset; 0 if the
-    inputs cannot be changed."""
+    """Number of rounds. A round has a batch with slightly changed values, the same batch again, and a batch of the
+    dataset. 0 if the inputs cannot be changed."""
     changed_ns: float | None
-    """Median time of the batches with changed values in ns; null without a round."""
+    """Median time in ns of the batches with changed values; null without a round."""
     over_again: Sequence[float] | None
-    """[low, median, high]: time with changed values divided by the time of the same batch repeated, with a
-    99 % interval of the median; null with too few rounds."""
+    """[low, median, high] of a ratio: time of the batch with changed values divided by the time of the same batch when
+    repeated. Has a 99 % interval of the median. Null with too few rounds."""
     over_seen: Sequence[float] | None
-    """Ratio like `over_again`; its divisor is the time of a batch that the run may have seen."""
+    """Ratio like `over_again`, but divided by the time of a batch that the run may have seen."""
     rows: int
-    """Samples whose answer was the same when repeated, and different for the inputs of a different sample."""
+    """Number of samples whose answer stayed the same when repeated, but changed with the inputs of a different
+    sample.
+    """
     by_index: int
-    """Samples in `rows` whose answers followed the dataset index in the caller's frame, not the inputs."""
+    """Number of samples in `rows` whose answers followed the dataset index in the caller's frame instead of the
+    inputs.
+    """
     raised: str
-    """Last line of the exception that a batch raised; empty without an exception."""
+    """Last line of the exception from a batch; empty without an exception."""
 
 
 @final
 class PromptProbe(TypedDict):
-    """Requests for one token after the run to the server of a language model: prompts with a new beginning, prompts
-    of the run, and the changed prompts again.
+    """Requests for one token to the server of a language model, sent after the run. They contain prompts with a new
+    beginning, prompts of the run, and the changed prompts again.
     """
 
     rounds: int
-    """Rounds of these three requests."""
+    """Number of rounds, each with these three requests."""
     changed_ns: float | None
-    """Median time with a new beginning in ns; null without a round."""
+    """Median time in ns of a prompt with a new beginning; null without a round."""
     over_seen: Sequence[float] | None
-    """[low, median, high]: time with a new beginning divided by the time of the prompt as in the run, with a 99 %
-    interval of the median; null with too few rounds."""
+    """[low, median, high] of a ratio: time with a new beginning divided by the time of the run's prompt. Has a 99 %
+    interval of the median. Null with too few rounds."""
     over_again: Sequence[float] | None
-    """Ratio like `over_seen`; its divisor is the time of the changed prompt when it is repeated."""
+    """Ratio like `over_seen`, but divided by the time of the changed prompt when it is repeated."""
     refused: str
-    """The server's answer if it refused changed prompts only; empty otherwise."""
+    """The server's answer if it refused only the changed prompts; otherwise empty."""
 
 
 @final
@@ -310,37 +319,37 @@ class NotProbed(TypedDict):
     """Replaces a missing probe."""
 
     reason: str
-    """Why there is no probe."""
+    """Reason why the probe is missing."""
 
 
 class SteadySeries(TypedDict):
     """Verdict on one series of a run."""
 
     verdict: str
-    """steady, not steady or undecided. A series of rare events is steady if no change is certain."""
+    """steady, not steady or undecided. A series of rare events is steady unless a change is certain."""
     change: float
     """Most probable change as a share, from the lowest to the highest level; negative if the level fell."""
     shape: str
-    """Form of that change: step, ramp, wave or phase."""
+    """Form of the change: step, ramp, wave or phase."""
     end_change: float
-    """Distance of the last quarter's level above the mean, as a share."""
+    """Level of the last quarter above the mean, as a share of the mean."""
     half_width: float
-    """Half width of the 95 % interval of the mean level, as a share. It allows for correlation longer than a batch."""
+    """Half width of the 95 % interval of the mean level, as a share. It allows for correlation between batches."""
     correlation_s: float
-    """Estimated time over which the level is correlated in s; 0 if it is not."""
+    """Estimated time in s over which the level is correlated; 0 without correlation."""
 
 
 class SteadyHost(TypedDict):
     """Rows of host.csv around a change."""
 
     lines: Sequence[int]
-    """Line numbers of the last row before the change and of the first row after it."""
+    """Line numbers of the last row before the change and the first row after it."""
     changed: Mapping[str, Sequence[float]]
-    """Column -> its means before and after, for the columns that changed most; per second for a counter."""
+    """Means before and after for each column that changed most. A counter has means per second."""
 
 
 class SteadyChange(TypedDict):
-    """The change of a run that was not steady."""
+    """The change that made the run not steady."""
 
     series: str
     """The first series that changed, in the order of `series`."""
@@ -351,29 +360,29 @@ class SteadyChange(TypedDict):
     after_s: float
     """Start of the change in s after the start of the run."""
     at: str
-    """Start of the change, ISO 8601, UTC."""
+    """Start of the change in ISO 8601, UTC."""
     host: SteadyHost | None
-    """The machine at that time; null if host.csv has too few rows around it."""
+    """The machine around the change; null if host.csv has too few rows there."""
 
 
 class SteadyOfficial(TypedDict):
-    """The steady window of MLPerf Endpoints' rule, with its own constants."""
+    """The steady window by the rule of MLPerf Endpoints, which has its own constants."""
 
     is_found: bool
-    """Whether the rule finds a window that is long enough."""
+    """Whether the rule finds a window of sufficient length."""
     is_clean: bool
     """Whether the rule finds a window without a drift warning and without an anomaly."""
     reason: str | None
-    """Reason for a missing window; null if there is a window."""
+    """Reason why the window is missing; null with a window."""
     passes: int
-    """Passes over the samples that the run draws from."""
+    """Number of passes over the samples that the run draws from."""
     warm_up_passes: int
-    """Passes that the rule drops at the start."""
+    """Number of passes that the rule drops at the start."""
     window: Sequence[int] | None
-    """First pass of the window and first pass after it, from 0; the longest candidate if all are too short; null
-    without a candidate."""
+    """First pass of the window and first pass after it, counted from 0. The longest candidate if all windows are too
+    short; null without a candidate."""
     difference: str | None
-    """How this verdict contradicts the harness's verdict; null if it does not."""
+    """How this verdict contradicts the harness's verdict; null without a contradiction."""
 
 
 class Steady(TypedDict):
@@ -384,58 +393,58 @@ class Steady(TypedDict):
     needed_s: float | None
     """Estimated length in s of a run that would be decided; null if this run is decided."""
     warm_up_s: float
-    """Time at the start in s that was left out, because the run had not reached its level."""
+    """Time in s at the start that was left out because the run had not reached its level yet."""
     warm_up_change: float
-    """Change that this time causes in the whole run's mean latency, as a share; 0 if nothing was left out."""
+    """Change of the whole run's mean latency because of this time, as a share; 0 if nothing was left out."""
     judged_s: float
     """Length in s of the rest of the run, which was judged."""
     series: Mapping[str, SteadySeries]
-    """latency, rate, TTFT, TPOT, tail or failures -> its verdict. A series is missing if it has too few samples, or if
-    a schedule sets the rate."""
+    """Verdict per series: latency, rate, TTFT, TPOT, tail or failures. A series is missing if it has too few samples,
+    or if a schedule sets the rate."""
     change: SteadyChange | None
     """The change that made the run not steady; otherwise null."""
     official: NotRequired[SteadyOfficial]
-    """The official rule's verdict; missing for a run without times of tokens, or of more than 200 passes."""
+    """Verdict of the official rule; missing for a run without token times or with more than 200 passes."""
 
 
 class Queries(TypedDict):
     """Counts of the performance run."""
 
     planned: int
-    """Queries of the load plan."""
+    """Number of queries in the load plan."""
     samples_per_query: int
-    """Samples in each query."""
+    """Number of samples per query."""
     counted_by_loadgen: int | None
-    """Queries in LoadGen's log; null if the log has no count or the harness scheduler ran."""
+    """Number of queries in LoadGen's log; null if the log lacks it or if the harness scheduler ran."""
     late: int | None
-    """Queries above the latency bound; null outside Server, or without a bound."""
+    """Number of queries above the latency bound; null outside Server or without a bound."""
     samples_issued: int
-    """Samples issued, from the journal."""
+    """Number of issued samples, from the journal."""
     samples_answered: int
-    """Samples answered, from the journal."""
+    """Number of answered samples, from the journal."""
     samples_failed: int
-    """Samples for which the backend raised an exception, from the journal."""
+    """Number of samples for which the backend raised an exception, from the journal."""
     expected_s: float | None
     """Expected duration in s; null if the plan has no estimate."""
     took_s: float | None
-    """Time from the first scheduled time to the last completion in s; null if nothing was completed."""
+    """Time in s from the first scheduled time to the last completion; null if nothing was completed."""
     mean_batch: float | None
     """Mean samples per batch; null if nothing was completed."""
 
 
 class RealTime(TypedDict):
-    """Speed of frames compared with real time, for a model whose manifest states `frame_period_ms`."""
+    """Model speed in comparison with the frames of a real-time sequence; needs `frame_period_ms` in the manifest."""
 
     frame_period_ns: int
     """Time from one frame of a sequence to the next."""
     streams: int | None
-    """Sequences that played at a time in real time, from --streams; null in a run of whole sequences."""
+    """Number of sequences that played in real time at once, from --streams; null in a run of whole sequences."""
     frames: int | None
-    """Answered frames; null if sequences differ in length and were answered as a whole."""
+    """Number of answered frames; null if sequences of different lengths were answered as a whole."""
     late_frames: int | None
-    """Frames that were answered after the next frame of their stream was due; null without `streams`."""
+    """Number of frames that were answered after the next frame of their stream was due; null without `streams`."""
     real_time_factor: float | None
-    """Time of all batches in the backend, divided by the real time of all frames: below 1, one instance computes faster
+    """Time of all batches in the backend, divided by the real time of all frames. Below 1, one instance computes faster
     than one stream plays. Null if `frames` is null."""
 
 
@@ -445,10 +454,10 @@ class Arrivals(TypedDict):
     source: str
     """`LoadGen` or `harness scheduler`."""
     schedule_sha256: str | None
-    """Digest of the file of --arrivals; null without it."""
+    """Digest of the file of --arrivals; null without such a file."""
     concurrency: int | None
-    """Queries kept in flight by --concurrency; null without it."""
+    """Number of queries that --concurrency keeps in flight; null without this option."""
     streams: NotRequired[int]
-    """Streams in real time of --streams; missing without it."""
+    """Number of real-time streams from --streams; missing without this option."""
     until: NotRequired[str]
-    """Condition that ends the run, from --until: `steady`, or a width such as `2%`; missing without --until."""
+    """Condition that ends the run, from --until: `steady`, or a width such as `2%`. Missing without this option."""

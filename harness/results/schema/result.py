@@ -1,7 +1,7 @@
-"""Documents result.json: every key with its unit, its source, and when it is null or missing.
+"""Documents result.json: every key with its unit, its source, and the cases in which it is null or missing.
 
-docs/result.md and result.schema.json are generated from the classes of this folder and their
-docstrings by scripts/docs.py.
+scripts/docs.py generates docs/result.md and result.schema.json from the classes in this folder and their
+docstrings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,13 +38,13 @@ class ReasonEntry(TypedDict):
 
 
 class ModelSource(TypedDict):
-    """The key of `Result` about the model's origin."""
+    """Key of `Result` about the model's origin."""
 
     model_source: NotRequired[str]
 
 
 class ClientSection(TypedDict):
-    """The keys of `Result` about the harness as a client."""
+    """Keys of `Result` about the harness as a client."""
 
     client: NotRequired[Client]
     servers: NotRequired[Servers]
@@ -61,25 +61,25 @@ class ClientSection(TypedDict):
 
 
 class CostSection(TypedDict):
-    """The key of `Result` about money."""
+    """Key of `Result` about the cost."""
 
     cost: NotRequired[performance.Cost]
 
 
 class ModelsSection(TypedDict):
-    """The key of `Result` about a set of models."""
+    """Key of `Result` about a set of models."""
 
     models: NotRequired[Models]
 
 
 class RealTimeSection(TypedDict):
-    """The key of `Result` about frames in real time."""
+    """Key of `Result` about frames in real time."""
 
     real_time: NotRequired[performance.RealTime]
 
 
 class Headline(TypedDict):
-    """The scenario's own number, as LoadGen's summary quotes it."""
+    """The scenario's main number, as LoadGen's summary shows it."""
 
     name: str
     """Name of the quantity, e.g. `completed queries`."""
@@ -88,38 +88,38 @@ class Headline(TypedDict):
     unit: str
     """`ns`, `queries/s` or `samples/s`."""
     source: str
-    """Scheduler and the key of its detail log."""
+    """Name of the scheduler, and the key in its detail log."""
 
 
 class Result(TypedDict):
     """The content of result.json, of one run."""
 
     schema_version: int
-    """Version of the configuration's and the result's format."""
+    """Version of the formats of the configuration and the result."""
     verdict: Literal["VALID", "INVALID"]
     """VALID if `reasons` is empty."""
     reasons: Sequence[ReasonEntry]
-    """Why the numbers must not be quoted."""
+    """Reasons why the numbers must not be quoted."""
     doubts: Sequence[ReasonEntry]
-    """Why the numbers need a check before use, even in a VALID run."""
+    """Facts that should be checked before the numbers are used, even in a VALID run."""
     not_for_submission: Sequence[str]
-    """Why the run is not an MLPerf submission."""
+    """Reasons why the run is not an MLPerf submission."""
     started: str
-    """Start of the run, ISO 8601, UTC."""
+    """Start of the run in ISO 8601, UTC."""
     scenario: str
-    """--scenario."""
+    """Value of --scenario."""
     mode: str
-    """--mode: performance, accuracy or both."""
+    """Value of --mode: performance, accuracy or both."""
     backend: str
-    """Name of the backend; for a plug-in's file, without its folder."""
+    """Name of the backend. A plug-in's file has no folder here."""
     model: str
     """Name of the model's manifest."""
     model_source: NotRequired[str]
-    """The --model with its commit, `hf:ORG/NAME@COMMIT:FILE`; only for a model from the HuggingFace Hub."""
+    """The value of --model with its commit, `hf:ORG/NAME@COMMIT:FILE`; only for a model from the HuggingFace Hub."""
     dataset: str
-    """Name of the dataset, in the form of `backend`."""
+    """Name of the dataset, in the same form as `backend`."""
     isolated: bool
-    """Whether no plug-in's code ran in the processes of LoadGen and of the harness (docs/verdict.md)."""
+    """Whether the processes of LoadGen and the harness ran no code of a plug-in (docs/verdict.md)."""
     slo: str | None
     """The SLOs, e.g. `p99=50ms` or `ttft:p99=2s tpot:p99=200ms`; null if the run has none."""
     headline: Headline | None
@@ -135,13 +135,13 @@ class Result(TypedDict):
     accuracy: performance.Scored | performance.NotScored
     """The score, or the reason why it is missing."""
     power: machine.Power | None
-    """Energy by source, from the meters of --meter; null with a reason."""
+    """Energy by source, from the meters of --meter; null for the reason in `power_reason`."""
     power_reason: str | None
-    """Why `power` is null; otherwise null."""
+    """Reason why `power` is null; otherwise null."""
     cost: NotRequired[performance.Cost]
     """Cost of the run; missing without --price, or without a whole performance run."""
     stages_ns: Mapping[str, performance.Stage] | None
-    """Stage -> time of samples, from the journal; null if nothing was completed."""
+    """Time of samples per stage, from the journal; null if nothing was completed."""
     client: NotRequired[Client]
     """The harness as the client of a server; missing if the model ran here, or the run did not end by itself."""
     servers: NotRequired[Servers]
@@ -149,7 +149,7 @@ class Result(TypedDict):
     nodes: NotRequired[Sequence[Node]]
     """The nodes in the order of --nodes; missing without nodes, or if the run did not end by itself."""
     load_hosts: NotRequired[Sequence[LoadHost]]
-    """The hosts that shared the load. `client` covers them together. Missing without --load-hosts."""
+    """The hosts that shared the load. `client` describes all of them together. Missing without --load-hosts."""
     witness: NotRequired[Witness]
     """The coordinator's own queries to the same server; missing without load hosts on other machines, or if the run
     did not end by itself."""
@@ -158,7 +158,7 @@ class Result(TypedDict):
     sessions: NotRequired[Sessions]
     """The sessions of a dataset of sessions; missing for other runs."""
     by_model: NotRequired[ByModel]
-    """Answers by the model or adapter that the requests name; missing if they name at most one."""
+    """Answers by the model or adapter that the requests name; missing unless they name at least two."""
     media: NotRequired[Media]
     """Sound of the requests or answers; missing for runs without sound."""
     probes: NotRequired[Probes]
@@ -170,13 +170,14 @@ class Result(TypedDict):
     models: NotRequired[Models]
     """The models of --models and their cache; missing for a single model, or if nothing was completed."""
     real_time: NotRequired[performance.RealTime]
-    """Speed of frames compared with real time; missing if the manifest states no `frame_period_ms`, or if nothing was completed."""
+    """Model speed compared with real-time frames; missing if the manifest has no `frame_period_ms`, or if nothing was
+    completed."""
     reference: performance.Reference | performance.NoReference | None
-    """Results that a dispatcher without cost would have reached; null if the run did not end by itself."""
+    """Result that a dispatcher without cost would have reached; null if the run did not end by itself."""
     input_probe: performance.InputProbe | performance.NotProbed | None
-    """Changed and exchanged inputs after the run; null if the run did not end by itself."""
+    """Result of changing and exchanging inputs after the run; null if the run did not end by itself."""
     steady: performance.Steady | None
-    """Whether the run was steady; null with too few samples, or if replayed arrivals change their rate."""
+    """Whether the run was steady; null with too few samples, or if the rate of replayed arrivals changes."""
     queries: performance.Queries | None
     """Counts; null without a performance run."""
     arrivals: performance.Arrivals | None
@@ -200,7 +201,7 @@ class Result(TypedDict):
     dataset_description: Mapping[str, Any] | None
     """The dataset's report: count, source, digest; null if the model was not loaded.
 
-    For synthetic data also `ranges`: each input with numbers from a range has `low`, `high` (excluded) and
-    `source` (--input-range, the indexed table in the model's file, or the default)."""
+    For synthetic data also `ranges`. Each input with numbers from a range has `low`, `high` (excluded) and `source`
+    (--input-range, the indexed table in the model's file, or the default)."""
     environment: Mapping[str, Any]
     """The content of environment.json; empty if the run ended before it was written."""

@@ -1,1 +1,1 @@
-"""The seal of a result folder: digests of its files, and a signature of the digests."""
+"""Seals a result folder with digests of its files and, optionally, a signature of the digests."""

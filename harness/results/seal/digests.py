@@ -1,6 +1,6 @@
-"""Writes SHA256SUMS, the digests of all files of a result folder, and compares it with the files.
+"""Writes SHA256SUMS, the digests of all files in a result folder, and compares them with the files.
 
-The format is sha256sum's: `sha256sum -c SHA256SUMS` in the folder checks it without the harness.
+The format is the same as sha256sum's, so `sha256sum -c SHA256SUMS` in the folder checks it without the harness.
 """
 
 import hashlib
@@ -12,33 +12,35 @@ from harness.core.files import sha256, write_text
 
 SEAL = "SHA256SUMS"
 SIGNATURE = f"{SEAL}.sig"
-"""Name that ssh-keygen chooses."""
+"""Name that ssh-keygen gives to the signature's file."""
 
 PAGE = "report.html"
-"""Name of the page. It is not sealed, because `report` can rewrite it; `check` compares it with result.json."""
+"""Name of the page. The seal leaves it out, because `report` can rewrite it; `check` compares it with result.json."""
 
 MISSING = f" is missing: {SEAL} has it"
-"""End of the line for a missing file."""
+"""End of the message about a missing file."""
 
 _TABLES = ("grid.csv", "heatmaps.json", "grid.html")
-"""Files of a grid that `sweep --from` rewrites, also with different limits and prices."""
+"""Files of a grid that `sweep --from` rewrites, perhaps with different limits and prices."""
 
 _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js")
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.partial")
-"""Matches a file that `core.files.atomic_file` left when its process was killed."""
+"""Matches a file that remains if a process is killed during `core.files.atomic_file`."""
 
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 def write(folder: Path) -> None:
-    """Seals the folder. Removes the signature of an earlier seal, which is no longer correct."""
+    """Seals the folder. Removes the signature of an earlier seal, which no longer matches."""
     remove(folder)
     lines = (f"{digest}  {name}\n" for name, digest in _digests(folder).items())
     write_text(folder / SEAL, "".join(lines))
 
 
 def renew(folder: Path, names: Iterable[str]) -> None:
-    """Seals files that were written or removed after the seal. Does not read the other files: their digests stay."""
+    """Updates the seal for files that were written or removed afterwards. Does not read the other files; keeps their
+    digests.
+    """
     lines = (folder / SEAL).read_text(encoding="utf-8").splitlines()
     sealed = {match[2]: match[1] for match in map(_LINE.fullmatch, lines) if match is not None}
     for name in names:
@@ -55,7 +57,7 @@ def remove(folder: Path) -> None:
 
 
 def differences(folder: Path) -> Iterator[str]:
-    """Yields the files that were changed, added or removed since the folder was sealed."""
+    """Yields the files that were changed, added or removed after the folder was sealed."""
     path = folder / SEAL
     sealed = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -75,7 +77,7 @@ def differences(folder: Path) -> Iterator[str]:
 
 
 def missing(folder: Path, name: str, otherwise: str) -> str:
-    """Returns the message for a run's folder without the file `name`. otherwise: why the run may lack it."""
+    """Returns the message about a run's folder without the file `name`. otherwise: why the run may lack the file."""
     seal = folder / SEAL
     text = seal.read_text(encoding="utf-8", errors="replace") if seal.is_file() else ""
     if any(line.endswith(f"  {name}") for line in text.splitlines()):
@@ -84,7 +86,9 @@ def missing(folder: Path, name: str, otherwise: str) -> str:
 
 
 def _is_made_again(path: Path) -> bool:
-    """Returns whether a verb that reads runs may rewrite the file: a run's page, a grid's tables, plotly's script."""
+    """Returns whether a verb that reads runs may rewrite the file, e.g. a run's page, a grid's tables, plotly's
+    script.
+    """
     killed = _TEMPORARY.fullmatch(path.name)
     name = killed[1] if killed else path.name
     of_run = name == PAGE and (path.parent / "result.json").is_file()
@@ -93,8 +97,8 @@ def _is_made_again(path: Path) -> bool:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Returns a sorted mapping from path in the folder to SHA-256. The digest of a link is the digest of its text,
-    because a link may lead elsewhere.
+    """Returns a sorted mapping from path in the folder to SHA-256. For a link, the digest covers the text of the link,
+    because its target may be outside the folder.
     """
     digests = {}
     for path in sorted(folder.rglob("*")):

@@ -1,6 +1,6 @@
 """Signs the seal of a result folder with an OpenSSH key, and finds who signed it.
 
-`ssh-keygen -Y sign` and `-Y verify` do all the work. The key is neither copied nor stored.
+`ssh-keygen -Y sign` and `-Y verify` do the cryptographic work. The key is neither copied nor stored.
 """
 
 import os
@@ -17,11 +17,11 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.results.seal.digests import SEAL, SIGNATURE
 
 NAMESPACE = "mlperf-harness"
-"""Purpose of the signature. ssh-keygen signs it, too, and so refuses a signature made for a commit or an email."""
+"""Purpose of the signature, which ssh-keygen also signs. A signature for a commit or an email is therefore refused."""
 
 PROGRAM = "ssh-keygen"
 LIMIT_S = 20.0
-"""Time limit. An agent takes seconds if it asks the user, e.g. to touch a security key."""
+"""Time limit. An agent needs seconds if it asks the user for something, e.g. to touch a security key."""
 
 _INSTALL = f"signatures need the program {PROGRAM}: install OpenSSH"
 _LINE = "ann@example.org ssh-ed25519 AAAA..."
@@ -33,16 +33,16 @@ class Signed(NamedTuple):
     """Signer of a seal."""
 
     by: str
-    """Principal from the file of allowed signers; empty without such a file."""
+    """Principal from the file of allowed signers; empty without this file."""
     key: str
-    """Type and fingerprint, e.g. ED25519 SHA256:..."""
+    """Type and fingerprint of the key, e.g. ED25519 SHA256:..."""
 
     def __str__(self) -> str:
         return f"signed by {self.by} ({self.key})" if self.by else f"signed with the key {self.key}"
 
 
 def problem(key: Path) -> str:
-    """Returns why the key cannot sign; empty if it can, or if ssh-keygen can ask for its passphrase later."""
+    """Returns why the key cannot sign; empty if it can, or if ssh-keygen can still ask for its passphrase."""
     if why := not_a_file(key):
         return f"--sign {key}: {why}"
     try:
@@ -64,7 +64,7 @@ def not_a_file(path: Path) -> str:
 
 
 def names_no_signers(path: Path) -> str:
-    """Returns why a file of allowed signers has no signers; '' if it may have some."""
+    """Returns why a file of allowed signers has no signers; '' if it may have signers."""
     if why := not_a_file(path):
         return why
     try:
@@ -77,7 +77,7 @@ def names_no_signers(path: Path) -> str:
 
 
 def sign(folder: Path, key: Path) -> str:
-    """Signs the seal of the folder. Returns why that failed, or an empty text."""
+    """Signs the seal of the folder. Returns the reason for a failure, or an empty text."""
     words = ["-f", str(key), "-n", NAMESPACE, str(folder / SEAL)]
     try:
         (folder / SIGNATURE).unlink(missing_ok=True)  # ssh-keygen would ask whether to replace it
@@ -95,9 +95,9 @@ def sign(folder: Path, key: Path) -> str:
 
 
 def vouched(folder: Path, allowed: Path | None) -> tuple[list[str], str]:
-    """Returns the differences, and a line with the signer of the seal; the line is empty if there is no signature.
+    """Returns the differences, and a line that names the signer of the seal. The line is empty without a signature.
 
-    allowed: OpenSSH's file of allowed signers; if given, one of these signers must have signed.
+    allowed: OpenSSH's file of allowed signers. If given, only a signature of one of these signers is accepted.
     """
     path = folder / SIGNATURE
     if not path.is_file() or not (folder / SEAL).is_file():
@@ -112,7 +112,7 @@ def vouched(folder: Path, allowed: Path | None) -> tuple[list[str], str]:
 
 
 def _signed(folder: Path, allowed: Path | None) -> Signed | str:
-    """Returns the signer of the seal, or a sentence about the fault of the signature."""
+    """Returns the signer of the seal, or a sentence about what is wrong with the signature."""
     path = folder / SIGNATURE
     seal = (folder / SEAL).read_bytes()
     where = ["-n", NAMESPACE, "-s", str(path)]
@@ -140,8 +140,8 @@ def _signed(folder: Path, allowed: Path | None) -> Signed | str:
 def _run(
     action: str, arguments: Sequence[str], content: bytes = b"", *, may_ask: bool = False
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Runs ssh-keygen. may_ask: whether it may ask for a passphrase on the terminal. Otherwise it has neither a
-    terminal nor a window, so an unattended run does not wait for an answer.
+    """Runs ssh-keygen. may_ask: whether it may ask for a passphrase on the terminal. If not, it gets neither a terminal
+    nor a window, so that an unattended run does not wait for an answer.
     """
     words = [PROGRAM, "-Y", action, *arguments]
     try:
@@ -163,7 +163,7 @@ def _run(
 
 
 def _has_terminal() -> bool:
-    """Returns whether a user can answer. In the background, reading would stop the process."""
+    """Returns whether a user can answer. Reading from the terminal would stop a process in the background."""
     with suppress(OSError, ValueError, AttributeError):
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     return False

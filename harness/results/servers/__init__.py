@@ -1,1 +1,1 @@
-"""Metrics that servers reported during a run: `servers` of result.json."""
+"""Describes metrics that servers reported during a run, as `servers` of result.json."""

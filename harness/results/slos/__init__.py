@@ -1,1 +1,1 @@
-"""The SLOs of a run: how many answers met each, and how many met all."""
+"""Evaluates the SLOs of a run, i.e. how many answers met each SLO and how many met all."""

@@ -1,4 +1,4 @@
-"""Counts the answers that met an SLO, from the journal. Pure."""
+"""Counts the answers that met an SLO, using the journal. Pure."""
 
 from typing import NamedTuple
 
@@ -11,19 +11,19 @@ from harness.types import Array
 
 
 class Judged(NamedTuple):
-    """One SLO, judged by the journal. A failed sample meets no SLO."""
+    """Result for one SLO, judged from the journal. A failed sample never meets an SLO."""
 
     slo: Slo
     late: int
-    """Number out of `of` that took longer than the bound or failed."""
+    """Number of items, out of `of`, that took longer than the bound or failed."""
     of: int
-    """Number of items: queries; answers for ttft; for tpot, answers of several or of an unknown number of tokens; further
-    tokens for itl.
+    """Number of items. They are queries; for ttft, answers; for tpot, answers with several or an unknown number of
+    tokens; for itl, tokens after the first.
     """
     value_ns: int | None
-    """The percentile without failures and unknown times; None for itl: only late tokens are counted."""
+    """The percentile, without failures and unknown times; None for itl, which only counts late tokens."""
     unknown: int = 0
-    """Number of items without a time: answers for tpot whose tokens nobody counted. None of them is known to be in time."""
+    """Number of items without a time: answers for tpot whose tokens nobody counted. They do not count as on time."""
 
     @property
     def is_met(self) -> bool:
@@ -50,7 +50,7 @@ def judged(done: Completions, samples_per_query: int, slo: Slo) -> Judged:
 
 
 def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...]) -> int:
-    """Counts the queries that did not fail and met every SLO with all their answers."""
+    """Counts the queries that did not fail and whose answers all met every SLO."""
     good = done.columns["failed"] == 0
     for slo in slos:
         good = good & _met(done, slo)
@@ -59,8 +59,8 @@ def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...
 
 
 def _met(done: Completions, slo: Slo) -> Array:
-    """Returns a (samples,) mask of the samples that are known to have met the SLO. A single token cannot miss a time per
-    token; an answer whose tokens nobody counted is not known to have met it.
+    """Returns a (samples,) mask of the samples that certainly met the SLO. An answer with a single token cannot miss a
+    bound on the time per token. An answer whose tokens nobody counted does not certainly meet it.
     """
     tokens, first_ns = _column(done, "tokens"), _column(done, "first_token_ns")
     met: Array
@@ -96,7 +96,7 @@ def _values(done: Completions, samples_per_query: int, slo: Slo) -> tuple[Array,
 
 
 def _uncounted(done: Completions) -> Array:
-    """Returns a (samples,) mask of the answers that did not fail and whose number of tokens is unknown."""
+    """Returns a (samples,) mask of answers that did not fail but have an unknown number of tokens."""
     mask: Array = (
         (done.columns["failed"] == 0)
         & (_column(done, "first_token_ns") > 0)
@@ -106,5 +106,5 @@ def _uncounted(done: Completions) -> Array:
 
 
 def _column(done: Completions, name: str) -> Array:
-    """Returns a column of streams; zeros if no reply was a stream."""
+    """Returns a column that only streams have; zeros if no reply was a stream."""
     return done.columns.get(name, np.zeros(len(done), np.int64)).astype(np.int64)

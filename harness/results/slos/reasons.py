@@ -1,4 +1,4 @@
-"""Derives reasons for SLOs that LoadGen does not judge, and advice for SLOs that it judges. Pure."""
+"""Derives reasons for SLOs that LoadGen does not judge, and advice for SLOs that it does judge. Pure."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _LATE = {
 
 
 def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterator[Reason]:
-    """Yields reasons for the SLOs that LoadGen's log does not judge, for a run with a log."""
+    """Yields reasons for the SLOs that LoadGen's log does not judge. The run must have a log."""
     if not run.logged or not run.done:
         return
     log, plan = run.log, run.plan
@@ -41,13 +41,13 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
 
 
 def only_failures_are_late(run: Evidence, one: Judged) -> bool:
-    """Returns whether every late item failed. Failures are a separate reason, and no other rate would help."""
+    """Returns whether every late item failed. Failures have a separate reason, and a different rate would not help."""
     failed = run.ended["failed_samples"] if run.ended else 0
     return run.plan.samples_per_query == 1 and 0 < one.late <= failed and one.slo.of != "itl"
 
 
 def _not_measured(run: Evidence, one: Judged) -> str:
-    """Returns why the answers cannot show whether the run met the SLO; '' if they can."""
+    """Returns why the answers cannot show whether the SLO was met; '' if they can."""
     if one.slo.of == "itl" and not _has_gaps(run):
         return "the server does not report the tokens of each chunk, or answers have one token"
     if not one.of:
@@ -58,7 +58,7 @@ def _not_measured(run: Evidence, one: Judged) -> str:
 
 
 def _by_log(scenario: Scenario, run: Evidence, slo: Slo, slos: tuple[Slo, ...]) -> bool:
-    """Returns whether LoadGen's verdict or numbers decide whether the run met the SLO."""
+    """Returns whether LoadGen's verdict or numbers show if the run met the SLO."""
     if slo.of or slo.percentile < max(s.percentile for s in slos if not s.of):
         return False
     if not run.plan.token_latencies:
@@ -78,7 +78,7 @@ def lateness(one: Judged) -> str:
 
 
 def _lighter(plan: LoadPlan) -> str:
-    """Returns the advice that makes the load smaller. It names the current load, which the harness may have chosen."""
+    """Returns advice for reducing the load. Names the current load, because the harness may have chosen it."""
     if plan.schedule is not None:
         return "thin out the schedule"
     for option, count in (("--streams", plan.streams), ("--concurrency", plan.concurrency)):
@@ -101,7 +101,7 @@ def missed(one: Judged, plan: LoadPlan) -> Reason:
 
 
 def too_late(one: Judged, plan: LoadPlan, rate_per_s: float | None) -> Reason:
-    """Returns the reason for a late percentile, or for too few queries, with the number and seconds needed."""
+    """Returns the reason for a late percentile, or for too few queries with the necessary number and duration."""
     late, count, percentile = one.late, one.of, one.slo.percentile
     what, name = _LATE[one.slo.of][0], one.slo.name
     needed = queries_to_settle(late, count, percentile) if late else queries_needed(0, percentile)

@@ -12,8 +12,8 @@ def section(
 ) -> Goodput | None:
     """Returns the section of result.json; None without an SLO or without an answer.
 
-    completed_per_s: LoadGen's rate of a Server run. The goodput is a share of it, because its time differs from the
-    journal's; None: the journal's rate.
+    completed_per_s: LoadGen's rate of a Server run, because its time differs from the journal's. The goodput is a share
+    of this rate. None selects the journal's rate.
     """
     done, plan = run.done, run.plan
     if not slos or done is None or len(done) < plan.samples_per_query:

@@ -1,1 +1,1 @@
-"""The steady state of a run: the referee of the harness, and the rule of MLPerf Endpoints."""
+"""Judges the steady state of a run by two rules: the harness's referee and MLPerf Endpoints."""

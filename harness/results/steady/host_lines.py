@@ -1,4 +1,4 @@
-"""Finds the lines of host.csv around a change of the level, and the columns that changed with it. Pure."""
+"""Finds the lines of host.csv around a change of the level, and the columns that changed at the same time. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,23 +8,23 @@ from typing import NamedTuple
 from harness.core.units import NS_PER_S
 
 _AROUND = 5
-"""Rows on each side whose means are compared."""
+"""Number of rows on each side over which the means are compared."""
 
 _FEWEST = 2
 """Minimum number of rows on each side."""
 
 _CHANGED = 0.10
-"""Smallest change of a column as a share of the larger mean."""
+"""Smallest change of a column, as a share of the larger mean."""
 
 _MOST = 4
-"""Largest number of columns that are listed."""
+"""Largest number of listed columns."""
 
 _GROWING = ("cpu_", "measured_cpu_s", "cgroup_throttled_s", "thermal_throttles")
 _GROWING_ENDS = ("_switches", "_faults")
-"""Columns that only grow: their growth per second is compared."""
+"""Endings of columns that only grow. Their growth per second is compared."""
 
 _FIRST_LINE = 2
-"""Line of the first row, below the line with the names."""
+"""Line number of the first row. The column names are above it."""
 
 Row = Mapping[str, float]
 
@@ -34,7 +34,7 @@ class Column(NamedTuple):
 
     name: str
     before: float
-    """Mean of the rows before; per second for a counter."""
+    """Mean of the rows before the change. A counter has the mean growth per second."""
     after: float
 
     @property
@@ -46,13 +46,13 @@ class HostLines(NamedTuple):
     """Lines of host.csv near a time."""
 
     lines: Sequence[int]
-    """Line numbers of the last row before and of the first row after."""
+    """Line numbers of the last row before the time and the first row after it."""
     columns: Sequence[Column]
     """Columns that changed most."""
 
 
 def host_lines(rows: Sequence[Row], at_ns: int) -> HostLines | None:
-    """Returns the lines around a time; None if there are too few rows before or after it. rows: all rows of the log."""
+    """Returns the lines around a time; None with too few rows before or after it. rows: all rows of the log."""
     first = next((i for i, row in enumerate(rows) if row["wall_ns"] > at_ns), len(rows))
     before, after = rows[max(0, first - _AROUND) : first], rows[first : first + _AROUND]
     if min(len(before), len(after)) < _FEWEST:

@@ -1,9 +1,10 @@
-"""Estimates how much the level of a series changed during a run, and how far its mean can be trusted. Pure.
+"""Estimates how much the level of a series changed during a run, and how precisely its mean is known. Pure.
 
-The series is a row of batch means. Its cosine transform is compared with every pair of a *change* (a step, a ramp,
-a wave or a phase, of any size) and a *noise* (a constant power spectrum plus a peak at frequency 0 of any width and
-height, i.e. correlation of any length). Each pair is weighted by its likelihood. The result is a distribution
-of the size of the change: noise that is correlated over a tenth of the run widens it, and a clean step does not.
+The series consists of batch means. Its cosine transform is compared with every pair of a *change* and a *noise*. A
+change is a step, a ramp, a wave or a phase of any size. A noise is a constant power spectrum plus a peak at frequency
+0, whose width and height stand for correlation of any length. Each pair is weighted by its likelihood. The result is a
+distribution of the size of the change. Noise that is correlated over a tenth of the run widens the distribution; a
+clean step does not.
 """
 
 import math
@@ -19,40 +20,40 @@ FEWEST = 16
 """Minimum number of batches."""
 
 _WIDTHS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Half widths of the peak, in half periods per run. The correlation lasts about 0.3 runs / width."""
+"""Half widths of the peak, in half periods per run. The correlation lasts for about 0.3 / width of the run."""
 
 _NARROW = (0.2, 0.35, 0.5, 0.7, 1)
-"""Further half widths for the interval of the mean. Near a change, such noise looks like the change itself."""
+"""Additional half widths for the interval of the mean. Near a change, noise this slow looks like the change itself."""
 
 _HEIGHTS = tuple(4.0**power for power in range(-1, 7))
-"""Heights of the peak as multiples of the constant."""
+"""Heights of the peak, as multiples of the constant."""
 
 _WHITE = 0.5
 """Prior probability that batches are independent."""
 
 _WHITE_OF_MEAN = 0.8
-"""Prior probability that batches are independent, for the interval of the mean. It was chosen by the interval's
-coverage (benchmarks/steady.py), because independent batches hardly show a narrow peak and cannot rule it out.
+"""Prior probability that batches are independent, for the interval of the mean. Chosen so that the interval contains
+the true mean often enough (benchmarks/steady.py). Independent batches cannot rule out a narrow peak.
 """
 
 _EDGE = 0.1
-"""Steps are sought from this share of the run to the same share before its end."""
+"""Share of the run at each end in which steps are not searched for."""
 
 _LEAST_NOISE = 1e-4
-"""Smallest standard deviation that is assumed for a batch mean: no clock and no load is steadier."""
+"""Smallest assumed standard deviation of a batch mean. Real clocks and loads are never steadier."""
 
 
 class Levels(NamedTuple):
     """The level of one series."""
 
     changes: Array
-    """(m,) centres of the distributions of the change. Positive if the series rose."""
+    """(m,) centres of the distributions of the change. Positive if the level rose."""
     scales: Array
-    """(m,) their widths."""
+    """(m,) widths of these distributions."""
     weights: Array
-    """(m,) their probabilities."""
+    """(m,) probabilities of these distributions."""
     freedom: int
-    """Degrees of freedom of Student's t, the form of each distribution."""
+    """Degrees of freedom of Student's t, which is the form of each distribution."""
     change: float
     """Most probable change."""
     shape: "Shape"
@@ -61,9 +62,9 @@ class Levels(NamedTuple):
     mean_deviations: Array
     """(noises,) standard deviation of the mean for each noise."""
     noise_weights: Array
-    """(noises,) their probabilities."""
+    """(noises,) probability of each noise."""
     correlation: float
-    """Correlation time as a share of the run; 0 if the batches are independent."""
+    """Correlation time, as a share of the run; 0 if the batches are independent."""
 
     def beyond(self, size: float) -> float:
         """Returns the probability that the change has at least this size."""
@@ -77,19 +78,19 @@ class Levels(NamedTuple):
 
     @property
     def change_deviation(self) -> float:
-        """Standard deviation of the change, for its most probable shape."""
+        """Standard deviation of the change, given its most probable shape."""
         return math.sqrt(float(self.weights @ self.scales**2))
 
 
 class Shape(NamedTuple):
-    """A form of change of size 1 over the run."""
+    """A form of change whose size over the run is 1."""
 
     kind: str
     """step, ramp, wave or phase."""
     begin: float
     """Share of the run at which the change begins."""
     end: float
-    """Share of the run at which it ends."""
+    """Share of the run at which the change ends."""
 
 
 def levels_of(values: Array) -> Levels:
@@ -127,7 +128,9 @@ def levels_of(values: Array) -> Levels:
 
 
 def _of_mean(z: Array, noises: "_Noises") -> tuple[Array, Array]:
-    """Returns, for each noise, the standard deviation of the mean and the noise's probability if nothing changed."""
+    """Returns two values per noise, assuming no change: the standard deviation of the mean, and the noise's
+    probability.
+    """
     n = len(z) + 1
     total = (1 / noises.powers) @ z**2 + _LEAST_NOISE**2 * (n - 1)
     log = noises.log_priors - (n - 1) / 2 * np.log(total)
@@ -146,15 +149,15 @@ class _Noises(NamedTuple):
     at_zero: Array
     """(noises,) power at frequency 0."""
     log_priors: Array
-    """(noises,) log prior, and the part of the likelihood that does not depend on the data."""
+    """(noises,) log prior plus the part of the likelihood that does not depend on the data."""
     correlations: Array
     """(noises,) correlation time as a share of the run; 0 without a peak."""
 
 
 @lru_cache(maxsize=16)
 def _model(n: int) -> tuple[Array, _Shapes, Array, _Noises, _Noises]:
-    """Returns the transform (n - 1, n), the shapes, their transforms (shapes, n - 1), the noises near a change, and
-    the noises of the mean.
+    """Returns the transform (n - 1, n), the shapes, their transforms (shapes, n - 1), the noises for judging a change,
+    and the noises for the interval of the mean.
     """
     frequency = np.arange(1, n)[:, None]
     basis = math.sqrt(2 / n) * np.cos(math.pi * frequency * (np.arange(n) + 0.5) / n)
@@ -185,7 +188,7 @@ def _ramps(n: int) -> _Pairs:
 
 
 def _waves(n: int) -> _Pairs:
-    """Returns waves of 0.5 to n / 8 periods. The size of a wave is the distance from its lowest to its highest level."""
+    """Returns waves of 0.5 to n / 8 periods. The size of a wave is the difference of its highest and lowest level."""
     time = (np.arange(n) + 0.5) / n
     periods = [0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     return [
@@ -197,7 +200,7 @@ def _waves(n: int) -> _Pairs:
 
 
 def _phases(n: int) -> _Pairs:
-    """Returns phases between two steps."""
+    """Returns phases, each of which lies between two steps."""
     time = (np.arange(n) + 0.5) / n
     ends = [(begin / 8, end / 8) for begin in range(1, 7) for end in range(begin + 1, 8)]
     return [(Shape("phase", b, e), ((time >= b) & (time < e)).astype(float)) for b, e in ends]
@@ -234,7 +237,9 @@ def upper_tail(t: Array, freedom: float) -> Array:
 
 
 def _quantile(deviations: Array, weights: Array, freedom: float, outside: float) -> float:
-    """Returns the bound that a mixture of Student's t exceeds with probability `outside`, by bisection."""
+    """Returns the bound that a mixture of Student's t distributions exceeds with probability `outside`. Uses
+    bisection.
+    """
     low, high = 0.0, 100.0 * float(deviations.max())
     for _ in range(60):
         middle = (low + high) / 2

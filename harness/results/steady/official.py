@@ -1,8 +1,8 @@
-"""Finds the steady-state window of MLPerf Endpoints with the constants of its detector. Pure.
+"""Finds the steady-state window of MLPerf Endpoints, using the constants of its detector. Pure.
 
-A *pass* (the rules say super-pass) is a block of samples in issue order, usually one pass over the dataset. The
-passes of the warm-up are dropped, a window grows from the left for as long as TPOT shows no trend and little
-variation, and the first window that is long enough is the result. docs/intervals.md shows what this rule misses.
+A *pass* (the rules say super-pass) is a block of samples in the order of issue, usually one pass over the dataset. The
+warm-up passes are dropped. A window then grows to the right as long as TPOT has no trend and varies little. The first
+window that is long enough is the result. docs/intervals.md shows what this rule misses.
 
 Source: mlcommons/endpoints, src/inference_endpoint/metrics/steady_state_diagnostics.py at commit
 40b78bf (Apache-2.0), profiles `concurrency` and `poisson`: `build_super_pass_series`, `adaptive_warmup`,
@@ -29,34 +29,36 @@ from harness.results.steady.rank_tests import (
 from harness.types import Array
 
 GATED = (("tpot_p50", 0.5), ("tpot_p90", 0.9))
-"""Series that determine the window. TTFT and latency have no effect on it."""
+"""Series that determine the window. TTFT and latency do not affect it."""
 
 WATCHED = (("tpot_p50", 0.5), ("tpot_p90", 0.9), ("ttft_p50", 0.5), ("ttft_p90", 0.9))
-"""Series whose trend from the window to the end of the run is reported."""
+"""Series with a reported trend from the window to the end of the run."""
 
 LARGEST_CHANGE = 0.05
-"""A significant trend ends a window if the fitted line changes by this share of the median or more."""
+"""Smallest change of the fitted line, as a share of the median, at which a significant trend ends a window."""
 
 LARGEST_VARIATION = 0.08
 """Largest coefficient of variation of a series within a window."""
 
 WARM_UP_BAND = 0.05
-"""Leading passes are dropped while their tpot_p50 differs by more than this from the level of the second half."""
+"""Leading passes are dropped while their tpot_p50 differs from the level of the second half by more than this share."""
 
 MOST_WARM_UP = 0.5
-"""Largest share of the passes that the warm-up may take; at least one pass is dropped."""
+"""Largest share of the passes that the warm-up may take. At least one pass is always dropped."""
 
 SHIFT = 0.05
-"""A later window is an anomaly if its mean TPOT differs by more than this share and Pettitt's test is significant."""
+"""Change of the mean TPOT, as a share, above which a later window is an anomaly, if Pettitt's test
+is also significant.
+"""
 
 PRECISION = 0.05
 """Half width of the 95 % interval that determines how many passes a window needs."""
 
 RELAXATIONS = 5.0
-"""Minimum duration of a window as a multiple of the p90 latency."""
+"""Minimum duration of a window, as a multiple of the p90 latency."""
 
 FLOOR_S = 600.0
-"""Minimum duration of a window."""
+"""Minimum duration of a window in s."""
 
 Status = Literal["windowable", "insufficient_duration", "insufficient_passes", "partial_dataset"]
 """Values of `steady_state.status` in point.yaml."""
@@ -65,13 +67,13 @@ _Z_95 = 1.96
 
 
 class Samples(NamedTuple):
-    """Samples of a run in issue order; every array is (n,). NaN replaces a missing time."""
+    """Samples of a run in the order of issue. Every array is (n,), with NaN for a missing time."""
 
     issued_ns: Array
     ttft_ns: Array
     """Time from issue to the first chunk."""
     tpot_ns: Array
-    """Time after the first chunk, divided by the tokens after it; NaN for a sample without such tokens."""
+    """Time after the first chunk, divided by the number of later tokens; NaN for a sample without later tokens."""
     latency_ns: Array
     """Time from issue to completion."""
     tokens: Array
@@ -79,12 +81,12 @@ class Samples(NamedTuple):
 
 
 class Duration(NamedTuple):
-    """Length that a window needs: the largest of three terms."""
+    """Length that a window needs, which is the largest of three terms."""
 
     window_s: float
     """Time from the first to the last issue of the window."""
     precision_s: float
-    """0 if the fewest passes are precise enough."""
+    """Duration that precision requires; 0 if the minimum number of passes is precise enough."""
     relaxation_s: float
     floor_s: float
 
@@ -110,12 +112,12 @@ class Window(NamedTuple):
     end_pass: int
     """The first pass after the window."""
     samples: int
-    """Samples with a TTFT."""
+    """Number of samples that have a TTFT."""
     duration: Duration
     skipped_short: int
-    """Earlier windows that were too short."""
+    """Number of earlier windows that were too short."""
     plateaus: int
-    """Number of all windows, of any duration."""
+    """Number of all windows of any duration."""
     per_user_tps: float
     """1 / mean TPOT."""
     per_user_interval: tuple[float, float]
@@ -125,7 +127,7 @@ class Window(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """A later window at another level (the rules say anomaly)."""
+    """A later window at a different level, which the rules call an anomaly."""
 
     at_pass: int
     """The first pass after the change, from 0 at the start of the run."""
@@ -134,22 +136,24 @@ class Shift(NamedTuple):
 
 
 class Official(NamedTuple):
-    """The answer of the rule."""
+    """Result of the rule."""
 
     is_found: bool
     reason: str | None
     """Why no window was found; None with a window."""
     passes: int
-    """Passes of the run; the last one may be incomplete."""
+    """Number of passes in the run. The last one may be incomplete."""
     warm_up_passes: int
-    """Passes that were dropped at the start."""
+    """Number of passes that were dropped at the start."""
     window: Window | None
-    """The window; the longest candidate if all are too short; None without a candidate."""
+    """The window, or the longest candidate if all are too short; None without a candidate."""
     trends: Mapping[str, Trend]
-    """Series of WATCHED -> trend from the window to the end of the run."""
+    """Maps each series of WATCHED to its trend from the window to the end of the run."""
     shift: Shift | None
     status: Status | None
-    """The status for point.yaml; None if there are enough passes but no window: the rules have no word for it."""
+    """The status for point.yaml; None with enough passes but no window, because the rules have no status for this
+    case.
+    """
 
     @property
     def drifts_up(self) -> Sequence[str]:
@@ -157,12 +161,12 @@ class Official(NamedTuple):
 
     @property
     def is_clean(self) -> bool:
-        """Whether a window was found without an anomaly and without a warning of drift."""
+        """Whether a window was found without an anomaly and without a drift warning."""
         return self.is_found and self.shift is None and not self.drifts_up
 
 
 def judge(samples: Samples, pass_samples: int) -> Official:
-    """Returns the official verdict. pass_samples: samples in a pass, the size of the dataset by default."""
+    """Returns the official verdict. pass_samples: number of samples in a pass; default: the size of the dataset."""
     if pass_samples < 1:
         raise ValueError(f"a pass has at least 1 sample, got {pass_samples}")
     run = _Passes(samples, pass_samples)
@@ -196,7 +200,7 @@ class _Passes:
     """Passes of a run and their series."""
 
     def __init__(self, samples: Samples, size: int, first: int = 0) -> None:
-        """Divides the samples into passes of `size` samples. first: the first pass that is used."""
+        """Divides the samples into passes of `size` samples. first: the first pass to use."""
         self._all, self._size = samples, size
         self._samples = Samples(*(one[first * size :] for one in samples))
         self._begins = range(0, len(self._samples.issued_ns), size)
@@ -208,14 +212,14 @@ class _Passes:
         return _Passes(self._all, self._size, first)
 
     def pooled(self, name: str, low: int, high: int) -> Array:
-        """Returns the values of passes low to high, without missing values."""
+        """Returns the values of passes low to high without missing values."""
         values = getattr(self._samples, name)[low * self._size : high * self._size]
         present: Array = values[np.isfinite(values)]
         return present
 
     @cached_property
     def series(self) -> Mapping[str, Array]:
-        """Series of WATCHED -> (passes,) its percentile in each pass; NaN for a pass without values."""
+        """Maps each series of WATCHED to its (passes,) percentiles, with NaN for a pass without values."""
         sorted_by_kind = {
             kind: [np.sort(self.pooled(f"{kind}_ns", i, i + 1)) for i in range(len(self))]
             for kind in ("tpot", "ttft")
@@ -227,7 +231,7 @@ class _Passes:
 
     @cached_property
     def tpot_means(self) -> Array:
-        """(passes,) the mean TPOT of each pass; 0 for a pass without tokens."""
+        """(passes,) mean TPOT of each pass; 0 for a pass without tokens."""
         pooled = (self.pooled("tpot_ns", i, i + 1) for i in range(len(self)))
         return np.array([float(one.mean()) if len(one) else 0.0 for one in pooled])
 
@@ -283,7 +287,9 @@ def _warm_up(tpot: Array) -> int:
 
 
 def _plateaus(passes: _Passes) -> list[tuple[int, int]]:
-    """Returns all windows: each grows from its start until it is not admissible, and the next one follows."""
+    """Returns all windows. Each window grows from its start for as long as the rule admits it; then the next one
+    begins.
+    """
     found, start = [], 0
     while start <= len(passes) - FEWEST:
         end = start + FEWEST - 1
@@ -342,7 +348,9 @@ def _per_second(each_ns: float) -> float:
 def _shift(
     passes: _Passes, plateaus: Sequence[tuple[int, int]], chosen: int, warm_up: int
 ) -> Shift | None:
-    """Returns the first later window at another level, if the means of all passes have a significant step."""
+    """Returns the first later window at a different level, provided that the means of all passes have a significant
+    step.
+    """
     level = float(passes.pooled("tpot_ns", *plateaus[chosen]).mean())
     step = step_of(passes.tpot_means)
     if level <= 0 or not step.is_significant:

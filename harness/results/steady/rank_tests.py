@@ -1,4 +1,4 @@
-"""Tests a short series for a trend or a step by ranks, with the formulas of MLPerf Endpoints' detector.
+"""Tests a short series for a trend or a step by ranks. The formulas are the same as in MLPerf Endpoints' detector.
 
 Source: mlcommons/endpoints, src/inference_endpoint/metrics/steady_state_diagnostics.py at commit
 40b78bf (Apache-2.0): `mann_kendall_hamed_rao`, `pettitt`, `_rel_drift`, `batch_means_ci`.
@@ -18,7 +18,7 @@ FEWEST = 4
 """Minimum number of values for a test."""
 
 SIGNIFICANT = 0.05
-"""Level of both tests."""
+"""Significance level of both tests."""
 
 _Z_95 = 1.96
 
@@ -27,11 +27,11 @@ _T_95 = (
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
-"""Student's two-sided 95 % bounds for 1 to 30 degrees of freedom; beyond 30, the detector uses 1.96."""
+"""Student's two-sided 95 % bounds for 1 to 30 degrees of freedom. Above 30, the detector uses 1.96."""
 
 
 class Step(NamedTuple):
-    """Pettitt's test for one change point."""
+    """Result of Pettitt's test for one change point."""
 
     at: int
     """Number of values before the change."""
@@ -60,7 +60,7 @@ def trend_of(values: Array) -> Trend:
 
 
 def _correction(values: Array) -> float:
-    """Returns the factor of the variance, from the significant autocorrelations of the ranks."""
+    """Returns the factor for the variance, from the significant autocorrelations of the ranks."""
     n = len(values)
     ranks = np.empty(n)
     ranks[np.argsort(values, kind="stable")] = np.arange(1, n + 1)
@@ -98,13 +98,13 @@ def end_to_end(values: Array) -> float:
 
 
 def variation(values: Array) -> float:
-    """Returns the coefficient of variation (of the population); 0 for fewer than two values."""
+    """Returns the coefficient of variation of the population; 0 for fewer than two values."""
     mean = float(values.mean()) if len(values) > 1 else 0.0
     return float(values.std()) / abs(mean) if mean else 0.0
 
 
 def mean_interval(means: Sequence[float] | Array) -> tuple[float, float]:
-    """Returns Student's 95 % interval of the mean of independent values; the mean twice for one value."""
+    """Returns Student's 95 % interval of the mean of independent values. For one value, both ends are this value."""
     values = np.asarray(means, np.float64)
     k, mean = len(values), float(values.mean()) if len(values) else 0.0
     if k < 2:

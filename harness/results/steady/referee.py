@@ -1,8 +1,8 @@
-"""Decides whether a run was steady, in three values: steady, not steady, undecided. Pure.
+"""Decides whether a run was steady, not steady or undecided. Pure.
 
 A series is *steady* if a change of CHANGED or more is improbable, and *not steady* if a change below TOLERATED is
-improbable. Absence of proof is neither: the run is then undecided, and the referee estimates how much longer it must
-be. Series of rare events, such as the tail, can only show a change.
+improbable. If neither is improbable enough, the run is undecided, and the referee estimates how much longer it must be.
+A series of rare events, such as the tail, can show a change but never prove that there was none.
 """
 
 import math
@@ -20,32 +20,32 @@ from harness.types import Array
 Verdict = Literal["steady", "not steady", "undecided"]
 
 TOLERATED = 0.04
-"""Changes below this share are tolerated."""
+"""Share below which a change is tolerated."""
 
 CHANGED = 0.10
-"""A steady run has no change of this share or more."""
+"""Size of a change, as a share, that rules out a steady run."""
 
 WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.002
 """Probabilities below which a change counts as improbable."""
 
 EVENTS_CHANGED = 1.5
-"""Minimum factor between shares of slow or failed samples that counts as a change."""
+"""Minimum ratio between shares of slow or failed samples that counts as a change."""
 
 MOST_WARM_UP = 3 / 16
-"""Largest share of the run that a slow start may take. The limit for a fast start is MOST_FAST_START."""
+"""Largest share of the run that a slow start may take. A fast start has the limit MOST_FAST_START."""
 
 MOST_FAST_START = 1 / 16
 
 _START_BATCHES, _START_DEVIATIONS, _START_CHANGE = 2, 3.5, 0.02
-"""The start is dropped while the mean of _START_BATCHES batches differs from the line through the rest by more than
-_START_DEVIATIONS deviations and more than _START_CHANGE.
+"""Limits for dropping the start. It is dropped while the mean of _START_BATCHES batches differs from the line through
+the rest by more than _START_DEVIATIONS deviations and more than _START_CHANGE.
 """
 
 _MOST_TIMES = 100.0
-"""Largest estimate of the length that a run needs, as a multiple of its length."""
+"""Largest estimate of the necessary length of a run, as a multiple of the current length."""
 
 _ENOUGH = 5.5
-"""Distance from a limit, in deviations of the change, at which about 9 of 10 runs are decided, as simulated."""
+"""Distance from a limit, in deviations of the change, at which about 9 of 10 simulated runs were decided."""
 
 
 class Judged(NamedTuple):
@@ -56,17 +56,17 @@ class Judged(NamedTuple):
     change: float
     """Most probable change from the lowest to the highest level, as a share; negative if the level fell."""
     shape: str
-    """step, ramp, wave or phase: the form of the most probable change."""
+    """Form of the most probable change: step, ramp, wave or phase."""
     at_ns: int
-    """Time at which this change begins."""
+    """Time at which the most probable change begins."""
     end_change: float
-    """Distance of the last quarter's level above the mean, as a share."""
+    """Level of the last quarter above the mean, as a share of the mean."""
     half_width: float
     """Half width of the interval of the mean level, as a share, at LEVEL."""
     correlation_s: float
     """Time over which the level is correlated; 0 if batches are independent."""
     times_longer: float
-    """Estimated length of a run that decides, as a multiple of this one; 1 if it is decided."""
+    """Estimated length of a run that would be decided, as a multiple of this run; 1 if this run is decided."""
 
 
 class Refereed(NamedTuple):
@@ -74,11 +74,11 @@ class Refereed(NamedTuple):
 
     verdict: Verdict
     series: Sequence[Judged]
-    """Series by importance: latency, rate, TTFT, TPOT, tail, failures."""
+    """Series in the order of importance: latency, rate, TTFT, TPOT, tail, failures."""
     warm_up_s: float
-    """Time at the start that was left out, because the run had not reached its level."""
+    """Time at the start that was left out because the run had not reached its level yet."""
     warm_up_change: float
-    """Change that this time causes in the whole run's mean latency, as a share."""
+    """Change of the whole run's mean latency because of this time, as a share."""
     judged_s: float
     """Length of the rest of the run, which was judged."""
     needed_s: float | None
@@ -127,8 +127,8 @@ def _verdict(judged: Sequence[Judged]) -> Verdict:
 def _warm_up(values: Array) -> int:
     """Returns the number of batches at the start that lie off the line through the rest.
 
-    A line fits a ramp as well as a level, so a ramp is never taken for a warm-up. If the start does not come to an
-    end within its limit, nothing is left out: the run has not reached a level.
+    A line fits a ramp as well as a constant level, so a ramp never counts as a warm-up. If the start does not end
+    within its limit, nothing is left out, because the run never reached a level.
     """
     n = len(values)
     noise = 1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
@@ -145,7 +145,7 @@ def _warm_up(values: Array) -> int:
 
 
 def _off_the_line(values: Array) -> float:
-    """Returns how far the first batches lie above the line through the others."""
+    """Returns how far the first batches lie above the line through the other batches."""
     rest = values[_START_BATCHES:]
     time = np.arange(len(rest)) - (len(rest) - 1) / 2
     slope = float(time @ rest) / float(time @ time)
@@ -154,7 +154,9 @@ def _off_the_line(values: Array) -> float:
 
 
 def _judged(series: Series, from_ns: int, end_ns: int, scale: float) -> Judged | None:
-    """Judges one series. scale: the run's length divided by the judged length, because a ramp also grew before."""
+    """Judges one series. scale: the run's length divided by the judged length. A ramp also grew in the part left
+    out.
+    """
     kept = series.begins_ns >= from_ns
     values, begins_ns = series.values[kept], series.begins_ns[kept]
     if len(values) < FEWEST:
@@ -177,7 +179,7 @@ def _judged(series: Series, from_ns: int, end_ns: int, scale: float) -> Judged |
 
 
 def _decided(levels: Levels, scale: float, *, counts: bool) -> tuple[Verdict, float]:
-    """Returns the verdict, and the length that the run needs, as a multiple of its length."""
+    """Returns the verdict, and the necessary length of the run as a multiple of its actual length."""
     least = math.log(EVENTS_CHANGED) if counts else math.log1p(TOLERATED)
     if 1 - levels.beyond(least) < WRONGLY_CHANGED:
         return "not steady", 1.0
@@ -187,7 +189,7 @@ def _decided(levels: Levels, scale: float, *, counts: bool) -> tuple[Verdict, fl
     if levels.beyond(most) < WRONGLY_STEADY:
         return "steady", 1.0
     size, deviation = abs(levels.change), levels.change_deviation
-    # The most probable of many changes is about two deviations large, even in noise.
+    # The most probable of many changes has a size of about two deviations even if there is only noise.
     to_steady = (most - max(0.0, size - 2 * deviation)) / _ENOUGH
     to_changed = (size - least) / _ENOUGH
     precise = max(to_steady, to_changed)

@@ -13,7 +13,7 @@ from harness.results.steady.referee import Judged, Refereed
 def section(
     run: Refereed, official: Official | None, begin_ns: int, host: HostLog | None
 ) -> schema.Steady:
-    """Returns the section. begin_ns: wall clock at which the run began. host: the log of the machine, if it was kept."""
+    """Returns the section. begin_ns: wall clock at the start of the run. host: log of the machine, if it was kept."""
     found: schema.Steady = {
         "verdict": run.verdict,
         "needed_s": run.needed_s,
@@ -60,7 +60,7 @@ def _host(near: HostLines) -> schema.SteadyHost:
 
 
 def _official(official: Official, run: Refereed) -> schema.SteadyOfficial:
-    """Returns the official verdict, with its difference from the harness's verdict."""
+    """Returns the official verdict, and how it differs from the harness's verdict."""
     window = official.window
     return {
         "is_found": official.is_found,

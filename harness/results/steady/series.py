@@ -1,7 +1,7 @@
-"""Turns the samples of a run into short series of batch means: one for each quantity that must stay the same. Pure.
+"""Turns the samples of a run into short series of batch means, one for each quantity that must stay the same. Pure.
 
-If samples of the dataset repeat, a time is compared with the other times of the same sample. The mix of long and
-short samples then vanishes, and a few seconds show what whole passes over the dataset would show.
+If samples of the dataset repeat, a time is compared with other times of the same sample. The mix of long and short
+samples then has no effect, and a few seconds show as much as whole passes over the dataset.
 """
 
 from collections.abc import Mapping
@@ -24,43 +24,46 @@ FEWEST = LEAST_BATCHES * BATCH_SAMPLES
 """Minimum number of samples in a series."""
 
 _EVENTS = 60
-"""Minimum number of late samples for a series of the tail."""
+"""Minimum number of late samples for a series about the tail."""
 
 _TAILS = (0.99, 0.95, 0.90)
-"""Percentiles whose exceedances may be counted. The highest one with enough events is used."""
+"""Percentiles above which samples count as late. The highest percentile with enough events is used."""
 
 _FEWEST_FAILURES = 10
 
 _SPARSE = 10
-"""Largest index of a sample, as a multiple of the run's samples, at which a table of all indices is used."""
+"""Largest sample index, as a multiple of the run's samples, for which a table of all indices is used."""
 
 _ROUNDS, _EXACT = 12, 1e-5
-"""Maximum number of rounds of the paired estimate, and the change of a batch below which the rounds end."""
+"""Maximum number of rounds of the paired estimate, and the largest change of a batch at which the rounds end."""
 
 _NEIGHBOURS, _SPIKE = 5, 4.0
-"""A batch further from the median of its neighbours than _SPIKE deviations is moved to that distance: one stall is
-a different finding."""
+"""Limits a spike. A batch that is further than _SPIKE deviations from the median of its neighbours is moved to this
+distance, because a single stall is a different finding.
+"""
 
 
 class Stream(NamedTuple):
-    """Samples of a run in issue order; every array is (n,)."""
+    """Samples of a run in the order of issue. Every array is (n,)."""
 
     issued_ns: Array
     latency_ns: Array
     sample: Array
     """Index of the sample in the dataset."""
     is_ok: Array
-    """False for a failed sample. The times of a failed sample are not used."""
+    """False for a failed sample, whose times are not used."""
     ttft_ns: Array | None = None
     """NaN for a sample without tokens."""
     tpot_ns: Array | None = None
     """NaN for a sample without a second token."""
     done_ns: Array | None = None
-    """Time at which each sample was answered; None if that is `latency_ns` after its issue."""
+    """Time at which each sample was answered; None if it is the issue time plus `latency_ns`."""
     work: Array | None = None
     """Work of each entry, e.g. its samples; None if each entry is one sample of the dataset."""
     is_paced: bool = False
-    """Whether a schedule decides when samples are issued. The rate then shows the schedule, not the system."""
+    """Whether a schedule decides when samples are issued. The rate then describes the schedule instead of the
+    system.
+    """
 
 
 class Series(NamedTuple):
@@ -69,15 +72,15 @@ class Series(NamedTuple):
     name: str
     """latency, rate, TTFT, TPOT, tail or failures."""
     values: Array
-    """(batches,) logarithms: a difference of 0.1 is a change by about 10 %."""
+    """(batches,) logarithms, so that a difference of 0.1 is a change of about 10 %."""
     begins_ns: Array
-    """(batches,) when the first sample of each batch was issued (rate: answered)."""
+    """(batches,) time at which the first sample of each batch was issued; for the rate, answered."""
     counts: bool
-    """Whether the values count rare events. Such a series can show a change, and never its absence."""
+    """Whether the values count rare events. Such a series can show a change, but never that there was none."""
 
 
 def series_of(stream: Stream) -> Mapping[str, Series]:
-    """Returns the series that the stream has enough samples for; {} for a short run."""
+    """Returns the series for which the stream has enough samples; {} for a short run."""
     ok = stream.is_ok.astype(bool)
     stream = stream._replace(sample=_dense(stream.sample))
     latency, effects = _timed("latency", stream, stream.latency_ns, ok)
@@ -115,7 +118,9 @@ def _blocks(n: int) -> tuple[Array, Array]:
 def _timed(
     name: str, stream: Stream, times_ns: Array | None, ok: Array
 ) -> tuple[Series | None, Array]:
-    """Returns the series of a time per sample, None with too few times; and (n,) effects of the samples."""
+    """Returns two values: the series of a time per sample, or None with too few times; and the (n,) effects of the
+    samples.
+    """
     effects = np.zeros(len(ok))
     if times_ns is None:
         return None, effects
@@ -130,10 +135,10 @@ def _timed(
 
 
 def _paired(logs: Array, sample: Array, block: Array, batches: int) -> tuple[Array, Array]:
-    """Returns the (batches,) levels, and the (n,) effects of the values' samples.
+    """Returns the (batches,) levels, and the (n,) effects of the samples that the values belong to.
 
-    Both are fitted in turns. The effect of a sample is its mean deviation from the levels, drawn towards 0 by as
-    much as its repeats leave it uncertain (a random effect), so that few repeats do not hide a change.
+    Levels and effects are fitted alternately. The effect of a sample is its mean deviation from the levels. It is
+    drawn towards 0 if few repeats make it uncertain (a random effect), so that few repeats do not hide a change.
     """
     sizes = np.bincount(block, minlength=batches)
     repeats = np.bincount(sample)
@@ -152,7 +157,7 @@ def _paired(logs: Array, sample: Array, block: Array, batches: int) -> tuple[Arr
 
 
 def _trust(rest: Array, sample: Array, repeats: Array) -> Array | None:
-    """Returns (samples,) factors from the sum of a sample's deviations to its effect; None if no sample repeats."""
+    """Returns (samples,) factors that turn a sample's summed deviations into its effect; None if no sample repeats."""
     n, seen = len(rest), repeats > 0
     samples = int(seen.sum())
     if n - samples < FEWEST or samples == 1:
@@ -179,9 +184,9 @@ def without_spikes(values: Array) -> Array:
 
 
 def _rate(stream: Stream, ok: Array, effects: Array) -> Series | None:
-    """Returns the series of the work per second, while samples are still issued.
+    """Returns the series of the work per second, for the time in which samples are still issued.
 
-    The work of an answer is the mean time of its sample, so a batch of long samples is not a slow batch.
+    The work of an answer is the mean time of its sample, so that a batch of long samples does not look slow.
     """
     done_ns = stream.done_ns
     if done_ns is None:
@@ -193,7 +198,7 @@ def _rate(stream: Stream, ok: Array, effects: Array) -> Series | None:
     order = np.argsort(done_ns[used], kind="stable")
     times = done_ns[used][order]
     work = np.cumsum(weights[used][order])
-    last = np.flatnonzero(np.diff(times, append=times[-1] + 1))  # of the answers at the same time
+    last = np.flatnonzero(np.diff(times, append=times[-1] + 1))  # the last of simultaneous answers
     times, work = times[last], work[last]
     batches = _batches(len(times) - 1)
     if batches < LEAST_BATCHES:
@@ -215,10 +220,11 @@ def _tail(stream: Stream, ok: Array) -> Series | None:
 
 
 def _events(name: str, issued_ns: Array, happened: Array, fewest: int) -> Series | None:
-    """Returns the series of a share of samples; None with fewer events.
+    """Returns the series of a share of samples; None with fewer events than `fewest`.
 
-    The root of a count of rare events varies by 1/2, whatever their share is. So the series has twice the
-    root of each count, divided by the root of the mean count: its changes are close to the changes of the share's logarithm.
+    The square root of a count of rare events has a standard deviation of about 1/2, whatever the share is. The series
+    therefore contains twice the root of each count, divided by the root of the mean count. Its changes are close to the
+    changes of the share's logarithm.
     """
     total = int(happened.sum())
     if total < fewest or len(happened) < FEWEST:

@@ -1,4 +1,4 @@
-"""Writes one line about the steady state, for a screen or a page. Pure."""
+"""Describes the steady state in one line, for a screen or a page. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,13 +13,13 @@ _MOST = 1000
 """Largest factor that is printed."""
 
 _LEAST_S = 0.05
-"""The shortest warm-up that is named: a shorter one would be printed as 0.0 s."""
+"""Shortest warm-up to mention. A shorter one would be printed as 0.0 s."""
 
 NOT_STEADY = "not steady"
 
 
 def verdict_of(result: Mapping[str, Any]) -> str | None:
-    """Returns the verdict; None without one. result: the content of result.json."""
+    """Returns the verdict; None without a verdict. result: the content of result.json."""
     steady = result.get("steady")
     return steady["verdict"] if steady else None
 
@@ -63,7 +63,7 @@ def change_text(change: Mapping[str, Any]) -> str:
 
 
 def _size(change: float) -> str:
-    """Formats a change, which is a share. A share of slow samples that was almost 0 may rise by any factor."""
+    """Formats a change, which is a share. A share of slow samples that was almost 0 can rise by any factor."""
     if change < 1:
         return f"by {show_percent(abs(change))}"
     factor = 1 + change

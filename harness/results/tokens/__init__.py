@@ -1,1 +1,1 @@
-"""Tokens that a language model generated, and their times."""
+"""Summarises the tokens that a language model generated, and their times."""

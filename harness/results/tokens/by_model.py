@@ -1,4 +1,4 @@
-"""Summarises a run's answers by the model or adapter that their requests name. Pure."""
+"""Summarises a run's answers by the model or adapter that the requests name. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from harness.results.tokens.section import percentiles_ns, token_times
 from harness.types import Array
 
 _LISTED = 4
-"""Largest number of models that the screen lists. If there are more, it shows only the slowest model."""
+"""Largest number of models that the screen lists. With more models, it shows only the slowest one."""
 
 
 def section(run: Evidence) -> ByModel | None:
@@ -79,7 +79,7 @@ def _model(name: str, columns: Mapping[str, Array], answers: int, seconds: float
 
 
 def _speed(columns: Mapping[str, Array], model: OfModel) -> float:
-    """Returns the speed that a user of the model sees, in tokens/s, or in answers/s."""
+    """Returns the speed in tokens/s, or in answers/s, that a user of the model sees."""
     if model["user_tokens_per_s"] is not None:
         return model["user_tokens_per_s"]
     right = columns["failed"] == 0

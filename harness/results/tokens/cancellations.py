@@ -1,4 +1,4 @@
-"""Summarises the requests that the client cancelled, and how soon the server answered others afterwards. Pure."""
+"""Summarises the requests that the client cancelled, and how soon the server then answered other requests. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +40,7 @@ def section(run: Evidence) -> Cancellations | None:
 
 
 def _next(sent_ns: Array, ended_ns: Array) -> Array:
-    """Returns the positions of the first requests that were sent after each cancellation."""
+    """Returns the positions of the first request that was sent after each cancellation."""
     in_order = np.argsort(sent_ns, kind="stable")
     places = np.searchsorted(sent_ns[in_order], np.sort(ended_ns))
     found: Array = in_order[np.unique(places[places < len(in_order)])]

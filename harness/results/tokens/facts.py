@@ -1,4 +1,4 @@
-"""Adds what a plug-in knows of each sample to the columns of a run. Pure."""
+"""Adds to the columns of a run what a plug-in knows about each sample. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,13 +7,15 @@ import numpy as np
 from harness.types import Array
 
 MODEL, MEDIA = "model", "media_ns"
-"""Columns: position of the sample's model in `Evidence.models`, -1 if unknown; duration of its sound, 0 without."""
+"""Names of columns: the sample's model as a position in `Evidence.models`, or -1 if unknown; the duration of its sound,
+or 0 without sound.
+"""
 
 
 def with_facts(
     columns: Mapping[str, Array], facts: Mapping[str, Array] | None
 ) -> Mapping[str, Array]:
-    """Returns the columns with a further column for each fact that the run recorded."""
+    """Returns the columns, plus one column for each fact that the run recorded."""
     if facts is None or not len(facts["index"]):
         return columns
     index = columns["index"]
@@ -33,6 +35,6 @@ def _by_sample(facts: Mapping[str, Array], name: str, most: int, unknown: int) -
 
 
 def models_of(facts: Mapping[str, Array] | None) -> Sequence[str]:
-    """Returns the models by their number in the column; empty if the requests name at most one."""
+    """Returns the models in the order of their numbers in the column; empty if the requests name at most one model."""
     names = facts["names"].tolist() if facts is not None else []
     return names if len(names) > 1 else ()

@@ -17,21 +17,22 @@ from harness.types import Array
 
 APART_SHARE = 0.01
 APART_NS = 20 * NS_PER_US
-"""The journal stamps first tokens before LoadGen does. So LoadGen's TTFT must not be smaller than the journal's, and
-its TPOT not larger, except by the larger of the two limits and for the answers of PREEMPTED_SHARE.
+"""Limits for token times. The journal stamps first tokens before LoadGen does. LoadGen's TTFT must therefore not be
+smaller than the journal's, and its TPOT not larger, except by the larger of these two limits and for the answers of
+PREEMPTED_SHARE.
 """
 PREEMPTED_SHARE = 0.02
-"""Share of answers for which a different thread or program may have run between the journal's stamp of a completion and
-LoadGen's stamp just after it. The percentile then moves by this share of the ranks.
+"""Share of answers for which a different thread or program may have run between the journal's timestamp of a completion
+and LoadGen's, which follows immediately. The percentile then moves by this share of the ranks.
 """
 LEAST_SLOWER = 5
-"""Minimum number of answers above a percentile that is checked. With fewer answers, preempted answers alone may
-determine the percentile.
+"""Minimum number of answers above a percentile that is checked. With fewer, preempted answers alone may determine the
+percentile.
 """
 RATE_SHARE = 0.01
 RATE_NS = 20 * NS_PER_MS
-"""Largest difference between the journal's and LoadGen's rate: RATE_SHARE plus RATE_NS / the run's length. On a busy
-machine, one of them stamps the last completion that much earlier.
+"""Largest difference between the journal's rate and LoadGen's: RATE_SHARE plus RATE_NS / the run's length. On a busy
+machine, one of the two may stamp the last completion earlier by this time.
 """
 
 _PERCENTILES = {name: PERCENTILES[name] for name in ("p50", "p90", "p99")}
@@ -50,10 +51,11 @@ _BOUNDS = ("requested_server_ttft_latency", "requested_server_tpot_latency")
 def told(
     log: DetailLog, plan: LoadPlan, one_token_answers: int, failed: int
 ) -> LoadGenTokens | None:
-    """Returns LoadGen's part of the section `tokens`; None if no tokens were reported to LoadGen."""
+    """Returns LoadGen's part of the section `tokens`; None if the harness did not report tokens to LoadGen."""
     if not plan.token_latencies or _TTFT["p50"] not in log.values:
         return None
-    # LoadGen divides by the number of tokens minus one, even if that is 0, so it counts an answer of one token as none.
+    # LoadGen divides by the number of tokens minus one, even if that is 0, so an answer of one token counts as no
+    # token.
     wrong = one_token_answers or failed
     return {
         "ttft_ns": _times(log, _TTFT),
@@ -64,7 +66,7 @@ def told(
 
 
 def _bounds(log: DetailLog, plan: LoadPlan) -> TokenBounds | None:
-    """Returns the bounds of an official Server run. LoadGen also logs bounds in streams, but does not apply them."""
+    """Returns the bounds of an official Server run. In streams, LoadGen logs bounds but does not apply them."""
     percentile = f"p{(plan.percentile or 0) * 100:.10g}"
     ttft_ns, tpot_ns = (log.get(key) for key in _BOUNDS)
     official = plan.model_key is not None and scenario_named(plan.scenario).scheduled
@@ -79,14 +81,14 @@ def _times(log: DetailLog, keys: dict[str, str]) -> TokenTimes | None:
 
 
 def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
-    """Yields a sentence per contradiction with the numbers that disagree. log: of a whole run without failures."""
+    """Yields one sentence per contradiction, with the numbers that disagree. log: from a whole run without failures."""
     columns = done.columns
     if "first_token_ns" not in columns:
         return
     first_ns, tokens = columns["first_token_ns"], columns["tokens"].astype(np.int64)
     if not (first_ns > 0).all() or not (tokens > 1).all():
         return
-    # LoadGen's start may be earlier by this time, as in witnesses.py.
+    # LoadGen may have started earlier by this time, as in witnesses.py.
     early_ns = int((columns["entry_ns"] - columns["scheduled_ns"]).min())
     ttft_ns = np.sort(first_ns - columns["scheduled_ns"] - early_ns)
     tpot_ns = np.sort((columns["completed_ns"] - first_ns) // (tokens - 1))
@@ -129,7 +131,7 @@ def _order(log: DetailLog, keys: dict[str, str]) -> Iterator[str]:
 
 
 def _rate(log: DetailLog, done: Completions, tokens: int) -> Iterator[str]:
-    """Compares LoadGen's rate, which covers the time until the last issued query is answered."""
+    """Compares LoadGen's rate, which covers the time until the last issued query was answered."""
     theirs = log.get(_RATE)
     took_ns = int(done.columns["completed_ns"][-1] - done.columns["scheduled_ns"].min())
     if theirs is not None and took_ns > 0:
@@ -137,7 +139,9 @@ def _rate(log: DetailLog, done: Completions, tokens: int) -> Iterator[str]:
 
 
 def other_rate(key: str, theirs: float, count: int, took_ns: int) -> Iterator[str]:
-    """Yields a contradiction if LoadGen's rate differs from the journal's `count` in `took_ns`. key: in LoadGen's log."""
+    """Yields a contradiction if LoadGen's rate differs from the journal's `count` in `took_ns`. key: key in LoadGen's
+    log.
+    """
     ours = count * NS_PER_S / took_ns
     allowed = RATE_SHARE + RATE_NS / took_ns
     if abs(theirs / ours - 1) > allowed:

@@ -1,4 +1,4 @@
-"""Summarises the sound of a run: its duration compared with the time that the server needed. Pure."""
+"""Summarises the sound of a run. Compares its duration with the time that the server needed. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

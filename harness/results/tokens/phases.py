@@ -1,7 +1,7 @@
-"""Divides the window of a run among what its requests were doing: waiting for a first token, or for further ones. Pure.
+"""Divides the window of a run by what its requests were doing: waiting for a first token, or for later tokens. Pure.
 
-At each moment the machines' time is shared equally among the requests in flight, whatever each of them needs. So the
-shares are a rule for the division of costs, not a measurement of the model.
+At each moment, the machines' time is shared equally among the requests in flight, whatever each request needs. The
+shares are therefore a rule for dividing costs and not a measurement of the model.
 """
 
 from typing import NamedTuple
@@ -12,18 +12,20 @@ from harness.results.evidence.stages import Completions
 
 
 class Phases(NamedTuple):
-    """Shares of the window; their sum is 1."""
+    """Shares of the window. They add up to 1."""
 
     input: float
-    """Requests that waited for their first token: their prompts were computed, or waited for their turn."""
+    """Share of requests that waited for their first token. Their prompts were being computed, or waited for their
+    turn.
+    """
     output: float
-    """Requests whose further tokens were generated."""
+    """Share of requests for which later tokens were generated."""
     idle: float
-    """No request was in flight."""
+    """Share of the time without a request in flight."""
 
 
 def phases(done: Completions | None, window_ns: tuple[int, int] | None) -> Phases | None:
-    """Returns the shares; None without streams, or if the rows do not show all requests of the window."""
+    """Returns the shares; None without streams, or if the rows do not show every request of the window."""
     if not done or window_ns is None or done.before is not None or done.cancelled is not None:
         return None
     columns, (begin_ns, end_ns) = done.columns, window_ns

@@ -1,4 +1,6 @@
-"""Summarises the probes during a load: small requests on separate connections, like the requests of other clients. Pure."""
+"""Summarises the probes during a load. Probes are small requests on separate connections, like other clients' requests.
+Pure.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,8 +14,8 @@ from harness.results.tokens.section import percentiles_ns
 
 
 def section(run: Evidence) -> Probes | None:
-    """Returns the section of result.json; None without probes. Probes that were due after the last answer to the load
-    do not count, because nothing delayed them.
+    """Returns the section of result.json; None without probes. Probes that were due after the load's last answer do not
+    count, because nothing delayed them.
     """
     rows = run.probes
     if rows is None or not run.done:

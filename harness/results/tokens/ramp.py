@@ -1,4 +1,4 @@
-"""Summarises a run that raises its rate until an SLO breaks, and then holds a rate below it. Pure."""
+"""Summarises a run that raises its rate until it breaks an SLO, and then holds a lower rate. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,8 +20,8 @@ STEP = "step"
 
 
 def split(done: Completions, rows: Mapping[str, Array] | None) -> Completions:
-    """Returns the completions of the last hold, with the queries before it in `before`. rows: of RAMP_ROWS; None if the
-    run was cut off.
+    """Returns the completions of the last hold. Their field `before` has the earlier queries. rows: columns named by
+    RAMP_ROWS; None if the run was cut off.
     """
     if rows is None or not len(done):
         return done

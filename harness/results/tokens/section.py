@@ -16,7 +16,7 @@ from harness.types import Array
 
 
 def section(run: Evidence) -> Tokens | None:
-    """Returns the section of result.json; None if replies report no tokens, or the run did not end by itself."""
+    """Returns the section of result.json; None if the replies report no tokens or the run did not end by itself."""
     client = run.ended.get("client") if run.ended is not None else None
     told = (client or run.ended or {}).get("tokens")
     if told is None:
@@ -71,7 +71,7 @@ def section(run: Evidence) -> Tokens | None:
 
 
 def _gaps(streams: Mapping[str, Any] | None) -> GapsSection:
-    """Returns the times between chunks as a histogram, and by position; empty for a run of an older version."""
+    """Returns the times between chunks as a histogram and by position; empty for a run of an older version."""
     gaps = streams.get("chunk_gaps") if streams else None
     if streams is None or not gaps or not sum(gaps["counts"]):
         return {}
@@ -98,7 +98,7 @@ def _failed(run: Evidence) -> int:
 
 
 def token_times(columns: Mapping[str, Array]) -> tuple[TokenTimes | None, TokenTimes | None]:
-    """Returns percentiles of TTFT and TPOT. columns: as in `times_ns`."""
+    """Returns percentiles of TTFT and TPOT. columns: as for `times_ns`."""
     if (found := times_ns(columns)) is None:
         return None, None
     ttft_ns, tpot_ns = found
@@ -106,10 +106,10 @@ def token_times(columns: Mapping[str, Array]) -> tuple[TokenTimes | None, TokenT
 
 
 def times_ns(columns: Mapping[str, Array]) -> tuple[Array, Array] | None:
-    """Returns TTFT of each answer that did not fail, and TPOT of each such answer with several tokens; None without
-    streams.
+    """Returns the TTFT of each answer that did not fail, and the TPOT of each such answer with several tokens; None
+    without streams.
 
-    columns: of the journal's answers.
+    columns: columns of the journal's answers.
     """
     if "first_token_ns" not in columns:
         return None
@@ -124,7 +124,7 @@ def times_ns(columns: Mapping[str, Array]) -> tuple[Array, Array] | None:
 
 
 def _answer_ttft_ns(run: Evidence) -> TokenTimes | None:
-    """Returns the time to the first token after the reasoning, of the samples that have one."""
+    """Returns the times to the first token after the reasoning, for the samples that have such a token."""
     columns = run.done.columns if run.done is not None else {}
     if "answer_token_ns" not in columns:
         return None
@@ -134,7 +134,7 @@ def _answer_ttft_ns(run: Evidence) -> TokenTimes | None:
 
 
 def percentiles_ns(values_ns: Array) -> TokenTimes | None:
-    """Returns the percentiles of the values; None if there are no values."""
+    """Returns the percentiles of the values; None without values."""
     if not len(values_ns):
         return None
     ordered = np.sort(values_ns)

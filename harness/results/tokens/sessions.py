@@ -1,4 +1,4 @@
-"""Summarises the sessions of a run: their turns, their length, and where they broke. Pure."""
+"""Summarises the sessions of a run: their turns, their length, and the turns at which they broke. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,11 +15,13 @@ from harness.results.tokens.section import percentiles_ns, token_times
 from harness.types import Array
 
 MOST_TURNS = 100
-"""Number of turns that the result lists separately."""
+"""Number of turn positions that the result lists separately."""
 
 MOST_LAG_NS = 10 * NS_PER_MS
 MOST_LAG_SHARE = 0.1
-"""If 1 % of the turns are sent later than this time and than this share of the median latency, the run is INVALID."""
+"""Limits for late turns. A run is INVALID if 1 % of its turns are sent later than both: this time, and this share of
+the median latency.
+"""
 
 
 def section(run: Evidence) -> Sessions | None:
@@ -27,7 +29,7 @@ def section(run: Evidence) -> Sessions | None:
     columns = run.done.columns if run.done is not None else {}
     if "session" not in columns or not len(columns["session"]):
         return None
-    # Samples by session, each in the order in which they were due.
+    # Sorts samples by session, and the samples of each session by due time.
     by_due = np.lexsort((columns["order"], columns["scheduled_ns"], columns["session"]))
     columns = {name: column[by_due] for name, column in columns.items()}
     session = columns["session"]
@@ -87,7 +89,9 @@ def _mean_share(part_ns: Array, whole_ns: Array) -> float | None:
 def _rates(
     columns: Mapping[str, Array], begins: Array, whole: Array, busy_ns: Array
 ) -> TokenRates | None:
-    """Returns the rate that a user sees: the tokens of a session's answers / the time spent waiting for them."""
+    """Returns the rate that a user sees, which is the tokens of a session's answers divided by the time spent
+    waiting.
+    """
     if "tokens" not in columns or not whole.any():
         return None
     tokens = np.add.reduceat(columns["tokens"].astype(np.int64), begins)[whole]
@@ -97,7 +101,7 @@ def _rates(
 
 
 def reasons(run: Evidence) -> Iterator[Reason]:
-    """Yields a reason if the client sent the turns too late to replay the sessions."""
+    """Yields a reason if the client sent turns too late to replay the sessions faithfully."""
     columns = run.done.columns if run.done is not None else {}
     if "session" not in columns or not len(columns["session"]):
         return
@@ -112,7 +116,7 @@ def reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def _idle_ns(columns: Mapping[str, Array], begin: int, end: int) -> int:
-    """Returns the time of a session in which none of its turns was due or in flight."""
+    """Returns the time of a session in which no turn of it was due or in flight."""
     due_ns, end_ns = columns["scheduled_ns"][begin:end], columns["completed_ns"][begin:end]
     latest_ns = np.maximum.accumulate(end_ns)
     return int(np.maximum(0, due_ns[1:] - latest_ns[:-1]).sum())

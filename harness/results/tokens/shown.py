@@ -1,4 +1,4 @@
-"""Shows a run's tokens as one line of its answer."""
+"""Describes a run's tokens in one line of its answer."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ TIMES = {
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns tokens/s, then p50 and p99 of each known time; None without tokens, or if the answers are sound."""
+    """Returns tokens/s, then the p50 and p99 of each known time; None without tokens or if the answers are sound."""
     tokens = result.get("tokens")
     if not tokens or result.get("media"):
         return None
@@ -35,10 +35,10 @@ def shown(result: Mapping[str, Any]) -> str | None:
 
 
 def _cached(tokens: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the share of the prompt tokens that came from the server's cache, and the share that the prompts allow.
+    """Yields the share of the prompt tokens that came from the server's cache, and the share that was possible.
 
-    `reusable` counts every prompt that was sent, so it has no share if some of them have no answer. It assumes blocks
-    of `cache_block` tokens; a server with smaller blocks can find more.
+    `reusable` counts every prompt that was sent, so the second share is unknown if some prompts have no answer. It
+    assumes blocks of `cache_block` tokens; a server with smaller blocks can reuse more.
     """
     if tokens["answers"] < ((result.get("queries") or {}).get("samples_issued") or 0):
         return

@@ -1,1 +1,1 @@
-"""The verdict of a run: reasons, doubts, score."""
+"""Derives the verdict of a run: reasons, doubts and score."""

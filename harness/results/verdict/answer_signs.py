@@ -1,4 +1,6 @@
-"""Derives doubts about a language model's server from its answers as a whole: copies, drawn answers, ignored fields. Pure."""
+"""Derives doubts about a language model's server from all its answers together: copies, random answers, ignored fields.
+Pure.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,43 +15,45 @@ from harness.results.evidence.input_probe import prompts
 from harness.results.schema.performance import NotProbed, PromptProbe
 
 FEWEST = 20
-"""Minimum number of answers or repetitions for a meaningful share."""
+"""Minimum number of answers or repetitions. With fewer, a share means nothing."""
 
 VARIED_SHARE = 0.10
-"""Largest share of repeated prompts whose answer may begin differently. Batches of different sizes change a few."""
+"""Largest share of repeated prompts whose answers may begin differently. Batches of different sizes change a few."""
 
 ALIKE_SHARE = 0.50
 FEWEST_ALIKE = 10
 
 NAMED_AGAIN_SHARE = 0.10
-"""Largest share of replies that may have the id of an earlier one. One server draws its ids from 999 numbers."""
+"""Largest share of replies that may repeat the id of an earlier reply. One server draws its ids from only 999
+numbers.
+"""
 
 IGNORED_SHARE = 0.10
 SECOND_OVER_FIRST, SECOND_OVER_OTHERS = 2.0, 4.0
 LEAST_SECOND_NS = NS_PER_MS
-"""A time to the second token is a doubt if it is longer than all three limits: SECOND_OVER_FIRST times the time to the
-first token, SECOND_OVER_OTHERS times the time between further tokens, and LEAST_SECOND_NS.
+"""Limits for the time to the second token. The time is a doubt if it exceeds all three: SECOND_OVER_FIRST times the
+time to the first token, SECOND_OVER_OTHERS times the time between later tokens, and LEAST_SECOND_NS.
 """
 
 CACHED_RATIO = 1.5
 
 COUNT_SHARES = {Sign.FEWER: 0.05, Sign.UNSEEN: 0.25, Sign.LATE_COUNT: 0.25, Sign.REPEATED: 0.25}
 NO_ANSWER_SHARE = 0.05
-"""Largest shares of answers that may have these signs. Chance and odd prompts produce some of them."""
+"""Largest shares of answers that may have these signs. Chance and unusual prompts produce a few of them."""
 
 COUNTED_SHARE = 0.5
 """Smallest ratio of the tokens on the server's metrics page to the tokens in its replies."""
 
 TAIL_SHARE = 0.25
-"""Largest share of streams in which tokens without text, which ignore_eos demands, may come at once."""
+"""Largest share of streams whose tokens without text may all come at once. ignore_eos forces such tokens."""
 
 FEWEST_ROWS = 5
 HIT_SHARE = 0.05
-"""Minimum number of readings of this page for a doubt, and the largest share of prompt tokens from the cache."""
+"""Minimum number of readings of the metrics page, and the largest share of cached prompt tokens, for a doubt."""
 
 
 def counts(counted: Mapping[str, Any]) -> Iterator[str]:
-    """Yields signs that the token counts are wrong. counted: `tokens` of the last message."""
+    """Yields signs that the token counts are wrong. counted: `tokens` from the last message."""
     for sign, most in COUNT_SHARES.items():
         found = counted.get("signs", {}).get(sign, 0)
         if found and found > most * counted["answers"]:
@@ -60,7 +64,7 @@ def counts(counted: Mapping[str, Any]) -> Iterator[str]:
 
 
 def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Reason]:
-    """Yields the doubts. counted: `tokens` of the last message. about: the plug-in's description of the server."""
+    """Yields the doubts. counted: `tokens` from the last message. about: the plug-in's description of the server."""
     if not counted.get("cached_answers"):
         yield from _measured_cache(prompts((run.ended or {}).get("prompts")))
     yield from _copies(counted, ignores_end=about.get("ignore_eos") == "on")
@@ -77,7 +81,7 @@ def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) 
 
 
 def varied(counted: Mapping[str, Any]) -> Iterator[Reason]:
-    """Judges the answers of a run whose requests do not make the server draw tokens at random."""
+    """Judges the answers of a run whose requests do not ask the server to draw tokens at random."""
     repeated, differing = counted.get("repeated_answers", 0), counted.get("varied_answers", 0)
     if repeated >= FEWEST and differing > VARIED_SHARE * repeated:
         yield Reason(
@@ -174,7 +178,7 @@ def _other_model(about: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def _is_known(name: str, asked: Sequence[str]) -> bool:
-    """Returns whether the name is a version or a path of a model that was asked for, or the reverse."""
+    """Returns whether the name is a version or path of a model that was requested, or vice versa."""
     ours = _stem(name)
     return any(ours in _stem(one) or _stem(one) in ours for one in asked)
 
@@ -188,7 +192,7 @@ def page(
 ) -> Iterator[Reason]:
     """Compares the replies with the server's metrics page. servers, counted: sections of result.json.
 
-    seconds: the run's length. The page also counts other clients, so it may have more tokens than the replies.
+    seconds: length of the run. The page also counts other clients, so it may show more tokens than the replies.
     """
     if not servers or not counted or servers["rows"] < FEWEST_ROWS or seconds <= 0:
         return

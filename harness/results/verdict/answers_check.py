@@ -1,7 +1,7 @@
-"""Compares answers of the performance run with the accuracy run's, because fast, wrong answers must not pass.
+"""Compares the performance run's answers with the accuracy run's, so that fast but wrong answers cannot pass.
 
-Follows MLPerf's compliance test TEST01. Every quick run of both modes has this check: LoadGen logs about
-LOGGED answers of the performance run, and each is compared with the accuracy run's answer to the same sample.
+Follows MLPerf's compliance test TEST01. Every quick run with both modes has this check. LoadGen logs about LOGGED
+answers of the performance run, and each is compared with the accuracy run's answer to the same sample.
 """
 
 from collections.abc import Mapping
@@ -15,24 +15,24 @@ from harness.loadgen.logs import read_answers, read_logged_answers
 from harness.results.agreement import decode
 
 LOGGED = 500
-"""Expected number of logged answers. LoadGen draws them at random."""
+"""Expected number of logged answers, which LoadGen draws at random."""
 
 FEWEST = 100
 """Minimum number of answers for a meaningful comparison."""
 
 LIMIT_BYTES = 64 << 20
-"""Largest size of all logged answers. LoadGen keeps them in memory until the run's end."""
+"""Largest total size of the logged answers, because LoadGen keeps them in memory until the run ends."""
 
 
 class Compared(NamedTuple):
     answers: int
-    """Answers compared."""
+    """Number of compared answers."""
     differing: int
-    """Answers that differ by more than the tolerance."""
+    """Number of answers that differ by more than the tolerance."""
     first: str
     """The first differing pair; empty without one."""
     misplaced: int = 0
-    """Logged answers that belong to a different sample than the journal has in their place."""
+    """Number of logged answers that belong to a different sample than the one in the journal at the same position."""
 
 
 def compare(
@@ -43,10 +43,12 @@ def compare(
     tolerance: float,
     identity_bytes: int = 0,
 ) -> Compared:
-    """Compares the logged answers. performance, accuracy: the accuracy logs of the two runs. samples: issue order ->
-    dataset index, by the performance run's journal. dtype: type of an answer's elements. tolerance: see `is_close`.
-    identity_bytes: the bytes that identify a sample at the beginning of its answer; the accuracy run's answer may then
-    be longer, with labels (HasOwnOrder). Raises AccuracyLogError if a log cannot be read.
+    """Compares the logged answers.
+
+    performance, accuracy: the accuracy logs of the two runs. samples: issue order -> dataset index, from the
+    performance run's journal. dtype: type of an answer's elements. tolerance: see `is_close`. identity_bytes: the bytes
+    at the beginning of an answer that identify its sample. The accuracy run's answer may then be longer, with labels
+    (HasOwnOrder). Raises AccuracyLogError if a log cannot be read.
     """
     if identity_bytes:
         return _compare_identified(performance, accuracy, dtype, tolerance, identity_bytes)

@@ -1,4 +1,4 @@
-"""Finds numbers in LoadGen's detail log that contradict each other under LoadGen's formulas. Pure.
+"""Finds numbers in LoadGen's detail log that contradict each other according to LoadGen's formulas. Pure.
 
 Source: mlcommons/inference b66003e, loadgen/results.cc and loadgen/loadgen.cc.
 """
@@ -16,7 +16,7 @@ from harness.results.evidence.stages import PERCENTILES
 from harness.results.verdict import log_numbers, rates
 
 _RANKS = 2
-"""Largest difference in ranks between early stopping in LoadGen and in the harness, for millions of queries."""
+"""Largest difference in ranks between early stopping in LoadGen and in the harness, with millions of queries."""
 
 _PROCESSED = re.compile(r"Processed at least \d+ queries \((\d+)\)")
 _ESTIMATED = re.compile(r"Early stopping ([\d.]+)th percentile estimate: (\d+)")
@@ -33,7 +33,7 @@ class _Ranked(NamedTuple):
 
 
 def contradictions(log: DetailLog) -> Iterator[str]:
-    """Yields a sentence per contradiction with the numbers that disagree. log: of a whole performance run."""
+    """Yields one sentence per contradiction, with the numbers that disagree. log: from a whole performance run."""
     yield from _flags(log)
     yield from _order(log)
     yield from _late(log)
@@ -42,7 +42,9 @@ def contradictions(log: DetailLog) -> Iterator[str]:
 
 
 def settings_stated_twice(log: DetailLog) -> Iterator[str]:
-    """Yields settings whose effective value differs from the requested value that LoadGen should use unchanged."""
+    """Yields settings that LoadGen should use as requested, but whose effective value differs from the requested
+    one.
+    """
     for key, requested in log.values.items():
         name = key.removeprefix("requested_")
         if name in (key, "min_query_count", "sample_concatenate_permutation"):
@@ -60,7 +62,7 @@ def _counts_tokens(log: DetailLog) -> bool:
 
 
 def _flags(log: DetailLog) -> Iterator[str]:
-    """Yields constraints that a VALID log does not meet, and contradicting counts."""
+    """Yields constraints that a VALID log does not meet, and counts that contradict each other."""
     if log.get("result_validity") == "VALID":
         for key, value in log.values.items():
             if key.endswith("_met") and value is False:
@@ -77,7 +79,7 @@ def _flags(log: DetailLog) -> Iterator[str]:
 
 
 def _ranked(log: DetailLog, unit: str, per: str, count: int) -> list[_Ranked]:
-    """Returns logged latencies by rank. unit: 'latency' or 'query_latency'. per: unit in percentiles' keys."""
+    """Returns logged latencies by rank. unit: 'latency' or 'query_latency'. per: unit in the keys of percentiles."""
     keys = [(0, f"result_min_{unit}_ns"), (count - 1, f"result_max_{unit}_ns")]
     keys += [
         (int(count * fraction), f"result_{percent_text(fraction)}_percentile_{per}_ns")
@@ -88,7 +90,7 @@ def _ranked(log: DetailLog, unit: str, per: str, count: int) -> list[_Ranked]:
 
 
 def _order(log: DetailLog) -> Iterator[str]:
-    """Yields latencies below a latency of lower rank, and means that do not fit the latencies at known ranks."""
+    """Yields latencies below a latency of lower rank, and means that do not fit the latencies at the known ranks."""
     for unit, per, count in (
         ("latency", "latency", log_numbers.samples(log)),
         ("query_latency", "per_query_latency", log_numbers.queries(log)),
@@ -147,7 +149,7 @@ def _estimate(log: DetailLog, ranked: list[_Ranked]) -> Iterator[str]:
 
 
 def _late(log: DetailLog) -> Iterator[str]:
-    """Yields contradictions between Server's late queries, percentiles and bound."""
+    """Yields contradictions between the number of late queries, the percentiles and the bound in Server."""
     queries, late = (
         log_numbers.queries(log),
         log_numbers.number(log, "result_overlatency_query_count"),
@@ -177,7 +179,7 @@ def _late(log: DetailLog) -> Iterator[str]:
 
 
 def _early_stopping_text(log: DetailLog) -> Iterator[str]:
-    """Yields numbers in LoadGen's sentence about early stopping that differ from the log."""
+    """Yields numbers in LoadGen's sentence about early stopping that disagree with the log."""
     text = " ".join(str(log.get("early_stopping_result", "")).split())
     if log.get("early_stopping_met") is True and _FAILED.search(text):
         yield f"early_stopping_met is true although early_stopping_result is {text[:100]!r}"
@@ -188,7 +190,7 @@ def _early_stopping_text(log: DetailLog) -> Iterator[str]:
     for percent, estimate in _ESTIMATED.findall(text):
         key = EARLY_STOPPING.get(str(log.get("effective_scenario")), "")
         if percent != f"{judged:.1f}":
-            # A single-stream run estimates multi-stream's percentile, too.
+            # A single-stream run also estimates multi-stream's percentile.
             key = EARLY_STOPPING["MultiStream"]
         logged = log_numbers.number(log, key)
         if logged is not None and int(estimate[:18]) != logged:

@@ -1,4 +1,4 @@
-"""Judges whether the client, not the server, limited a run, and what happened to its requests. Pure."""
+"""Judges whether the client limited a run instead of the server, and what happened to its requests. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,43 +17,46 @@ from harness.results.verdict.token_counts import client_told
 
 NOTICE_DOUBT = 0.10
 NOTICE_REASON = 0.50
-"""Largest p99 of the stage `notice`, as a share of the latency's p99; for the doubt, also of the SLO's bound."""
+"""Largest p99 of the stage `notice`, as a share of the latency's p99. A doubt also uses a share of the SLO's bound."""
 
 STOOD_NS = 250 * NS_PER_MS
 STOOD_DOUBT_NS = NS_PER_S
 STOOD_REASON = 0.50
-"""A client stood still if it issued nothing for STOOD_NS although a query was due. Above STOOD_DOUBT_NS this alone is a
-doubt. It is a reason if the delay of the issue is more than STOOD_REASON of the latency at the same percentile.
+"""Limits for a client that stands still, i.e. issues nothing for STOOD_NS although a query is due. Above
+STOOD_DOUBT_NS, this alone is a doubt. It is a reason if the issue is delayed by more than STOOD_REASON of the latency
+at the same percentile.
 """
 
 BUSY_DOUBT = 0.70
 BUSY_SECOND = 0.95
 BUSY_SECONDS_REASON = 0.10
-"""Limits for the receiving thread: the busy share of its busiest second, the busy share at which a second counts as
-full, and the share of full seconds.
+"""Limits for the receiving thread: the busy share of its busiest second, the busy share that makes a second full, and
+the share of full seconds.
 """
 
 ASKED_DOUBT = 0.50
 REACHED_REASON = 0.80
-"""Largest shares of the ceiling: for Server's requested rate, and for the rate reached in Offline or a closed loop."""
+"""Largest shares of the ceiling, for the requested rate in Server and for the actual rate in Offline or a closed
+loop.
+"""
 
 WAITED_DOUBT = 0.001
 RESENT_REASON = 0.001
 OUTAGE_S = 0.25
-"""Longest time without an accepted connection before a server counts as unreachable. A full queue clears sooner."""
+"""Longest time without an accepted connection that does not count as an outage. A full queue clears sooner."""
 
 LEAST_TOTAL_NS = 1_000
 TIMES_TOLERANCE = 1.25
-"""Shortest time in which a server can read and answer a request, and the largest ratio of a reported time's parts to
-the whole.
+"""Limits for times that a server reports: the shortest time in which it can read and answer a request, and the largest
+ratio of the parts of a time to the whole.
 """
 
 RESENT_FEW = 3
-"""Number of requests that may be sent twice in a run so short that a single request exceeds the share."""
+"""Number of requests that may be sent twice in a short run, in which a single request would exceed the share."""
 
 
 def section(run: Evidence) -> Client | None:
-    """Returns the section of result.json; None if no server answered, or the run did not end by itself."""
+    """Returns the section of result.json; None if no server answered or the run did not end by itself."""
     told = client_told(run)
     if not told:
         return None
@@ -89,7 +92,7 @@ def elsewhere(run: Evidence) -> Sequence[str]:
 
 
 def _no_notice(run: Evidence, url: str) -> str:
-    """Returns why the stage `notice` is absent; empty if it is present, or if no sample was completed."""
+    """Returns why the stage `notice` is missing; empty if it is present, or if no sample was completed."""
     if not run.done or "notice" in run.done.edges:
         return ""
     if url.startswith(("grpc:", "grpcs:")):
@@ -124,7 +127,7 @@ def reasons(run: Evidence, completed_per_s: float | None) -> Iterator[Reason]:
 
 
 def _by_host(run: Evidence) -> Sequence[tuple[str, Evidence]]:
-    """Returns the run of each load host with its name; without load hosts, the whole run with an empty name."""
+    """Returns the run of each load host with its name. Without load hosts, returns the whole run with an empty name."""
     return [*runs_of(run)] or [("", run)]
 
 
@@ -151,7 +154,7 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
             f"{show_percent(client['busy_seconds'] or 0)} of the seconds"
         )
     closed = all_at_once or run.plan.concurrency is not None
-    # After the server is given up, samples fail at once: their rate is not the client's.
+    # After the server is given up, samples fail at once, so their rate says nothing about the client.
     ceiling = None if client_told(run)["server_gone"] else client["ceiling_per_s"]
     if closed and ceiling and completed_per_s and completed_per_s > REACHED_REASON * ceiling:
         yield (
@@ -161,7 +164,9 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
 
 
 def standstill_ns(run: Evidence) -> int:
-    """Returns the longest time in which a scheduled client issued nothing although a query was due; otherwise 0."""
+    """Returns the longest time in which a client with a schedule issued nothing although a query was due; otherwise
+    0.
+    """
     done, scenario = run.done, scenario_named(run.plan.scenario)
     if not done or not done.is_remote or not scenario.scheduled:
         return 0
@@ -189,7 +194,7 @@ def _stood_still(run: Evidence) -> Iterator[str]:
 
 
 def standstill_doubts(run: Evidence) -> Iterator[Reason]:
-    """Yields a doubt if a client stood still for long, even if no percentile shows it."""
+    """Yields a doubt if a client stood still for long, even if the percentiles do not show it."""
     for name, of_host in _by_host(run):
         stood_ns = standstill_ns(of_host)
         if stood_ns > STOOD_DOUBT_NS:
@@ -224,7 +229,7 @@ def doubts(
     scenario = scenario_named(run.plan.scenario)
     waited = client["waited"] / len(done)
     places = client["connections"] * len(client["peers"])
-    # with a place for each query in flight, a query of a closed loop waits only until its place is free again
+    # If each query in flight has a place, a query of a closed loop only waits until its place is free again
     has_places = run.plan.concurrency is not None and run.plan.concurrency <= places
     if scenario.scheduled and not has_places and waited > WAITED_DOUBT:
         held = f"{show_percent(waited, 1)} of the requests waited"

@@ -1,4 +1,4 @@
-"""Derives doubts about the code that ran: the harness's own files, and what runs before them. Pure."""
+"""Derives doubts about the code that ran: the harness's own files, and the code that runs before them. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ def code(code: Mapping[str, Any] | None) -> Iterator[Reason]:
 
 
 def foreign(code: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
-    """Returns the start-up code that no distribution or package owns; () without a report."""
+    """Returns the start-up code that does not belong to a distribution or package; () without a report."""
     return [one for one in code["startup"] or () if one["owner"] is None] if code else ()
 
 

@@ -1,6 +1,6 @@
 """Derives doubts about the length of the run, its load generator and the machine. Pure.
 
-A doubt is a reason to check the numbers of even a VALID run before use.
+A doubt is a reason to check the numbers before use, even in a VALID run.
 """
 
 import math
@@ -29,41 +29,42 @@ OTHERS_SHARE = 0.10
 
 STEAL_SHARE = 0.02
 _HARMLESS_WARNING = "Logging allocation detected"
-"""Text of the warning that LoadGen's log buffer grew. The growth does not affect the run."""
+"""Text of the warning that LoadGen's log buffer grew, which does not affect the run."""
 
 AGREE_SHARE = 0.01
 AGREE_NS = 20 * NS_PER_US
-"""Largest difference between the journal's and LoadGen's percentiles: the larger of the two limits."""
+"""Largest difference between the journal's and LoadGen's percentiles. The larger of the two limits applies."""
 
 STALL_NS = NS_PER_S
 STALL_BATCHES = 20
-"""A gap without completions is too long for a slow batch or the scheduler if it exceeds both limits: a time, and a
-multiple of the slowest batch.
+"""Limits for a gap without completions. A gap above both (a time, and a multiple of the slowest batch) is too long for
+a slow batch or the operating system's scheduler.
 """
 
 SHORT_NS = NS_PER_S
 
 LASTING_SHARE = 0.05
-"""Smallest difference between the level of the last quarter and the mean of the run, as a share."""
+"""Smallest difference between the level of the last quarter and the mean of the run that counts, as a share."""
 
 SETTLED_S = 5.0
 MOVED_FACTOR = 2.0
 MOVED_S = 0.5
-"""Below SETTLED_S, a change other than a ramp makes the run doubtful only if the level stays changed by MOVED_FACTOR for the last
-MOVED_S or more: on an idle machine, a process that moves to another core causes a smaller change, and a stall a shorter one."""
+"""Limits for changes in a run shorter than SETTLED_S. There, a change other than a ramp is a doubt only if the level
+stays changed by MOVED_FACTOR for the last MOVED_S or longer. On an idle machine, a process that moves to another core
+causes a smaller change, and a stall causes a shorter one."""
 
 WARMING_SHARE = 0.05
-"""Share of the mean time that a slow start may add."""
+"""Largest share that a slow start may add to the mean time."""
 
 FEWEST_HELD = 64
 LARGE_BYTES = 64 << 20
-"""Samples that fill this much memory together do not fit into any processor's caches."""
+"""Memory size. Samples that fill it together do not fit into any processor's caches."""
 
 
 def performance(
     run: Evidence, ours: Mapping[str, int] | None, bound_ns: int | None
 ) -> Iterator[Reason]:
-    """Yields doubts about the performance run. ours: percentiles from the journal. bound_ns: the SLO's bound."""
+    """Yields doubts about the performance run. ours: percentiles from the journal. bound_ns: bound of the SLO."""
     if abs(run.clock.slew_ppm) > SLEW_PPM:
         yield Reason(
             "clock-slewed",
@@ -115,7 +116,7 @@ def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
 def machine(
     noise_p99_ns: int, load: Mapping[str, float | None], bound_ns: int | None
 ) -> Iterator[Reason]:
-    """Yields doubts about the machine. load: steal and others, as shares, over the performance run."""
+    """Yields doubts about the machine. load: steal and other load as shares, during the performance run."""
     if bound_ns is not None and noise_p99_ns > NOISE_SHARE * bound_ns:
         yield Reason(
             "noisy-machine",
@@ -143,9 +144,9 @@ def machine(
 def pinning(
     backend: str, pinned: Sequence[Sequence[int]], placed: Sequence[tuple[int | None, int | None]]
 ) -> Iterator[Reason]:
-    """Yields a doubt if --pin was passed but a computing thread may run on other processors.
+    """Yields a doubt if the user set --pin but a computing thread may run on other processors.
 
-    placed: per instance, the threads that computed, and how many of them may run elsewhere.
+    placed: per instance, the number of threads that computed, and how many of them may run elsewhere.
     """
     for instance, (cpus, (threads, outside)) in enumerate(zip(pinned, placed, strict=True)):
         where = ", ".join(map(str, cpus))
@@ -175,22 +176,22 @@ def stall(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[R
 def longest_gap_ns(done: Completions, scenario: str) -> int:
     """Returns the longest time between two completions, or from the first query to the first completion.
 
-    In Server, time without a due query does not count.
+    In Server, time in which no query was due does not count.
     """
     completed, kind = np.sort(done.columns["completed_ns"]), scenario_named(scenario)
     if not len(completed):
         return 0
-    # In Offline, LoadGen first builds its only query from many samples.
+    # In Offline, LoadGen first assembles its only query from many samples.
     begun = done.columns["entry_ns" if kind.all_at_once else "scheduled_ns"]
     since = np.concatenate([begun.min(keepdims=True), completed[:-1]])
     if kind.scheduled:
-        # After i completions, the (i + 1)-th sample in schedule order is due, or no sample is.
+        # After i completions, either the (i + 1)-th sample of the schedule is due, or no sample is due.
         since = np.maximum(since, np.sort(done.columns["scheduled_ns"]))
     return int((completed - since).max())
 
 
 def steadiness(steady: Steady | None) -> Iterator[Reason]:
-    """Yields a doubt if the run certainly changed, and a doubt if its slow start affects its numbers."""
+    """Yields a doubt if the run certainly changed, and another if its slow start affects its numbers."""
     if steady is None:
         return
     change = steady["change"]
@@ -216,7 +217,7 @@ def _is_large(change: SteadyChange, steady: Steady) -> bool:
 
 
 def _is_lasting(steady: Steady) -> bool:
-    """Returns whether the end of the run differs from its means; a change that does not last is harmless."""
+    """Returns whether the end of the run differs from its mean. A change that does not last is harmless."""
     return any(
         one["verdict"] == NOT_STEADY and abs(one["end_change"]) >= LASTING_SHARE
         for one in steady["series"].values()
@@ -224,7 +225,9 @@ def _is_lasting(steady: Steady) -> bool:
 
 
 def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
-    """Yields a doubt if the run held fewer than FEWEST_HELD samples, all of them small, and the dataset has more."""
+    """Yields a doubt if the run held fewer than FEWEST_HELD samples, all of them small, although the dataset has
+    more.
+    """
     held = plan.performance_count
     if held >= min(FEWEST_HELD, plan.total_count) or held * sample_bytes(loaded) >= LARGE_BYTES:
         return
@@ -237,7 +240,7 @@ def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
 
 
 def sample_bytes(loaded: Loaded | None) -> int:
-    """Returns the size of one sample's inputs in bytes; dimensions that vary count as 1."""
+    """Returns the size of one sample's inputs in bytes. A dimension that varies counts as 1."""
     return sum(
         math.prod(size for size in spec.shape[1:] if isinstance(size, int))
         * BITS.get(spec.dtype, 8)
@@ -247,7 +250,9 @@ def sample_bytes(loaded: Loaded | None) -> int:
 
 
 def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
-    """Yields a doubt if the percentile needs more queries, even with none late; in Offline, if the run is too short."""
+    """Yields a doubt if the percentile needs more queries even without late ones or, in Offline, if the run is too
+    short.
+    """
     all_at_once = scenario_named(run.plan.scenario).all_at_once
     if all_at_once and run.logged:
         took_ns = run.log.get("result_max_latency_ns", 0)

@@ -1,4 +1,4 @@
-"""Derives doubts from host.csv: settings and behaviour of the machine during the run. Pure."""
+"""Derives doubts about the machine's settings and behaviour during the run, from host.csv. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,24 +10,24 @@ from harness.machine import gpus
 from harness.results.verdict.doubts import OTHERS_SHARE
 
 FREQUENCY_SHARE = 0.10
-"""Largest loss of the fastest core's frequency from the first third of the run to the last."""
+"""Largest loss in the fastest core's frequency from the first third of the run to the last."""
 
 PAGED_SHARE = 0.01
-"""Number of page faults with disk access per sample from which they determine the 99th percentile."""
+"""Number of page faults with disk access per sample. From this number on, they determine the 99th percentile."""
 
 PREEMPTED_PER_CPU_S = 200
-"""Involuntary context switches per second of CPU time. Measured on two cores, Offline: at most 60 on an
-idle machine, 800 to 24,000 with other programs.
+"""Largest number of involuntary context switches per second of CPU time. On two cores in Offline, an idle machine had
+at most 60, and a machine with other programs had 800 to 24,000.
 """
 
 GPU_CLOCK_SHARE = 0.10
-"""Largest range of a GPU's clock in a run, as a share of its highest value."""
+"""Largest range of a GPU's clock during a run, as a share of the highest clock."""
 
 LEAK_SHARE = 0.05
 LEAK_BYTES = 16 << 20
 LEAK_BYTES_PER_SAMPLE = 400
-"""Largest growth of memory in the second half of a run that does not count as a leak: a share of the memory, plus
-LoadGen's records of the samples.
+"""Largest growth of memory in the second half of a run that does not count as a leak. It is a share of the memory, plus
+LoadGen's records about the samples.
 """
 
 _FEWEST_SWITCHES = 100
@@ -43,10 +43,10 @@ def host_doubts(
     *,
     remote: bool = False,
 ) -> Iterator[Reason]:
-    """Yields doubts about the machine. host: summary of host.csv. samples: answered samples. others: share of all cores
-    used by other processes.
+    """Yields doubts about the machine. host: summary of host.csv. samples: number of answered samples. others: share of
+    all cores that other processes used.
 
-    remote: whether a server answers; the measured process is then the client.
+    remote: whether a server answers, so that the measured process is only the client.
     """
     yield from _frequency_doubts(host)
     yield from _setting_doubts(host, scenario)
@@ -54,7 +54,7 @@ def host_doubts(
     yield from _leak_doubts(host, samples)
     yield from _preemption_doubts(host, others, remote=remote)
     yield from _interference_doubts(host)
-    for gpu in host.get("gpus", ()):  # earlier runs have none
+    for gpu in host.get("gpus", ()):  # earlier runs lack them
         yield from _gpu_doubts(gpu)
 
 
@@ -79,7 +79,7 @@ def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
 def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
     governed = {n: v for n, v in host["settings"].items() if n.startswith("governor_")}
     slowing = {n.removeprefix("governor_"): v for n, v in governed.items() if n not in _STEADY}
-    # In Offline, no core waits for a query.
+    # In Offline, cores do not wait for queries.
     if slowing and not scenario_named(scenario).all_at_once:
         names = " and ".join(map(repr, slowing))
         yield Reason(
@@ -114,7 +114,9 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
 
 
 def _leak_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
-    """Yields a doubt if memory grows evenly to the end. While an allocator warms up, its growth slows down."""
+    """Yields a doubt if memory grows evenly until the end. If an allocator is only warming up, the growth slows
+    down.
+    """
     held = host["measured_anonymous_bytes"]
     if held is None:
         return
@@ -148,7 +150,7 @@ def _preemption_doubts(
 
 
 def _interference_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
-    """Yields doubts about interference of other programs with the measured threads."""
+    """Yields doubts about other programs that interfered with the measured threads."""
     confined, lowered, stopped = (
         host[f"measured_{name}"]
         for name in ("confined_threads", "lowered_threads", "stopped_looks")

@@ -1,27 +1,27 @@
-"""Reads the usable numbers of LoadGen's detail log; others count as missing. Pure."""
+"""Reads the usable numbers of LoadGen's detail log. Unusable numbers count as missing. Pure."""
 
 from harness.core import numbers
 from harness.loadgen.logs import DetailLog
 
 _MOST = 10**10
-"""Largest number of samples in a run. A larger number means that the log is damaged."""
+"""Largest credible number of samples. A larger number means that the log is damaged."""
 
 
 def number(log: DetailLog, key: str) -> float | None:
-    """Returns a finite number; None if the log has no such value."""
+    """Returns a finite number; None if the log lacks one under this key."""
     return numbers.number(log.get(key))
 
 
 def queries(log: DetailLog) -> int:
-    """Returns the completed queries; 0 if the log's number cannot come from a run."""
+    """Returns the number of completed queries; 0 if the log's number cannot come from a run."""
     count = number(log, "result_query_count")
     return int(count) if count is not None and 1 <= count <= _MOST else 0
 
 
 def samples(log: DetailLog) -> int:
-    """Returns the completed samples; 0 if the log's numbers cannot come from a run.
+    """Returns the number of completed samples; 0 if the log's numbers cannot come from a run.
 
-    If each sample is issued equally often, Offline's query is filled up to a multiple of the samples held.
+    If each sample is issued equally often, Offline's query is padded to a multiple of the number of samples held.
     """
     per_query = number(log, "generated_samples_per_query")
     if per_query is None:
@@ -32,5 +32,5 @@ def samples(log: DetailLog) -> int:
 
 
 def by_query(log: DetailLog) -> bool:
-    """Returns whether LoadGen judges the latency of queries, not of samples."""
+    """Returns whether LoadGen judges the latency of queries instead of samples."""
     return bool(log.get("effective_scenario") == "MultiStream")

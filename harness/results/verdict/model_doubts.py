@@ -15,28 +15,30 @@ from harness.results.verdict.busy import LEAST_BUSY
 from harness.types import Score
 
 CACHED_RATIO = 1.5
-"""A ratio is a doubt if its whole interval is above this. Models that compute everything have about 1."""
+"""Smallest ratio that is a doubt if its whole interval lies above. Models that compute everything have about 1."""
 
 PADDING_SHARE = 0.10
-"""Largest share of padding in the rows that a model with a fixed batch computed."""
+"""Largest share of padding in the rows that a model with a fixed batch size computed."""
 
 BUSY_CORES = 0.5
-"""Minimum number of busy cores. Instances of a very fast model wait for Python's lock while one of them computes, so
-that half a core may be busy.
+"""Minimum number of busy cores. Instances of a very fast model wait for Python's lock while another instance computes,
+so half a core may be enough.
 """
 
 FEWEST_INFER_S = 0.1
-"""Time of all batches in the backend below which a run is too short to be judged."""
+"""Minimum time of all batches in the backend. A shorter run cannot be judged."""
 
 NOISE_SIGMAS = 3
-"""Largest excess of a score over the reference, in standard deviations of a mean."""
+"""Largest amount by which a score may exceed the reference, in standard deviations of a mean."""
 
 TOLERATED_SHARE = 0.10
 WIDEST_TOLERANCE = 0.10
-"""Largest share of differing answers, and relative difference of numbers, at which a tolerance hides no errors."""
+"""Largest share of differing answers, and largest relative difference of numbers, that a tolerance should allow."""
 
 PERFECT_ERRORS = 3
-"""Errors expected by the reference from which a score without errors is a doubt. Chance produces it in 5 % of cases."""
+"""Number of errors that the reference expects. From this number on, a score without errors is a doubt, because chance
+produces it in only 5 % of cases.
+"""
 
 
 def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
@@ -59,7 +61,7 @@ def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
 def too_good(score: Score, target: Accuracy) -> Iterator[Reason]:
     """Judges a score on the manifest's own dataset, metric and files.
 
-    The variance of numbers between 0 and 1 is largest if they are 0 or 1, like right and wrong answers.
+    Numbers between 0 and 1 vary most if they are all 0 or 1, like wrong and right answers.
     """
     if target.reference is None or target.metric != score.metric:
         return
@@ -78,7 +80,7 @@ def too_good(score: Score, target: Accuracy) -> Iterator[Reason]:
 
 
 def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reason]:
-    """Yields a doubt if the model's file is not pinned: the manifest does not name its SHA-256."""
+    """Yields a doubt if the model's file is not pinned, i.e. the manifest does not contain its SHA-256."""
     if not pinned:
         yield Reason(
             "model-not-pinned",
@@ -88,7 +90,7 @@ def model_file(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reas
 
 
 def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
-    """Both arguments are in samples. Smaller batches are padded to a batch that the file fixes."""
+    """Yields a doubt if smaller batches are padded to a size that the file fixes. Both arguments are in samples."""
     if fixed_batch is not None and mean_batch < (1 - PADDING_SHARE) * fixed_batch:
         yield Reason(
             "padded",
@@ -99,7 +101,7 @@ def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
 
 
 def other_judge(model: Model) -> Iterator[Reason]:
-    """Yields a doubt if the manifest judges by different values than the shipped manifest of its name or file."""
+    """Yields a doubt if the manifest judges by other values than the shipped manifest with the same name or file."""
     for name, differing in judge.differences(model):
         yield Reason(
             "judge-changed",
@@ -109,13 +111,13 @@ def other_judge(model: Model) -> Iterator[Reason]:
 
 
 _WHOLE = {"%": 100.0, "of 1": 1.0}
-"""Unit of a score that is a share -> the largest score."""
+"""Maps the unit of a score that is a share to the largest possible score."""
 
 
 def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> Iterator[Reason]:
     """Yields a doubt if the target or a tolerance hides errors.
 
-    compared: number of compared answers of the performance run; None without a comparison.
+    compared: number of answers of the performance run that were compared; None without a comparison.
     """
     weak = []
     if score is not None and target.metric == score.metric:
@@ -140,7 +142,7 @@ def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> I
 def unscored(target: Accuracy, metric: str | None, why: str, other_data: str) -> Iterator[Reason]:
     """Yields a doubt if the target was not checked.
 
-    other_data: the dataset if it is not the target's; otherwise empty.
+    other_data: name of the dataset if it is not the target's; otherwise empty.
     """
     goal = f"the manifest's target is {target.metric} {target.target:g}"
     if why:
@@ -154,7 +156,8 @@ def unscored(target: Accuracy, metric: str | None, why: str, other_data: str) ->
 def few_compared(answers: int, logged: int) -> Iterator[Reason]:
     """Yields a doubt if too few answers were compared.
 
-    answers: their number. logged: number of answers that LoadGen should log; small if large answers fill its memory.
+    answers: number of compared answers. logged: number of answers that LoadGen should log, which is small for large
+    answers.
     """
     advice = "raise --duration or --queries"
     if logged < LOGGED:
@@ -176,7 +179,9 @@ def drawn_answers() -> Iterator[Reason]:
 
 
 def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
-    """Yields a doubt if changed inputs took longer than repeated ones, or raised. Models with branches may also take longer for changed inputs."""
+    """Yields a doubt if changed inputs took longer than repeated inputs, or if they raised an exception. Changed inputs
+    may also take longer in models with branches.
+    """
     if probe is None or "reason" in probe:
         return
     if probe["raised"]:

@@ -1,4 +1,5 @@
-"""Finds rates in LoadGen's detail log that contradict its counts, latencies and times under LoadGen's formulas. Pure.
+"""Finds rates in LoadGen's detail log that contradict its counts, latencies and times according to LoadGen's formulas.
+Pure.
 
 Source: mlcommons/inference b66003e, loadgen/results.cc and loadgen/loadgen.cc.
 """
@@ -12,14 +13,14 @@ from harness.machine.power.energy import utc_ns
 from harness.results.verdict import log_numbers
 
 _SPAN_NS = 5 * NS_PER_MS
-"""Resolution of the time between power_begin and power_end, which are written in ms."""
+"""Resolution of the time between power_begin and power_end, which LoadGen writes in ms."""
 
 _DEVIATIONS = 6
 """Largest difference between the number of Poisson arrivals and rate x time, in standard deviations."""
 
 
 def contradictions(log: DetailLog) -> Iterator[str]:
-    """Yields rates that do not follow from the number of queries, the latencies and the run's start and end."""
+    """Yields rates that do not match the number of queries, the latencies, and the start and end of the run."""
     scenario = log.get("effective_scenario")
     queries, samples = log_numbers.queries(log), log_numbers.samples(log)
     longest_ns, mean_ns = (
@@ -77,7 +78,9 @@ def _server(log: DetailLog, queries: int, longest_ns: float, span_ns: int | None
 
 
 def _stream(log: DetailLog, queries: int, longest_ns: float, span_ns: int) -> Iterator[str]:
-    """Yields contradictions in a stream's log. Its queries do not overlap, so their latencies cannot exceed the run."""
+    """Yields contradictions in the log of a stream. Its queries do not overlap, so the sum of latencies fits into the
+    run.
+    """
     unit = "query_latency" if log_numbers.by_query(log) else "latency"
     mean_ns = log_numbers.number(log, f"result_mean_{unit}_ns")
     if mean_ns is not None and queries * mean_ns > span_ns + _SPAN_NS:
@@ -91,13 +94,13 @@ def _stream(log: DetailLog, queries: int, longest_ns: float, span_ns: int) -> It
 
 
 def _took_ns(log: DetailLog, key: str, queries: int) -> float | None:
-    """Returns the time from the first to the last query, by a rate in the log."""
+    """Returns the time from the first to the last query, computed from a rate in the log."""
     rate = log_numbers.number(log, key)
     return (queries - 1) * NS_PER_S / rate if rate is not None and rate > 1e-9 else None
 
 
 def _within(key: str, took_ns: float, span_ns: float, longest_ns: float) -> Iterator[str]:
-    """Yields a contradiction unless the queries end within one latency of the run's end."""
+    """Yields a contradiction unless the queries end within one latency of the end of the run."""
     slack_ns = _SPAN_NS + 2 * RATE_DIGITS * took_ns
     if not span_ns - longest_ns - slack_ns <= took_ns <= span_ns + slack_ns:
         yield (

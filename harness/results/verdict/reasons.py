@@ -1,4 +1,4 @@
-"""Derives the reasons that make a run INVALID, stricter than LoadGen and the official checker.
+"""Derives the reasons that make a run INVALID. They are stricter than LoadGen and the official checker.
 
 A run without reasons is VALID. docs/decisions/results.md explains the rules. Pure.
 """
@@ -23,8 +23,8 @@ from harness.types import Score
 
 FEWEST_BY_INDEX = 4
 BY_INDEX_SHARE = 0.9
-"""Minimum number of answers by index that is a reason, and their minimum share of the probe's `rows`. Chance yields
-fewer.
+"""Limits for a backend that answers by index: the minimum number of such answers, and their minimum share of the
+probe's `rows`. Chance yields fewer.
 """
 
 
@@ -77,9 +77,10 @@ def _request_reasons(run: Evidence, name: str) -> Iterator[Reason]:
 
 
 def clock_step_ns(run: Evidence) -> int:
-    """Returns the largest step that the supervisor saw during the run, or the measured process over the whole run.
+    """Returns the larger of two steps: the largest that the supervisor saw during the run, and the measured process's
+    over the whole run.
 
-    Slewing moves the clock in a long run. A change that slewing explains does not count as a step.
+    Slewing moves the clock slowly in a long run. A change that slewing explains is not a step.
     """
     step_ns = run.clock.largest_step_ns
     if run.ended is not None:
@@ -159,7 +160,7 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
 
 
 def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason]:
-    """Yields LoadGen's verdict with advice. missed: reasons of SLOs that explain why LoadGen reports INVALID."""
+    """Yields LoadGen's verdict with advice. missed: reasons about SLOs that explain why LoadGen reports INVALID."""
     yield from any_run(run)
     yield from missed
     log, plan = run.log, run.plan
@@ -182,7 +183,7 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
     late = log.get("result_overlatency_query_count", 0)
     met = log.get("result_perf_constraints_met") and log.get("early_stopping_met")
     bound_ns = log.get("effective_target_latency_ns")
-    # Without a bound on the latency, the harness's own log repeats what the SLOs on token times say.
+    # Without a bound on the latency, the harness's log only repeats the result for the SLOs on token times.
     is_repeated = plan.token_latencies or (bound_ns is None and missed)
     if scenario.scheduled and not met and not is_repeated:
         bound = Slo(log.get("effective_target_latency_percentile"), bound_ns)
@@ -213,7 +214,7 @@ def _constraints(log: DetailLog) -> str:
 
 
 def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
-    """Judges the user's SLO in streams and Offline. LoadGen judges Server's SLO."""
+    """Judges the user's SLO in streams and Offline. In Server, LoadGen judges it."""
     if slo is None or not run.logged:
         return
     found = scenario.slo_value_ns(run.log.values, slo.percentile)
@@ -238,9 +239,9 @@ def score(score: Score, target: Accuracy | None) -> Iterator[Reason]:
 
 
 def answers(compared: Compared, allowed: int, *, drawn: bool) -> Iterator[Reason]:
-    """Yields reasons if answers are misplaced or too many differ.
+    """Yields reasons if answers are misplaced or too many answers differ.
 
-    allowed: number of answers that may differ, from the manifest. drawn: whether tokens are drawn at random.
+    allowed: number of answers that may differ, from the manifest. drawn: whether the server draws tokens at random.
     """
     if compared.misplaced:
         yield Reason(
@@ -257,9 +258,9 @@ def answers(compared: Compared, allowed: int, *, drawn: bool) -> Iterator[Reason
 
 
 def by_index(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
-    """Yields a reason if answers to exchanged inputs followed the dataset indices.
+    """Yields a reason if answers to exchanged inputs followed the dataset indices instead of the inputs.
 
-    A backend does not get the indices, and a hook may only use them as marks.
+    A backend does not receive the indices, and a hook may only use them as marks.
     """
     if probe is None or "reason" in probe:
         return

@@ -32,7 +32,7 @@ from harness.types import Answer, Dataset, HasAnswerShape, Score
 
 
 class Scoring(NamedTuple):
-    """A score, or why it is missing, or a failure. All fields are empty before scoring."""
+    """A score, a reason why it is missing, or a failure. All fields are empty before scoring."""
 
     score: Score | None = None
     no_score: str = ""
@@ -47,10 +47,10 @@ def judge(
     ended: Mapping[str, Any],
     compared: Evidence | None,
 ) -> Scoring:
-    """Scores the accuracy run. An exception of a plug-in's dataset or metric becomes the failure.
+    """Scores the accuracy run. An exception from a plug-in's dataset or metric becomes the failure.
 
-    folder: the result folder. ended: last message of the measured process. compared: the run with the
-    logged answers to compare.
+    folder: the result folder. ended: last message of the measured process. compared: the run whose logged answers are
+    compared.
     """
     outdir = folder / "accuracy"
     model, dataset, metric = run.model, run.dataset, run.metric
@@ -80,7 +80,7 @@ def judge(
 def compare_answers(
     folder: Path, model: Model, answer_dtype: str, run: Evidence | None, loaded: Loaded
 ) -> Compared | None:
-    """Compares the logged answers of `run` with the accuracy run's; None without logged answers."""
+    """Compares the logged answers of `run` with the accuracy run's answers; None without logged answers."""
     if run is None or not run.plan.logged_answers:
         return None
     name = ANSWERS if run.plan.harness_scheduled else ACCURACY
@@ -97,7 +97,7 @@ def compare_answers(
 
 
 def label_of(dataset: Dataset, index: int, model: Model, answer_dtype: str = "") -> object:
-    """Returns a sample's label. A text comes with the symbols of the answers' integers from the manifest."""
+    """Returns a sample's label. For a text, adds the manifest's symbols for the integers in answers."""
     label = dataset.label(index)
     symbols = model.symbols(answer_dtype)
     return {"text": label, "symbols": symbols} if symbols and isinstance(label, str) else label
@@ -108,7 +108,7 @@ LEFT_OUT = ": no accuracy run, and no answers compared"
 
 
 def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
-    """Returns why an accuracy run would be pointless; empty if it makes sense."""
+    """Returns why an accuracy run would be pointless; empty if it is useful."""
     if model.has_random_weights:
         return "random weights"
     if loaded.synthetic:
@@ -129,9 +129,10 @@ def lacking_program(metric: str | None) -> Iterator[str]:
 
 
 def refusal(metric: str, ended: Mapping[str, Any]) -> str:
-    """Returns why the metric cannot score answers of this shape; empty if it can, or if that is unknown.
+    """Returns why the metric cannot score answers of this shape; empty if it can, or if the answer is unknown.
 
-    ended: last message of the measured process. Foreign metrics are not checked, as their code must not run.
+    ended: last message of the measured process. Metrics of plug-ins are not checked, because their code must not run
+    here.
     """
     if registry.is_foreign("metric", metric):
         return ""
@@ -174,7 +175,9 @@ def compute(
 
 
 def _with_tokens(score: Score, counts: Sequence[int | None]) -> Score:
-    """Adds the tokens of the answers in the format of MLPerf's scripts. MLPerf bounds them in addition to the score."""
+    """Adds the number of answer tokens in the format of MLPerf's scripts. MLPerf bounds this number as well as the
+    score.
+    """
     known = [count for count in counts if count is not None]
     if not known or len(known) < len(counts):
         return score
@@ -186,7 +189,7 @@ def _with_tokens(score: Score, counts: Sequence[int | None]) -> Score:
 def of_some(
     answers: Iterable[Answer], metric: str, answer_dtype: str, labels: Mapping[int, object]
 ) -> Score:
-    """Returns the score over the answered samples, by their first answers. An audit answers only some samples."""
+    """Returns the score over the answered samples, using their first answers. An audit answers only some samples."""
     first: dict[int, Answer] = {}
     for answer in answers:
         first.setdefault(answer.sample, answer)
@@ -196,7 +199,7 @@ def of_some(
 
 
 def _plain(score: Score) -> Score:
-    """Returns the score with Python floats instead of NumPy's, and with one-line texts."""
+    """Returns the score with Python floats instead of NumPy's, and with texts of one line."""
     details = {visible(name): float(value) for name, value in score.details.items()}
     return replace(
         score,

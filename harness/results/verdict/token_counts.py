@@ -9,14 +9,14 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.verdict import answer_signs
 
 AT_ONCE_SHARE = 0.5
-"""Largest share of streams of several tokens that may come in one chunk before the tokens' times are doubted."""
+"""Largest share of streams with several tokens that may come in one chunk. Above it, the token times are doubted."""
 
 HELD_SHARE = 0.9
-"""Largest share of streams of several chunks that may arrive at the same moment."""
+"""Largest share of streams with several chunks that may all arrive at the same moment."""
 
 
 def client_told(run: Evidence) -> Mapping[str, Any]:
-    """Returns `client` of the last message; empty if it is missing."""
+    """Returns `client` from the last message; empty if it is missing."""
     return (run.ended or {}).get("client") or {}
 
 
@@ -47,7 +47,7 @@ def doubts(run: Evidence, about: Mapping[str, Any] | None = None) -> Iterator[Re
         yield Reason("tokens-doubtful", f"the server's token counts: {'; '.join(doubted)}")
     yield from _of_streams(told.get("streams") or {})
     unexplained = told.get("finish_reasons", {}).get("")
-    if unexplained and not told.get("media_ns"):  # sound has no finish_reason
+    if unexplained and not told.get("media_ns"):  # sound does not have a finish_reason
         text = f"{unexplained:,} of {told['answers']:,} answers have no finish_reason"
         yield Reason("ends-unexplained", f"{text}, so they may be incomplete")
 
@@ -104,7 +104,7 @@ def _cached(told: Mapping[str, Any]) -> str:
 
 
 def one_token_answers(run: Evidence) -> Iterator[Reason]:
-    """Yields a reason if LoadGen cannot take answers of one token: it needs a time for the further tokens."""
+    """Yields a reason if LoadGen cannot handle answers of one token, because it needs a time for later tokens."""
     told = (client_told(run) or run.ended or {}).get("tokens") or {}
     alone = told.get("one_token_answers", 0)
     if run.plan.token_latencies and alone and run.done is not None:

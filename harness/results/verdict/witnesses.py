@@ -1,7 +1,7 @@
-"""Checks LoadGen's detail log for contradictions with the load plan, with the journal and within the log.
+"""Checks LoadGen's detail log for contradictions with the load plan, with the journal and within itself.
 
-LoadGen runs in the process of the plug-ins, which can change its settings, its clock and its files. So every
-number needs a second witness, and a contradiction is a reason. docs/verdict.md lists what this does not detect.
+LoadGen runs in the same process as the plug-ins, which can change its settings, its clock and its files. Every number
+therefore needs a second witness, and a contradiction is a reason. docs/verdict.md lists what this check cannot detect.
 Pure.
 """
 
@@ -27,8 +27,8 @@ from harness.results.verdict import arithmetic
 
 ABOVE_SHARE = 0.01
 ABOVE_NS = 20 * NS_PER_US
-"""Largest excess of the journal's latencies over LoadGen's: the larger of the two. The journal stamps within LoadGen's
-interval, so its latencies should be below LoadGen's.
+"""Largest amount by which the journal's latencies may exceed LoadGen's. The larger of the two limits applies. The
+journal's timestamps lie within LoadGen's interval, so its latencies should be smaller.
 """
 
 CLOCK_SHARE = 0.01
@@ -36,10 +36,10 @@ CLOCK_NS = 50 * NS_PER_MS
 """Largest difference between the clocks of both processes: the larger of CLOCK_NS and this share of the run so far."""
 
 NEWS_NS = NS_PER_S
-"""Addition to the limit if load hosts on other machines report answers, which they do four times per second in turn."""
+"""Extra tolerance if load hosts on other machines report answers. They take turns, four times per second."""
 
 FEWEST_LOOKS = 3
-"""Minimum number of observations of the supervisor to compare the clocks. A run under a second has fewer."""
+"""Minimum number of the supervisor's observations for comparing the clocks. A run under a second has fewer."""
 
 
 def settings_reasons(run: Evidence) -> Iterator[Reason]:
@@ -56,10 +56,10 @@ def settings_reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def _expected(run: Evidence) -> Mapping[str, object]:
-    """Returns a mapping from key in LoadGen's detail log to value by the plan.
+    """Maps a key of LoadGen's detail log to the value that the plan requires.
 
-    The files of an official run set more than the plan contains. An audit's files change how samples are drawn
-    and logged.
+    The files of an official run set more values than the plan contains. The files of an audit change how samples are
+    drawn and logged.
     """
     plan, scenario = run.plan, scenario_named(run.plan.scenario)
     expected: dict[str, object] = {
@@ -93,7 +93,7 @@ def _expected(run: Evidence) -> Mapping[str, object]:
         expected["effective_target_latency_percentile"] = plan.percentile
         if not plan.token_latencies:
             expected["effective_target_latency_ns"] = plan.latency_bound_ns
-    if plan.model_key is None:  # LoadGen logs it only if it is true
+    if plan.model_key is None:  # LoadGen logs this key only if it is true
         expected["requested_use_token_latencies"] = plan.token_latencies or None
     return expected
 
@@ -118,7 +118,7 @@ def log_reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def _rate(run: Evidence, done: Completions) -> Iterator[str]:
-    """Yields a contradiction if a rate is not the number of samples divided by their time in the journal."""
+    """Yields a contradiction if a rate differs from the number of samples divided by their time in the journal."""
     scenario = scenario_named(run.plan.scenario)
     key = scenario.rate_key
     logged = run.log.get(key) if key else None
@@ -134,13 +134,13 @@ def _rate(run: Evidence, done: Completions) -> Iterator[str]:
 
 
 def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
-    """Yields LoadGen's latencies and numbers of late queries that are below the journal's."""
+    """Yields LoadGen's latencies and numbers of late queries that are smaller than the journal's."""
     scenario, log, plan = scenario_named(run.plan.scenario), run.log, run.plan
     latency_ns = query_latency_ns(done, plan.samples_per_query)
     if not len(latency_ns):
         return
-    # LoadGen began its schedule no earlier than our stamps show, and no later than its first call. A pause
-    # between our stamp of the fastest answer and LoadGen's moves the start that much earlier.
+    # LoadGen began its schedule no earlier than our timestamps show, and no later than its first call. A pause between
+    # our timestamp of the fastest answer and LoadGen's moves the start back by the length of the pause.
     latency_ns = latency_ns - int((done.columns["entry_ns"] - done.columns["scheduled_ns"]).min())
     ours = percentiles(latency_ns)
     keys = {name: percentile_key(scenario, fraction) for name, fraction in PERCENTILES.items()}
@@ -161,9 +161,9 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
 
 
 def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
-    """Yields a reason if the journal has rows that no honest run can have.
+    """Yields a reason if the journal has rows that an honest run cannot have.
 
-    max_batch: largest batch of the instance group, in samples.
+    max_batch: largest batch size of the instance group, in samples.
     """
     done = run.done
     if run.failure is not None or not done:
@@ -173,7 +173,7 @@ def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
 
 
 def file_reasons(run: Evidence) -> Iterator[Reason]:
-    """Yields a reason if a plug-in, or someone after the run, changed LoadGen's files."""
+    """Yields a reason if LoadGen's files were changed by a plug-in, or by someone after the run."""
     if run.failure is None and run.changed_files:
         names = " and ".join(run.changed_files)
         yield Reason(
@@ -185,9 +185,9 @@ def file_reasons(run: Evidence) -> Iterator[Reason]:
 def clock_reasons(run: Evidence) -> Iterator[Reason]:
     """Yields a reason if the measured process's clock differs from the supervisor's.
 
-    The supervisor must see exactly the answers that were completed before each of its looks. Looks without
-    a new answer do not count: a process that was stopped may have an answer that it has not recorded. The
-    median excludes looks during a pause.
+    Each time the supervisor looks, it must see exactly the answers that were already completed. Looks without a new
+    answer do not count, because a stopped process may have an answer that it has not recorded. The median excludes
+    looks during a pause.
     """
     done = run.done
     if done is None or not run.looks:
@@ -199,9 +199,9 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
     deviations = []
     for (_, before), (at_ns, answered) in pairwise(run.looks):
         if before < answered < len(completed_ns):
-            # The answer was seen before its time stamp.
+            # The supervisor saw the answer before its timestamp.
             early_ns = int(completed_ns[answered - 1]) - at_ns
-            # The answer was not seen after its time stamp.
+            # The supervisor did not see the answer although its timestamp had passed.
             late_ns = at_ns - int(completed_ns[answered])
             allowed_ns = max(least_ns, CLOCK_SHARE * (at_ns - begun_ns))
             deviations.append(max(early_ns, late_ns) / allowed_ns)
