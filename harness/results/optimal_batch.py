@@ -11,7 +11,7 @@ GAIN = 0.05
 Source: XSP (Li et al., IPDPS 2020), section III-D."""
 
 UNCERTAINTIES = 2
-"""Number of standard errors by which two throughputs must differ to count as different."""
+"""Smallest difference between two throughputs that counts, as a number of standard errors."""
 
 
 class Optimum(NamedTuple):

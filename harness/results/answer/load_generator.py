@@ -100,7 +100,7 @@ def _is_models_speed(section: Mapping[str, Any]) -> bool:
 
 
 def _times_worse(ratio: float, unit: str) -> float:
-    """Returns the factor by which the run is worse. ratio: the run's number divided by the reference's."""
+    """Returns how many times worse the run is than the reference. ratio: the run's number divided by the reference's."""
     return ratio if unit == "ns" else 1 / ratio
 
 

@@ -147,7 +147,7 @@ def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
 
 
 def _longer(parts: float, events: float) -> float:
-    """Returns the factor by which a run must be longer to get an interval; 1 or less if the run is long enough."""
+    """Returns how many times as long a run must be to get an interval; 1 or less if it is long enough."""
     return max(_LEAST_PARTS / parts, _LEAST_EVENTS / events)
 
 

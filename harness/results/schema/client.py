@@ -175,7 +175,7 @@ class LoadHost(TypedDict):
     start_skew_ns: int | None
     """Delay of the host's first query in ns, without the error of the host's clock."""
     clock_offset_ns: int
-    """Time in ns by which the host's clock is ahead of the coordinator's; 0 for a process of this machine."""
+    """Lead of the host's clock over the coordinator's in ns; 0 for a process of this machine."""
     clock_error_ns: int
     """Largest error of the offset in ns, which is half of the shortest round trip of the pings."""
     clock_drift_ns: int | None

@@ -44,7 +44,7 @@ class Node(TypedDict):
     journal.
     """
     clock_offset_ns: int | None
-    """Time in ns by which the node's clock is ahead, from pings after the run, or from pings before it without these.
+    """Lead of the node's clock in ns, from pings after the run, or from pings before it without these.
     Null if the node did not answer the pings."""
     clock_error_ns: int | None
     """Largest error of the offset in either direction, in ns. It is half of the shortest round trip."""

@@ -29,7 +29,7 @@ FEWEST_INFER_S = 0.1
 """Minimum time of all batches in the backend. A shorter run cannot be judged."""
 
 NOISE_SIGMAS = 3
-"""Largest amount by which a score may exceed the reference, in standard deviations of a mean."""
+"""Largest allowed excess of a score over the reference, in standard deviations of a mean."""
 
 TOLERATED_SHARE = 0.10
 WIDEST_TOLERANCE = 0.10

@@ -27,7 +27,7 @@ from harness.results.verdict import arithmetic
 
 ABOVE_SHARE = 0.01
 ABOVE_NS = 20 * NS_PER_US
-"""Largest amount by which the journal's latencies may exceed LoadGen's. The larger of the two limits applies. The
+"""Largest allowed excess of the journal's latencies over LoadGen's. The larger of the two limits applies. The
 journal's timestamps lie within LoadGen's interval, so its latencies should be smaller.
 """
 
