@@ -1,1 +1,1 @@
-"""From runs to a submission folder: plan, run, pack, check (docs/submit.md)."""
+"""Turns runs into a submission folder in four steps: plan, run, pack, check (docs/submit.md)."""

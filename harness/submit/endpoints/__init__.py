@@ -1,1 +1,1 @@
-"""MLPerf Endpoints: plan, rehearse, drive, witness, check and pack a submission."""
+"""Plans, rehearses, drives, witnesses, checks and packs a submission to MLPerf Endpoints."""

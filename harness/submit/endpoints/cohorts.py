@@ -1,4 +1,4 @@
-"""Cohorts: two publication dates per month, on the first and third Wednesday."""
+"""Lists cohorts, i.e. publication dates: the first and third Wednesday of each month."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ _NAME = re.compile(r"(\d{4})-(0[1-9]|1[0-2])-C([01])")
 
 
 class Cohort(NamedTuple):
-    """Cohorts compare in the order of their dates."""
+    """A cohort. Cohorts are ordered by their dates."""
 
     year: int
     month: int

@@ -1,4 +1,4 @@
-"""Makes Python environments with uv, for programs that must not share the harness's packages."""
+"""Makes Python environments with uv for programs that must not share the harness's packages."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from harness.core.child import run_program
 from harness.errors import ConfigError, one_line
 
 PYTHON = "3.12"
-"""Python version that MLCommons' client requires, and that its checker supports, too."""
+"""Python version that MLCommons' client requires and MLCommons' checker supports."""
 
 _INSTALL_LIMIT_S = 1800.0
 
@@ -51,15 +51,15 @@ def _uv(words: Sequence[str], folder: Path) -> None:
 
 
 def _last(output: str) -> str:
-    """Returns the cause in uv's output, which is a tree of sentences."""
+    """Returns the cause of an error from uv's output, which is a tree of sentences."""
     lines = [line.strip(" │├─▶╰\u00d7") for line in output.splitlines()]
     return one_line("; ".join(line for line in lines[-4:] if line) or "uv printed nothing")
 
 
 def environment_variables(bytecode: Path | None = None) -> Mapping[str, str]:
-    """Returns variables for a program of another environment: without the paths of the harness's packages.
+    """Returns variables for a program in another environment. They exclude the paths of the harness's packages.
 
-    bytecode: folder for compiled modules, so that none is written next to the sources; None: modules are not kept.
+    bytecode: folder for compiled modules, which are otherwise written next to the sources. None keeps no modules.
     """
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     if bytecode is None:

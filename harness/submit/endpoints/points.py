@@ -1,4 +1,4 @@
-"""Chooses the points of a curve, and which of them have an accuracy run."""
+"""Chooses the points of a curve, and decides which points have an accuracy run."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from harness.submit.endpoints.tables import limits
 class Point(NamedTuple):
     concurrency: int
     region: str
-    """The region that the point is for; '' for a dedicated Offline point."""
+    """The region that the point belongs to; '' for a dedicated Offline point."""
     is_accuracy: bool
     offline: str = ""
     least_s: float = 0.0
@@ -31,9 +31,9 @@ class Curve(NamedTuple):
 
 
 def curve(request: Request, c_max: int, samples: int) -> Curve:
-    """Returns the points of a submission. Raises a ConfigError if the rules allow none.
+    """Returns the points of a submission. Raises a ConfigError if the rules do not allow any.
 
-    samples: size of the performance data set, which a dedicated Offline point sends at once.
+    samples: size of the performance data set, which a dedicated Offline point sends all at once.
     """
     chosen = request.points or default_points(request, c_max)
     found = regions_of(request, c_max, chosen)
@@ -73,7 +73,7 @@ def _check_count(request: Request, points: Sequence[Point]) -> None:
 
 
 def default_points(request: Request, c_max: int) -> tuple[int, ...]:
-    """Returns seven points: C_min, and two in each of the other regions, evenly spaced on a logarithmic scale."""
+    """Returns seven points: C_min, and two points in each other region, evenly spaced on a logarithmic scale."""
     c_min = request.c_min or 1
     bands = regions_of(request, c_max, (c_min,)).bands
     chosen = {c_min, c_max}
@@ -82,7 +82,7 @@ def default_points(request: Request, c_max: int) -> tuple[int, ...]:
         middle = round(math.sqrt(band.first * band.last))
         chosen |= {min(max(middle, band.first), band.last), band.last}
     spare = [c for c in (*range(c_min + 1, c_max), *range(c_min - 1, 0, -1)) if c not in chosen]
-    # Narrow regions share their middle and end.
+    # In a narrow region, the middle and the end are the same point.
     chosen |= {*spare[: max(limits()["points"][ELECTED] - len(chosen), 0)]}
     return tuple(sorted(chosen))
 
@@ -103,10 +103,11 @@ def _points(
 def accuracy_points(
     request: Request, found: Regions, chosen: Sequence[int], c_max: int
 ) -> Mapping[int, str]:
-    """Returns a mapping from concurrency to the region that its accuracy run covers: the fastest point of each region.
+    """Returns a mapping from concurrency to the region that its accuracy run covers. Each region uses its fastest
+    point.
 
-    Fast points keep the accuracy runs short. Ultra-low takes the lowest possible point, because every other point up to
-    32 may be needed by the regions above.
+    Fast points keep the accuracy runs short. Ultra-low uses the lowest possible point, because the regions above may
+    need every other point up to 32.
     """
     owners: dict[str, int] = {}
     if request.offline_kind == ELECTED:

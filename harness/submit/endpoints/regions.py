@@ -1,4 +1,4 @@
-"""Regions of concurrency between C_min and C_max, and which accuracy result covers which region."""
+"""Defines regions of concurrency between C_min and C_max, and decides which accuracy result covers which region."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,16 +38,16 @@ class Band(NamedTuple):
 
 class Regions(NamedTuple):
     bands: Mapping[str, Band]
-    """The algorithm's bands. Every number of queries in flight up to the margin lies in exactly one."""
+    """The bands of the algorithm. Every number of queries in flight up to the margin lies in exactly one band."""
     ultra_low: Band
-    """The band that a point of the region ultra-low covers: up to 32, or up to an overridden C_min."""
+    """The band that a point of the region ultra-low covers. It ends at 32 or at an overridden C_min."""
 
     def of(self, concurrency: int) -> str | None:
-        """Returns the region of a point; None above the margin."""
+        """Returns the region of a point; None if the point is above the margin."""
         return next((name for name, band in self.bands.items() if concurrency in band), None)
 
     def covered(self, concurrency: int) -> Sequence[str]:
-        """Returns the required regions that a point may cover. The margin covers none."""
+        """Returns the required regions that a point may cover. A point in the margin covers none."""
         found = [ULTRA_LOW] if concurrency in self.ultra_low else []
         return [*found, *(name for name in REQUIRED[1:] if concurrency in self.bands[name])]
 
@@ -65,8 +65,8 @@ class Regions(NamedTuple):
 def regions(c_max: int, c_min: int, *, overridden: bool = False) -> Regions:
     """Returns the regions by the algorithm of the rules. Raises a ValueError if a limit is outside its range.
 
-    Python's `round` is part of the algorithm: halves become even. overridden: c_min was declared, and is not the
-    lowest point.
+    The algorithm uses Python's `round`, which rounds halves to even numbers. overridden: whether c_min was declared
+    and differs from the lowest point.
     """
     most = limits()["ultra_low_most"]
     if c_max <= most:
@@ -86,9 +86,9 @@ def regions(c_max: int, c_min: int, *, overridden: bool = False) -> Regions:
 
 
 def matched(options: Mapping[int, Sequence[str]], last: Iterable[int] = ()) -> Mapping[str, int]:
-    """Returns a mapping from region to the concurrency whose result covers it, with as many regions as possible.
+    """Returns a mapping from region to the concurrency whose result covers it. Covers as many regions as possible.
 
-    options: concurrency -> the regions that its result may cover; a result covers one region only. last: elected
+    options: concurrency -> the regions that its result may cover. A result covers only one region. last: elected
     points, which cover a region only if no other result can.
     """
     owners: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Request of an Endpoints submission, which WORK/request.yaml keeps between calls."""
+"""Defines the request for an Endpoints submission. WORK/request.yaml keeps it between calls."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -23,7 +23,7 @@ MIN_REHEARSAL_S = 1.0
 
 @dataclass(frozen=True)
 class Request:
-    """The options of a submission. An empty value means that the option was not given."""
+    """The options of a submission. An empty value means that the user did not set the option."""
 
     submitter: str = ""
     system: str = ""
@@ -32,24 +32,24 @@ class Request:
     cohort: str = ""
     url: tuple[str, ...] = ()
     served: str = ""
-    """Name of the model on the server."""
+    """Name that the server uses for the model."""
     tokenizer: str = ""
-    """Folder of the tokenizer with which the client counts tokens."""
+    """Folder of the tokenizer that the client uses to count tokens."""
     template: str = ""
-    """YAML file of the client: data sets, sampling and scores."""
+    """YAML file of the client with data sets, sampling and scores."""
     prompts: str = ""
-    """JSONL file for the harness's client."""
+    """JSONL file of prompts for the harness's client."""
     c_max: int = 0
     slo: str = ""
     """Bound for the search for C_max."""
     c_min: int = 0
-    """An override of C_min; 0: the lowest point."""
+    """Overrides C_min; 0 uses the lowest point."""
     points: tuple[int, ...] = ()
     offline: str = ""
     seed_set: str = ""
     rehearsal: bool = False
     duration_s: float = 0.0
-    """Length of a rehearsal's points; 0: by the rules."""
+    """Length of a rehearsal's points; 0 follows the rules."""
 
     @property
     def of_round(self) -> Model | None:
@@ -66,14 +66,14 @@ class Request:
 
     @property
     def tree_names(self) -> tuple[str, str]:
-        """Names of submitter and system in the tree; a rehearsal is marked."""
+        """Names of the submitter and the system in the tree. A rehearsal is marked as one."""
         if not self.rehearsal:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, f"{self.system}{REHEARSAL_SUFFIX}"
 
     @property
     def seeds(self) -> SeedSet:
-        """Raises a ConfigError if the cohort has no such seed set."""
+        """Returns the seed set. Raises a ConfigError if the cohort does not have it."""
         found = adoptable(Cohort.parse(self.cohort))
         wanted = [one for one in found if self.seed_set in ("", one.id)]
         if not wanted:
@@ -144,7 +144,7 @@ _PATHS = ("tokenizer", "template", "prompts")
 
 
 def make_request(values: Mapping[str, Any]) -> Request:
-    """Makes a request. Raises one ConfigError with every problem."""
+    """Makes a request. Raises a single ConfigError that lists every problem."""
     known = {f.name for f in fields(Request)}
     given = {k: v for k, v in values.items() if k in known and v not in (None, "", (), [])}
     for key in ("url", "points"):
@@ -159,9 +159,10 @@ def make_request(values: Mapping[str, Any]) -> Request:
 
 
 def kept_request(work: Path, values: Mapping[str, Any]) -> Request:
-    """Returns the request of `work` with the values, which are not stored yet. A value must equal the stored one.
+    """Returns the request of `work` with these values, which it does not store yet. A value must equal the stored
+    value.
 
-    Values that were not stored yet may be added later, e.g. --c-max after a search.
+    Values that are not stored yet may be added, e.g. --c-max after a search.
     """
     path = work / FILE
     if not path.exists():
@@ -231,14 +232,14 @@ def _mistyped(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is(kind: type, value: object) -> bool:
-    """Returns whether the value has this type. A whole number is a number; true and false are not numbers."""
+    """Returns whether the value has this type. Integers count as floats; true and false do not count as numbers."""
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, kind) or (kind is float and isinstance(value, int))
 
 
 def regions_of(request: Request, c_max: int, points: tuple[int, ...]) -> Regions:
-    """Returns the regions. Raises a ConfigError if C_max is too small, or a region is empty."""
+    """Returns the regions. Raises a ConfigError if C_max is too small or if a region is empty."""
     measured = [p for p in points if p <= limits()["ultra_low_most"]]
     c_min = request.c_min or min(measured, default=limits()["ultra_low_most"])
     try:

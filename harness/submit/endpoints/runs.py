@@ -1,4 +1,4 @@
-"""Folders of the official client's runs in WORK, and the state of each point."""
+"""Finds the folders of the official client's runs in WORK, and the state of each point."""
 
 import json
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ SERVER_TIMES = {
         "harness_serve_request_seconds",
     ),
 }
-"""Time -> the servers' histograms of this time. `run` reads their sums and counts."""
+"""Maps a time to the servers' histograms of it. `run` reads their sums and counts."""
 
 DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
 _VARYING = ("report_dir",)
-"""Keys of a configuration that do not make a run stale."""
+"""Keys of a configuration whose change does not make a run stale."""
 
 
 class Attempt(NamedTuple):
@@ -47,7 +47,7 @@ class Attempt(NamedTuple):
         return self.report / "accuracy" / "accuracy_results.json"
 
     def run(self) -> Mapping[str, Any]:
-        """Returns what the harness recorded around the run. Raises a ConfigError if there is nothing."""
+        """Returns what the harness recorded around the run. Raises a ConfigError without a record."""
         return read_json(self.folder / RUN)
 
 
@@ -66,7 +66,7 @@ def next_attempt(work: Path, name: str) -> Attempt:
 
 
 def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the state of a point, and the reason for it. asked: the configuration that a run would have now."""
+    """Returns the state of a point, and the reason. asked: the configuration that a new run would have."""
     attempt = newest(work, name)
     if attempt is None:
         return MISSING, ""
@@ -77,7 +77,7 @@ def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def state_of(attempt: Attempt) -> tuple[str, str]:
-    """Returns whether an attempt is done or failed, and the reason; does not judge its settings."""
+    """Returns whether an attempt is done or failed, and the reason. Does not judge its settings."""
     try:
         run = attempt.run()
         summary = read_json(attempt.summary)
@@ -98,8 +98,8 @@ def state_of(attempt: Attempt) -> tuple[str, str]:
 
 
 def all_failed(attempt: Attempt) -> str:
-    """Returns the number of failed requests and an error if no request succeeded; otherwise ''. The client calls a run
-    complete even if every request failed.
+    """Returns the number of failed requests and an error if no request succeeded; otherwise ''. The client regards a
+    run as complete even if every request failed.
     """
     summary = read_json(attempt.summary) if attempt.summary.is_file() else {}
     failed, issued = summary.get("n_samples_failed"), summary.get("n_samples_issued")
@@ -119,7 +119,7 @@ def _first_error(events: Path) -> str:
 
 
 def _differing(made: object, asked: Mapping[str, Any], where: str = "") -> str:
-    """Returns the first key in which two configurations differ; '' if they are equal."""
+    """Returns the first key whose values differ in the two configurations; '' if the configurations are equal."""
     if not isinstance(made, Mapping):
         return where or "configuration"
     for key in (*asked, *(k for k in made if k not in asked)):

@@ -1,4 +1,4 @@
-"""Loads the tables of data/: benchmarks, seeds, drafters, limits and power defaults."""
+"""Loads the tables in data/: benchmarks, seeds, drafters, limits and power defaults."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -13,23 +13,23 @@ _DATA = Path(__file__).parent / "data"
 
 
 class Model(NamedTuple):
-    """A benchmark; its name is also the name of its folder in the tree."""
+    """A benchmark. Its folder in the tree has the same name."""
 
     name: str
     dataset: str
     samples: int
-    """Samples of the performance data set; trajectories of an agentic benchmark."""
+    """Number of samples in the performance data set; of trajectories in an agentic benchmark."""
     sets: Sequence[str]
-    """Accepted names of accuracy data sets, before `::`."""
+    """Accepted names of accuracy data sets, i.e. the part before `::`."""
     parts: Sequence[str]
-    """Data sets that all must be scored; empty if one of `sets` is enough."""
+    """Data sets that must all be scored; empty if one of `sets` is enough."""
     accuracy_samples: int
     least: Mapping[str, float] = MappingProxyType({})
-    """Metric -> minimum score."""
+    """Maps a metric to its minimum score."""
     ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
-    """Metric -> minimum and maximum value."""
+    """Maps a metric to its minimum and maximum value."""
     gates: Mapping[str, float] = MappingProxyType({})
-    """Agentic benchmarks: `inline` and `swe_bench` -> minimum score, a fraction."""
+    """Maps `inline` and `swe_bench` of an agentic benchmark to the minimum score, as a fraction."""
     tokens_per_turn: tuple[float, float] | None = None
 
     @property
@@ -41,10 +41,10 @@ class SeedSet(NamedTuple):
     id: str
     cohort: Cohort
     seeds: Mapping[str, int]
-    """Names as in point.yaml."""
+    """Seeds by their names in point.yaml."""
 
     def window(self) -> Sequence[Cohort]:
-        """Returns the cohorts in which the set may be adopted."""
+        """Returns the cohorts that may adopt the set."""
         return self.cohort.following(_table("seeds")["adoptable_cohorts"])
 
 
@@ -64,12 +64,12 @@ def _table(name: str) -> dict[str, Any]:
 
 
 def limits() -> Mapping[str, Any]:
-    """Returns data/rules.yaml."""
+    """Returns the content of data/rules.yaml."""
     return _table("rules")
 
 
 def power_defaults() -> Mapping[str, Any]:
-    """Returns data/power.yaml."""
+    """Returns the content of data/power.yaml."""
     return _table("power")
 
 
@@ -118,7 +118,7 @@ def seed_sets() -> Sequence[SeedSet]:
 
 
 def adoptable(cohort: Cohort) -> Sequence[SeedSet]:
-    """Returns the seed sets that a submission to the cohort may use, the newest first."""
+    """Returns the seed sets that a submission to the cohort may use, newest first."""
     found = [one for one in seed_sets() if cohort in one.window()]
     return sorted(found, key=lambda one: one.cohort, reverse=True)
 

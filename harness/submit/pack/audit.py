@@ -1,4 +1,4 @@
-"""Packs an audit, after verifying it with MLCommons' scripts (--official) or with our own verification."""
+"""Packs an audit after verifying it, with MLCommons' scripts (--official) or with the harness's own verification."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,11 +24,13 @@ from harness.submit.rules.tree.verify import PASS, TEST01, verify
 
 class PackedAudit(NamedTuple):
     texts: Mapping[str, str]
-    """File name -> content for the audit's folder."""
+    """Maps a file name to its content, for the audit's folder."""
     accuracy_texts: Mapping[str, str]
-    """File name -> content for its accuracy folder: both scores if answers differ, for token audits the whole log."""
+    """Maps a file name to its content, for the audit's accuracy folder. Has both scores if answers differ, and the
+    whole log for token audits.
+    """
     score_text: str
-    """The score of the logged answers; '' if the audit logs no answers."""
+    """Score of the logged answers; '' if the audit does not log answers."""
 
 
 def pack_audit(
@@ -87,7 +89,7 @@ def _consistency(audit: FinishedRun, official: Path | None, request: Request) ->
     answers = read_logged_answers(audit.accuracy_log)
     text = verify_consistency(answers, dtype, end_tokens, audit.scenario)
     texts: Mapping[str, str] = {"verify_accuracy.txt": text}
-    # MLCommons' script knows only the end token 2 (of Llama 2), so its verdict counts only together with ours.
+    # MLCommons' script knows only the end token 2 (of Llama 2), so its verdict counts only if ours agrees.
     if official is not None and CONSISTENT in text:
         texts = verify_test06(official, audit.logs, dtype, audit.scenario).texts
     return PackedAudit(texts, {ACCURACY: audit.accuracy_log.read_text(encoding="utf-8")}, "")

@@ -1,6 +1,6 @@
 """Builds systems/<system>.json, measurements.json and calibration.md.
 
-Values come from the machine and the runs if possible, else from the user's --describe file.
+Values come from the machine and the runs if possible, or else from the user's --describe file.
 """
 
 import shutil
@@ -55,16 +55,18 @@ NETWORK_FACTS = {
     "net_software_stack_sut": "driver, kernel and libraries on the servers",
     "network_topology": "e.g. point to point; one switch, its model",
 }
-"""Keys that a system behind a network requires, besides is_network."""
+"""Keys that a system behind a network requires, in addition to is_network."""
 
 DIAGRAM = "network_diagram"
-"""Key of the file that shows how LoadGen and the servers are connected; its path is relative to the --describe file."""
+"""Key for the file that shows how LoadGen and the servers are connected. Its path is relative to the --describe
+file.
+"""
 
 POWER = {
     "power_analyzer": "the analyser's firmware, last calibration and wiring",
     "power_settings": "firmware and system settings that affect power: profile, governor, C-states, fans",
 }
-"""Keys that a power result requires: facts that a session does not record."""
+"""Keys that a power result requires. They hold facts that a session does not record."""
 
 _CAPACITY = "system_power_capacity"
 _OPTIONAL = ("hw_notes", "sw_notes", "system_type_detail", "host_processor_interconnect")
@@ -82,15 +84,15 @@ class Described(NamedTuple):
     calibration: str
     """Text of calibration.md; '' in the open division."""
     power: dict[str, str]
-    """Answers for the keys of POWER; {} without power."""
+    """Answers to the keys of POWER; {} without power."""
     diagram: str = ""
     """Path of the network diagram; '' without a network, or in a rehearsal without a diagram."""
 
 
 def describe(request: Request, run: FinishedRun, answers: Mapping[str, Any]) -> Described:
-    """Combines facts of machine and run, the `answers` of the YAML file, and values of the request.
+    """Combines facts about the machine and the run, the `answers` of the YAML file, and values of the request.
 
-    Raises a ConfigError with every key that lacks a value; a rehearsal gets placeholders instead.
+    Raises a ConfigError that lists every key without a value. A rehearsal gets placeholders instead.
     """
     rules, rehearsal, power = request.rules, request.rehearsal, bool(request.meters)
     submitter, system_name = request.tree_names
@@ -148,7 +150,7 @@ _ABOUT_DIAGRAM = (
 
 
 def template() -> str:
-    """Returns a --describe file to fill in: every possible key with its meaning."""
+    """Returns a --describe file to fill in, which lists every possible key with its meaning."""
     keys = {
         **_FACTS,
         **dict.fromkeys(_OPTIONAL, "can be left empty"),
@@ -166,7 +168,7 @@ def template() -> str:
 
 
 def read_answers_file(path: Path, rules: Round) -> dict[str, Any]:
-    """Reads a --describe file of the user or of MLCommons (system_desc.py), without empty values.
+    """Reads a --describe file, written by the user or by MLCommons (system_desc.py). Leaves out empty values.
 
     Raises a ConfigError if a user's file has unknown keys.
     """
@@ -191,7 +193,7 @@ def read_answers_file(path: Path, rules: Round) -> dict[str, Any]:
 
 
 def _of_network(run: FinishedRun) -> dict[str, str]:
-    """Returns the facts of the servers' network that the run records."""
+    """Returns the facts about the servers' network that the run recorded."""
     client = run.result["client"]
     count = len(client["peers"])
     kernel = run.result["environment"]["system"]["kernel"]
@@ -200,14 +202,14 @@ def _of_network(run: FinishedRun) -> dict[str, str]:
         "number_connections": str(count * client["connections"]),
         "network_protocol": f"{run.backend.get('protocol', 'HTTP/1.1')}, TCP/IP",
         "net_software_stack_loadgen": f"Linux {kernel}, sockets of mlperf-harness {__version__}",
-        "framework": "",  # the server's reported name replaces it
+        "framework": "",  # replaced by the name that the server reports
     }
 
 
 def _machine(run: FinishedRun) -> dict[str, str]:
-    """Returns facts of the run's machine; facts missing in the run's files are added only on that machine.
+    """Returns facts about the run's machine. Facts that the run's files lack are added only on the same machine.
 
-    If the servers are other machines, they are the system, and only their network is known.
+    If the servers are on other machines, those are the system, and only their network is known.
     """
     of_network = _of_network(run) if run.config.qdl else {}
     if run.config.qdl and not all(peer["local"] for peer in run.result["client"]["peers"]):

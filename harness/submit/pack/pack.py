@@ -39,16 +39,16 @@ NO_SCORE = "not measured"
 class Packed(NamedTuple):
     tree: Path
     raw: Path
-    """Folder next to the tree, with the untruncated accuracy logs."""
+    """Folder next to the tree that holds the untruncated accuracy logs."""
 
 
 def finished_runs(
     request: Request, rows: list[PlannedRun], *, accelerated: bool, quiet: bool = False
 ) -> dict[tuple[str, str], FinishedRun]:
-    """Returns all runs of the matrix by scenario and kind. Raises a ConfigError with every obstacle.
+    """Returns all runs of the matrix by scenario and kind. Raises a ConfigError that lists every obstacle.
 
-    accelerated: whether the user's description names an accelerator. A rehearsal accepts INVALID runs;
-    the check reports them later. quiet: does not announce that runs are scored again.
+    accelerated: whether the user's description names an accelerator. A rehearsal accepts INVALID runs, which the
+    check reports later. quiet: whether to score runs again without announcing it.
     """
     refuse(f"{one}: restore it" for row in rows for one in missing_data(row.config.data_dir))
     problems, runs = [], {}
@@ -65,7 +65,7 @@ def finished_runs(
             hint = f"restore it, or remove {run.folder} and repeat `submit run`"
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
         problems += [f"{row.name}: {why}" for why in run.unscorable()]
-    refuse(problems)  # before minutes of scoring
+    refuse(problems)  # raised before scoring, which may take minutes
     if not quiet:
         say("each run is checked and scored again, which takes minutes with a slow metric")
     for row, run in zip(rows, runs.values(), strict=True):
@@ -94,10 +94,11 @@ def pack(
     *,
     quiet: bool = False,
 ) -> Packed:
-    """Writes the tree to `out` + `.partial`; the caller checks and renames it.
+    """Writes the tree to `out` + `.partial`. The caller checks and renames it.
 
-    answers: values of the --describe file. official: a checkout of mlcommons/inference; its scripts verify
-    the audits. quiet: as in `finished_runs`.
+    answers: values of the --describe file. official: a checkout of mlcommons/inference, whose scripts verify the
+    audits.
+    quiet: as in `finished_runs`.
     """
     accelerators = str(answers.get("accelerators_per_node", "0")).strip()
     accelerated = accelerators not in ("", "0", "N/A")
@@ -193,7 +194,7 @@ class _Packer:
                 self._truncated(audit.accuracy_log, inside, packed.score_text)
 
     def _truncated(self, log: Path, inside: Path, score: str) -> None:
-        """Writes the truncated accuracy log with its score and hash, and the whole log into the raw folder."""
+        """Writes the truncated accuracy log with its score and hash, and the whole log into the folder of raw logs."""
         name = log.name
         for root in (self._root, self._raw_root):
             (root / inside).mkdir(parents=True, exist_ok=True)
@@ -214,7 +215,7 @@ class _Packer:
             copy_qdl(next(iter(self._runs.values())).config.backend, folder / "qdl")
 
     def _copy_text(self, path: Path, target: Path) -> None:
-        """Copies a file without home folders, paths, user and host names, and arguments of meters."""
+        """Copies a file without home folders, private paths, user and host names, and arguments of meters."""
         content, _ = self._replacements.file(path.read_bytes(), path.name)
         target.write_bytes(content)
 
@@ -234,7 +235,7 @@ def _own_files(run: FinishedRun) -> Iterator[Path]:
 
 
 def truncate(log: Path, target: Path, rules: Round) -> str:
-    """Writes both ends of `log`, or a whole short log, to `target`; returns the SHA-256 of the whole log.
+    """Writes both ends of `log` to `target`, or all of a short log. Returns the SHA-256 of the whole log.
 
     Source: mlcommons/inference, truncate_accuracy_log.py.
     """
@@ -261,7 +262,7 @@ def copy_logs(run: FinishedRun, folder: Path) -> None:
 
 
 def copy_videos(run: FinishedRun, samples: Collection[int], folder: Path) -> None:
-    """Writes the answers to these samples as videos, which the round requires of some benchmarks."""
+    """Writes the answers to these samples as videos, which the round requires for some benchmarks."""
     for sample, payload in read_answers(run.accuracy_log) if samples else ():
         if sample not in samples or not payload:
             continue

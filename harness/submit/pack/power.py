@@ -1,4 +1,4 @@
-"""Packs the power files of a result: the unchanged files of the PTDaemon session, and both description tables."""
+"""Packs the power files of a result, i.e. the unchanged files of the PTDaemon session and both description tables."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ _SERVER = "power/server.json"
 
 
 def missing_files(run: FinishedRun, rules: Round) -> Iterator[Path]:
-    """Yields the missing session files of a run under `--meter ptdaemon`."""
+    """Yields the session files that a run with `--meter ptdaemon` should have but lacks."""
     for name in _files(rules):
         path = run.folder / "performance" / name
         if not path.is_file():
@@ -23,7 +23,7 @@ def missing_files(run: FinishedRun, rules: Round) -> Iterator[Path]:
 def pack_power(run: FinishedRun, folder: Path, answers: Mapping[str, str], rules: Round) -> None:
     """Packs the power files into the scenario's folder. answers: the texts of POWER.
 
-    Raises WRONG_CONTENT for a foreign description.
+    Raises WRONG_CONTENT for a description that power-dev did not write.
     """
     source, performance = run.folder / "performance", folder / "performance"
     for name in _files(rules):
@@ -37,7 +37,7 @@ def pack_power(run: FinishedRun, folder: Path, answers: Mapping[str, str], rules
 
 
 def _files(rules: Round) -> Iterator[str]:
-    """Yields paths relative to `performance`, without LoadGen's logs of run_1, which every run has."""
+    """Yields paths relative to `performance`. Leaves out LoadGen's logs of run_1, which every run has."""
     yield from (f"power/{name}" for name in rules.power_files)
     yield from (f"ranging/{name}" for name in (*rules.performance_files, rules.power_log))
     yield f"run_1/{rules.power_log}"

@@ -13,7 +13,9 @@ _FOLDERS = ("wire", "run/measured/client")
 
 
 def copy_qdl(backend: str, target: Path) -> None:
-    """Copies the QDL's source. backend: name of one of our backends; a plug-in file is packed with other plug-ins."""
+    """Copies the source of the QDL. backend: name of a shipped backend; plug-in files are packed with other
+    plug-ins.
+    """
     for path in _sources(backend):
         inside = target / path.relative_to(_ROOT)
         inside.parent.mkdir(parents=True, exist_ok=True)

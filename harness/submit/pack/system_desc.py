@@ -1,6 +1,6 @@
 """Reads system_desc.json, MLCommons' own description of a system, for `pack --describe`.
 
-Source: mlperf-sysinfo 1.0.0a12, profile `inference`: the flat keys of the submission checker, some more keys,
+Source: mlperf-sysinfo 1.0.0a12, profile `inference`. It has the flat keys of the submission checker, some more keys,
 and the block `mlperf_sysinfo` about the capture.
 """
 
@@ -11,11 +11,11 @@ from typing import Any
 from harness.errors import refuse
 
 STAMP = "mlperf_sysinfo"
-"""Key of the block about the capture; a file with this key is a system_desc.json."""
+"""Key of the block about the capture. A file with this key is a system_desc.json."""
 
 _UNKNOWN = ("n/a", "not available")
 _UNKNOWN_BEGINS = ("not detected", "insert ")
-"""Texts, in lower case, that stand for an unknown fact."""
+"""Texts in lower case that stand for an unknown fact."""
 
 
 def is_system_desc(content: Mapping[Any, Any]) -> bool:
@@ -23,7 +23,9 @@ def is_system_desc(content: Mapping[Any, Any]) -> bool:
 
 
 def answers(content: Mapping[Any, Any], path: Path, known: Collection[str]) -> dict[str, Any]:
-    """Returns the values of `known` keys in the file. Raises one ConfigError if the file is of a different kind."""
+    """Returns the values of `known` keys in the file. Raises a single ConfigError if the file is of a different
+    kind.
+    """
     refuse(_problems(content[STAMP], path))
     return {key: content[key] for key in known if key in content and _is_found(content[key])}
 

@@ -1,4 +1,4 @@
-"""Locates the attempts of a run, WORK/runs/<run>/attempt-N, and the settings of each attempt next to it."""
+"""Finds the attempts of a run, WORK/runs/<run>/attempt-N, and the settings of each attempt, which are next to it."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ _ATTEMPT = re.compile(r"(?:attempt-)?(\d+)(?=[-.]|$)")
 
 
 def attempts(work: Path, name: str) -> list[Path]:
-    """Returns all attempt folders of a run, unfinished attempts included, oldest first."""
+    """Returns all attempt folders of a run, including unfinished attempts, oldest first."""
     folders = (work / RUNS / name).glob("attempt-*")
     numbered = [(_number(p), p) for p in folders if p.is_dir() and _number(p)]
     return [path for _, path in sorted(numbered)]
@@ -22,7 +22,7 @@ def newest_log(work: Path, name: str) -> Path | None:
 
 
 def next_number(work: Path, name: str) -> int:
-    """Returns the number of the next attempt, larger than the number in any file of an earlier attempt."""
+    """Returns the number of the next attempt, which is larger than the number in any file of an earlier attempt."""
     names = [path.name for path in (work / RUNS / name).glob("*")]
     return 1 + max((int(m[1]) for one in names if (m := _ATTEMPT.match(one))), default=0)
 

@@ -1,7 +1,7 @@
-"""Checks a finished run before it counts: its files must agree, and an audit must pass.
+"""Checks a finished run before it counts. Its files must agree, and an audit must pass.
 
-`plan` stores the outcome next to the attempt until a file changes. `pack` checks every run again, and
-alone computes its score again, which takes minutes with a slow metric.
+`plan` stores the outcome next to the attempt until a file changes. `pack` checks every run again. Only `pack` computes
+the score again, because this takes minutes with a slow metric.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ from harness.submit.rules.tree.verify import PASS, TEST01, compare, compare_answ
 
 
 def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -> str:
-    """Returns why a VALID run does not count; '' if it counts. made: the other runs of its scenario, by kind.
+    """Returns why a VALID run does not count; '' if it counts. made: the scenario's other runs by kind.
 
-    Does not run code that the folder names as a file or a module.
+    Does not run code that the folder names as a file or module.
     """
     audited = [made[kind] for kind in ("performance", "accuracy") if kind in made]
     others = audited if run.kind in request.audits else []
@@ -38,13 +38,13 @@ def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -
         if stored.get("state") == state and isinstance(stored.get("fault"), str):
             return str(stored["fault"])
     found = _fault(run, made, request)
-    with suppress(OSError):  # the next call derives the outcome again
+    with suppress(OSError):  # without the stored outcome, the next call derives it again
         write_json(path, {"state": state, "fault": found})
     return found
 
 
 def _state(folders: list[Path]) -> str:
-    """Returns a digest of the name, size and time of every file."""
+    """Returns a digest of the names, sizes and times of all files."""
     digest = hashlib.sha256(__version__.encode())
     for folder in folders:
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -69,9 +69,9 @@ def _fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) 
 def _audit_faults(
     audit: FinishedRun, made: Mapping[str, FinishedRun], request: Request
 ) -> Iterator[str]:
-    """Yields faults of the audit compared with its performance run, as `pack` verifies it.
+    """Yields faults of the audit in comparison with its performance run. `pack` verifies it in the same way.
 
-    Ignores the speed of a short rehearsal, which shows nothing.
+    Ignores the speed of a short rehearsal, which proves nothing.
     """
     if audit.kind == TEST06:
         answers, end_tokens = read_logged_answers(audit.accuracy_log), request.of_round.end_tokens
@@ -104,7 +104,7 @@ def _audit_faults(
 def _text_faults(
     audit: FinishedRun, made: Mapping[str, FinishedRun], request: Request
 ) -> Iterator[str]:
-    """Yields the lines with the reasons why an audit of the answers alone fails."""
+    """Yields the lines that explain why an audit of only the answers fails."""
     if audit.kind == TEST08:
         if "accuracy" not in made:
             return

@@ -1,4 +1,6 @@
-"""Compares the size of the request's data set with the round's before the first run: `pack` refuses any other size."""
+"""Compares the size of the request's data set with the round's before the first run, because `pack` refuses other
+sizes.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +16,7 @@ from harness.submit.plan.request import Request
 
 
 def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
-    """Yields a problem if the data set has another size than a scenario that is not done needs."""
+    """Yields a problem if the data set's size differs from the size that an unfinished scenario needs."""
     due = dict.fromkeys(row.scenario for row in rows if row.state != DONE)
     if not due or not request.is_closed:
         return
@@ -33,8 +35,8 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
 def samples_of(config: RunConfig) -> int | None:
     """Returns the number of samples; None if the inputs are only in the model's file, which only a run opens.
 
-    Opens the data set in a separate process, so that its memory is free during the runs. Raises the data set's
-    HarnessError.
+    Opens the data set in a separate process, so that its memory is free during the runs. Raises a HarnessError of the
+    data set.
     """
     if not load_model(config.model).inputs:
         return None
@@ -42,7 +44,7 @@ def samples_of(config: RunConfig) -> int | None:
 
 
 def answer(asked: Mapping[str, Any]) -> dict[str, int]:
-    """Opens the data set of a configuration and counts its samples. Called in a separate process."""
+    """Opens the data set of a configuration and counts its samples. Runs in a separate process."""
     config = from_plain(asked["config"], "the request")
     model = load_model(config.model)
     name = config.dataset or default_dataset(model)

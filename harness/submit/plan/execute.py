@@ -1,6 +1,6 @@
-"""Executes `submit run`: makes the missing runs one after another, each in separate processes.
+"""Executes `submit run`, which makes the missing runs one after another, each in separate processes.
 
-It keeps finished runs, so an interruption costs at most one run.
+Finished runs are kept, so an interruption costs at most one run.
 """
 
 import fcntl
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     import subprocess
 
 _ERROR = re.compile(r"^(?:harness: |  reason  )(.+)$", re.MULTILINE)
-"""An error in a run's log: a message, or a reason for INVALID. After a crash (status 1), the log ends with the error."""
+"""Matches an error in a run's log: a message, or a reason for INVALID. After a crash (status 1), the log ends with
+it.
+"""
 
 _READ_BYTES = 1 << 16
 
@@ -37,9 +39,9 @@ _COMMAND = "harness.cli.main"
 
 
 def execute(request: Request, work: Path, only: str | None = None, *, quiet: bool = False) -> int:
-    """Makes all missing runs, or the missing runs of scenario `only`. Returns 0 if every run is done, else 4.
+    """Makes all missing runs, or only the runs of scenario `only`. Returns 0 if every run is done, else 4.
 
-    quiet: prints only runs that are not done.
+    quiet: whether to print only runs that are not done.
     """
     if only is not None and only not in request.chosen_scenarios:
         raise ConfigError(f"--only {only}: choose from {', '.join(request.chosen_scenarios)}")
@@ -83,7 +85,9 @@ def _place_of_cause(work: Path, row: PlannedRun) -> str:
 
 @contextmanager
 def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Locks the scenarios and yields the locks' descriptors. Several `submit run --only` may run at the same time."""
+    """Locks the scenarios and yields the descriptors of the locks. Several `submit run --only` may run at the same
+    time.
+    """
     with ExitStack() as stack:
         files = []
         for scenario in scenarios:
@@ -115,7 +119,9 @@ def _has_rate(
     *,
     quiet: bool,
 ) -> bool:
-    """Searches for Server's rate, unless the search is done or not requested. Returns False if the search failed."""
+    """Searches for Server's rate, unless the search is already done or was not requested. Returns False if it
+    failed.
+    """
     row = matrix.search(request, work)
     if row is not None and row.state != DONE:
         _make(request, row, work, locks, "first", _left_s(rows, -1), quiet=quiet)
@@ -127,12 +133,12 @@ def _has_rate(
 
 
 def _is_due(rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
-    """Returns True for a run that is not done, unless it needs a performance run that is not done."""
+    """Returns whether a run is due, i.e. not done and not waiting for an unfinished performance run."""
     main, *others = (r for r in rows if r.scenario == row.scenario)
     left = [r for r in others if r.state != DONE]
     if row not in left or main.state == DONE:
         return row.state != DONE
-    if row == left[0]:  # a line for all of them
+    if row == left[0]:  # one line for all of them
         names = " and ".join(filter(None, [", ".join(r.name for r in left[:-1]), left[-1].name]))
         say(f"{names} {'is' if len(left) == 1 else 'are'} skipped: {main.name} is {main.state}")
     return False
@@ -154,7 +160,7 @@ def _make(
 ) -> None:
     """Makes a run, or scores an unscored run again, and prints how it ended.
 
-    Raises a ConfigError if a run refuses its settings, which the other runs share.
+    Raises a ConfigError if a run refuses its settings, because the other runs share them.
     """
     is_scored = row.state == UNSCORED
     if is_scored and not quiet:
@@ -166,7 +172,7 @@ def _make(
         progress.series(f"run {which}: {row.name}", left_s)
         status = wait(process, lambda took_s: _show(progress, row, took_s))
     if status == RunInvalid.exit_status and matrix.counts(row, request, work):
-        status = 0  # an audit of the answers that its audit.config makes too short
+        status = 0  # an audit of the answers, which its audit.config makes too short
     outcome = "done"
     if status:
         cause = _last_error(log, status).partition(f" ({log.parent}/")[0]
@@ -181,7 +187,7 @@ def _make(
 def _attempt(
     row: PlannedRun, work: Path, locks: tuple[int, ...]
 ) -> "tuple[subprocess.Popen[bytes], Path]":
-    """Starts an attempt in a new folder, which keeps earlier ones. Returns the process and its log."""
+    """Starts an attempt in a new folder, so that earlier attempts are kept. Returns the process and its log."""
     folder = work / RUNS / row.name
     number = next_number(work, row.name)
     log = folder / f"attempt-{number}.log"
@@ -214,13 +220,13 @@ def _scoring(
 
 
 def _started(words: Sequence[str], log: Path, locks: tuple[int, ...]) -> "subprocess.Popen[bytes]":
-    """Starts a command that appends to the log and holds the locks, even if this process is killed."""
+    """Starts a command that appends to the log. The command keeps the locks even if this process is killed."""
     with log.open("ab") as file:
         return start(_COMMAND, words, fds=locks, log=file)
 
 
 def _last_error(log: Path, status: int) -> str:
-    """Returns the last error in the log of a run as one line; '' if the log has none."""
+    """Returns the last error in a run's log as one line; '' without an error."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _READ_BYTES))
@@ -232,7 +238,7 @@ def _last_error(log: Path, status: int) -> str:
 
 
 def _show(progress: Progress, row: PlannedRun, took_s: float) -> None:
-    """Shows the time of a run in a separate process."""
+    """Shows how long a run in a separate process has taken."""
     share = None if not row.expected_s else min(1.0, took_s / row.expected_s)
     of = "" if row.expected_s is None else f" of about {matrix.show_s(row.expected_s)}"
     progress.show("running", share=share, details=[f"{matrix.show_s(took_s)}{of}"])

@@ -1,7 +1,8 @@
-"""Lists which benchmarks of a category this machine can run within a day, for `submit plan --benchmark all`.
+"""Lists the benchmarks of a category that this machine can run within a day, for `submit plan --benchmark all`.
 
-The times are lower bounds: each sample takes at least its multiplications at the speed of this machine's fastest matrix
-product. A benchmark is left out only if it is certainly too slow; a listed benchmark may still be too slow.
+The times are lower bounds. They assume that a sample takes only the time of its multiplications, at the speed of this
+machine's fastest matrix product. A benchmark is left out only if it is certainly too slow, so a listed benchmark may
+still be too slow.
 """
 
 import shutil
@@ -23,17 +24,17 @@ from harness.submit.rules.tree.rounds import Benchmark, Round
 
 DAY_S = 24 * 3600.0
 FASTER: Mapping[str, float] = {"amx_int8": 16.0, "avx512_vnni": 4.0, "avx_vnni": 4.0}
-"""Processor flag -> the speed of 8-bit products as a multiple of the speed of float32 products, in the same registers."""
+"""Maps a processor flag to the speed of 8-bit products, as a multiple of float32 products in the same registers."""
 
 _SIDE, _TRIES = 1024, 5
 
 
 class Machine(NamedTuple):
     flops: float
-    """Operations per second of the fastest matrix product."""
+    """Operations per second in the fastest matrix product."""
     memory_bytes: int
     disk_bytes: int
-    """Free space."""
+    """Free disk space."""
 
     def __str__(self) -> str:
         return (
@@ -47,13 +48,13 @@ class Feasibility(NamedTuple):
     scenarios: tuple[str, ...]
     runs: int
     least_s: float | None
-    """None if the benchmark cannot run at all."""
+    """Lower bound of the duration in s; None if the benchmark cannot run at all."""
     why: str
-    """Why it is not feasible within a day; '' if it may be."""
+    """Reason why the benchmark does not fit into a day; '' if it may fit."""
 
 
 def this_machine(folder: Path) -> Machine:
-    """Measures this machine. folder: on the disk that will hold the data."""
+    """Measures this machine. folder: any folder on the disk that will hold the data."""
     flags = cpu_flags()
     factor = max((f for flag, f in FASTER.items() if flag in flags), default=1.0)
     there = next(path for path in (folder, *folder.parents) if path.exists())
@@ -94,7 +95,7 @@ def feasible(rules: Round, division: str, category: str, machine: Machine) -> li
 
 
 def _scenarios(benchmark: Benchmark, category: str) -> tuple[str, ...]:
-    """Returns the required scenarios. If the rules require one of several scenarios, Server stands for them."""
+    """Returns the required scenarios. If the rules require any one of several scenarios, Server represents them."""
     required = {*benchmark.scenarios(category)}
     if required and "Server" in benchmark.optional_in(category):
         required.add("Server")
@@ -128,7 +129,7 @@ def _missing(
     audits: tuple[str, ...],
     machine: Machine,
 ) -> Iterator[str]:
-    """Yields the reasons why the benchmark cannot run on this machine at all."""
+    """Yields the reasons why the benchmark cannot run at all on this machine."""
     work = benchmark.work
     for audit in audits:
         if rules.audits[audit].needs:
@@ -151,7 +152,7 @@ def _missing(
 def _lengths_s(
     rules: Round, name: str, scenario: str, audits: tuple[str, ...], each_s: float
 ) -> Iterator[float]:
-    """Yields the minimum duration of each run. each_s: minimum time of a sample."""
+    """Yields the minimum duration of each run. each_s: minimum time per sample."""
     benchmark = rules.benchmarks[name]
     performance_s = START_S + _performance_s(rules, benchmark, scenario, each_s)
     yield performance_s

@@ -1,4 +1,4 @@
-"""Reads a finished run of the matrix: its files, its facts, and the reasons that forbid submitting it."""
+"""Reads a finished run of the matrix: its files, its facts, and the reasons against submitting it."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _OF_WAITING = ("measured_process", "stages_ns", "queries")
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """One finished run. folder: its result folder. scenario, kind: from the planned run."""
+    """A finished run. folder: its result folder. scenario, kind: taken from the planned run."""
 
     scenario: str
     kind: str
@@ -54,7 +54,7 @@ class FinishedRun:
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """The content of config.yaml."""
+        """Content of config.yaml."""
         return read_config(self.folder)
 
     @cached_property
@@ -85,7 +85,7 @@ class FinishedRun:
 
     @property
     def queries(self) -> int | None:
-        """The queries of a performance run, the samples of an accuracy run; None if they were not recorded."""
+        """Number of queries of a performance run, or of samples of an accuracy run; None if not recorded."""
         if self.kind == "accuracy":
             return self.loaded.total_count
         recorded = _part(self.result, "queries")
@@ -96,13 +96,13 @@ class FinishedRun:
 
     @property
     def took_s(self) -> float | None:
-        """The time from the first query to the last answer; None if it was not recorded."""
+        """Time from the first query to the last answer; None if not recorded."""
         took_s = _part(_part(read_json(self.logs / RUN), "ended"), "used").get("wall_s")
         return took_s if isinstance(took_s, float) else None
 
     @property
     def score_text(self) -> str:
-        """The text of accuracy.txt; '' if nothing was scored."""
+        """Text of accuracy.txt; '' if nothing was scored."""
         path = self.folder / "accuracy" / ACCURACY_TEXT
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
@@ -119,7 +119,7 @@ class FinishedRun:
         return self.result.get("backend_description") or {}
 
     def differences(self, trusted: Collection[str] = (), *, scores: bool = True) -> list[str]:
-        """Returns the differences that `check RUN` finds in its files. trusted, scores: as in `recheck.check`."""
+        """Returns the differences that `check RUN` finds in the files. trusted, scores: as in `recheck.check`."""
         if recheck.is_published(self.config):
             return [
                 f"{self.folder} is a published copy, which cannot be scored again: use the original run"
@@ -129,7 +129,7 @@ class FinishedRun:
     def forbidden(self, request: Request, *, accelerated: bool) -> Iterator[str]:
         """Yields the reasons why this VALID run cannot be submitted.
 
-        accelerated: ignores CPU time, which proves nothing with an accelerator.
+        accelerated: whether to ignore CPU time, which proves nothing with an accelerator.
         """
         benchmark = request.of_round
         notes = self.result.get("not_for_submission") or ()
@@ -147,7 +147,7 @@ class FinishedRun:
                 yield from self._out_of_bounds(request.rules, benchmark)
 
     def wrong_size(self, benchmark: Benchmark) -> str:
-        """Returns how the size of its data set differs from the round's; '' if it does not."""
+        """Returns how the size of the data set differs from the round's size; '' if both are equal."""
         count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
         if self.kind != "accuracy" and benchmark.has_accuracy_data:
             expected = benchmark.performance_samples
@@ -166,14 +166,16 @@ class FinishedRun:
             yield "its answers were not compared with the answers of a performance run"
 
     def _out_of_bounds(self, rules: Round, benchmark: Benchmark) -> Iterator[str]:
-        """Yields faults in other metrics and in the tokens of answers, which the manifest's target does not cover."""
+        """Yields faults in other metrics and in the answers' tokens, which the manifest's target does not cover."""
         targets, limits = benchmark.targets_in(self.scenario), benchmark.limits
         scores = rules.scores(self.score_text, {**targets, **limits})
         for actual, expected in out_of_bounds(scores, targets, limits):
             yield f"its score is {actual}, but the rules require a {expected}"
 
     def scored(self, audit: "FinishedRun") -> tuple[Score, Score] | None:
-        """Returns the scores of the audit's samples in this run and in the audit; None without a score or metric."""
+        """Returns two scores of the audit's samples, from this run and from the audit; None without a score or
+        metric.
+        """
         metric = self.config.metric or default_metric(self.model)
         if not self.score_text or metric is None:
             return None
@@ -189,7 +191,9 @@ class FinishedRun:
         )
 
     def unscorable(self) -> Iterator[str]:
-        """Yields the reasons why `pack` cannot score this audit's samples to compare them with the accuracy run's."""
+        """Yields reasons why `pack` cannot score this audit's samples, which it must compare with the accuracy
+        run's.
+        """
         if self.kind == TEST01:
             lacking = lacking_program(self.config.metric or default_metric(self.model))
             yield from (f"its samples need a score: {why}" for why in lacking)
@@ -198,7 +202,7 @@ class FinishedRun:
 def _score_of(
     run: FinishedRun, answers: list[Answer], metric: str, labels: Mapping[int, object]
 ) -> Score:
-    """Raises a ConfigError with the name of the run if its answers have no score."""
+    """Returns the score. Raises a ConfigError that names the run if its answers have no score."""
     try:
         return of_some(answers, metric, run.answer_dtype, labels)
     except UnusableAnswer as e:

@@ -32,26 +32,28 @@ from harness.submit.plan.request import AT_A_RATE, Request
 PERFORMANCE, ACCURACY, SEARCH = "performance", "accuracy", "peak"
 DONE, MISSING, STALE, FAILED, UNSCORED = "done", "missing", "stale", "failed", "unscored"
 ANSWERS_RUN_S = 10.0
-"""Duration of the short performance run whose answers are compared with an accuracy run, including its start."""
+"""Duration of the short performance run whose answers are compared with an accuracy run. Includes its start."""
 
 START_S = 5.0
-"""Time for loading, noise floor and calibration of a small model; a large model takes longer."""
+"""Time for loading, noise floor and calibration of a small model. A large model takes longer."""
 
 OFFLINE_FACTOR = 1.1 * 1.3
-"""Product of LoadGen's and the harness's margins: the duration of an Offline run over the minimum duration."""
+"""Duration of an Offline run divided by the minimum duration. It is the product of LoadGen's and the harness's
+margins.
+"""
 
 SESSION_PAUSES_S = 40.0
-"""Pauses of power-dev's client around the two runs of a session."""
+"""Pauses that power-dev's client makes around the two runs of a session."""
 
 MOST_RUNS, PROBE_S = 12, 3.0
-"""Limits of a search (harness/search/peak/job.py); most searches end earlier."""
+"""Limits of a search (harness/search/peak/job.py). Most searches end earlier."""
 
 OF_SHORTENED = ({"too-short"}, {"too-short", "loadgen-invalid"})
-"""Reason codes of a run that its audit.config makes too short. Only its answers are judged, not its times, so LoadGen
-may call it INVALID."""
+"""Reason codes of a run that its audit.config makes too short. Only its answers are judged, so LoadGen may call its
+times INVALID."""
 
 _SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "backend")
-"""Settings that all runs of a result must share."""
+"""Settings that all runs of a result must have in common."""
 
 
 class PlannedRun(NamedTuple):
@@ -62,13 +64,13 @@ class PlannedRun(NamedTuple):
     state: str
     """done, missing, stale, failed or unscored."""
     why: str = ""
-    """Why the run is stale, failed or unscored, or why `pack` refuses a finished run."""
+    """Reason for the state stale, failed or unscored, or reason why `pack` refuses a finished run."""
     folder: Path | None = None
-    """The newest attempt's result folder."""
+    """Result folder of the newest attempt."""
     expected_s: float | None = None
-    """Expected duration, for a run that is done the measured time; None if no calibration is known."""
+    """Expected duration, or the measured time of a finished run; None without a calibration."""
     queries: int | None = None
-    """Expected queries, for a run that is done the measured number; None if no calibration is known."""
+    """Expected number of queries, or the measured number of a finished run; None without a calibration."""
 
     @property
     def name(self) -> str:
@@ -76,7 +78,7 @@ class PlannedRun(NamedTuple):
 
 
 def plan(request: Request, work: Path) -> list[PlannedRun]:
-    """Returns all runs in the order of execution: an audit follows its performance run."""
+    """Returns all runs in the order of execution. An audit follows its performance run."""
     rows: list[PlannedRun] = []
     searches = request.searches
     searched_rate = rate.searched(work, request.search_config()) if searches else None
@@ -97,12 +99,12 @@ def plan(request: Request, work: Path) -> list[PlannedRun]:
 
 
 def search(request: Request, work: Path) -> PlannedRun | None:
-    """Returns the `peak` search for Server's rate; None if it is not requested."""
+    """Returns the `peak` search for Server's rate; None if the request does not need it."""
     if not request.searches:
         return None
     config = request.search_config()
     state = MISSING if rate.searched(work, config) is None else DONE
-    half = MOST_RUNS / 2  # half of the runs are probes, and half are confirmation runs
+    half = MOST_RUNS / 2  # half of the runs are probes, and the other half are confirmation runs
     expected_s = MOST_RUNS * START_S + half * (PROBE_S + config.duration_ns / 1e9)
     return PlannedRun("Server", SEARCH, config, state, expected_s=expected_s)
 
@@ -112,15 +114,15 @@ def audit_file(work: Path, audit: str) -> Path:
 
 
 def conf_file(request: Request, scenario: str, work: Path) -> Path | None:
-    """Returns the user.conf with the settings of the round; None if the scenario needs none."""
+    """Returns the user.conf with the settings of the round; None if the scenario does not need one."""
     if request.is_short or scenario not in request.of_round.user_conf:
         return None
     return (work / f"{scenario}.user.conf").absolute()
 
 
 def write_audits(request: Request, work: Path) -> None:
-    """Writes LoadGen's audit.config for each audit, with the settings of mlcommons/inference's compliance/, and the
-    user.conf of scenarios with settings of the round.
+    """Writes LoadGen's audit.config for each audit, with the settings from compliance/ of mlcommons/inference. Writes
+    user.conf for scenarios with settings of the round.
     """
     texts = {audit_file(work, name): _audit_text(request, name) for name in request.audits}
     for scenario in request.chosen_scenarios:
@@ -137,7 +139,7 @@ def write_audits(request: Request, work: Path) -> None:
 
 
 def _conf_text(request: Request, scenario: str) -> str:
-    """Returns the round's settings, then the lines of the user's file."""
+    """Returns the round's settings, followed by the lines of the user's file."""
     given, key = request.options.get("user_conf"), request.loadgen_model(scenario)
     settings = request.of_round.user_conf[scenario]
     lines = [f"{key}.{scenario}.{name} = {value}\n" for name, value in settings.items()]
@@ -152,9 +154,9 @@ def _audit_text(request: Request, name: str) -> str:
 def _judged(
     row: PlannedRun, request: Request, work: Path, made: Mapping[str, FinishedRun]
 ) -> tuple[PlannedRun, FinishedRun | None]:
-    """Returns the row with its state, and the newest attempt if that is valid or stale.
+    """Returns the row with its state, and the newest attempt if it is valid or stale.
 
-    made: the earlier runs of the scenario, by kind.
+    made: the scenario's earlier runs by kind.
     """
     folders = attempts(work, row.name)
     if not folders:
@@ -190,8 +192,8 @@ def _state(
 def _unfinished(
     request: Request, run: FinishedRun, made: Mapping[str, FinishedRun], *, is_stale: bool
 ) -> tuple[str, str]:
-    """Returns the state of an attempt without a valid result. If the run is unchanged, its answers may lack only a
-    score.
+    """Returns the state of an attempt without a valid result. If the run's files are unchanged, its answers may only
+    lack a score.
     """
     why = _first_reason(run.result)
     if is_stale or not is_pending(run.folder):
@@ -209,7 +211,7 @@ def _refused(request: Request, run: FinishedRun) -> str:
 
 
 def counts(row: PlannedRun, request: Request, work: Path) -> bool:
-    """Returns whether the verdict of the newest attempt lets it count."""
+    """Returns whether the verdict of the newest attempt allows the run to count."""
     folders = attempts(work, row.name)
     with suppress(ConfigError):
         return bool(folders) and _counts(row, request, read_json(folders[-1] / RESULT))
@@ -217,7 +219,7 @@ def counts(row: PlannedRun, request: Request, work: Path) -> bool:
 
 
 def _counts(row: PlannedRun, request: Request, result: Mapping[str, Any]) -> bool:
-    """Whether the run is VALID, or an audit of the answers that its audit.config makes too short."""
+    """Returns whether the run is VALID, or is an audit of the answers that its audit.config makes too short."""
     codes = {reason.get("code") for reason in result.get("reasons") or ()}
     return result.get("verdict") == "VALID" or (
         row.kind in request.audits and _is_shortened(row, request) and codes in OF_SHORTENED
@@ -242,7 +244,7 @@ def _first_reason(result: Mapping[str, Any]) -> str:
 
 
 def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
-    """Returns why a run has no power result to submit; '' if it has one. rehearsal: accepts any reading."""
+    """Returns why a run has no power result to submit; '' if it has one. rehearsal: whether any reading is accepted."""
     if not config.meter:
         return ""
     power = result.get("power")
@@ -276,7 +278,9 @@ def _stale(
 
 
 def _is_as_requested(row: PlannedRun, request: Request, run: FinishedRun) -> bool:
-    """Whether the settings are as requested. The folder of audit.config and of the round's user.conf may vary."""
+    """Returns whether the settings are as requested. The folders of audit.config and the round's user.conf may
+    differ.
+    """
     asked, expected = load_yaml(asked_file(run.folder)), to_plain(row.config)
     if isinstance(asked, dict) and row.scenario in request.of_round.user_conf:
         names = [Path(str(one.get("user_conf"))).name for one in (asked, expected)]
@@ -294,7 +298,7 @@ def _is_as_requested(row: PlannedRun, request: Request, run: FinishedRun) -> boo
 def _calibration(
     rows: Sequence[PlannedRun], row: PlannedRun, own: Mapping[str, Any] | None
 ) -> Mapping[str, Any]:
-    """Returns the calibration of this run, else of another run of its scenario; {} if none is known."""
+    """Returns the calibration of this run, or else of another run of the scenario; {} without either."""
     candidates = [own] if own else []
     for other in rows:
         if other.scenario == row.scenario and other.folder is not None:
@@ -311,12 +315,12 @@ def _calibration(
 
 
 def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> PlannedRun:
-    if row.state == UNSCORED:  # the time of the scoring program is not known
+    if row.state == UNSCORED:  # the scoring program takes an unknown time
         return row
     rate, latency_ns = known.get("rate_per_s"), known.get("latency_ns")
     per_s = 1e9 / latency_ns if latency_ns else rate
     if row.kind == ACCURACY:
-        if request.is_short:  # the size of the data set is not known
+        if request.is_short:  # the data set has an unknown size
             return row
         samples = request.of_round.samples_in(row.scenario)
         seconds = START_S + samples / per_s + ANSWERS_RUN_S if per_s else None
@@ -342,7 +346,7 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
 
 
 def _measured(row: PlannedRun, run: FinishedRun) -> PlannedRun:
-    """Returns the row of a finished run with its recorded queries and time."""
+    """Returns the row of a finished run with its recorded number of queries and time."""
     try:
         queries, took_s = run.queries, run.took_s
     except ConfigError:  # `pack` reports a file that cannot be read
@@ -366,7 +370,7 @@ def _queries_of_shortened(row: PlannedRun, request: Request) -> int:
 
 
 def _length_s(row: PlannedRun, measured_s: float) -> float:
-    """Returns the expected duration of a run; a PTDaemon session makes the run twice."""
+    """Returns the expected duration of a run. A PTDaemon session makes the run twice."""
     once_s = START_S + measured_s
     return 2 * once_s + SESSION_PAUSES_S if row.config.meter else once_s
 
@@ -390,7 +394,7 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
 
 
 def _unscorable(config: RunConfig) -> Iterator[str]:
-    """Yields the missing requirements of the accuracy runs: a package, or the program that scores the answers."""
+    """Yields missing requirements of the accuracy runs, i.e. a package or the program that scores the answers."""
     try:
         metric = config.metric or default_metric(load_model(config.model))
     except ConfigError:
@@ -418,7 +422,7 @@ def _rateless(request: Request, scenarios: Collection[str]) -> Iterator[str]:
 
 
 def notes(request: Request) -> Iterator[str]:
-    """Yields a note for each option that appears in no row, and that a rehearsal accepts but a submission refuses."""
+    """Yields notes on options that no row shows and that only a rehearsal accepts."""
     yield from network.notes(request.division, request.options, rehearsal=request.rehearsal)
 
 
@@ -449,7 +453,7 @@ def _of_other_benchmark(request: Request, config: RunConfig) -> Iterator[str]:
 
 
 def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
-    """Yields one line per run for the terminal, then the remaining time."""
+    """Yields one line per run for the terminal, and then the remaining time."""
     columns = [Column("run"), Column("state"), Column("time", "s"), Column("queries", "count")]
     yield from aligned([*columns, Column("why")], [_cells(row) for row in rows])
     left = [r for r in rows if r.state != DONE]
@@ -461,7 +465,7 @@ def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
 
 
 def _may_be_longer(row: PlannedRun) -> bool:
-    """Whether only the rules' duration of an official run is known, or no duration at all."""
+    """Returns whether the run has no known duration, or only the duration that the rules require."""
     return row.expected_s is None or (row.config.mlperf and row.queries is None)
 
 

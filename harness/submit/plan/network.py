@@ -1,7 +1,7 @@
-"""Checks remote runs by the rules of the Network division: servers on other machines, each with a unique name.
+"""Checks remote runs by the rules of the Network division. Servers are on other machines, each with a unique name.
 
-Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division". The limits of the query
-dispatch library (QDL) are checked with the options of every run, in harness/core/config/problems.py.
+Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division". harness/core/config/problems.py
+checks the limits of the query dispatch library (QDL) together with the options of every run.
 """
 
 import ipaddress
@@ -25,7 +25,7 @@ def urls_of(options: Mapping[str, Any]) -> Sequence[str]:
 
 
 def urls_here(options: Mapping[str, Any]) -> list[str]:
-    """Returns the URLs whose text names this machine. Skips text that is not a URL."""
+    """Returns the URLs that name this machine in their text. Skips texts that are not URLs."""
     here = []
     for url in urls_of(options):
         try:
@@ -43,7 +43,7 @@ def _is_here(address: Address) -> bool:
         return True
     try:
         ip = ipaddress.ip_address(host)
-    except ValueError:  # a name, which the run resolves and judges by the peer's address
+    except ValueError:  # the run resolves the name and judges it by the peer's address
         return host.endswith(".localhost")
     cards = psutil.net_if_addrs().values()
     own = {card.address.partition("%")[0] for addresses in cards for card in addresses}
@@ -51,7 +51,7 @@ def _is_here(address: Address) -> bool:
 
 
 def option_problems(division: str, options: Mapping[str, Any], *, rehearsal: bool) -> Iterator[str]:
-    """Yields the problems of a request of `division`, without a connection to a server."""
+    """Yields the problems of a request for `division`, without connecting to a server."""
     if division != NETWORK:
         if options.get("qdl") and division == "closed":
             yield (
@@ -72,14 +72,14 @@ def option_problems(division: str, options: Mapping[str, Any], *, rehearsal: boo
 
 
 def notes(division: str, options: Mapping[str, Any], *, rehearsal: bool) -> Iterator[str]:
-    """Yields a note for each URL that a rehearsal may use and a submission may not."""
+    """Yields a note for each URL that only a rehearsal may use."""
     if division == NETWORK and rehearsal:
         for url in urls_here(options):
             yield f"--url {url} is this machine: a rehearsal may use it, a submission may not"
 
 
 def forbidden(config: RunConfig, client: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yields the reasons why a run on servers cannot be submitted. client: the key of result.json."""
+    """Yields the reasons why a run on servers cannot be submitted. client: section `client` of result.json."""
     if not config.url or client is None:
         return
     for peer in client["peers"]:

@@ -1,9 +1,9 @@
-"""Lists the options of a run that a submission does not take, and a value that only `plan` takes."""
+"""Lists the run options that a submission refuses, and a value that only `plan` accepts."""
 
 from collections.abc import Mapping
 
 ALL = "all"
-"""The value of `plan`'s --benchmark for a list of the benchmarks that fit on this machine."""
+"""Value of --benchmark that makes `plan` list the benchmarks that fit on this machine."""
 
 _DECIDED = "is set by the round and the matrix"
 _WATCHED = "is for a single run, and `submit run` opens no port"
@@ -15,4 +15,4 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("arrivals", "concurrency"), _ARRIVALS),
     **dict.fromkeys(("metrics", "no_metrics", "metrics_linger", "metrics_push"), _WATCHED),
 }
-"""Key of the option -> why it is refused. `--help` omits these options."""
+"""Maps the key of an option to the reason why it is refused. `--help` omits these options."""

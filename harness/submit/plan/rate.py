@@ -17,14 +17,14 @@ from harness.results.run_folder import PEAK
 from harness.submit.plan.attempts import asked_file, attempts
 
 SEARCH = "Server-peak"
-"""Name of the search among the planned runs."""
+"""Name of the search in the list of planned runs."""
 
 
 def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
-    """Returns the rate of a finished `peak` search, in queries/s, and its SLO; prints its warnings.
+    """Returns the rate of a finished `peak` search in queries/s, and its SLO. Prints the warnings of the search.
 
-    path: the search's folder or its peak.json. options: the options of this request's runs. Raises a
-    ConfigError if the search did not end, found no rate, or used a different model or backend.
+    path: the search's folder or its peak.json. options: the options of this request's runs. Raises a ConfigError if the
+    search did not end, found no rate, or used a different model or backend.
     """
     file = path / PEAK if path.is_dir() else path
     content = read_json(file)
@@ -54,12 +54,12 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
 
 
 def _name(name: str) -> str:
-    """Returns the file name of a path, because the same file may be named from a different folder."""
+    """Returns the file name of a path, because the same file may be reached from a different folder."""
     return Path(name).name if is_path(name) else name
 
 
 def of_user_conf(path: Path, model: str) -> float | None:
-    """Returns Server's target_qps in the user's file; None if the file does not set it."""
+    """Returns Server's target_qps from the user's file; None if the file does not set it."""
     rate = user_conf.value(user_conf.lint(path), model, "Server", "target_qps")
     return float(rate) if rate is not None else None
 

@@ -1,4 +1,4 @@
-"""Defines a request to submit one benchmark on one system, and the settings of its runs."""
+"""Defines a request to submit one benchmark on one system, and derives the settings of its runs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,26 +38,26 @@ OF_TOKENS = (TEST06, TEST09)
 """Audits that count the tokens of answers."""
 
 _WITHOUT_TOKENS = ("kserve", "http-raw")
-"""Backends of servers whose replies have no token counts."""
+"""Server backends whose replies do not contain token counts."""
 
 INTERACTIVE = "-interactive"
-"""Suffix of LoadGen's key for a language task with Interactive's token limits."""
+"""Suffix of LoadGen's key for a language task with the token limits of Interactive."""
 
 OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
-"""Options that only runs of AT_A_RATE take."""
+"""Options that only runs of AT_A_RATE accept."""
 
 CONFIRM = "60s"
-"""--duration of confirmation runs; closer to 600 s than the default of a search, 10 s."""
+"""Value of --duration for confirmation runs. It is closer to 600 s than the 10 s that a search uses by default."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A validated request. Raises a ConfigError with all problems.
+    """A validated request. Raises a ConfigError that lists all problems.
 
-    An `slo` without a rate requests a search for Server's rate; in a short rehearsal, it is the bound of the
-    runs.
+    An `slo` without a rate requests a search for Server's rate. In a short rehearsal, it is the bound of the runs
+    instead.
     """
 
     division: str
@@ -66,16 +66,16 @@ class Request:
     category: str
     benchmark: str
     folder: str = ""
-    """The benchmark's folder in the tree; differs from `benchmark` only in the open division."""
+    """The benchmark's folder in the tree. It differs from `benchmark` only in the open division."""
     scenarios: tuple[str, ...] = ()
-    """Scenario names of the round; () stands for the scenarios that the division requires in the category."""
+    """Scenario names of the round; () means the scenarios that the division requires in the category."""
     accuracy_data: str = ""
-    """--data-dir of the accuracy runs, if the benchmark has a separate data set for them; else ''."""
+    """Value of --data-dir for the accuracy runs if the benchmark has a separate data set for them; otherwise ''."""
     rehearsal: bool = False
-    """Accepts any data and model, and short runs with `duration` among the options."""
+    """Whether any data and model, and short runs with the option `duration`, are accepted."""
     round: str = DEFAULT
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of every run by key; `meter` applies only to performance runs."""
+    """Options of every run by key. `meter` applies only to performance runs."""
 
     def __post_init__(self) -> None:
         refuse(self._problems())
@@ -196,7 +196,7 @@ class Request:
             )
 
     def _token_problems(self) -> Iterator[str]:
-        """Yields a problem if no reply has the tokens that the benchmark counts."""
+        """Yields a problem if the replies lack the tokens that the benchmark counts."""
         backend = str(self.options.get("backend", ""))
         if self.division == NETWORK and backend in REMOTE_BACKENDS:
             yield (
@@ -224,7 +224,7 @@ class Request:
             )
 
     def _meter_problems(self) -> Iterator[str]:
-        """Yields a problem for each meter other than PTDaemon: only its sessions can be submitted."""
+        """Yields a problem for each meter other than PTDaemon, because only PTDaemon's sessions can be submitted."""
         try:
             meters = self.meters
         except ValueError as e:
@@ -286,7 +286,9 @@ class Request:
         yield from self.looser(slo, "--slo", rules)
 
     def looser(self, slo: Slo, what: str, rules: Round) -> Iterator[str]:
-        """Yields a problem if `slo` is looser than the round's bound, because the rate might then fail."""
+        """Yields a problem if `slo` is looser than the round's bound, because the rate might then be too high for the
+        bound.
+        """
         limit_ns = self.of_round.latency_limit_ns.get("Server")
         limit = Slo(rules.percentiles["Server"], limit_ns or slo.bound_ns)
         if slo.percentile < limit.percentile or slo.bound_ns > limit.bound_ns:
@@ -294,13 +296,13 @@ class Request:
 
     @property
     def meters(self) -> tuple[tuple[str, str], ...]:
-        """Returns the (name, argument) pair of each meter. Raises a ValueError if a text is not a meter."""
+        """Returns a (name, argument) pair per meter. Raises a ValueError if a text does not describe a meter."""
         values = self.options.get("meter") or ()
         texts = values if isinstance(values, list | tuple) else [values]
         return tuple(parse_meter(str(text)) for text in texts)
 
     def user_conf_rate(self, scenario: str) -> float | None:
-        """Returns the scenario's rate in the user's user.conf. Raises a ConfigError if that file is wrong."""
+        """Returns the scenario's rate from the user's user.conf. Raises a ConfigError if this file is wrong."""
         path = self.options.get("user_conf")
         return rate.of_user_conf(Path(str(path)), self.loadgen_model(scenario)) if path else None
 
@@ -330,7 +332,7 @@ class Request:
 
     @property
     def chosen_scenarios(self) -> tuple[str, ...]:
-        """Requested or required scenarios, in the order of OURS; Server if one of several is required."""
+        """Requested or required scenarios, in the order of OURS. Server is chosen if any one of several is required."""
         required = self.of_round.scenarios(self.category)
         if self.division != "open" and "Server" in self.of_round.optional_in(self.category):
             required += ("Server",)
@@ -346,19 +348,21 @@ class Request:
 
     @property
     def is_closed(self) -> bool:
-        """Whether only the round's model and data are allowed: false in the open division and in a rehearsal."""
+        """Whether only the round's model and data are allowed, which is false in the open division and in a
+        rehearsal.
+        """
         return self.division != "open" and not self.rehearsal
 
     @property
     def tree_names(self) -> tuple[str, str]:
-        """Names of submitter and system in the tree, marked in a rehearsal."""
+        """Names of the submitter and the system in the tree. A rehearsal is marked as one."""
         if not self.rehearsal:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, self.system.removesuffix(REHEARSAL_SUFFIX) + REHEARSAL_SUFFIX
 
     @property
     def _run_options(self) -> dict[str, Any]:
-        """Options of every run and of a search."""
+        """Options that every run and a search share."""
         return {**self.options, **({"qdl": True} if self.division == NETWORK else {})}
 
     def run_config(
@@ -371,8 +375,8 @@ class Request:
     ) -> RunConfig:
         """Returns the settings of one run of the matrix.
 
-        searched_rate: Server's rate from a search, in queries/s. conf: the user.conf with the settings of the round, if
-        it has any for this scenario.
+        searched_rate: Server's rate from a search, in queries/s. conf: user.conf with the settings of the round, if
+        this scenario has such settings.
         """
         plain = {**self._run_options, "scenario": OURS[scenario], "mode": mode}
         if scenario not in AT_A_RATE:
@@ -398,7 +402,7 @@ class Request:
         return from_plain(plain, FILE)
 
     def _of_accuracy(self, plain: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the options in which an accuracy run differs. plain: the options of every run."""
+        """Returns the options that are different in an accuracy run. plain: the options of every run."""
         own: dict[str, Any] = {}
         if self.accuracy_data:
             own |= {"data_dir": self.accuracy_data, "performance_count": self.of_round.samples}
@@ -409,7 +413,7 @@ class Request:
         return own
 
     def search_config(self) -> RunConfig:
-        """Returns the settings of the `peak` search under the `slo` of the options."""
+        """Returns the settings of the `peak` search with the `slo` of the options."""
         plain = {**self._run_options, "scenario": "server", "mode": "performance"}
         plain = {k: v for k, v in plain.items() if k not in ("user_conf", "meter")}
         if not self.is_short:
@@ -419,7 +423,7 @@ class Request:
 
 
 def _of_audit(plain: Mapping[str, Any], audit: Path | None) -> dict[str, Any]:
-    """Returns the options in which an audit differs: the score may need texts, but some audits need tokens."""
+    """Returns the options that are different in an audit. The score may need texts, but some audits need tokens."""
     if audit is None or audit.stem not in OF_TOKENS or plain.get("backend") != "openai":
         return {}
     given = [o for o in plain.get("backend_option", ()) if not str(o).startswith("answer=")]
@@ -427,7 +431,9 @@ def _of_audit(plain: Mapping[str, Any], audit: Path | None) -> dict[str, Any]:
 
 
 def _lacks_of_rouge() -> Sequence[str]:
-    """Returns the missing requirements of MLPerf's rougeLsum in the metric `rouge`; a run reports missing packages."""
+    """Returns the missing requirements of MLPerf's rougeLsum in the metric `rouge`. A run itself reports missing
+    packages.
+    """
     try:
         metric: Any = registry.load("metric", "rouge")
     except PluginUnavailable:

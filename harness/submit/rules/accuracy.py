@@ -1,4 +1,4 @@
-"""Checks the accuracy run: its log, its score, and the truncated log with its hash."""
+"""Checks the accuracy run by its log, its score, and the truncated log with its hash."""
 
 import hashlib
 import math
@@ -24,10 +24,12 @@ _HASH = re.compile(r"^hash=([\w\d]+)$", re.MULTILINE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COUNTS = re.compile(r"^accuracy=([\d.]+)%, good=(\d+), total=(\d+)", re.MULTILINE)
 _COUNTED_SLACK_PERCENT = 0.001
-"""Rounding error of accuracy=...%, which is written with three digits."""
+"""Rounding error of accuracy=...%, which has three digits after the point."""
 
 _SAME_SHARE = 0.001
-"""Largest relative difference of equal scores in one file, which may be written with different numbers of digits."""
+"""Largest relative difference between equal scores in one file. They may be written with different numbers of
+digits.
+"""
 
 
 def accuracy(result: Result, run: RunLog | None) -> Iterator[Finding]:
@@ -55,7 +57,9 @@ def accuracy(result: Result, run: RunLog | None) -> Iterator[Finding]:
 
 
 def _counts(run: RunLog, benchmark: Benchmark, scenario: str) -> Iterator[Finding]:
-    """Checks the numbers of samples. A scenario with fewer samples than the benchmark may take them from the whole data set."""
+    """Checks the numbers of samples. A scenario with fewer samples than the benchmark may draw them from the whole data
+    set.
+    """
     file, expected = run.file, benchmark.samples_in(scenario)
     keys = ("effective_accuracy_sample_count", "qsl_reported_total_count")
     answered, total = (run.number(key) for key in keys)
@@ -103,7 +107,7 @@ def out_of_bounds(
     """Yields an (actual, expected) pair for each score that is below its target, above its limit, missing or not a
     number.
 
-    scores: all values per metric.
+    scores: maps a metric to all its values.
     """
     for metric, target in targets.items():
         if fault := _outside(scores.get(metric, ()), target.value, math.inf):
@@ -114,7 +118,9 @@ def out_of_bounds(
 
 
 def _outside(values: Sequence[float], least: float, most: float) -> str:
-    """Returns the first value outside the bounds, `missing` or `not a number`; '' if every value is within the bounds."""
+    """Returns the first value outside the bounds, `missing` or `not a number`; '' if every value is within the
+    bounds.
+    """
     if not values:
         return "missing"
     if any(map(math.isnan, values)):
@@ -124,7 +130,9 @@ def _outside(values: Sequence[float], least: float, most: float) -> str:
 
 
 def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
-    """Checks a line like accuracy=76.46%, good=38230, total=50000: all samples count, and the numbers agree."""
+    """Checks a line like accuracy=76.46%, good=38230, total=50000. All samples must count, and the numbers must
+    agree.
+    """
     match = _COUNTS.search(text)
     if match is not None and int(match[3][:18]) != samples:
         yield Finding("dataset-size", file, f"total={match[3]:.18}", f"total={samples}")
@@ -147,7 +155,9 @@ def counted_score(file: str, text: str) -> Iterator[Finding]:
 
 
 def padding(result: Result) -> int:
-    """Returns the most repeated samples of an accuracy run: LoadGen fills up the last query of each loaded set."""
+    """Returns the largest number of samples that an accuracy run repeats. LoadGen pads the last query of each loaded
+    set.
+    """
     run, held = result.accuracy, "effective_performance_sample_count"
     if run is None or result.measured_scenario != "MultiStream":
         return 0
@@ -156,15 +166,15 @@ def padding(result: Result) -> int:
 
 
 def dataset_samples(result: Result) -> int:
-    """Returns the number of samples in the data set: from the accuracy run's log, or else from the round."""
+    """Returns the number of samples in the data set, from the accuracy run's log or else from the round."""
     logged = result.accuracy.number("qsl_reported_total_count") if result.accuracy else None
     return int(logged or (result.benchmark.samples if result.benchmark else 0))
 
 
 def truncated(result: Result, folder: str, *, once: bool) -> Iterator[Finding]:
-    """Checks the log in `folder`: its size, its format, its rows, and its hash in accuracy.txt.
+    """Checks the size, format and rows of the log in `folder`, and its hash in accuracy.txt.
 
-    once: whether it is the log of an accuracy run, which answers each sample once.
+    once: whether the log is from an accuracy run, which answers each sample once.
     """
     tree, path = result.tree, join(folder, ACCURACY_LOG)
     text_path = join(folder, ACCURACY_TEXT)
@@ -193,7 +203,7 @@ def truncated(result: Result, folder: str, *, once: bool) -> Iterator[Finding]:
 
 
 def shown_log(result: Result, path: str, content: bytes, *, once: bool) -> Iterator[Finding]:
-    """Checks the format of a whole or truncated log, the rows that it shows, and the sizes of its two ends."""
+    """Checks the format of a whole or truncated log, the rows that are present, and the sizes of its two ends."""
     if problem := _log_problem(content):
         yield Finding("accuracy-log", path, problem, "a list of answers in LoadGen's format")
     rows, most = shown_rows(content), padding(result)
@@ -210,7 +220,7 @@ def shown_log(result: Result, path: str, content: bytes, *, once: bool) -> Itera
 
 
 def stated_hash(result: Result, folder: str) -> str:
-    """Returns the hash in accuracy.txt next to the log in `folder`; '' if there is none."""
+    """Returns the hash in accuracy.txt next to the log in `folder`; '' without a hash."""
     match = _HASH.search(result.tree.text(join(folder, ACCURACY_TEXT)))
     return match[1] if match else ""
 

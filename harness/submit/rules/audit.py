@@ -1,4 +1,6 @@
-"""Checks the audits: their files exist, their logs come from audits, and the verification passed and fits the logs."""
+"""Checks the audits. Their files must exist, their logs must come from audits, and the verification must have passed
+and must match the logs.
+"""
 
 import re
 from collections.abc import Iterator
@@ -44,10 +46,10 @@ BASELINE, COMPLIANCE = "baseline_accuracy.txt", "compliance_accuracy.txt"
 _SCORE = re.compile(r"^(reference|test) score = ([-+.\deE]+)", re.IGNORECASE | re.MULTILINE)
 _FAILED = re.compile(r"^.*(?:TEST FAIL|pass: False).*$", re.MULTILINE)
 _DEVIATIONS = 6
-"""Largest difference between the number of sampled answers and the expected number, in standard deviations."""
+"""Largest difference between the actual and the expected number of sampled answers, in standard deviations."""
 
 _SAME = 1e-3
-"""Relative tolerance: summaries have fewer digits than detail logs."""
+"""Relative tolerance, because summaries have fewer digits than detail logs."""
 
 
 def audits(result: Result) -> Iterator[Finding]:
@@ -111,7 +113,7 @@ def _verified(result: Result, name: str, folder: str) -> Iterator[Finding]:
     path = join(folder, SCORES)
     scores = performance_scores(name, performance.detail, run.detail)
     if scores is None:
-        return  # `performance` reports a log without its result
+        return  # `performance` reports a log without this result
     problem = compare(name, performance.detail, run.detail)
     if problem:
         yield Finding("audit-score", run.file, problem, "a score within the audit's margin")
@@ -156,7 +158,7 @@ def _accuracy(result: Result, folder: str) -> Iterator[Finding]:
 
 
 def _same_answers(result: Result, inside: str, *, passed: bool) -> Iterator[Finding]:
-    """Checks that samples in both truncated logs have the same answers, and that the logs' hashes differ."""
+    """Checks that samples in both truncated logs have equal answers, and that the hashes of the logs differ."""
     log, folder = join(inside, ACCURACY_LOG), result.inside(ACCURACY)
     contents = (result.tree.content(join(place, ACCURACY_LOG)) for place in (inside, folder))
     try:
@@ -176,9 +178,9 @@ def _same_answers(result: Result, inside: str, *, passed: bool) -> Iterator[Find
 
 
 def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
-    """Checks that the score of TEST01's answers agrees with its counts and fits the accuracy run's score.
+    """Checks that the score of TEST01's answers agrees with its counts and is close to the accuracy run's score.
 
-    The mean of scores between 0 and 1 has at most the standard deviation of a share of right answers.
+    Scores between 0 and 1 vary at most as much as right and wrong answers do. This limits the deviation of their mean.
     """
     run, benchmark, path = result.audits.get(TEST01), result.benchmark, join(inside, ACCURACY_TEXT)
     text = result.tree.text(path)
@@ -208,7 +210,7 @@ def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
 
 
 def _consistency(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks the answers if the log exists. Their type is not stated, so one fitting type is enough."""
+    """Checks the answers if the log exists. Their type is not stated, so one matching type is enough."""
     path = join(folder, "accuracy", ACCURACY_LOG)
     content, benchmark = result.tree.content(path, LOG_LIMIT_BYTES), result.benchmark
     if content is None or benchmark is None:
@@ -226,12 +228,12 @@ def _consistency(result: Result, folder: str) -> Iterator[Finding]:
 
 
 def _lengths(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks the answers if the log exists, like MLCommons' script, which treats every four bytes as a token."""
+    """Checks the answers if the log exists. Like MLCommons' script, treats every four bytes as a token."""
     path = join(folder, "accuracy", ACCURACY_LOG)
     content = result.tree.content(path, LOG_LIMIT_BYTES)
     if content is None or result.name is None:
         return
-    if CUT in content:  # MLCommons' truncate_accuracy_log.py shortens it
+    if CUT in content:  # MLCommons' truncate_accuracy_log.py has shortened it
         yield from shown_log(result, path, content, once=False)
         return
     try:
@@ -279,7 +281,8 @@ def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[F
 
 
 def _expected_answers(run: RunLog) -> float | None:
-    """Returns how many answers LoadGen logs on average: a share of the samples, from the run's expected length.
+    """Returns the mean number of answers that LoadGen logs, i.e. a share of the samples that depends on the expected
+    length.
 
     Source: mlcommons/inference b66003e, loadgen/loadgen.cc, IssueQueries.
     """
@@ -312,7 +315,7 @@ def changed_scores(
 ) -> Iterator[tuple[str, str]]:
     """Yields an (actual, expected) pair for each metric that differs by more than the round allows.
 
-    accuracy, audit: texts with the scores of the same samples in both runs.
+    accuracy, audit: texts with the scores of the same samples in the two runs.
     """
     targets = benchmark.targets_in(scenario)
     before, after = (rules.scores(text, targets) for text in (accuracy, audit))

@@ -1,4 +1,4 @@
-"""Defines the findings of `submit check`: one Finding per fault, and the RULES that findings refer to."""
+"""Defines the findings of `submit check`. There is one Finding per fault, which refers to one of the RULES."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -8,7 +8,7 @@ class Finding(NamedTuple):
     rule: str
     """A key of RULES."""
     file: str
-    """Relative to the tree's root."""
+    """Path relative to the tree's root."""
     actual: str
     """State of the tree, in words."""
     expected: str
@@ -121,13 +121,13 @@ RULES: Mapping[str, str] = {
     "power-log": f"remove the cause of PTDaemon's messages first, e.g. ranges and wiring: {_SESSION}",
     "power-samples": f"spl.txt must cover both runs, which have the same load: {_SESSION}",
 }
-"""Rule -> the action that removes its findings. docs/submit.md explains each rule; a test compares the two."""
+"""Maps a rule to the action that removes its findings. docs/submit.md explains each rule; a test compares the two."""
 
 SHORTENED = ("too-short", "too-few-queries", "latency-limit", "performance-samples", "audit-score")
-"""Rules that a result with runs shorter than the round's cannot satisfy."""
+"""Rules that a result cannot satisfy if its runs are shorter than the round requires."""
 
 OF_A_REHEARSAL = ("rehearsal", "same-machine")
-"""Rules that every rehearsal may break: it is marked, and its servers may be on LoadGen's machine."""
+"""Rules that every rehearsal may break, because it is marked and its servers may be on LoadGen's machine."""
 
 OF_OTHER_DATA = ("performance-samples", "dataset-size", "accuracy-text", "accuracy-target")
-"""Rules that a result with a dataset other than the round's cannot satisfy."""
+"""Rules that a result cannot satisfy if its dataset is not the round's."""

@@ -17,7 +17,7 @@ _NAME = re.compile(r"[!-\-/-~][!-~]*")
 
 
 def mark(tree: Tree) -> Iterator[Finding]:
-    """Yields at most one finding, at the first mark of a rehearsal."""
+    """Yields at most one finding, for the first mark of a rehearsal."""
     for path, _ in ((MARK, None), *tree.all()):
         name = path.rsplit("/", 1)[-1]
         named = path.count("/") == 1 and name == REHEARSAL_SUBMITTER
@@ -27,7 +27,7 @@ def mark(tree: Tree) -> Iterator[Finding]:
 
 
 def whole_tree(tree: Tree, rules: Round) -> Iterator[Finding]:
-    """Checks the name, kind and size of every entry, and the entries outside the submitters' folders."""
+    """Checks the name, kind and size of every entry, and all entries outside the submitters' folders."""
     if tree.is_cut:
         yield Finding(
             "too-many-files", ".", f"more than {MOST_ENTRIES:,} entries", "a submission's tree"
@@ -116,7 +116,7 @@ def _mapping(who: Submitter) -> Iterator[Finding]:
 
 
 def benchmark_folders(who: Submitter, seen: list[Result]) -> Iterator[Finding]:
-    """Checks that each system has benchmarks, and each closed benchmark all its scenarios."""
+    """Checks that each system has benchmarks, and that each closed benchmark has all its scenarios."""
     tree, top = who.tree, join(who.path, "results")
     if not who.systems():
         yield Finding("no-results", top, "no system", "results/<system>/<benchmark>")
@@ -168,7 +168,7 @@ def _scenarios(
 
 
 def scenario_folder(result: Result) -> Iterator[Finding]:
-    """Checks that the files and folders of one result are exactly the required ones."""
+    """Checks that one result has exactly the required files and folders."""
     tree, rules = result.tree, result.round
     if result.scenario is None or result.scenario != result.scenario_folder:
         actual = repr(result.scenario_folder)
@@ -193,7 +193,7 @@ def scenario_folder(result: Result) -> Iterator[Finding]:
 
 
 def exactly(tree: Tree, folder: str, expected: tuple[str, ...], rules: Round) -> Iterator[Finding]:
-    """Checks that `folder` has all files of `expected`, and otherwise only tolerated files."""
+    """Checks that `folder` has all files in `expected`, and apart from these only tolerated files."""
     for name in expected:
         # the summary of an accuracy run may be empty
         may_be_empty = name == rules.performance_files[0] and folder.endswith("accuracy")

@@ -29,13 +29,13 @@ CHECKERS: Mapping[str, tuple[str, ...]] = {
     "legacy": ("submission_checker_old.py",),
 }
 _PREFIX = r"(?:(?:\w+):main:|\[[^\]]*\] )"
-"""Prefix of a log line; the format depends on the checker."""
+"""Prefix of a log line. Its format depends on the checker."""
 
 _RESULT = re.compile(rf"^{_PREFIX}(Results|NoResults) ((?:closed|open|network)/[^/]+/results/\S+)")
 _ERROR = re.compile(r"^(?:ERROR:main:|\[[^\]]* ERROR\] )(.*)$")
 _TOTALS = re.compile(rf"^{_PREFIX}(.*(?:NoResults=|SUMMARY:).*)$")
 _DTYPES = ("float32", "int32", "int64")
-"""Answer types that the official script of TEST01 accepts."""
+"""Types of answers that the official script for TEST01 accepts."""
 
 _LOG_FILE = "/performance/run_1/mlperf_log_detail.txt"
 
@@ -43,12 +43,12 @@ _LOG_FILE = "/performance/run_1/mlperf_log_detail.txt"
 class Outcome(NamedTuple):
     checker: str
     results: Mapping[str, bool]
-    """Path of a result -> whether it passed."""
+    """Maps the path of a result to whether it passed."""
     passed: bool
     summary: str
-    """The summary that the checker printed."""
+    """Summary that the checker printed."""
     crash: str
-    """Last line of a checker that crashed; '' if it did not."""
+    """Last line of a checker that crashed; '' without a crash."""
     errors: tuple[str, ...]
     """Error messages of the checker."""
 
@@ -94,7 +94,7 @@ def _run(
 
 
 def _call(command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Runs a script of the checkout in `folder`, without writing files into the checkout."""
+    """Runs a script of the checkout in `folder`, without writing files to the checkout."""
     variables = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     return run_program(command, LIMIT_S, cwd=folder, env=variables)
 
@@ -136,7 +136,7 @@ def verify_test06(checkout: Path, test: Path, dtype: str, scenario: str) -> Veri
 
 
 def verify_test08(checkout: Path, accuracy: Path, test: Path) -> Verified:
-    """Runs TEST08's run_verification.py, which prints its text. accuracy, test: folders of whole logs."""
+    """Runs TEST08's run_verification.py, which prints its result. accuracy, test: folders of whole logs."""
     script = _script(checkout, TEST08)
     logs = ["-r", str(accuracy.absolute() / ACCURACY), "-t", str(test.absolute() / ACCURACY)]
     with tempfile.TemporaryDirectory() as scratch:
@@ -166,7 +166,7 @@ def _script(checkout: Path, audit: str) -> Path:
 def _verified(
     checkout: Path, audit: str, words: Sequence[str], logs: Mapping[str, Path]
 ) -> Verified:
-    """Runs the script in a temporary folder. logs: path in that folder -> folder of logs."""
+    """Runs the script in a temporary folder. logs: path in this folder -> folder of logs."""
     script = _script(checkout, audit)
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
@@ -185,8 +185,8 @@ def _verified(
 
 
 class Agreement(NamedTuple):
-    """Comparison of two checks of a result. word: agree, stricter (only our check fails it) or weaker (only the
-    official check fails it).
+    """Comparison of two checks of a result. word: agree, stricter (only the harness's check fails the result) or weaker
+    (only the official check fails it).
     """
 
     word: str
@@ -195,7 +195,9 @@ class Agreement(NamedTuple):
 
 
 def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
-    """Yields one agreement per result. A checker that crashed agrees with nothing: its crash may be its own fault."""
+    """Yields one agreement per result. A crashed checker agrees with nothing, because the crash may be its own
+    fault.
+    """
     if theirs.crash:
         return
     for path in ours.results:
@@ -215,7 +217,7 @@ def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
 
 
 def refuses(ours: Checked, theirs: Outcome) -> bool:
-    """Returns whether the checker refuses the tree, and its answer counts: it knows all benchmarks of the tree."""
+    """Returns whether the checker refuses the tree and knows all its benchmarks, so that its answer counts."""
     return not theirs.passed and theirs.checker not in ours.unknown_to
 
 

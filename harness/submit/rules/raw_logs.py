@@ -1,4 +1,6 @@
-"""Verifies the untruncated accuracy logs: hash, ends, rows, and TEST01's answers against the accuracy run."""
+"""Verifies the untruncated accuracy logs by hash, ends and rows, and compares TEST01's answers with the accuracy
+run's.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -26,7 +28,7 @@ from harness.submit.rules.tree.verify import (
 
 
 def raw_logs(result: Result, raw: Path) -> Iterator[Finding]:
-    """Checks the untruncated logs of a result. raw: a folder with these logs at the same paths."""
+    """Checks the untruncated logs of a result. raw: a folder that has these logs at the same paths."""
     folders = [result.inside(ACCURACY)]
     if TEST01 in result.required_audits:
         folders.append(result.inside(TEST01, "accuracy"))
@@ -73,10 +75,10 @@ def _rows(result: Result, path: str, content: bytes, *, once: bool) -> Iterator[
 
 
 def _answers(result: Result, accuracy: Path, test: Path) -> Iterator[Finding]:
-    """Checks that TEST01's text agrees with the raw logs."""
+    """Checks that the text about TEST01 agrees with the raw logs."""
     path = result.inside(TEST01, "verify_accuracy.txt")
     if not (accuracy.is_file() and test.is_file() and result.tree.has(path)):
-        return  # reported above, or by the layout
+        return  # reported above or by the layout
     stated = stated_counts(result.tree.text(path))
     differences: dict[str, int] = {}
     for dtype in ANSWER_DTYPES:

@@ -1,4 +1,4 @@
-"""Reads the rows of LoadGen's accuracy log in a tree, and finds rows that no run writes."""
+"""Reads the rows of LoadGen's accuracy log in a tree, and finds rows that cannot come from a run."""
 
 import json
 import re
@@ -8,22 +8,22 @@ from typing import NamedTuple
 from harness.core.units import counted
 
 CUT = b"\n\n...\n\n"
-"""The text between the two ends of a truncated accuracy log."""
+"""Text between the two ends of a truncated accuracy log."""
 
 _ROW = re.compile(rb'\{\s*"seq_id"\s*:\s*(\d{1,18})\s*,\s*"qsl_idx"\s*:\s*(\d{1,18})\s*,')
 
 _ANSWER = re.compile(rb'"qsl_idx"\s*:\s*(\d{1,18})\s*,\s*"data"\s*:\s*"([^"]*)"')
 _LEAST_ROWS, _LEAST_SAMPLES = 20, 2_000
-"""If queries overlap, fewer last rows than this may all belong to slow answers, and the last rows of a shorter log to
-one batch that stalled.
+"""Minimum numbers of rows and samples for judging the end of a log. If queries overlap, fewer last rows may all belong
+to slow answers. In a shorter log, the last rows may all belong to one batch that stalled.
 """
 
 
 class Row(NamedTuple):
     order: int
-    """seq_id: issue order of the sample."""
+    """seq_id, i.e. the position of the sample in the order of issue."""
     sample: int
-    """qsl_idx: index in the data set."""
+    """qsl_idx, i.e. the index in the data set."""
 
 
 def shown_rows(content: bytes) -> list[Row]:
@@ -32,12 +32,12 @@ def shown_rows(content: bytes) -> list[Row]:
 
 
 def shown_answers(content: bytes) -> dict[int, bytes]:
-    """Returns sample -> its first answer, in a whole or truncated log.
+    """Maps each sample to its first answer, from a whole or truncated log.
 
     Raises a ValueError if an answer is not hexadecimal.
     """
     found: dict[int, bytes] = {}
-    for part in content.split(CUT):  # the cut may lie within an answer
+    for part in content.split(CUT):  # the cut may be in the middle of an answer
         for match in _ANSWER.finditer(part):
             answer = bytes.fromhex(match[2].decode("ascii", "replace"))
             found.setdefault(int(match[1]), answer)
@@ -45,7 +45,7 @@ def shown_answers(content: bytes) -> dict[int, bytes]:
 
 
 def has_whole_answer(content: bytes) -> bool:
-    """Returns whether a truncated log shows more than parts of answers: both ends of a log may lie within large answers."""
+    """Returns whether a truncated log shows a whole answer. With large answers, its two ends may only show parts."""
     try:
         return bool(shown_answers(content))
     except ValueError:
@@ -65,9 +65,9 @@ def whole_rows(content: bytes) -> list[Row] | None:
 
 
 def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0) -> Iterator[str]:
-    """Yields a sentence for each contradiction between rows. total: samples in the data set.
+    """Yields a sentence for each contradiction between rows. total: number of samples in the data set.
 
-    once: whether it is an accuracy run, which answers each sample once. padding: samples that it may repeat.
+    once: whether this is an accuracy run, which answers each sample once. padding: number of samples it may repeat.
     """
     orders = {row.order for row in rows}
     if len(orders) < len(rows):
@@ -81,10 +81,10 @@ def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0)
 
 
 def wrong_end(content: bytes, samples: int, scenario: str) -> str:
-    """Returns why the tail of a truncated log is not the end of a run of `samples` samples; '' if it may be.
+    """Returns why the end of a truncated log is not the end of a run of `samples` samples; '' if it may be.
 
-    Samples of a single query may be answered in any order. If queries follow each other, the last rows must
-    have samples of the second half.
+    The samples of a single query may be answered in any order. If queries follow each other, the last rows must have
+    samples of the second half.
     """
     head, _, tail = content.partition(CUT)
     first, last = shown_rows(head), shown_rows(tail)

@@ -17,20 +17,22 @@ from harness.submit.rules.tree.tree import join
 PERFORMANCE_MODE, ACCURACY_MODE = "PerformanceOnly", "AccuracyOnly"
 _POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 _DURATION_SLACK = 0.001
-"""Allows for a slewed clock and for LoadGen's timestamps, which have millisecond resolution."""
+"""Relative tolerance for a slewed clock and for LoadGen's timestamps, which have a resolution of 1 ms."""
 
 _MOST_QUERIES = 10**10
-"""More queries than in any real log; for more, the table of early stopping would not fit into memory."""
+"""Largest credible number of queries. For more, the table of early stopping would not fit into memory."""
 
 _LONGEST_LOADING = timedelta(days=2)
 _LONGEST_ROUND = timedelta(days=366)
-"""Largest time between two runs of a result: runs of two rounds do not belong to one result."""
+"""Largest time between two runs of a result, because runs of two rounds do not belong to the same result."""
 
 _SEEDS = ("qsl", "sample_index", "schedule")
 
 
 def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
-    """Checks that the log is complete, has one run of this scenario and mode, the round's seeds, and no errors."""
+    """Checks that the log is complete and without errors, and has one run with this scenario and mode and the round's
+    seeds.
+    """
     file, log = run.file, run.detail
     yield from _whole(run)
     yield from _version(result, run)
@@ -68,7 +70,7 @@ def _whole(run: RunLog) -> Iterator[Finding]:
 
 
 def _version(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Checks that LoadGen is a release of the round, unchanged, and the same as in the performance run."""
+    """Checks that LoadGen is an unchanged release of the round, and the same as in the performance run."""
     release = run.text("loadgen_version").partition(" ")[0]
     if release not in result.round.loadgen:
         expected = f"one of {', '.join(result.round.loadgen)}"
@@ -107,7 +109,7 @@ def _dates(result: Result, run: RunLog) -> Iterator[Finding]:
 
 
 def _date(run: RunLog, key: str) -> datetime | None:
-    """Returns a time of the log, in UTC; None if there is none."""
+    """Returns a time from the log, in UTC; None without a time."""
     text = str(run.detail.get(key))
     try:
         if key == "power_begin":
@@ -131,7 +133,7 @@ def _summary(run: RunLog) -> Iterator[Finding]:
 
 
 def performance(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Checks a performance run. The run of an audit is also a performance run."""
+    """Checks a performance run, including the performance run of an audit."""
     file, benchmark = run.file, result.benchmark
     if run.detail.get("result_validity") != "VALID":
         yield Finding("invalid-result", file, _why_invalid(run), "VALID")
@@ -174,7 +176,7 @@ def _published(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> 
 
 
 def _duration(result: Result, run: RunLog, file: str) -> Iterator[Finding]:
-    """Checks the setting and the measured duration, because max_duration can end a run early."""
+    """Checks the configured and the measured duration, because max_duration can end a run early."""
     least_ms = result.round.min_duration_ms
     setting = run.number("effective_min_duration_ms")
     if setting is None or setting < least_ms:
@@ -190,7 +192,7 @@ def _duration(result: Result, run: RunLog, file: str) -> Iterator[Finding]:
 
 
 def _took_ns(run: RunLog) -> float | None:
-    """Returns the duration: in Offline until the last answer, else from power_begin to power_end."""
+    """Returns the duration. In Offline, it lasts until the last answer; otherwise, from power_begin to power_end."""
     if run.detail.get("effective_scenario") == "Offline":
         return run.number("result_max_latency_ns")
     try:
@@ -226,7 +228,7 @@ def _queries(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
 
 
 def _early_stopping(result: Result, run: RunLog, file: str, scenario: str) -> Iterator[Finding]:
-    """Checks LoadGen's result of early stopping, and that it agrees with the logged counts."""
+    """Checks LoadGen's result of early stopping, and that it agrees with the counts in the log."""
     expected = result.round.percentiles.get(scenario)
     if expected is None:
         return

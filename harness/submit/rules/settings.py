@@ -1,4 +1,4 @@
-"""Checks the settings in LoadGen's log against the round and against user.conf."""
+"""Checks the settings in LoadGen's log against the round and user.conf."""
 
 from collections.abc import Iterator
 from math import isclose
@@ -30,16 +30,16 @@ _OF_SCENARIO = {
     },
     "Offline": {"target_qps": ("effective_target_qps", 1.0)},
 }
-"""Key of user.conf -> key of the log, and the factor between both."""
+"""Maps a key of user.conf to a key of the log, and to the factor between the two values."""
 
 LEAST_ROUND_TRIP_NS = 1_000
-"""Minimum round trip of any fabric. LoadGen needs only a third of this time for a name that needs no request."""
+"""Shortest round trip of any network. LoadGen needs only a third of this time for a name without a request."""
 
 _NAME_DURATION = "get_sut_name_duration_ns"
 
 
 def of_round(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Finding]:
-    """Checks how samples are grouped into queries, a setting of mlperf.conf."""
+    """Checks how samples are grouped into queries, which is a setting of mlperf.conf."""
     scenario, file = str(run.detail.get("effective_scenario")), run.file
     per_query = {"MultiStream": result.round.multi_stream_samples}.get(scenario, 1)
     if scenario != "Offline" and run.number("effective_samples_per_query") != per_query:
@@ -55,7 +55,7 @@ def of_round(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Find
 
 
 def sut_name(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Checks the name that LoadGen got from the servers. An open system may also be a network."""
+    """Checks the name that LoadGen received from the servers. An open system may also be behind a network."""
     if result.submitter.division != "network" and result.description.get("is_network") != "true":
         return
     name, expected = run.text("sut_name"), result.round.network_sut
@@ -91,7 +91,7 @@ def samples(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Findi
 
 
 def main_run(run: RunLog) -> Iterator[Finding]:
-    """Checks that the performance run does not have the settings of an audit."""
+    """Checks that the performance run does not use the settings of an audit."""
     file = run.file
     for key, expected in (
         ("effective_performance_issue_same", False),
@@ -103,7 +103,7 @@ def main_run(run: RunLog) -> Iterator[Finding]:
 
 
 def user_conf(result: Result) -> Iterator[Finding]:
-    """Checks the lines of user.conf, and that the performance run had their values."""
+    """Checks the lines of user.conf, and that the performance run used their values."""
     path = result.inside("user.conf")
     text, run, benchmark = result.tree.text(path), result.performance, result.benchmark
     for number, problem in userconf.problems(text):
@@ -119,7 +119,7 @@ def _same_values(
     scenario = str(result.measured_scenario)
     for key, (logged, factor) in {**_SAME, **_OF_SCENARIO.get(scenario, {})}.items():
         if key == "min_query_count" and run.detail.get(_PERMUTATION):
-            continue  # LoadGen raises it to a multiple of the samples
+            continue  # LoadGen raises it to a multiple of the number of samples
         value = _value(text, benchmark.loadgen, scenario, key)
         actual = run.number(logged)
         if (
@@ -140,7 +140,7 @@ def _same_values(
 
 
 def _value(text: str, model: str, scenario: str, key: str) -> float | None:
-    """Returns the value of a key; None if it is not set or not readable for LoadGen (reported by `problems`)."""
+    """Returns the value of a key; None if it is not set or if LoadGen cannot read it (reported by `problems`)."""
     value = userconf.value(text, model, scenario, key)
     try:
         return float(value) if value is not None and len(value) < 30 else None

@@ -9,7 +9,7 @@ from harness.errors import ConfigError, one_line
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.submission import Result, Submitter
 
-_JOINED = (  # the official checkers write these values into a CSV line without quoting
+_JOINED = (  # the official checkers write these values to a CSV line without quoting
     "system_name",
     "system_type",
     "host_processor_model_name",
@@ -89,7 +89,9 @@ def _choices(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
 
 
 def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Finding]:
-    """Checks is_network and its keys. is_network must be a string, because JSON's true crashes the official checkers."""
+    """Checks is_network and its keys. is_network must be a string, because the official checkers crash on JSON's
+    true.
+    """
     value = content.get("is_network")
     if value is not None and value not in ("true", "false"):
         yield Finding(

@@ -19,20 +19,20 @@ from harness.submit.rules.tree.tree import Tree, is_folder, shown
 
 class Checked(NamedTuple):
     findings: list[Finding]
-    """All findings; the mark of a rehearsal comes first."""
+    """All findings. The mark of a rehearsal comes first."""
     results: list[str]
     """Paths of all results in the tree."""
     short: Mapping[str, Collection[str]] = MappingProxyType({})
-    """Path of a result -> rules that it cannot satisfy, because its logs show a short run or other data."""
+    """Maps the path of a result to rules that it cannot satisfy, because its logs show a short run or other data."""
     unknown_to: Collection[str] = ()
-    """MLCommons' checkers that do not know a benchmark of the tree, so their answer does not count."""
+    """MLCommons' checkers that do not know a benchmark of the tree, so that their answer does not count."""
 
     def of_result(self, path: str) -> list[Finding]:
-        """Returns the findings about the result at `path`: inside it, in its system, or in a folder above."""
+        """Returns the findings about the result at `path`, which are inside it, in its system, or in a folder above."""
         return [f for f in self.findings if _concerns(f.file, path)]
 
     def counted(self, *, shortened: bool) -> list[Finding]:
-        """Returns the findings that count. shortened: omits findings that a rehearsal cannot avoid."""
+        """Returns the findings that count. With `shortened`, omits findings that a rehearsal cannot avoid."""
         return [f for f in self.findings if not (shortened and self._is_forgiven(f))]
 
     def _is_forgiven(self, finding: Finding) -> bool:
@@ -59,8 +59,8 @@ def validate(
 ) -> Checked:
     """Checks every submitter in the tree, or only the submitter `only`.
 
-    raw: a folder with the untruncated accuracy logs, or None. Raises a ConfigError if `root` is not a folder;
-    every fault inside it becomes a finding.
+    raw: a folder with the untruncated accuracy logs, or None. Raises a ConfigError if `root` is not a folder. Every
+    fault inside it becomes a finding.
     """
     if not is_folder(root):
         raise ConfigError(f"{root} is not a folder: pass the root of a submission tree")
@@ -86,8 +86,8 @@ _TOTAL = "qsl_reported_total_count"
 
 
 def _unavoidable(result: Result) -> Iterator[str]:
-    """Yields rules that this result of a rehearsal cannot satisfy, as its logs show. A result of full length with the
-    round's data must satisfy every rule.
+    """Yields rules that this result of a rehearsal cannot satisfy, as its logs show. A result that has the full length
+    and the round's data must satisfy every rule.
     """
     run = result.performance
     if run is None or result.benchmark is None:

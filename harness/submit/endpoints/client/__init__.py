@@ -1,1 +1,1 @@
-"""Official client: its environment, configuration and runs."""
+"""Runs the official client, and prepares its environment and configuration."""

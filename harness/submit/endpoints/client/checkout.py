@@ -1,4 +1,4 @@
-"""Proves that the official client is unmodified: its commit, a clean checkout, and a digest of its files."""
+"""Proves that the official client is unmodified, by its commit, a clean checkout, and a digest of its files."""
 
 import hashlib
 import subprocess
@@ -28,12 +28,12 @@ class Proof(NamedTuple):
     changed: Sequence[str]
     """Lines of `git status`; empty for a clean checkout."""
     digest: str
-    """SHA-256 over the names and contents of all files of the commit, as stored on the disk."""
+    """SHA-256 over the names and contents of all files of the commit, as they are on the disk."""
     files: int
 
     @property
     def is_known(self) -> bool:
-        """Whether this harness lists the commit as published."""
+        """Whether this harness lists the commit as a published one."""
         return self.commit in limits()["client_commits"]
 
     def to_json(self) -> dict[str, Any]:
@@ -41,10 +41,10 @@ class Proof(NamedTuple):
 
 
 def prove(checkout: Path) -> Proof:
-    """Reads commit and state of a checkout, and digests its files. Raises a ConfigError if it is not a checkout.
+    """Reads the commit and state of a checkout, and digests its files. Raises a ConfigError if it is not a checkout.
 
-    Does not rely on git's cache of file times: the digests of the blobs reveal a change that kept a file's size and
-    time.
+    Does not rely on git's cache of file times. The digests of the blobs reveal even a change that kept a file's size
+    and time.
     """
     commit = _git(checkout, "rev-parse", "HEAD").strip()
     if not (checkout / _SOURCES).is_dir():
@@ -73,7 +73,7 @@ def _content(path: Path, *, is_link: bool) -> bytes | None:
 
 
 def _blob(content: bytes) -> str:
-    """Returns the object name that git gives to this content."""
+    """Returns the object name that git gives to a file with this content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
@@ -111,9 +111,9 @@ def program_of(work: Path) -> Path:
 
 
 def ensure_client(work: Path, source: Path | None) -> Proof:
-    """Makes WORK's checkout of the client and its environment, and returns the proof of the checkout.
+    """Makes WORK's checkout of the client and the client's environment, and returns the proof of the checkout.
 
-    source: the user's checkout, which is copied with git and stays unchanged; None: the copy exists already.
+    source: the user's checkout, which is copied with git and stays unchanged. None means that the copy already exists.
     """
     checkout, environment = work / CHECKOUT, work / ENVIRONMENT
     if source is not None:
@@ -125,7 +125,7 @@ def ensure_client(work: Path, source: Path | None) -> Proof:
             f"{checkout} does not exist: pass --client, a checkout of mlcommons/endpoints"
         )
     if not (is_environment(environment) and program_of(work).exists()):
-        # An editable installation runs the checkout's files, so that the client reports their commit.
+        # An editable installation runs the files of the checkout, so that the client reports their commit.
         make_environment(environment, ("--editable", str(checkout)))
     proof = prove(checkout)
     refuse_changed(proof, checkout)

@@ -19,11 +19,11 @@ from harness.submit.endpoints.tables import limits
 _LARGEST_BYTES = 1 << 20
 PERFORMANCE, ACCURACY = "performance", "accuracy"
 _BLOCKS = ("model_params", "settings", "endpoint_config")
-"""Keys of a configuration that this module completes."""
+"""Keys of a configuration that this module fills in."""
 
 
 class Template:
-    """The client's configuration of a benchmark, as in the examples of mlcommons/endpoints."""
+    """The client's configuration for a benchmark, in the form of the examples in mlcommons/endpoints."""
 
     def __init__(self, path: Path) -> None:
         """Raises a ConfigError if the file is not a configuration with a performance data set."""
@@ -79,7 +79,7 @@ class Template:
         return str(column or "prompt")
 
     def samples(self, request: Request) -> int:
-        """Returns the size of the performance data set: by the rules, or counted in a rehearsal's file."""
+        """Returns the size of the performance data set, either from the rules or counted in the file of a rehearsal."""
         row = self.of_type(PERFORMANCE)[0]
         if request.of_round is not None and not request.rehearsal:
             return request.of_round.samples
@@ -104,7 +104,7 @@ class Template:
         return found
 
     def problems(self, request: Request) -> Iterator[str]:
-        """Yields parts of the template that are missing or against the rules, and data files that do not exist."""
+        """Yields missing parts of the template, parts that the rules forbid, and data files that do not exist."""
         for row in self.datasets:
             path = self.file(row)
             if path is not None and not path.exists():
@@ -145,7 +145,7 @@ def _trajectories(path: Path) -> int:
 
 
 def passes(point: Point, samples: int, rate_per_s: float | None) -> int:
-    """Returns how often the data set is issued, so that the steady window is long enough after the first pass."""
+    """Returns how many times the data set is issued. The steady window must be long enough after the first pass."""
     least: int = limits()["least_passes"]
     if point.offline == DEDICATED:
         return 1
@@ -157,7 +157,7 @@ def passes(point: Point, samples: int, rate_per_s: float | None) -> int:
 def client_config(
     request: Request, template: Template, point: Point, queries: int, report: Path
 ) -> dict[str, Any]:
-    """Returns the configuration of one run. Sampling and data stay as in the template."""
+    """Returns the configuration of one run. Sampling and data come from the template unchanged."""
     content = copy.deepcopy(template.content)
     seeds = request.seeds.seeds
     content["name"] = f"{request.model}-{point.name}"
@@ -182,7 +182,9 @@ def client_config(
 
 
 def mode_of(asked: Mapping[str, Any]) -> str:
-    """Returns the client's --mode for a configuration: with an accuracy data set, it scores in the same run."""
+    """Returns the client's --mode for a configuration. With an accuracy data set, the same run also computes the
+    score.
+    """
     scored = any(row.get("type") == ACCURACY for row in asked["datasets"])
     return "both" if scored else "perf"
 

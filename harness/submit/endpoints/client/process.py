@@ -1,4 +1,4 @@
-"""Runs the official client once, with the host log and the server's metrics around it."""
+"""Runs the official client once, while recording the host log and the server's metrics."""
 
 import os
 import signal
@@ -23,11 +23,11 @@ from harness.submit.endpoints.runs import CONFIG, LOG, RUN, Attempt
 from harness.wire.server_metrics import ServerMetrics
 
 BYTECODE = "bytecode"
-"""Folder in WORK for the client's compiled modules: its checkout stays unchanged."""
+"""Folder in WORK for the client's compiled modules, so that its checkout stays unchanged."""
 
 HOST_EVERY_S = 1.0
 _SERVICES_END_S, _POLL_S = 10.0, 0.1
-"""Time limit for the client's services to end after the client, and the interval between looks, in s."""
+"""Time limit for the client's services to end after the client, and the interval between checks, in s."""
 
 
 Look = Callable[[float], None]
@@ -43,7 +43,7 @@ def run_client(
 ) -> int:
     """Runs one point into `attempt`, and returns the client's exit status.
 
-    look: called twice a second with the seconds since the start. Raises Stopped after Ctrl-C, when the client has
+    look: called twice a second with the seconds since the start. Raises Stopped after Ctrl-C, once the client has
     ended.
     """
     try:
@@ -82,7 +82,7 @@ def run_client(
 
 @contextmanager
 def _started(words: Sequence[str], bytecode: Path, log: Any) -> Iterator["subprocess.Popen[bytes]"]:
-    """Starts the client in its own session, so that Ctrl-C reaches it only through this process."""
+    """Starts the client in a separate session, so that only this process can pass Ctrl-C on to it."""
     try:
         process = subprocess.Popen(
             words,
@@ -105,7 +105,7 @@ def _started(words: Sequence[str], bytecode: Path, log: Any) -> Iterator["subpro
 
 
 def _end_group(group: int) -> None:
-    """Waits for the client's services, which can outlive it after a stop, and kills what remains."""
+    """Waits for the client's services, which may outlive it after a stop, and kills the remaining ones."""
     with suppress(ProcessLookupError):
         for _ in range(round(_SERVICES_END_S / _POLL_S)):
             os.killpg(group, 0)
@@ -152,7 +152,7 @@ def _of_server(metrics: ServerMetrics) -> dict[str, Any]:
 
 
 def _active_s(rows: Sequence[Mapping[str, float]]) -> float | None:
-    """Returns the time from the first to the last growth of the server's token count; None if it did not grow."""
+    """Returns the time between the first and last growth of the server's token count; None if it did not grow."""
     counts = [
         (row["wall_ns"], row["generated_tokens"]) for row in rows if "generated_tokens" in row
     ]

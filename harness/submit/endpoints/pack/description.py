@@ -1,4 +1,4 @@
-"""Builds system_desc.json from facts of this machine, mlperf-sysinfo's file and the user's --describe files."""
+"""Builds system_desc.json from facts about this machine, mlperf-sysinfo's file and the user's --describe files."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ _FILES: Mapping[str, str] = {
     "server_configs": "folder with the server's settings; can be left empty",
 }
 POINT_FILE = ("nodes_used", "dp_shortfall")
-"""Keys of point.yaml that a single point may have."""
+"""Keys of point.yaml that may be given for a single point."""
 
 _NESTED = ("power", "points", "speculative_decoding")
 _WHOLE = (
@@ -74,10 +74,10 @@ _REQUIRED = (
 
 
 class Description:
-    """Facts that no run contains."""
+    """Facts that runs do not contain."""
 
     def __init__(self, values: Mapping[str, Any], system: Mapping[str, Any]) -> None:
-        """Keeps the described values. system: content of mlperf-sysinfo's system_desc.json; {} without this file."""
+        """Stores the described values. system: content of mlperf-sysinfo's system_desc.json; {} without this file."""
         self.values = values
         self._system = system
 
@@ -91,7 +91,7 @@ class Description:
         return found if isinstance(found, Mapping) else {}
 
     def unknown_points(self, concurrencies: Collection[int]) -> Iterator[str]:
-        """Yields the described points that the submission does not have."""
+        """Yields the points that are described but not in the submission."""
         for concurrency in self.values.get("points") or ():
             if concurrency not in concurrencies:
                 known = ", ".join(map(str, concurrencies))
@@ -104,7 +104,7 @@ class Description:
                 yield f"{key} cannot be read from the machine: add it to the --describe file ({about[key]})"
 
     def system_desc(self, request: Request, c_max: int, concurrency: int) -> dict[str, Any]:
-        """Returns system_desc.json of a point, without names of users, hosts and folders."""
+        """Returns system_desc.json of a point, without the names of users, hosts and folders."""
         values = {**self.values, **self.of_point(concurrency)}
         _, name = request.tree_names
         content: dict[str, Any] = {
@@ -138,7 +138,7 @@ class Description:
 
 
 def _machine() -> dict[str, Any]:
-    """Returns the facts of this machine, under the names of a node."""
+    """Returns facts about this machine, under the keys that describe a node."""
     facts = dict(this_machine())
     print_of = host.fingerprint()
     machine, system = print_of["machine"], print_of["system"]
@@ -156,7 +156,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _filesystem() -> str:
-    """Returns the type of the root's file system."""
+    """Returns the type of the root file system."""
     try:
         rows = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:
@@ -181,7 +181,7 @@ def placeholders() -> dict[str, Any]:
 
 
 def read_description(paths: Sequence[Path], request: Request) -> Description:
-    """Reads the user's YAML files and mlperf-sysinfo's file; the later file overrides the earlier one."""
+    """Reads the user's YAML files and mlperf-sysinfo's file. A later file overrides an earlier one."""
     values: dict[str, Any] = placeholders() if request.rehearsal else {}
     system: dict[str, Any] = {}
     for path in paths:
@@ -221,7 +221,7 @@ def _found(path: Path, key: str, value: object) -> str:
 
 
 def _points(path: Path, value: object) -> Mapping[int, Mapping[str, Any]]:
-    """Returns the values of single points. Raises a ConfigError if a key is unknown or a value has a wrong type."""
+    """Returns the values of single points. Raises a ConfigError for an unknown key or a value of the wrong type."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{path}: points must map concurrencies to values: see docs/endpoints.md")
     known = {*_SYSTEM, *_NODE, *_ACCELERATOR, *POINT_FILE}
@@ -252,7 +252,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _known_facts(value: Any) -> Any:
-    """Returns mlperf-sysinfo's content without values that stand for unknown facts."""
+    """Returns mlperf-sysinfo's content without placeholders for unknown facts."""
     if isinstance(value, dict):
         kept = {
             k: _known_facts(v) for k, v in value.items() if not str(k).startswith("mlperf_sysinfo")
@@ -266,7 +266,7 @@ def _is_unknown(value: Any) -> bool:
 
 
 def template() -> str:
-    """Returns a --describe file to fill in: every possible key with its meaning."""
+    """Returns a --describe file to fill in, which lists every possible key with its meaning."""
     keys = {**_POINT, **_SYSTEM, **_NODE, **_ACCELERATOR, **_FILES}
     lines = [
         "# Facts that cannot be read from the machine. Remove lines that do not apply.",

@@ -25,7 +25,7 @@ from harness.submit.endpoints.witness.doubts import REFUSED
 from harness.submit.endpoints.witness.report import kept_witness
 
 SUBMISSION = "pending-submission-id"
-"""Folder of the submission until MLCommons gives it a name; MLCommons' builder uses the same name."""
+"""Folder of the submission until MLCommons names it. MLCommons' builder uses the same name."""
 
 _WITNESS_AGAIN = "run `endpoints witness` again"
 _INDENT = 2
@@ -47,7 +47,9 @@ def pack(
     work: Path,
     to: Path,
 ) -> Path:
-    """Writes the tree into `to`, which must not exist yet, and returns it. Raises a ConfigError if it refuses a run."""
+    """Writes the tree into `to`, which must not exist yet, and returns `to`. Raises a ConfigError if it refuses a
+    run.
+    """
     if to.exists():
         raise ConfigError(f"{to} already exists: pass a different --to, or remove it")
     refuse(described.unknown_points([point.concurrency for point in curve.points]))
@@ -69,7 +71,7 @@ def pack(
 
 
 def _runs(request: Request, curve: Curve, work: Path) -> Iterator[Packed]:
-    """Yields the newest run of each point. Raises one ConfigError with every run that cannot be packed."""
+    """Yields the newest run of each point. Raises a single ConfigError that lists every run that cannot be packed."""
     found, problems = [], []
     for point in curve.points:
         attempt = runs.newest(work, point.name)
@@ -160,7 +162,7 @@ def _tokens_per_s(attempt: runs.Attempt) -> float:
 
 
 def _config(attempt: runs.Attempt) -> str:
-    """Returns the client's effective configuration without private names and secrets."""
+    """Returns the configuration that the client used, without private names and secrets."""
     path = attempt.report / "config.yaml"
     path = path if path.is_file() else attempt.folder / runs.CONFIG
     try:

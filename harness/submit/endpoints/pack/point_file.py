@@ -1,4 +1,4 @@
-"""Builds point.yaml of one point from the request, the description and the witness."""
+"""Builds the point.yaml of a point from the request, the description and the witness."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def point_file(
 ) -> dict[str, Any]:
     """Returns point.yaml's content.
 
-    asked: the client's configuration of the run. witnessed: content of witness.json.
+    asked: the client's configuration for the run. witnessed: content of witness.json.
     """
     content: dict[str, Any] = {
         "concurrency": point.concurrency,

@@ -1,4 +1,4 @@
-"""Writes the texts of a tree: how a point is reproduced, and what the witness found."""
+"""Writes the texts of a tree, e.g. how to reproduce a point and what the witness found."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ CLIENT = "client.md"
 
 
 def readme(request: Request, proof: Mapping[str, Any]) -> str:
-    """Returns src/<implementation>/README.md of a rehearsal, for which the user wrote no README."""
+    """Returns src/<implementation>/README.md for a rehearsal whose user wrote no README."""
     return (
         f"# {request.tree_names[1]}\n\n"
         f"{REHEARSAL.partition(chr(10))[2].strip()}\n\n"
@@ -38,7 +38,9 @@ def reproduce(proof: Mapping[str, Any]) -> str:
 
 
 def client(proof: Mapping[str, Any], points: Sequence[tuple[Point, Mapping[str, Any]]]) -> str:
-    """Returns docs/client.md: the client's commit and digest, and a row for each point's witness."""
+    """Returns docs/client.md, which has the client's commit and digest, and a row per point with the witness's
+    result.
+    """
     lines = [
         "# Client",
         "",

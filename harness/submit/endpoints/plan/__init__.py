@@ -1,1 +1,1 @@
-"""Plan: C_max, regions, points, passes and hours, and a rehearsal with the harness's client."""
+"""Plans C_max, regions, points, passes and hours, and rehearses them with the harness's client."""

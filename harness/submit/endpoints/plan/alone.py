@@ -12,7 +12,7 @@ FILE = "run.lock"
 
 @contextmanager
 def alone(work: Path) -> Iterator[None]:
-    """Raises a ConfigError if another process measures for this folder, or if the folder cannot be written."""
+    """Raises a ConfigError if another process measures for this folder, or if the folder is not writable."""
     path = work / FILE
     try:
         work.mkdir(parents=True, exist_ok=True)

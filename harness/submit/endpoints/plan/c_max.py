@@ -1,4 +1,4 @@
-"""Finds C_max, the largest concurrency under a bound, by a search with the harness's own client."""
+"""Finds C_max, the largest concurrency within a bound, by a search with the harness's client."""
 
 import shutil
 from collections.abc import Callable
@@ -19,7 +19,7 @@ LOG = "c-max.log"
 
 
 def known_c_max(request: Request, work: Path) -> int | None:
-    """Returns the declared C_max, or the result of a finished search; None if there is neither."""
+    """Returns the declared C_max, or the result of a finished search; None without either."""
     if request.c_max:
         return request.c_max
     folder = work / FOLDER
@@ -37,7 +37,7 @@ def known_c_max(request: Request, work: Path) -> int | None:
 def find_c_max(
     request: Request, template: Template, work: Path, look: Callable[[float], None]
 ) -> int:
-    """Searches under --slo, beginning at the least C_max. Raises a ConfigError if none is found."""
+    """Searches with the bound of --slo, beginning at the smallest C_max. Raises a ConfigError if it finds none."""
     own = prepare(request, template, work)
     folder = work / FOLDER
     shutil.rmtree(folder.with_name(f"{FOLDER}.partial"), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Makes the missing points with the official client, one after another, and keeps finished ones."""
+"""Runs the missing points with the official client, one after another. Keeps finished points."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +22,12 @@ from harness.wire.server_metrics import ServerMetrics
 from harness.wire.server_series import Series
 
 _STARTS = 3
-"""Maximum number of attempts at a point if the client ends before its first request, because its processes did not
-start within 25 s.
+"""Maximum number of attempts at a point. An attempt may end before its first request because the client's processes did
+not start within 25 s.
 """
 
 _WRONG_CONFIG = 2
-"""The client's exit status for a configuration or data set that it cannot use; other points would fail, too."""
+"""The client's exit status for an unusable configuration or data set. All other points would fail, too."""
 
 
 def execute(
@@ -40,7 +40,9 @@ def execute(
     *,
     quiet: bool,
 ) -> int:
-    """Returns 0 if every point is done, else 4. client: a checkout of mlcommons/endpoints; only: one point, e.g. r16."""
+    """Returns 0 if every point is done, else 4. client: a checkout of mlcommons/endpoints; only: one point, e.g.
+    r16.
+    """
     names = [point.name for point in curve.points]
     if only is not None and only not in names:
         raise ConfigError(f"--only {only}: choose from {', '.join(names)}")
@@ -71,9 +73,10 @@ def _prove(work: Path, client: Path | None) -> None:
 
 
 def _made(request: Request, row: table.Row, work: Path, progress: Progress, *, quiet: bool) -> None:
-    """Runs a point, again if the client ended before its first request, as it does on a busy machine.
+    """Runs a point. Runs it again if the client ended before its first request, as it may on a busy machine.
 
-    Raises a ConfigError if the client never sent a request, or if every request failed: other points would fail, too.
+    Raises a ConfigError if the client never sent a request or if every request failed, because then all other points
+    would fail, too.
     """
     error = ""
     for _ in range(_STARTS):
@@ -125,7 +128,7 @@ def _run(
 
 
 def _times() -> list[Series]:
-    """Returns the series of the server's own times that `witness` compares."""
+    """Returns the series with the server's own times, which `witness` compares."""
     names = [name for many in runs.SERVER_TIMES.values() for name in many]
     return [Series(f"{name}_{part}") for name in names for part in ("sum", "count")]
 
@@ -141,7 +144,7 @@ def _pages(urls: Sequence[str]) -> list[Server]:
 
 
 def last_error(attempt: runs.Attempt) -> str:
-    """Returns the client's last message that looks like an error, else its last line."""
+    """Returns the client's last message that looks like an error, or else its last line."""
     log = attempt.folder / runs.LOG
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""Runs the harness's own client and its search: command lines, prompts, and numbers of finished runs."""
+"""Runs the harness's client and its search: prepares command lines and prompts, and reads numbers of finished runs."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,18 +20,18 @@ COMMAND = "harness.cli.main"
 
 MOST_PROMPTS = 100_000
 _FIELDS = ("temperature", "top_p", "seed")
-"""Sampling parameters of the client that the harness sends, too."""
+"""Sampling parameters of the client that the harness also sends."""
 
 _METRICS = {"string_match": "exact_match", "rouge": "rouge"}
-"""Scorer of the client -> metric of the harness. Other scorers are left to the client."""
+"""Maps a scorer of the client to a metric of the harness. Only the client can use other scorers."""
 
 
 class Own(NamedTuple):
-    """Files and options of the harness's client."""
+    """Files and options for the harness's client."""
 
     words: Sequence[str]
     metric: str
-    """'' if the harness cannot score the answers."""
+    """Name of the metric; '' if the harness cannot score the answers."""
     slo: str
 
 
@@ -86,7 +86,7 @@ def _metric(template: Template) -> str:
 
 
 def _prompts(request: Request, template: Template, metric: str) -> Iterator[Mapping[str, Any]]:
-    """Yields the prompts in the form in which the client sends them."""
+    """Yields the prompts in the form that the client sends."""
     model = template.content["model_params"]
     more = {key: model[key] for key in _FIELDS if model.get(key) is not None}
     if model.get("max_new_tokens"):
@@ -105,7 +105,7 @@ def _prompts(request: Request, template: Template, metric: str) -> Iterator[Mapp
 
 
 def _source(request: Request, template: Template) -> tuple[Path, str, str]:
-    """Returns the file of the prompts, and the names of its columns for prompts and right answers."""
+    """Returns the file of the prompts, and the names of its columns with prompts and correct answers."""
     if request.prompts:
         return Path(request.prompts), "prompt", "reference"
     row = template.of_type(PERFORMANCE)[0]
@@ -136,7 +136,7 @@ def _prompt(
 
 
 def read_rates(folder: Path) -> Rates | None:
-    """Returns the numbers of a rehearsed point; None if it has no finished run."""
+    """Returns the numbers of a rehearsed point; None without a finished run."""
     if not (folder / RESULT).is_file():
         return None
     result = read_json(folder / RESULT)

@@ -1,4 +1,4 @@
-"""Rehearses every point with the harness's own client, for minutes, and reports early what will fail."""
+"""Rehearses every point for a few minutes with the harness's client, and reports early what will fail."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,13 @@ from harness.submit.endpoints.request import DEDICATED, MIN_REHEARSAL_S, Request
 EACH_S = 60.0
 _START_S = 10.0
 _FALLS = 0.98
-"""Minimum ratio of tokens/s to the next lower concurrency before the curve counts as saturated."""
+"""Smallest ratio of tokens/s to the next lower concurrency at which the curve does not count as saturated."""
 
 _CLIENT = ("client-bound", "client-busy")
-"""Codes of a run whose client was the limit."""
+"""Codes of a run that was limited by the client."""
 
 _NO_BOUND = "p99=1h"
-"""SLO of a request without one: only the rates count."""
+"""SLO for a request that has none. Only the rates matter then."""
 
 
 class Rehearsed(NamedTuple):
@@ -39,9 +39,9 @@ class Rehearsed(NamedTuple):
 def rehearse(
     request: Request, template: Template, curve: Curve, work: Path, each_s: float, *, quiet: bool
 ) -> int:
-    """Makes the missing points, prints a table and warnings; returns 0 if every point is VALID, else 4.
+    """Rehearses the missing points, prints a table and warnings. Returns 0 if every point is VALID, else 4.
 
-    Raises a ConfigError if a point cannot be measured at all, because the other points would fail, too.
+    Raises a ConfigError if a point cannot be measured at all, because then all other points would fail, too.
     """
     if each_s < MIN_REHEARSAL_S:
         raise ConfigError(f"--each {each_s:g}s is too short: pass at least {MIN_REHEARSAL_S:g}s")
@@ -100,7 +100,9 @@ def _cells(one: Rehearsed) -> Sequence[Cell]:
 
 
 def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
-    """Yields a warning for each point that will fail in the official runs, or will count for less than it could."""
+    """Yields a warning for each point that will fail in the official runs, or that will count for less than it
+    could.
+    """
     for one in found:
         name, rates = one.point.name, one.rates
         if rates is None:

@@ -1,4 +1,4 @@
-"""Finds C_max without a bound: the largest concurrency that still adds tokens/s, measured with the harness's client."""
+"""Finds C_max without a bound, i.e. the largest concurrency that still adds tokens/s. Uses the harness's client."""
 
 import math
 import shutil
@@ -19,19 +19,19 @@ from harness.submit.endpoints.tables import limits
 FILE = "saturation.json"
 EACH_S = 20.0
 GROWS = 1.05
-"""Minimum growth of tokens/s, as a factor, if the concurrency doubles; half a doubling must reach its square root."""
+"""Smallest factor of growth in tokens/s when the concurrency doubles. Half a doubling must reach its square root."""
 
 MOST = 1 << 17
 _NO_BOUND = "p99=1h"
 
 Rate = Callable[[int], float | None]
-"""Concurrency -> tokens/s; None if the server does not answer it."""
+"""Maps a concurrency to tokens/s; None if the server does not answer at this concurrency."""
 
 
 class Saturation(NamedTuple):
     c_max: int
     rates: Mapping[int, float | None]
-    """Tokens/s of every measured concurrency."""
+    """Tokens/s at every measured concurrency."""
 
     def lines(self) -> Iterator[str]:
         shown = [
@@ -46,7 +46,9 @@ class Saturation(NamedTuple):
 
 
 def saturation(rate: Rate, first: int, most: int) -> Saturation | None:
-    """Doubles the concurrency while tokens/s grow, then tries half a step down and up. None if `first` fails."""
+    """Doubles the concurrency while tokens/s grow, then tries half a step down and up. Returns None if `first`
+    fails.
+    """
     rates: dict[int, float | None] = {first: rate(first)}
 
     def grows(low: int, high: int, least: float) -> bool:
@@ -87,7 +89,8 @@ def find_saturation(
     folder: Path,
     look: Callable[[int, float], None],
 ) -> Saturation:
-    """Measures until tokens/s stop growing; finished runs are kept. Raises a ConfigError if the server does not answer.
+    """Measures until tokens/s stop growing, and keeps finished runs. Raises a ConfigError if the server does not
+    answer.
 
     look: called with a concurrency and the seconds since the start of its run.
     """

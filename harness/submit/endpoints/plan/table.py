@@ -1,4 +1,4 @@
-"""Lists the points of a plan with passes, queries, hours and state, and the requirements that cannot be met."""
+"""Lists the points of a plan with passes, queries, hours and state, and the requirements that are not met."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +15,11 @@ from harness.submit.endpoints.tables import drafters, limits
 from harness.submit.plan.matrix import show_s
 
 START_S = 10.0
-"""Start and end of the client."""
+"""Time that the client needs to start and to end, in s."""
 
 _LONG_S = 6 * 3600.0
 _MOST_SEED = (1 << 63) - 1
-"""Largest seed that servers with 64-bit signed seeds accept, such as vLLM."""
+"""Largest seed that is accepted by servers with 64-bit signed seeds, such as vLLM."""
 
 
 class Row(NamedTuple):
@@ -27,12 +27,12 @@ class Row(NamedTuple):
     passes: int
     queries: int
     rate_per_s: float | None
-    """Answers/s, from a run of the client or a rehearsal; None if neither exists."""
+    """Answers/s from a run of the client or from a rehearsal; None without either."""
     expected_s: float | None
     state: str
     why: str
     asked: Mapping[str, Any]
-    """The client's configuration."""
+    """The client's configuration for the point."""
 
 
 def rows(request: Request, template: Template, curve: Curve, work: Path) -> list[Row]:
@@ -44,7 +44,7 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
     rate = _rate(work, point)
     count = passes(point, samples, rate)
     queries = count * samples
-    if request.is_agentic:  # the template decides
+    if request.is_agentic:  # the template decides this
         queries = template.trajectories() or samples
         count = max(1, queries // samples)
     report = runs.next_attempt(work, point.name).report
@@ -66,7 +66,9 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
 def _kept(
     asked: dict[str, Any], attempt: runs.Attempt, point: Point, samples: int
 ) -> tuple[dict[str, Any], int]:
-    """Returns the configuration with the number of queries of the newest attempt, if that number makes enough whole passes."""
+    """Returns the configuration and its number of queries. Keeps the number of the newest attempt if it makes enough
+    whole passes.
+    """
     runtime = asked["settings"]["runtime"]
     queries = int(runtime.get("n_samples_to_issue", samples))
     made = _made(attempt)
@@ -94,7 +96,7 @@ def _rate(work: Path, point: Point) -> float | None:
 
 
 def lines(request: Request, curve: Curve, found: Sequence[Row]) -> Iterator[str]:
-    """Yields the regions, one line per point, the seeds, and the time."""
+    """Yields the regions, one line per point, the seeds, and the total time."""
     bands = curve.regions.bands
     names = [ULTRA_LOW, *REQUIRED[1:], MARGIN]
     shown = [f"{WORDS[n]} {curve.regions.ultra_low if n == ULTRA_LOW else bands[n]}" for n in names]
@@ -143,7 +145,7 @@ def _cells(row: Row) -> Sequence[Cell]:
 def notes(
     request: Request, template: Template, curve: Curve, found: Sequence[Row]
 ) -> Iterator[str]:
-    """Yields requirements that cannot be met, and decisions that only a person can make."""
+    """Yields requirements that are not met, and decisions that only a person can make."""
     yield from _of_curve(request, curve)
     for row in found:
         if row.expected_s is not None and row.expected_s > _LONG_S:

@@ -1,1 +1,1 @@
-"""Provisioned power of a system by the formula of the rules."""
+"""Computes the provisioned power of a system by the formula of the rules."""

@@ -1,4 +1,4 @@
-"""Provisioned power of a system, and the part of it that a point uses."""
+"""Computes the provisioned power of a system, and the part of it that a point uses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ ROUNDED_DIGITS = 2
 _COMPUTED_TOLERANCE_W = 0.5
 _KW_TOLERANCE = 0.005
 _LEAST_SHARE = 0.5
-"""Minimum of a stated power as a share of the rules' default, unless the power is declared as limited."""
+"""Smallest ratio of a stated power to the rules' default, unless the power is declared as limited."""
 
 
 class NodeSetPower(NamedTuple):
@@ -29,13 +29,13 @@ class SystemPower(NamedTuple):
     sets: Sequence[NodeSetPower]
     switches_w: float
     estimated: Sequence[str]
-    """Values that are defaults of the rules: they mark the power as estimated."""
+    """Values taken from the defaults of the rules. They mark the power as estimated."""
     problems: Sequence[str]
     is_declared: bool = False
-    """Whether declared_provisioned_power replaces the sum."""
+    """Whether declared_provisioned_power replaces the computed sum."""
 
     def point_kw(self, used: Mapping[int, int] | None = None) -> float | None:
-        """Returns the power of a point. used: ensemble -> nodes; a set that is not named counts as a whole."""
+        """Returns the power of a point. used: ensemble -> nodes; an ensemble that is missing here counts as a whole."""
         if self.kw is None or not self.sets:
             return self.kw
         shares = {s.ensemble: (used or {}).get(s.ensemble, s.nodes) / s.nodes for s in self.sets}
@@ -50,12 +50,12 @@ class SystemPower(NamedTuple):
 
 
 class _Sum:
-    """Collects problems, gaps and defaults while the formula adds its terms."""
+    """Collects problems, gaps and defaults while the terms of the formula are added."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.gaps: list[str] = []
-        """Absent values without a default: a problem unless the power is declared as a whole."""
+        """Missing values without a default. They are problems unless the power is declared as a whole."""
         self.estimated: list[str] = []
 
     def watts(self, where: str, value: object, default: Watts | None = None) -> float:
@@ -86,7 +86,7 @@ class _Sum:
 
 
 def system_power(descriptor: Json, cores: Mapping[int, int] | None = None) -> SystemPower:
-    """Computes the provisioned power. cores: ensemble -> cores of a processor, for the default of processors."""
+    """Computes the provisioned power. cores: ensemble -> cores per processor, used for the default of processors."""
     total = _Sum()
     cooling = descriptor.get("cooling")
     overhead = power_defaults()["overhead"].get(str(cooling))
@@ -209,7 +209,7 @@ def _as_a_default(part: Json, watts: float, default: Watts | None, where: str) -
 
 
 def _limited(part: Json, default: Watts | None, where: str) -> Iterator[str]:
-    """Reports an accelerator with a stated power far below the power that the rules give for its model."""
+    """Reports an accelerator whose stated power is far below the power that the rules give for its model."""
     value = _map(part.get("tdp_per_unit"))
     if default is None or part.get("below_rated_tdp") is not None or values.value_problem(value):
         return
@@ -246,12 +246,12 @@ def _estimated_w(network: Json, where: str, total: _Sum) -> float:
     if problem or _map(energy).get("value_pj") is None:
         total.problems.append(f"{where}.energy_per_bit_pj {problem or 'needs value_pj'}")
         return 0.0
-    # The checker reads the bandwidth as terabytes per second, despite the name of the key.
+    # The checker reads the bandwidth as terabytes per second, although the key names another unit.
     return bandwidth * 8 * float(_map(energy)["value_pj"])
 
 
 def _scale_out(fabric: object, rows: Sequence[Json], total: _Sum) -> tuple[float, float]:
-    """Returns the watts of a node's counted network cards, and of all switches."""
+    """Returns the watts of a node's network cards that count, and the watts of all switches."""
     network = _map(fabric)
     nodes = sum(whole(row.get("nodes_provisioned")) or 0 for row in rows)
     if not isinstance(network.get("present"), bool):
@@ -317,7 +317,7 @@ def _number(value: object) -> float:
 def _disagreements(
     descriptor: Json, sets: Sequence[NodeSetPower], switches_w: float, factor: float, kw: float
 ) -> Iterator[str]:
-    """Compares the submitter's `computed` block and kW with the formula."""
+    """Compares the submitter's block `computed` and kW with the formula."""
     formula = {
         row["node_set_id"]: row.get("power_method") == "component_sum"
         for row in descriptor["node_sets"]

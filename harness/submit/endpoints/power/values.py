@@ -1,4 +1,4 @@
-"""Watts of a descriptor's values, and the defaults of the rules for values that are absent."""
+"""Converts the values of a descriptor to watts, and replaces missing values with defaults of the rules."""
 
 import re
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ _UNITS = {"value_w": 1.0, "value_kw": 1000.0}
 class Watts(NamedTuple):
     watts: float
     default: str = ""
-    """Section of the rules that has this default, e.g. D.3; '' for a sourced value."""
+    """Section of the rules with this default, e.g. D.3; '' for a value from another source."""
 
 
 def value_problem(value: object) -> str:
-    """Returns the fault of a sourced value; '' if it has none."""
+    """Returns what is wrong with a sourced value; '' if nothing is."""
     if not isinstance(value, Mapping):
         return "is not a mapping with value_w, source_type and source"
     given = [key for key in (*_UNITS, "value_pj") if value.get(key) is not None]
@@ -55,7 +55,7 @@ def watts_of(value: Mapping[str, Any]) -> Watts | None:
 
 
 def cpu_default(model: object, cores: int | None) -> Watts | None:
-    """Returns the default of a processor; None if neither its name nor its number of cores determines one."""
+    """Returns the default for a processor; None if neither its name nor its number of cores determines one."""
     table, text = power_defaults()["cpu"], str(model or "").lower()
     if cores is None and (match := _CORES.search(text)):
         cores = int(match[1])
@@ -80,7 +80,7 @@ def accelerator_default(model: object) -> Watts | None:
 
 
 def switch_default(model: object, cabling: object) -> Watts | None:
-    """Returns the default of a switch under this cabling; None if the rules have none."""
+    """Returns the default for a switch with this cabling; None if the rules have no default for it."""
     table, name = power_defaults()["switches"], _plain(model)
     row: Mapping[Any, float] = next((by for key, by in table["w"].items() if key in name), {})
     watts = row.get(str(cabling))

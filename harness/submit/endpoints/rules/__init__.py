@@ -1,1 +1,1 @@
-"""Rules of MLPerf Endpoints, applied to a result tree."""
+"""Applies the rules of MLPerf Endpoints to a result tree."""

@@ -32,7 +32,7 @@ def _of(point: Point, rule: str, actual: str, expected: str) -> Finding:
 
 
 def _scores(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Returns a mapping from metric to value; a single number has the name `score`."""
+    """Returns a mapping from metric to value. A single number gets the name `score`."""
     raw = entry.get("score")
     rows = raw.items() if isinstance(raw, dict) else [("score", raw)]
     found: dict[str, float] = {}
@@ -97,7 +97,7 @@ def _metrics(point: Point, model: Model) -> Iterator[Finding]:
 
 
 def _combined(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Returns each metric's mean over the data sets, weighted by their samples."""
+    """Returns the mean of each metric over the data sets, weighted by their samples."""
     sums: dict[str, list[float]] = {}
     for entry in entries:
         weight = number(entry.get("unit_samples", entry.get("num_samples"))) or 1.0
@@ -142,7 +142,7 @@ def _fraction(value: float) -> float:
 
 
 def _per_turn(point: Point, model: Model) -> Iterator[Finding]:
-    """Checks the mean answer. MLCommons' client does not publish it in every version."""
+    """Checks the mean answer, which only some versions of MLCommons' client publish."""
     block = mapping(point.summary.get("output_sequence_lengths_full_run"))
     mean = number(mapping(block.get("output_sequence_lengths")).get("avg"))
     low, high = model.tokens_per_turn or (0.0, float("inf"))

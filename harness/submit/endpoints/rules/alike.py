@@ -1,4 +1,4 @@
-"""Compares results of points: the same requests have the same lengths, and two runs never have the same times."""
+"""Compares the results of points. Equal requests have equal lengths, and two runs never have the same times."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,17 +10,17 @@ from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import ACCURACY, SUMMARY, Curve, Point, mapping
 
 _MOST_INPUT, _MOST_OUTPUT = 0.001, 0.1
-"""Largest relative difference of a point's mean lengths from the curve's median. Every point sends whole passes of the
-same prompts; answers differ if the server's numerics depend on the batch.
+"""Largest relative difference between a point's mean lengths and the curve's median. Every point sends whole passes of
+the same prompts. Answers differ if the server's numerics depend on the batch.
 """
 
 _TIMES = (("duration_ns",), ("ttft", "total"), ("latency", "total"))
 _SAME = 2
-"""Number of sums in ns that two runs cannot have in common by chance."""
+"""Number of equal sums in ns that two runs cannot have by chance."""
 
 
 def same_lengths(curve: Curve) -> Iterator[Finding]:
-    """Checks that all points sent the same prompts, and got answers of about the same length."""
+    """Checks that all points sent the same prompts and received answers of about the same length."""
     if curve.is_agentic:
         return
     for name, most in (
@@ -28,7 +28,7 @@ def same_lengths(curve: Curve) -> Iterator[Finding]:
         ("output_sequence_lengths", _MOST_OUTPUT),
     ):
         means = {p: mean for p in curve.points if (mean := _mean(p, name))}
-        if len(means) < 3:  # with two different points, neither is the odd one out
+        if len(means) < 3:  # with only two points, it is unknown which one is wrong
             continue
         middle = sorted(means.values())[len(means) // 2]
         for point, mean in means.items():
@@ -43,7 +43,7 @@ def _mean(point: Point, name: str) -> float | None:
 
 
 def copied(curves: Sequence[Curve]) -> Iterator[Finding]:
-    """Looks for two results of one run in the whole submission."""
+    """Looks in the whole submission for two results that come from the same run."""
     points = [point for one in curves for point in one.points]
     for position, point in enumerate(points):
         for earlier in points[:position]:
@@ -67,7 +67,9 @@ def _at(content: dict[str, Any], keys: Sequence[str]) -> float | None:
 
 
 def _same_scores(points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares scores that contain their duration, as the client writes them; scores alone may be equal."""
+    """Compares scores together with their duration, which the client also writes. Scores alone may be equal by
+    chance.
+    """
     seen: dict[str, Point] = {}
     for point in points:
         for entry in point.scores:

@@ -1,4 +1,4 @@
-"""Checks config.yaml, the client's configuration, which MLCommons' checker does not read."""
+"""Checks config.yaml, which is the client's configuration. MLCommons' checker does not read it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ CLIENT_SEEDS = {
     "scheduler_random_seed": "scheduler_rng_seed",
     "dataloader_random_seed": "sample_index_rng_seed",
 }
-"""The client's names of two seeds -> the names in point.yaml."""
+"""Maps the client's names of two seeds to their names in point.yaml."""
 
 _DEFAULT_SEED = 42
 
@@ -36,14 +36,14 @@ def pattern_differences(point: Point, value: object) -> Iterator[tuple[str, str]
 
 
 def client_config(curve: Curve, point: Point) -> Iterator[Finding]:
-    """Compares config.yaml, which MLCommons' checker does not read, with point.yaml."""
+    """Compares config.yaml with point.yaml."""
     if not point.config or not point.yaml:
         return
     settings = mapping(point.config.get("settings"))
     declared = mapping(mapping(point.yaml.get("runtime_settings")).get("runtime"))
     runtime = mapping(settings.get("runtime"))
     for theirs, ours in CLIENT_SEEDS.items():
-        # The client's default seed counts if the configuration does not set one.
+        # If the configuration does not set a seed, the client's default applies.
         actual = runtime.get(theirs, _DEFAULT_SEED)
         if ours in declared and actual != declared[ours]:
             yield _config(point, f"{theirs}: {actual}", f"{ours}: {declared[ours]}")
@@ -72,7 +72,7 @@ def _queries(point: Point, runtime: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _warm_up(point: Point, settings: dict[str, Any]) -> Iterator[Finding]:
-    """Checks that a warm-up of the client is declared."""
+    """Checks that point.yaml declares the client's warm-up."""
     recorded = mapping(point.summary.get("run_config"))
     if mapping(point.yaml.get("warmup")).get("requests_issued") != 0:
         return
@@ -86,7 +86,7 @@ def _config(point: Point, actual: str, expected: str) -> Finding:
 
 
 def _agentic(point: Point) -> Iterator[Finding]:
-    """Checks the settings that the rules fix for trajectories."""
+    """Checks the settings for trajectories that the rules prescribe."""
     sets = point.config.get("datasets")
     rows = [mapping(row) for row in sets] if isinstance(sets, list) else []
     fixed = {

@@ -12,10 +12,10 @@ LATENCY, LENGTHS = "latency", "output_sequence_lengths"
 SERIES = ("ttft", "tpot", LATENCY, LENGTHS)
 _KEYS = ("total", "min", "max", "avg")
 _EDGE = 1e-6
-"""Relative tolerance at the edges of a bucket."""
+"""Relative tolerance for the edges of a bucket."""
 
 _RATE = 1e-3
-"""Relative tolerance of a rate that follows from two other numbers."""
+"""Relative tolerance for a rate that follows from two other numbers."""
 
 
 class _Bucket(NamedTuple):
@@ -28,7 +28,7 @@ class _Bucket(NamedTuple):
 
 
 def distributions(point: Point) -> Iterator[Finding]:
-    """Yields a finding for each pair of numbers that no set of samples could have together."""
+    """Yields a finding for each pair of numbers that cannot come from the same samples."""
     if not point.summary:
         return
     completed = whole(point.summary.get("n_samples_completed"))
@@ -50,7 +50,7 @@ def _of(point: Point, rule: str, actual: str, expected: str) -> Finding:
 
 
 def _count(block: dict[str, Any]) -> float | None:
-    """Returns the number of samples that follows from the total and the mean."""
+    """Returns the number of samples, which follows from the total and the mean."""
     total, mean = number(block.get("total")), number(block.get("avg"))
     return total / mean if total is not None and mean else None
 
@@ -94,7 +94,7 @@ def _percentile_problem(
         found, share = number(value), _share(key)
         if found is None or share is None:
             continue
-        rank = int(share * (held - 1))  # the client takes the lower of two samples
+        rank = int(share * (held - 1))  # between two samples, the client takes the lower one
         inside = [
             bucket
             for bucket, before in zip(buckets, below, strict=False)
@@ -117,7 +117,7 @@ def _share(key: str) -> float | None:
 
 
 def _buckets(block: dict[str, Any]) -> list[_Bucket]:
-    """Returns the buckets in order; [] without a histogram, or for one in another form."""
+    """Returns the buckets in order; [] without a histogram, or if it has an unknown form."""
     found = mapping(block.get("histogram"))
     edges, counts = found.get("buckets"), found.get("counts")
     if not isinstance(edges, list) or not isinstance(counts, list) or len(edges) != len(counts):
@@ -137,7 +137,7 @@ def _is_pair(value: object) -> bool:
 
 
 def _rates(point: Point) -> Iterator[Finding]:
-    """Compares the client's own rates with the counts and the duration."""
+    """Compares the rates that the client computed with the counts and the duration."""
     duration_ns = number(point.summary.get("duration_ns"))
     if not duration_ns or point.pattern != "concurrency":
         return

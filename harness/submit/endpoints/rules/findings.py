@@ -1,4 +1,4 @@
-"""Defines the rules of a check of MLPerf Endpoints, each with the action that removes its findings."""
+"""Defines the rules for checking MLPerf Endpoints, each with the action that removes its findings."""
 
 from collections.abc import Mapping
 
@@ -95,7 +95,9 @@ RULES: Mapping[str, str] = {
     "engagement": "use as many replicas as fit, or declare dp_shortfall with its reason",
     "power": "correct system_power.json, or the section `power` of the --describe file, and pack again",
 }
-"""Rule -> the action that removes its findings. docs/endpoints.md explains each rule; a test compares the two."""
+"""Maps a rule to the action that removes its findings. docs/endpoints.md explains each rule; a test compares the
+two.
+"""
 
 OF_A_REHEARSAL = frozenset(
     {
@@ -110,4 +112,4 @@ OF_A_REHEARSAL = frozenset(
         "accuracy-target",
     }
 )
-"""Rules that a rehearsal cannot satisfy: it may be short, and may use another model and other data."""
+"""Rules that a rehearsal cannot satisfy, because it may be short and may use another model and other data."""

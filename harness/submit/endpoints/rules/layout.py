@@ -25,12 +25,12 @@ _NAME = re.compile(r"[!-\-/-~][!-~]*")
 _ALSO = re.compile(
     r"sample_idx_map\.json|report\.txt|serving_config\.json|results\.json|mlperf-system-info-[\w.-]*\.json"
 )
-"""Files of the client that MLCommons' builder copies, besides the required ones."""
+"""Files of the client that MLCommons' builder copies in addition to the required ones."""
 
 _PRIVATE = re.compile(
     r"w|who|users|ps|pstree|ulimit|env|environ|id_rsa|.*\.pem|.*history|events\.jsonl"
 )
-"""Names of files about users, processes and requests, as mlperf-sysinfo and the client leave them."""
+"""Names of files about users, processes and requests, as written by mlperf-sysinfo and the client."""
 
 _SECRETS = ("api_key", "swebench_service_auth_token")
 
@@ -159,7 +159,7 @@ def _readable(point: Point, name: str) -> Iterator[Finding]:
 
 
 def _secret(value: object) -> str:
-    """Returns the name of a key in the configuration that holds a secret; '' if there is none."""
+    """Returns the name of a key in the configuration whose value is a secret; '' without one."""
     if isinstance(value, list):
         return next(filter(None, map(_secret, value)), "")
     for key, inner in mapping(value).items():

@@ -1,4 +1,4 @@
-"""Runs MLCommons' checker and mlperf-viz from an environment of the user, and reads their answers.
+"""Runs MLCommons' checker and mlperf-viz in an environment of the user, and reads their output.
 
 This package contains no part of these programs.
 """
@@ -22,7 +22,7 @@ from harness.submit.endpoints.rules.validate import Checked
 
 CHECKER, VIZ = "submission-checker", "mlperf-viz"
 PACKAGES = {CHECKER: "endpoints-submission-cli", VIZ: "mlperf-viz"}
-"""Tool -> its package. Versions are not fixed: the newest tools have the rules of the newest cohort."""
+"""Maps a tool to its package. Versions are not fixed, because the newest tools have the rules of the newest cohort."""
 
 LIMIT_S = 300.0
 _CHECK = "from submission_checker.cli import main; main()"
@@ -34,16 +34,16 @@ class Outcome(NamedTuple):
     tool: str
     passed: bool
     errors: Sequence[tuple[str, str, str]]
-    """(rule, path, message) of each error."""
+    """Each error as a tuple (rule, path, message)."""
     warnings: Sequence[tuple[str, str, str]]
     crash: str = ""
-    """Why the tool gave no answer; otherwise ''."""
+    """Reason why the tool gave no answer; otherwise ''."""
     version: str = ""
-    """'' if it is unknown."""
+    """Version of the tool; '' if unknown."""
 
 
 def ensure(folder: Path, *, install: bool) -> None:
-    """Raises a ConfigError if the environment does not exist. install: make it with uv instead."""
+    """Raises a ConfigError if the environment does not exist. With `install`, makes the environment with uv instead."""
     if install:
         make_environment(folder, tuple(PACKAGES.values()))
     elif not is_environment(folder):
@@ -91,7 +91,7 @@ def _checker(environment: Path, tree: Path) -> Outcome:
 
 
 def _rows(content: Any, tree: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Yields a (severity, rule, path, message) tuple for each fault in the checker's answer."""
+    """Yields (severity, rule, path, message) for each fault that the checker reports."""
     rows = content.get("results", content.get("findings")) if isinstance(content, dict) else content
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, dict) and row.get("severity") in ("error", "warning"):

@@ -19,7 +19,7 @@ from harness.submit.endpoints.tables import (
 
 
 def point_file(curve: Curve, point: Point) -> Iterator[Finding]:
-    """Checks everything that needs only this point and the curve's regions."""
+    """Checks everything that requires only this point and the curve's regions."""
     if not point.yaml:
         return  # another rule reports a missing or wrong file
     for part in (_keys, _division, _dataset_type, _load_pattern, _warm_up, _seeds, _steady):
@@ -79,7 +79,7 @@ def _load_pattern(point: Point) -> Iterator[Finding]:
 
 
 def _minimum(point: Point, regions: Regions | None) -> Iterator[Finding]:
-    """Checks min_duration_ms, which no rule of MLCommons' checker reads."""
+    """Checks min_duration_ms, which MLCommons' checker does not read."""
     settings = mapping(point.yaml.get("runtime_settings"))
     if "min_duration_ms" not in settings or regions is None:
         return
@@ -177,7 +177,7 @@ def _steady(point: Point) -> Iterator[Finding]:
 
 
 _MOST_RATE = 1.5
-"""Largest factor between the rates of the window and of the whole run, which has a start and an end."""
+"""Largest ratio between the rate of the window and the rate of the whole run, which has a start and an end."""
 
 
 _WINDOW = ("super_pass_start", "super_pass_end", "super_pass_size", "n_samples", "duration_s")

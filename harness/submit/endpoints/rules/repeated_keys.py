@@ -1,4 +1,4 @@
-"""Finds keys that a file contains twice: people may read the first value, but programs use the last."""
+"""Finds keys that appear twice in a file. People may read the first value, but programs use the last one."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from harness.submit.endpoints.rules.submission import ACCURACY, REQUIRED, Point
 
 
 class _Twice(ValueError):
-    """Raised with the key that a mapping has twice."""
+    """Raised with the key that appears twice in a mapping."""
 
 
 def repeated_keys(point: Point) -> Iterator[Finding]:
@@ -23,7 +23,7 @@ def repeated_keys(point: Point) -> Iterator[Finding]:
 
 
 def _in_json(text: str) -> str:
-    """Returns the first repeated key, or '' if no key is repeated or the text is not JSON."""
+    """Returns the first repeated key; '' if every key is unique or the text is not JSON."""
 
     def single(pairs: list[tuple[str, Any]]) -> None:
         names = [name for name, _ in pairs]

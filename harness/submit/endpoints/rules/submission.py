@@ -26,7 +26,7 @@ Json = Mapping[str, Any]
 
 
 def yaml_mapping(text: str) -> dict[str, Any] | None:
-    """Returns the mapping in an untrusted YAML text; None if the text is not a mapping."""
+    """Returns the mapping in an untrusted YAML text; None if the text does not contain a mapping."""
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -35,12 +35,12 @@ def yaml_mapping(text: str) -> dict[str, Any] | None:
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """Returns the value if it is a mapping with texts as keys, else an empty one."""
+    """Returns the value if it is a mapping whose keys are texts; otherwise an empty mapping."""
     return value if isinstance(value, dict) and all(isinstance(k, str) for k in value) else {}
 
 
 class Point:
-    """A folder r<C> of a curve."""
+    """A folder r<C> of a curve, with the files of one point."""
 
     def __init__(self, tree: Tree, path: str) -> None:
         self.tree = tree
@@ -67,7 +67,7 @@ class Point:
 
     @cached_property
     def accuracy(self) -> list[dict[str, Any]] | None:
-        """The entries of accuracy_results.json; None if the file is missing or wrong."""
+        """Entries of accuracy_results.json; None if the file is missing or malformed."""
         content = self.tree.json(self.file(ACCURACY), 16 << 20)
         entries = content.get("accuracy_scores") if isinstance(content, dict) else content
         if isinstance(entries, dict):
@@ -78,7 +78,7 @@ class Point:
 
     @property
     def inline(self) -> list[dict[str, Any]]:
-        """Scores of the performance run itself."""
+        """Scores that the performance run computed itself."""
         return [e for e in self.accuracy or () if e.get("dataset_type") == "performance"]
 
     @property
@@ -93,7 +93,7 @@ class Point:
 
     @property
     def concurrency(self) -> int:
-        """The declared concurrency; if it is not a number, the folder's. 0 if neither is known."""
+        """The declared concurrency, or the folder's if the declared one is not a number. 0 if neither is known."""
         return whole(self.yaml.get("concurrency")) or self.folder_concurrency or 0
 
     @property
@@ -132,7 +132,7 @@ class Curve:
 
     @property
     def c_max(self) -> int | None:
-        """The C_max of the first point that declares one."""
+        """C_max of the first point that declares it."""
         found = (whole(p.system.get("max_supported_concurrency")) for p in self.points)
         return next((c for c in found if c is not None), None)
 
@@ -143,7 +143,7 @@ class Curve:
 
     @cached_property
     def regions(self) -> Regions | None:
-        """None if C_max is missing or too small, or C_min is impossible."""
+        """Regions of the curve; None if C_max is missing or too small, or if C_min is impossible."""
         override = self.c_min_override
         measured = [p.concurrency for p in self.points if p.offline != DEDICATED and p.concurrency]
         lowest = min([*measured, 32])
@@ -164,7 +164,7 @@ class Curve:
 
 
 def submission_roots(tree: Tree) -> Sequence[str]:
-    """Returns the folders that have results/: the root itself, or folders one or two levels below."""
+    """Returns the folders that contain results/. They are the root itself, or folders one or two levels below."""
     if "results" in tree.folders(""):
         return [""]
     found: list[str] = []

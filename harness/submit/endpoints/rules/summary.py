@@ -1,4 +1,4 @@
-"""Checks result_summary.json: whether its numbers fit each other and point.yaml."""
+"""Checks whether the numbers of result_summary.json agree with each other and with point.yaml."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -15,10 +15,10 @@ _SERIES = ("ttft", "tpot", "latency")
 _ORDER = ("1", "5", "10", "25", "50", "75", "80", "90", "95", "97", "99", "99.9")
 _COUNTS = ("n_samples_completed", "n_samples_issued", "n_samples_failed")
 _MOST_IN_FLIGHT, _LEAST_IN_FLIGHT = 1.02, 0.75
-"""Bounds of the mean number of queries in flight, divided by the concurrency. The end of a short run lowers it."""
+"""Limits for the mean number of queries in flight, as a share of the concurrency. The end of a short run lowers it."""
 
 _MOST_TIMES = 2.0
-"""Largest factor between the latency and the sum of its parts; the parts are means of different samples."""
+"""Largest factor between the latency and the sum of its parts, which are means over different samples."""
 
 
 def results(curve: Curve, point: Point) -> Iterator[Finding]:
@@ -68,7 +68,7 @@ def _present(point: Point) -> Iterator[Finding]:
 
 
 def _recorded(point: Point) -> Iterator[Finding]:
-    """Checks that the client's record of its run exists."""
+    """Checks that the client's record of the run exists."""
     recorded = _block(point, "run_config")
     for key in ("load_pattern", *CLIENT_SEEDS):
         if recorded.get(key) is None:
@@ -146,7 +146,7 @@ def _duration(point: Point, regions: Regions | None) -> Iterator[Finding]:
 
 
 def _little(point: Point) -> Iterator[Finding]:
-    """Checks Little's law: the sum of the latencies is the concurrency times the duration."""
+    """Checks Little's law: the sum of the latencies equals the concurrency times the duration."""
     run_ns, completed = (
         number(point.summary.get(k)) for k in ("duration_ns", "n_samples_completed")
     )
@@ -160,7 +160,7 @@ def _little(point: Point) -> Iterator[Finding]:
 
 
 def _token_times(point: Point) -> Iterator[Finding]:
-    """Checks that a mean answer takes its TTFT and, for each further token, its TPOT."""
+    """Checks that a mean answer takes its TTFT plus its TPOT for each later token."""
     means = [number(_block(point, name).get("avg")) for name in _SERIES]
     tokens, completed = (
         number(_block(point, "output_sequence_lengths").get("total")),
@@ -179,7 +179,7 @@ def _token_times(point: Point) -> Iterator[Finding]:
 
 
 def _stored(point: Point) -> Iterator[Finding]:
-    """Checks metrics that a tool stored next to the client's numbers."""
+    """Checks the metrics that a tool stored next to the client's numbers."""
     p90_ns = _percentile(point, "tpot", "90")
     own = {
         "system_tps": point.tokens_per_s,
@@ -192,7 +192,7 @@ def _stored(point: Point) -> Iterator[Finding]:
 
 
 def _run_config(point: Point) -> Iterator[Finding]:
-    """Compares the client's record of its run with point.yaml."""
+    """Compares the client's record of the run with point.yaml."""
     found = _block(point, "run_config")
     declared = mapping(mapping(point.yaml.get("runtime_settings")).get("runtime"))
     for theirs, ours in CLIENT_SEEDS.items():

@@ -96,7 +96,7 @@ def _nodes(point: Point) -> Iterator[Finding]:
 
 
 def same_system(curve: Curve) -> Iterator[Finding]:
-    """Checks that all points describe the same system, except for the settings of a point."""
+    """Checks that all points describe the same system, apart from settings of a single point."""
     varying = limits()["keys"]["system"]["per_point"]
     plain = {p: _identity(p.system, varying) for p in curve.points if p.system}
     texts = list(plain.values())
@@ -120,7 +120,7 @@ def power_of(curve: Curve) -> SystemPower | None:
 
 
 def power(curve: Curve) -> Iterator[Finding]:
-    """Checks the descriptor, which the division Standardized requires, and each point's use of the system."""
+    """Checks the descriptor, which the division Standardized requires, and how much of the system each point uses."""
     file = curve.power_file
     divisions = {str(p.yaml.get("division", "")).lower() for p in curve.points}
     found = power_of(curve)
@@ -196,7 +196,7 @@ def _point(point: Point, actual: str, expected: str) -> Finding:
 
 
 def _engagement(point: Point, found: SystemPower, *, is_standardized: bool) -> Iterator[Finding]:
-    """Checks that the number of running replicas is the number that the provisioned accelerators can hold."""
+    """Checks that a point runs as many replicas as the provisioned accelerators can hold."""
     sizes = [whole(point.system.get(key)) for key in _PARALLEL]
     replicas = whole(point.system.get("data_parallel"))
     if replicas is None:

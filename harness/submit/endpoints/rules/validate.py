@@ -30,12 +30,12 @@ class Checked(NamedTuple):
     """Folders of the submissions, relative to the tree."""
 
     def counted(self, *, rehearsal: bool) -> list[Finding]:
-        """Returns the findings that count. rehearsal: omits findings that a rehearsal cannot avoid."""
+        """Returns the findings that count. With `rehearsal`, omits findings that a rehearsal cannot avoid."""
         return [f for f in self.findings if not (rehearsal and f.rule in OF_A_REHEARSAL)]
 
 
 def validate(root: Path) -> Checked:
-    """Raises a ConfigError if `root` is not a folder; every fault inside it becomes a finding."""
+    """Checks the tree. Raises a ConfigError if `root` is not a folder; every fault inside it becomes a finding."""
     if not is_folder(root):
         raise ConfigError(f"{root} is not a folder: pass the root of a submission tree")
     tree = Tree(root)
@@ -79,7 +79,7 @@ def _submission(tree: Tree, root: str, found: list[Curve]) -> Iterator[Finding]:
 
 
 def _one_seed_set(found: list[Curve]) -> Iterator[Finding]:
-    """Checks that all curves of a submission use one seed set and one cohort."""
+    """Checks that all curves of a submission use the same seed set and the same cohort."""
     for key in ("seed_set", "target_cohort"):
         values = {str(one.points[0].yaml.get(key)): one for one in found if one.points}
         if len(values) > 1:

@@ -1,1 +1,1 @@
-"""Witness: recomputes what the official client published from its events."""
+"""Recomputes the numbers that the official client published from the client's events."""

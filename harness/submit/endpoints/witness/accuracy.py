@@ -1,4 +1,4 @@
-"""Compares accuracy_results.json with the answers in the events: their number, their tokens and, if possible, their score."""
+"""Compares accuracy_results.json with the answers in the events: their number, tokens and, if possible, score."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,13 +23,13 @@ def accuracy(
 ) -> Iterator[Doubt]:
     """Yields a doubt for each score that the events contradict.
 
-    index: the client's map of requests. truths: data set -> right answers, if a score is their exact match. external:
-    data sets that another program than the client asks and scores.
+    index: the client's map of requests. truths: data set -> correct answers, for a score that is their exact match.
+    external: data sets that a program other than the client sends and scores.
     """
     try:
         entries = read_json(result).get("accuracy_scores")
     except ConfigError:
-        return  # `pack` needs the file, and the layout has a rule for it
+        return  # `pack` needs the file, and a rule of the layout reports it
     try:
         named = json.loads(index.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -39,7 +39,7 @@ def accuracy(
         if isinstance(entry, Mapping) and entry.get("dataset_type") != "performance":
             requests = at(named, (str(entry.get("dataset_name")),))
             if requests is None and entry.get("dataset_name") in external:
-                continue  # another program asked the server
+                continue  # another program sent these requests
             yield from _entry(entry, requests if isinstance(requests, Mapping) else {}, answered, events, truths)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Finds events that another attempt has, too: a sketch of each run is compared with the other runs' sketches."""
+"""Finds events that another attempt also has, by comparing a sketch of each run with the sketches of other runs."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,11 +12,13 @@ from harness.submit.plan.attempts import RUNS
 
 SIZE = 64
 _FEWEST = 2
-"""Minimum number of equal entries of two sketches that cannot be an accident."""
+"""Minimum number of equal entries in two sketches that cannot be an accident."""
 
 
 def sketch(events: Events) -> Sequence[int]:
-    """Returns the smallest digests of the requests' times in ns: two runs share some only if they share many requests."""
+    """Returns the smallest digests of the requests' times in ns. Two runs share entries only if they share many
+    requests.
+    """
     times = {
         digest(f"{s.first_ns - s.issued_ns} {s.complete_ns - s.issued_ns}")
         for s in events.samples

@@ -1,10 +1,10 @@
-"""Counts tokens as MLCommons' client does: a program that runs in the client's environment.
+"""Counts tokens as MLCommons' client does. This program runs in the client's environment.
 
     python count_tokens.py FOLDER [--trust]
 
-FOLDER: the tokenizer. Reads lines, each a JSON list of texts and messages [content, reasoning, tool calls], and answers
-each with a JSON list of counts, or with {"error": TEXT}. Texts need the package `tokenizers`, and messages need
-`transformers`, whose chat template renders them. --trust: code in FOLDER may run.
+FOLDER is the tokenizer. Each input line is a JSON list of texts and messages [content, reasoning, tool calls]. Each
+output line is a JSON list of counts, or {"error": TEXT}. Texts need the package `tokenizers`, and messages need
+`transformers`, whose chat template renders them. --trust allows code in FOLDER to run.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 _USER = {"role": "user", "content": ""}
-"""The client counts an answer after an empty question."""
+"""Message before the answer. The client counts an answer after an empty question."""
 
 
 class Counter:
@@ -50,7 +50,7 @@ class Counter:
 
 
 class _Template:
-    """The tokenizer with its chat template."""
+    """A tokenizer with its chat template."""
 
     def __init__(self, folder: Path, *, trust: bool) -> None:
         from transformers import AutoTokenizer
@@ -68,7 +68,7 @@ class _Template:
         return len(self._tokenizer.encode(text, add_special_tokens=False))
 
     def of_message(self, content: str, reasoning: str, calls: list[Any]) -> int:
-        """Returns the tokens of the message without the frame of an empty answer."""
+        """Returns the number of tokens of the message, without the tokens that surround an empty answer."""
         message: dict[str, Any] = {"role": "assistant", "content": content}
         if reasoning:
             message["reasoning_content"] = reasoning
@@ -89,7 +89,7 @@ class _Template:
 
 
 def _with_mapping(call: dict[str, Any]) -> dict[str, Any]:
-    """Returns the call with its arguments as a mapping, which templates need; servers send them as a JSON text."""
+    """Returns the call with its arguments as a mapping, because templates need one and servers send JSON text."""
     function = call.get("function") or {}
     try:
         arguments = json.loads(function["arguments"])

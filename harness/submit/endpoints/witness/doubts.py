@@ -1,4 +1,4 @@
-"""Looks in the events for signs of wrong numbers: order, queue, clocks, tokens, lag."""
+"""Searches the events for signs of wrong numbers in their order, queue, clocks, tokens and lag."""
 
 import json
 import random
@@ -13,16 +13,18 @@ from harness.submit.endpoints.witness.events import Events
 from harness.submit.endpoints.witness.numbers import duration_ns
 
 LEAST_IN_FLIGHT = 0.95
-"""Minimum mean number of queries in flight, as a share of the concurrency, without the end of the run."""
+"""Minimum mean number of queries in flight, as a share of the concurrency. Excludes the end of the run."""
 
 MOST_LAG = 0.01
-"""Largest p50 of the time between an answer and the next request, as a share of the mean latency."""
+"""Largest median time between an answer and the next request, as a share of the mean latency."""
 
 MOST_TOKENS = 0.02
-"""Largest relative difference between the server's and the client's tokens, besides one end token for each answer."""
+"""Largest relative difference between the server's and the client's tokens. One end token per answer is allowed on
+top.
+"""
 
 MOST_CHUNK = 0.01
-"""Largest relative difference between the mean TPOT by the completion and by the last chunk."""
+"""Largest relative difference between the mean TPOT up to the completion and the mean TPOT up to the last chunk."""
 
 
 REFUSED = frozenset(
@@ -33,7 +35,7 @@ REFUSED = frozenset(
         *("accuracy-differs", "faster-than-server"),
     }
 )
-"""Codes of doubts that an unmodified client with honest files never causes: `pack` refuses the run."""
+"""Codes of doubts that an unmodified client with honest files never causes. For these, `pack` refuses the run."""
 
 
 class Doubt(NamedTuple):
@@ -42,7 +44,7 @@ class Doubt(NamedTuple):
 
 
 def order(path: Path, seed: int, size: int) -> Iterator[Doubt]:
-    """Compares the issue order in sample_idx_map.json with the order that the seed gives."""
+    """Compares the issue order in sample_idx_map.json with the order that the seed produces."""
     indices = issue_order(path)
     if not indices:
         yield Doubt("order-unknown", f"{path.name} does not contain the order of the samples")
@@ -60,7 +62,7 @@ def order(path: Path, seed: int, size: int) -> Iterator[Doubt]:
 
 
 def issue_order(path: Path) -> Sequence[int]:
-    """Returns the sample of each request in issue order; () if the client's map cannot be read."""
+    """Returns the sample of each request in the order of issue; () if the client's map cannot be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return [int(sample) for sample in content["performance"].values()]
@@ -69,7 +71,7 @@ def issue_order(path: Path) -> Sequence[int]:
 
 
 def seeded_order(seed: int, size: int, count: int) -> Sequence[int]:
-    """Returns the client's order: one list of all samples, shuffled again for each pass."""
+    """Returns the client's order: a list of all samples that is shuffled again for each pass."""
     generator, samples = random.Random(seed), list(range(size))
     found: list[int] = []
     while len(found) < count:
@@ -81,7 +83,7 @@ def seeded_order(seed: int, size: int, count: int) -> Sequence[int]:
 def events_and_map(events: Events, path: Path, *, is_agentic: bool) -> Iterator[Doubt]:
     """Checks that the map names exactly the tracked requests, in the order of their events.
 
-    The tracking of an agentic run stops when the first user has finished. The map then goes on with the next requests.
+    The tracking of an agentic run stops when the first user has finished, but the map continues with later requests.
     """
     try:
         named = list(json.loads(path.read_text(encoding="utf-8"))["performance"])
@@ -103,7 +105,7 @@ def events_and_map(events: Events, path: Path, *, is_agentic: bool) -> Iterator[
 def in_flight(events: Events, concurrency: int) -> Iterator[Doubt]:
     """Checks Little's law, and that the number of queries in flight never exceeded the concurrency.
 
-    Leaves out the end of a run after the last request, when the queue only empties.
+    Leaves out the end of a run after the last request, when the queue only drains.
     """
     done = events.completed
     if not done or events.start_ns is None:
@@ -127,7 +129,7 @@ def in_flight(events: Events, concurrency: int) -> Iterator[Doubt]:
 
 
 def most_in_flight(events: Events) -> int:
-    """Returns the largest number of requests that were open at once. At equal times, answers count before requests."""
+    """Returns the largest number of open requests. At equal times, answers count before requests."""
     changes = sorted(
         [(s.issued_ns, 1) for s in events.samples]
         + [(s.complete_ns, -1) for s in events.completed if s.complete_ns is not None]
@@ -140,7 +142,9 @@ def most_in_flight(events: Events) -> int:
 
 
 def refill_lag_ns(events: Events, concurrency: int) -> np.ndarray[Any, Any]:
-    """Returns the times from an answer to the request that replaced it, without the first `concurrency` requests."""
+    """Returns the times between an answer and the request that replaced it, without the first `concurrency`
+    requests.
+    """
     issued = np.array([s.issued_ns for s in events.samples], dtype=np.int64)
     completed = np.sort([s.complete_ns for s in events.completed if s.complete_ns is not None])
     later = issued[concurrency:]
@@ -164,7 +168,7 @@ def lag(events: Events, concurrency: int) -> Iterator[Doubt]:
 
 
 def negative_tpot(events: Events) -> Iterator[Doubt]:
-    """Counts samples whose completion was stamped before their first chunk, and shows TPOT by the last chunk."""
+    """Counts samples whose completion was stamped before their first chunk, and shows TPOT up to the last chunk."""
     if events.uncounted:
         return
     times = [one for s in events.samples if (one := s.tpot_ns) is not None]
@@ -190,7 +194,7 @@ def negative_tpot(events: Events) -> Iterator[Doubt]:
 
 
 def server_tokens(events: Events, server: Mapping[str, Any] | None) -> Iterator[Doubt]:
-    """Compares the client's tokens with the server's counter over the run."""
+    """Compares the client's tokens with the growth of the server's counter during the run."""
     found = tokens_of_server(server)
     if found is None or events.uncounted or events.structured:
         return

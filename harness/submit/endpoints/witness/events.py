@@ -1,4 +1,4 @@
-"""Reads the client's events.jsonl: the times and token counts of each sample, in issue order."""
+"""Reads times and token counts of each sample from the client's events.jsonl, in the order of issue."""
 
 import json
 from collections import Counter
@@ -15,45 +15,47 @@ from harness.submit.endpoints.witness.answers import Answer, Part, read_answer
 Count = Callable[[Sequence[Part]], list[int]]
 
 BATCH = 2048
-"""Answers whose tokens are counted at once."""
+"""Number of answers whose tokens are counted together."""
 
 _LONGEST_LINE = 64 << 20
 
 
 @dataclass(slots=True)
 class Sample:
-    """A request within the performance tracking. Times are of the client's monotonic clock."""
+    """A request within the performance tracking. Times are from the client's monotonic clock."""
 
     uuid: str
     issued_ns: int
     first_ns: int | None = None
-    """Time at which its first chunk with text arrived."""
+    """Time at which the first chunk with text arrived."""
     last_ns: int | None = None
-    """Time at which its last chunk arrived; None if the client did not record further chunks."""
+    """Time at which the last chunk arrived; None if the client did not record later chunks."""
     complete_ns: int | None = None
     tokens: int | None = None
-    """Tokens of the whole answer; None if they were not counted, or if the answer is empty."""
+    """Number of tokens of the whole answer; None if they were not counted, or if the answer is empty."""
     rest_tokens: int | None = None
-    """Tokens after the first chunk."""
+    """Number of tokens after the first chunk."""
     finish_reason: str = ""
     failed: bool = False
     is_tracked: bool = True
-    """Whether it was issued within the performance tracking."""
+    """Whether the request was issued within the performance tracking."""
     prompt: int = 0
-    """Digest of what was sent."""
+    """Digest of the sent data."""
     answer: int = 0
-    """Digest of the answer's text without outer white space; 0 for a tracked sample."""
+    """Digest of the answer's text without surrounding white space; 0 for a tracked sample."""
 
     @property
     def tpot_ns(self) -> float | None:
-        """Returns the client's time per further token; None without further tokens."""
+        """Returns the client's time per later token; None without later tokens."""
         if self.first_ns is None or self.complete_ns is None or not self.rest_tokens:
             return None
         return (self.complete_ns - self.first_ns) / self.rest_tokens
 
     @property
     def chunk_tpot_ns(self) -> float | None:
-        """Returns the time per further token by the last chunk, which the same process stamped as the first chunk."""
+        """Returns the time per later token up to the last chunk. The same process stamped the first and the last
+        chunk.
+        """
         if self.first_ns is None or self.last_ns is None or not self.rest_tokens:
             return None
         return (self.last_ns - self.first_ns) / self.rest_tokens
@@ -62,32 +64,32 @@ class Sample:
 @dataclass(slots=True)
 class Events:
     samples: list[Sample] = field(default_factory=list)
-    """Tracked samples in issue order."""
+    """Tracked samples in the order of issue."""
     others: list[Sample] = field(default_factory=list)
-    """Requests outside the tracking: warm-up and accuracy."""
+    """Requests outside the tracking, for warm-up and accuracy."""
     marks: Counter[str] = field(default_factory=Counter)
-    """Kind of a session event -> number of such events."""
+    """Number of session events per kind."""
     began_ns: int | None = None
     ended_ns: int | None = None
-    """First and last event of the session."""
+    """Times of the first and last event of the session."""
     repeated: int = 0
-    """Requests that were issued or completed twice."""
+    """Number of requests that were issued or completed twice."""
     start_ns: int | None = None
     """Start of the performance tracking."""
     stop_ns: int | None = None
     other_tokens: int = 0
-    """Tokens of answers outside the tracking: warm-up and accuracy."""
+    """Number of tokens in answers outside the tracking, for warm-up and accuracy."""
     other_answers: int = 0
     warm_up_issued: int = 0
-    """Requests before the tracking."""
+    """Number of requests before the tracking."""
     warm_up_completed: int = 0
     warm_up_first_ns: int | None = None
     structured: int = 0
-    """Answers with reasoning or tool calls, whose tokens are counted through the chat template."""
+    """Number of answers with reasoning or tool calls. Their tokens are counted through the chat template."""
     errors: list[str] = field(default_factory=list)
     """Texts of the client's error events."""
     uncounted: str = ""
-    """Why tokens were not counted; '' if they were."""
+    """Reason why tokens were not counted; '' if they were."""
 
     @property
     def completed(self) -> list[Sample]:
@@ -166,7 +168,7 @@ class _Reader:
                 self.events.warm_up_first_ns = stamp_ns
 
     def _complete(self, sample: Sample | None, event: dict[str, Any], stamp_ns: int) -> None:
-        if sample is None:  # a second completion, or one without a request
+        if sample is None:  # completed a second time, or without a request
             self.events.repeated += 1
         else:
             sample.complete_ns = stamp_ns
@@ -205,16 +207,16 @@ def digest(text: str) -> int:
 
 
 def sent_text(data: object) -> str:
-    """Returns the prompt of an issued request; its whole data as JSON if it is not a string."""
+    """Returns the prompt of an issued request. If the data is not a string, returns all of it as JSON."""
     if isinstance(data, list) and len(data) > 1 and isinstance(data[1], str):
         return data[1]
     return json.dumps(data, sort_keys=True)
 
 
 def read_events(path: Path, count: Count | None = None) -> Events:
-    """Reads the file. count: counts the tokens of texts; None: leaves tokens unknown.
+    """Reads the file. count: counts the tokens of texts; None leaves the tokens unknown.
 
-    Raises a ConfigError with the line's number if the client did not write the file.
+    Raises a ConfigError with the line number if the client cannot have written the file.
     """
     reader = _Reader(count)
     for number, line in _lines(path):

@@ -1,4 +1,4 @@
-"""Reads the facts that a run must agree with: the cohort's seeds, the prompts, and the right answers."""
+"""Reads the facts that a run must match: the cohort's seeds, the prompts, and the correct answers."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -13,15 +13,15 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Known(NamedTuple):
-    """Empty values are unknown."""
+    """Known facts. An empty value is unknown."""
 
     seeds: Mapping[str, int] = _NOTHING
     prompts: Sequence[str] = ()
     """Prompts of the performance data set, in the order of the file."""
     truths: Mapping[str, Sequence[str]] = _NOTHING
-    """Data set -> right answers, if its score is their exact match."""
+    """Maps a data set to correct answers, if its score is their exact match."""
     external: Collection[str] = ()
-    """Data sets that another program than the client asks and scores."""
+    """Data sets that a program other than the client sends and scores."""
 
 
 _EXTERNAL = ("swe_bench_scorer",)
@@ -51,7 +51,7 @@ def _scorer(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _column(template: Template, row: Mapping[str, Any], column: str) -> Sequence[str]:
-    """Returns a column of a JSONL file; () if it is another file, or not all its values are texts."""
+    """Returns a column of a JSONL file; () for another format, or if some values are not texts."""
     path: Path | None = template.file(row)
     if path is None or path.suffix != ".jsonl":
         return ()

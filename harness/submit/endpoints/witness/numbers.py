@@ -1,4 +1,4 @@
-"""Recomputes the numbers of result_summary.json from the events, and compares them."""
+"""Recomputes the numbers of result_summary.json from the events, and compares both."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import numpy as np
 from harness.submit.endpoints.witness.events import Events
 
 _TOLERANCE = 1e-9
-"""Largest relative difference: the client computes with the same 64-bit numbers."""
+"""Largest relative difference. It is small because the client computes with the same 64-bit numbers."""
 
 
 class Row(NamedTuple):
@@ -16,11 +16,11 @@ class Row(NamedTuple):
     published: float | None
     recomputed: float | None
     why: str = ""
-    """Why the number was not recomputed; '' if it was."""
+    """Reason why the number was not recomputed; '' if it was."""
 
     @property
     def agrees(self) -> bool:
-        """Whether both numbers are equal; a number that was not recomputed counts as different."""
+        """Whether both numbers are equal. A number that was not recomputed counts as different."""
         if self.published is None or self.recomputed is None:
             return self.published is None and self.recomputed is None
         return abs(self.published - self.recomputed) <= _TOLERANCE * max(1.0, abs(self.recomputed))
@@ -38,7 +38,7 @@ def compare(events: Events, summary: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def series(events: Events) -> Mapping[str, Sequence[float] | None]:
-    """Returns the client's series by their names in result_summary.json; None if tokens were not counted."""
+    """Returns the client's series by their names in result_summary.json; None for a series of uncounted tokens."""
     done = events.completed
     counted = not events.uncounted
     tpot = [one for s in events.samples if (one := s.tpot_ns) is not None]
@@ -103,7 +103,7 @@ def _rollup(key: str, values: Sequence[float], whole: bool) -> float | None:
 
 
 def _rates(events: Events, summary: Mapping[str, Any]) -> Iterator[Row]:
-    """Compares rates and, under their official definitions, the metrics that MLCommons publishes."""
+    """Compares the rates, and the metrics that MLCommons publishes under their official definitions."""
     spent_s = duration_ns(events) / 1e9
     own = metrics(events)
     qps = len(events.completed) / spent_s if spent_s else None

@@ -1,4 +1,4 @@
-"""Checks that the events come from one session of the client: its marks, its requests, its clock and its prompts."""
+"""Checks that the events come from one session of the client, by its marks, requests, clock and prompts."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,22 +12,24 @@ from harness.submit.endpoints.witness.events import Events, Sample, digest
 
 _MARKS = ("started", "start_performance_tracking", "stop_performance_tracking", "ended")
 _MOST_ACTIVE, _MOST_ACTIVE_S = 1.25, 10.0
-"""Longest time in which the server may generate tokens: a multiple of the events' time, plus some readings."""
+"""Longest time in which the server may generate tokens. It is a multiple of the events' time, plus some readings."""
 
 _SLACK_NS = 1_000_000_000
 _LEAST_OF_SERVER = 0.95
-"""Minimum ratio of the client's mean to the server's mean, which may include a few requests of other clients."""
+"""Smallest ratio of the client's mean to the server's mean. The latter may include a few requests of other clients."""
 
 _MOST_REPEATED = 0.01
-"""Largest share of requests whose TTFT and latency in ns equal another request's."""
+"""Largest share of requests whose TTFT and latency in ns both equal another request's."""
 
 _FEWEST_REPEATED = 3
 _MOST_LENGTH = 1.1
-"""Maximum tokens of an answer as a multiple of max_new_tokens: a text may have more tokens than were generated."""
+"""Largest number of tokens in an answer, as a multiple of max_new_tokens. Counting the text again may yield more tokens
+than were generated.
+"""
 
 
 def structure(events: Events) -> Iterator[Doubt]:
-    """Checks that there is one session with one tracking, and that no request appears twice."""
+    """Checks that the events have one session with one tracking, and that no request appears twice."""
     wrong = [f"{events.marks[mark]} of {mark}" for mark in _MARKS if events.marks[mark] != 1]
     if wrong:
         yield Doubt(
@@ -41,8 +43,8 @@ def structure(events: Events) -> Iterator[Doubt]:
 
 
 def clock(events: Events, run: Mapping[str, Any], *, is_closed_loop: bool) -> Iterator[Doubt]:
-    """Checks that no time is impossible, that the events lie in the client's run and cover the server's work, and that
-    they leave no gap.
+    """Checks that every time is possible, that the events lie within the client's run and cover the server's work, and
+    that they have no gaps.
     """
     early = sum(map(_is_early, [*events.samples, *events.others]))
     if early:
@@ -55,7 +57,7 @@ def clock(events: Events, run: Mapping[str, Any], *, is_closed_loop: bool) -> It
 
 
 def _against_run(events: Events, run: Mapping[str, Any]) -> Iterator[Doubt]:
-    """Compares the events with the monotonic clock, which is also their clock, before and after the client."""
+    """Compares the events with the monotonic clock before and after the client. The events use the same clock."""
     around = run.get("monotonic_ns")
     began_ns, ended_ns = events.began_ns, events.ended_ns
     if not isinstance(around, list) or len(around) != 2 or began_ns is None or ended_ns is None:
@@ -83,7 +85,7 @@ def _is_early(sample: Sample) -> bool:
 
 
 def longest_hole_ns(events: Events) -> int:
-    """Returns the longest time without an event of the tracking if it is longer than the longest answer; else 0."""
+    """Returns the longest time without a tracked event, if it is longer than the longest answer; otherwise 0."""
     done = events.completed
     if not done or events.start_ns is None:
         return 0
@@ -99,7 +101,7 @@ def longest_hole_ns(events: Events) -> int:
 
 
 def repeated_times(events: Events) -> Iterator[Doubt]:
-    """Looks for requests with equal times in ns, which show that requests were copied."""
+    """Looks for requests with equal times in ns, which reveal copied requests."""
     pairs = Counter(
         (s.first_ns - s.issued_ns, s.complete_ns - s.issued_ns)
         for s in events.samples
@@ -114,12 +116,12 @@ def repeated_times(events: Events) -> Iterator[Doubt]:
 
 
 def prompts(events: Events, order: Sequence[int], rows: Sequence[str]) -> Iterator[Doubt]:
-    """Checks that all requests of a sample had the same prompt, and that it is the data set's prompt if that is known.
+    """Checks that all requests of a sample had the same prompt, and that it is the data set's prompt if known.
 
-    order: the sample of each request. rows: prompts of the data set; () if they are unknown.
+    order: the sample of each request. rows: prompts of the data set; () if unknown.
     """
     if len(order) != len(events.samples):
-        return  # the map is of other requests, for which there is a separate doubt
+        return  # the map covers other requests, for which there is a separate doubt
     first: dict[int, int] = dict(enumerate(map(digest, rows)))
     wrong = [
         sample
@@ -135,7 +137,7 @@ def prompts(events: Events, order: Sequence[int], rows: Sequence[str]) -> Iterat
 
 
 def lengths(events: Events, most: object) -> Iterator[Doubt]:
-    """Looks for answers with more tokens than the client asked for. most: max_new_tokens."""
+    """Looks for answers with more tokens than the client requested. most: max_new_tokens."""
     if not isinstance(most, int) or events.uncounted:
         return
     long = [s.tokens for s in events.samples if (s.tokens or 0) > _MOST_LENGTH * most + 1]
@@ -147,7 +149,7 @@ def lengths(events: Events, most: object) -> Iterator[Doubt]:
 
 
 def server_times(events: Events, server: Mapping[str, Any] | None) -> Iterator[Doubt]:
-    """Checks that no mean time of the client is shorter than the server's own over the same requests."""
+    """Checks that the client's mean times are not shorter than the server's times over the same requests."""
     requests = [*events.samples, *events.others]
     ours = {
         "first_token": [s.first_ns - s.issued_ns for s in requests if s.first_ns is not None],
@@ -167,7 +169,7 @@ def server_times(events: Events, server: Mapping[str, Any] | None) -> Iterator[D
 
 
 def mean_of_server_ns(server: Mapping[str, Any] | None, name: str) -> float | None:
-    """Returns the server's mean time of the requests between the first and the last reading; None if it has none."""
+    """Returns the server's mean time for requests between the first and last reading; None without such a time."""
     first, last = ((server or {}).get(key) or {} for key in ("first", "last"))
     for series in SERVER_TIMES[name]:
         keys = (f"{series}_sum", f"{series}_count")

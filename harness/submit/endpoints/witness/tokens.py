@@ -19,15 +19,15 @@ FILE = "tokenizer.json"
 
 
 class TokenCounter:
-    """Counts tokens by a folder's tokenizer. Raises a PluginUnavailable if a package is missing."""
+    """Counts tokens with the tokenizer in a folder. Raises a PluginUnavailable if a package is missing."""
 
     def __init__(
         self, folder: Path, environment: Path | None = None, *, trust: bool = False
     ) -> None:
-        """Starts the program. environment: an environment with `tokenizers` and `transformers`, e.g. the client's;
-        None: the harness's environment.
+        """Starts the program. environment: an environment with `tokenizers` and `transformers`, e.g. the client's; None
+        uses the harness's environment.
 
-        trust: code in the folder may run.
+        trust: whether code in the folder may run.
         """
         own = environment is None or not is_environment(environment)
         python = sys.executable if own or environment is None else str(python_of(environment))
@@ -41,10 +41,10 @@ class TokenCounter:
             stderr=subprocess.PIPE,
             encoding="utf-8",
         )
-        self.count(["a"])  # shows at once whether it works
+        self.count(["a"])  # shows at once whether counting works
 
     def count(self, parts: Sequence[Part]) -> list[int]:
-        """Raises a PluginUnavailable if the program cannot count them."""
+        """Returns the counts. Raises a PluginUnavailable if the program cannot count the parts."""
         pipe, answers = self._process.stdin, self._process.stdout
         assert pipe is not None
         assert answers is not None
@@ -75,7 +75,9 @@ class TokenCounter:
 def counter_of(
     tokenizer: str, environment: Path, *, trust: bool = False
 ) -> tuple[TokenCounter | None, str]:
-    """Returns a counter, or None and the reason why tokens cannot be counted. trust: the tokenizer's own code may run."""
+    """Returns a counter, or None and the reason why tokens cannot be counted. trust: whether the tokenizer's code may
+    run.
+    """
     if not tokenizer:
         return None, "no --tokenizer was given"
     path = Path(tokenizer)

@@ -1,1 +1,1 @@
-"""The rules of power submissions."""
+"""Checks power submissions by the rules for them."""

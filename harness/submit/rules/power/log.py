@@ -14,15 +14,15 @@ _STAMP = re.compile(r"\d\d-\d\d-\d{4} \d\d:\d\d:\d\d\.\d{3}")
 _UNCERTAINTY = re.compile(r"Uncertainty checking for Yokogawa\S+ is activated")
 
 Complaint = tuple[str, str]
-"""(actual, expected), in words."""
+"""Pair of texts: actual and expected."""
 
 
 def complaints(
     text: str, session: str, load_ns: tuple[int, int], rules: Power
 ) -> Iterator[Complaint]:
-    """Yields the complaints of the log. load_ns: LoadGen's begin and end.
+    """Yields the complaints in the log. load_ns: LoadGen's start and end.
 
-    Raises ValueError if a line that counts has no timestamp.
+    Raises ValueError if a line that matters has no timestamp.
     """
     lines = text.splitlines()
     ranging_ns = _ranging_ns(lines, session)
@@ -64,7 +64,9 @@ def _uncertainty(lines: Sequence[str], ranging_begin_ns: int) -> Iterator[Compla
 
 
 def _warning(line: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Complaint]:
-    """Yields uncertain samples during the load. power-dev's checker misses most, because it compares ms with s."""
+    """Yields uncertain samples during the load. power-dev's checker misses most of them, because it compares ms with
+    s.
+    """
     _, mark, message = line.partition("WARNING:")
     if not mark or not message:
         return
@@ -75,7 +77,9 @@ def _warning(line: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Comp
 
 
 def _error(line: str, ranging_ns: tuple[int, int], rules: Power) -> Iterator[Complaint]:
-    """Yields errors outside the ranging phase; during ranging PTDaemon searches its ranges and reports errors."""
+    """Yields errors outside the ranging phase. In this phase, PTDaemon searches its ranges and reports harmless
+    errors.
+    """
     _, mark, message = line.partition("ERROR:")
     if not mark or not message:
         return

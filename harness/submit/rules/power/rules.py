@@ -1,4 +1,4 @@
-"""Checks a power result: the files of the PTDaemon session and the rules for a session."""
+"""Checks a power result, i.e. the files of the PTDaemon session, by the rules for a session."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -13,7 +13,9 @@ from harness.submit.rules.tree.submission import RANGING, Result, read_run
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, join
 
 _DESCRIPTIONS = ("analyzer_table", "power_settings")
-"""Prefixes of the analyser's table and the settings' table, in the scenario's folder or above it."""
+"""File name prefixes of the analyser's table and the settings' table. The files are in the scenario's folder or
+above.
+"""
 
 _CHECKS: tuple[tuple[str, Callable[[Session], Iterator[Fault]]], ...] = (
     ("power-session", power_session.described),
@@ -77,7 +79,7 @@ def _ranging(result: Result) -> Iterator[Finding]:
 
 
 def _session(result: Result) -> Iterator[Finding]:
-    """Checks the session; the layout reports a missing description."""
+    """Checks the session. The layout reports a missing description."""
     descriptions: list[Mapping[str, object]] = []
     for name in ("client.json", "server.json"):
         path = result.inside("performance/power", name)
@@ -94,7 +96,7 @@ def _session(result: Result) -> Iterator[Finding]:
 def _checked(
     rule: str, check: Callable[[Session], Iterator[Fault]], session: Session
 ) -> Iterator[Finding]:
-    """Turns faults into findings, and also exceptions that malformed descriptions raise."""
+    """Turns faults into findings. Also turns exceptions into findings, because malformed descriptions raise them."""
     place = session.result.inside("performance")
     try:
         for file, actual, expected in check(session):

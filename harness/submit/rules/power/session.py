@@ -1,8 +1,8 @@
-"""Checks a PTDaemon session: client.json and server.json, their agreement, hashes, clocks and samples.
+"""Checks a PTDaemon session: client.json and server.json, and the agreement of messages, hashes, clocks and samples.
 
-Each check yields (file, actual, expected). A malformed description may raise any exception of
-WRONG_CONTENT; the caller reports it as a finding. Source of the checks: mlcommons/power-dev c4b3ad8,
-compliance/check.py. Docstrings note checks that go further.
+Each check yields (file, actual, expected). A malformed description may raise any exception in WRONG_CONTENT, which the
+caller reports as a finding. Source of the checks: mlcommons/power-dev c4b3ad8, compliance/check.py. Docstrings mention
+checks that go further.
 """
 
 import hashlib
@@ -22,20 +22,20 @@ from harness.submit.rules.tree.submission import Result, read_run
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES
 
 PHASES = {"ranging": "ranging", "testing": "run_1"}
-"""power-dev's phase -> folder of its logs."""
+"""Maps a phase of power-dev to the folder of its logs."""
 
 _VERSION = re.compile(r"mlcommons/power (?:client|server) v(\d+)")
 _RANGING_SHARE = 0.9
-"""Minimum share of the ranging run's seconds that have a sample; a change of range may lose samples."""
+"""Smallest share of the ranging run's seconds with a sample. A change of range may lose samples."""
 
 _PRODUCT = re.compile(
     r"^Time,[^,]*,Watts,([^,]*),Volts,([^,]*),Amps,([^,]*),PF,([^,]*),Mark,[^,]*\s*$", re.MULTILINE
 )
 _PRODUCT_SHARE = 0.1
-"""Largest relative difference between mean power and volts x amps x power factor, each a mean over one second."""
+"""Largest relative difference between mean power and volts x amps x power factor, all as means over one second."""
 
 _SHORTER = 0.5
-"""Minimum duration of the testing run as a share of the ranging run; power-dev only warns if it is shorter."""
+"""Smallest duration of the testing run, as a share of the ranging run. power-dev only warns if it is shorter."""
 
 Fault = tuple[str, str, str]
 
@@ -68,7 +68,7 @@ class Session:
         return (self.content(file) or b"").decode("utf-8", "replace")
 
     def window_ns(self, phase: str) -> tuple[int, int]:
-        """Returns LoadGen's power_begin and power_end of the phase's run, wall clock in ns."""
+        """Returns LoadGen's power_begin and power_end for the run of a phase, as wall clock in ns."""
         run = read_run(self.result.tree, self.result.inside("performance", PHASES[phase]))
         if run is None:
             raise ValueError(f"no LoadGen log in {PHASES[phase]}")
@@ -98,7 +98,7 @@ def described(session: Session) -> Iterator[Fault]:
 
 
 def talked(session: Session) -> Iterator[Fault]:
-    """Checks that client and server recorded the same messages, and have the same version of power-dev."""
+    """Checks that client and server recorded the same messages and have the same version of power-dev."""
     file = "power/server.json"
     ours, theirs = session.client["messages"], session.server["messages"]
     if len(ours) != len(theirs):
@@ -125,7 +125,7 @@ def sources(session: Session) -> Iterator[Fault]:
 
 
 def clocks(session: Session) -> Iterator[Fault]:
-    """Checks that the clocks agree, and that LoadGen's run lies within its phase. Both clocks are in UTC."""
+    """Checks that the clocks agree and that LoadGen's run lies within its phase. Both clocks are in UTC."""
     tolerance_s = session.rules.clock_tolerance_ms / 1e3
     took_ns = {}
     for phase, folder in PHASES.items():
@@ -164,7 +164,7 @@ def hashes(session: Session) -> Iterator[Fault]:
 
 
 def meter(session: Session) -> Iterator[Fault]:
-    """Checks that the round accepts PTDaemon and analyser, and that the ranges were restored."""
+    """Checks that the round accepts the PTDaemon and the analyser, and that the ranges were restored."""
     file, rules = "power/server.json", session.rules
     for analyser in session.server["ptd_config"]:
         kind = analyser["device_type"]
@@ -191,7 +191,7 @@ def _has_two_channels(analyser: Mapping[str, Any]) -> bool:
 
 
 def _replies(exchanges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Checks PTDaemon's replies. From the third Stop on, PTDaemon has no measurement to stop."""
+    """Checks PTDaemon's replies. From the third Stop on, PTDaemon has nothing to stop."""
     go = "Starting untimed measurement, maximum 500000 samples at 1000ms with 0 rampup samples"
     expected = {"SR,A": "Range A changed", "SR,V": "Range V changed", "Go,1000,": go}
     stops = 0
@@ -224,12 +224,12 @@ def complained(session: Session) -> Iterator[Fault]:
 
 
 def _products(file: str, text: str) -> Iterator[Fault]:
-    """Compares the mean power of one channel with volts x amps x power factor, if the log has all values."""
+    """Compares the mean power of one channel with volts x amps x power factor, if the log contains all of them."""
     stated = product = 0.0
     for words in _PRODUCT.findall(text):
         try:
             watts, volts, amps, factor = map(float, words)
-        except ValueError:  # with several channels, the log has only the sum of watts
+        except ValueError:  # with several channels, the log has only the sum of the watts
             continue
         stated += watts
         product += volts * amps * abs(factor)
@@ -239,9 +239,9 @@ def _products(file: str, text: str) -> Iterator[Fault]:
 
 
 def samples(session: Session) -> Iterator[Fault]:
-    """Checks that spl.txt has a sample per second of the testing run, and compares the mean power.
+    """Checks that spl.txt has one sample per second of the testing run, and compares the mean power.
 
-    power-dev requires only a single sample; this check also refuses gaps and samples of 0 W (docs/power.md).
+    power-dev requires only a single sample. This check also refuses gaps and samples of 0 W (docs/power.md).
     """
     watts = {}
     for phase, folder in PHASES.items():

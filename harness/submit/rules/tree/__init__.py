@@ -1,1 +1,1 @@
-"""Reads a submission tree: rounds, systems, results."""
+"""Reads a submission tree with its rounds, systems and results."""

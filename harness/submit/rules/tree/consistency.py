@@ -15,16 +15,16 @@ CONSISTENT = "TEST06 verification complete"
 
 
 DTYPES = ("int32", "int64", "int16")
-"""Token types that the script accepts."""
+"""Types of tokens that the script accepts."""
 
 
 def verify_consistency(
     answers: Iterable[LoggedAnswer], dtype: str, end_tokens: Sequence[int], scenario: str
 ) -> str:
-    """Returns the text of TEST06. dtype: type of an answer's tokens. scenario: its name in the round.
+    """Returns the text about TEST06. dtype: type of an answer's tokens. scenario: its name in the round.
 
-    An answer has as many tokens as LoadGen received, and at most one of end_tokens at its end. Except in
-    Offline, it also begins with the first token that LoadGen received before. The script accepts an answer
+    An answer must have as many tokens as LoadGen received, and at most one of end_tokens at its end. Except in
+    Offline, it must also begin with the first token that LoadGen received before. The script accepts an answer
     without a reported first token; this function does not.
     """
     begun_alike = ended_once = counted = True

@@ -15,17 +15,18 @@ from harness.types import Array
 TEST08 = "TEST08"
 TOLERANCE = 0.001
 LEAST = np.float32(1e-7)
-"""The smallest probability in the entropy."""
+"""Smallest probability that the entropy uses."""
 
 Key = tuple[int, int]
-"""Timestamp and request."""
+"""Pair of timestamp and request."""
 
 
 def verify_entropy(accuracy: Path, test: Path) -> str:
-    """Returns the text of TEST08. accuracy, test: the whole accuracy logs of both runs.
+    """Returns the text about TEST08. accuracy, test: the whole accuracy logs of the two runs.
 
-    The accuracy run's answers have the labels and weights of their candidates. The entropy of each logged answer of the
-    audit must equal the entropy of the same request in the accuracy run. Raises AccuracyLogError for answers in another form.
+    Answers of the accuracy run include the labels and weights of their candidates. The entropy of each logged answer of
+    the audit must equal the entropy of the same request in the accuracy run. Raises AccuracyLogError for answers in
+    another form.
     """
     known = dict(_labelled(accuracy))
     entries = matched = unmatched = different = 0
@@ -86,7 +87,7 @@ def _rows(path: Path) -> Iterator[tuple[Key, Array]]:
 
 
 def _entropy(scores: Array, labels: Array, weights: Array) -> float:
-    """Returns the normalised entropy in float32, as the script computes it; 0 without candidates."""
+    """Returns the normalised entropy in float32, computed like in the script; 0 without candidates."""
     total = weights.sum()
     if total == 0 or len(scores) != len(labels):
         return 0.0

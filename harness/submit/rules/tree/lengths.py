@@ -14,7 +14,7 @@ TEST09 = "TEST09"
 OUTPUT = "verify_output_len.txt"
 _LEAST, _MOST = "test09_min_output_tokens", "test09_max_output_tokens"
 _TOKEN_BYTES = 4
-"""The script treats every four bytes of an answer as a token."""
+"""Size of a token. The script treats every four bytes of an answer as a token."""
 
 _RULE = "=" * 80
 
@@ -22,10 +22,10 @@ _RULE = "=" * 80
 def verify_lengths(
     answers: Iterable[LoggedAnswer], dtype: str, settings: Mapping[str, int | float]
 ) -> str:
-    """Returns the text of TEST09. dtype: type of an answer's tokens. settings: of the benchmark's audit.config.
+    """Returns the text about TEST09. dtype: type of an answer's tokens. settings: from the benchmark's audit.config.
 
-    The mean number of tokens must lie within the bounds. Unlike the script, this function also fails fewer answers than
-    queries, answers of other types, and answers with other numbers of tokens than LoadGen received.
+    The mean number of tokens must lie within the bounds. This function is stricter than the script. It also fails if
+    queries lack answers, if answers have other types, or if their numbers of tokens differ from what LoadGen received.
     """
     least, most = settings[_LEAST], settings[_MOST]
     lengths, alike = [], np.dtype(dtype).itemsize == _TOKEN_BYTES

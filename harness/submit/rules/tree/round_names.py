@@ -1,4 +1,4 @@
-"""Lists the known rounds by file name, for `--help`, without reading them."""
+"""Lists the known rounds for `--help` by their file names, without reading the files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Loads and validates the rules of an MLPerf round from rounds/<name>.yaml; a new round is a new file."""
+"""Loads and validates the rules of an MLPerf round from rounds/<name>.yaml. Adding a file adds a round."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class _Strict(BaseModel):
 
 
 class Bound(_Strict):
-    """Bound of a score, `reference` times `share`, as in the rules."""
+    """Bound of a score, computed as `reference` times `share`, as in the rules."""
 
     reference: float
     share: float
@@ -35,21 +35,21 @@ class Seeds(_Strict):
 
 
 class TokenLimit(_Strict):
-    """Limits of the p99 time to first token and the p99 time per output token, in ns."""
+    """Limits in ns for two p99 times: the time to the first token, and the time per output token."""
 
     ttft: int
     tpot: int
 
 
 class Interactive(_Strict):
-    """Values of a benchmark that differ in the Interactive scenario."""
+    """Values of a benchmark that are different in the Interactive scenario."""
 
     samples: int
     targets: dict[str, Bound]
 
 
 class Work(_Strict):
-    """The least work of a benchmark: operations of a sample (two per multiplication), and the size of model and data."""
+    """Minimum work of a benchmark: operations per sample (two per multiplication), and size of the model and data."""
 
     gflop: float
     memory_gb: float
@@ -57,18 +57,18 @@ class Work(_Strict):
 
 
 class Benchmark(_Strict):
-    """One benchmark of the round; counts are in samples.
+    """One benchmark of the round. Counts are in samples.
 
     loadgen: the benchmark's key in LoadGen's built-in mlperf.conf
-    edge, datacenter, both: scenarios required for a system of one or both categories
+    edge, datacenter, both: scenarios that a system of one or both categories requires
     token_limits_ns: None if the benchmark has no tokens
-    end_tokens: token ids that end an answer of a language model
-    accuracy_max_tokens: most tokens of an answer in the accuracy run; 0 if the performance run has the same limit
-    audit_config: by audit, settings of its audit.config that hold for this benchmark only
-    user_conf: by scenario, settings that the round requires and LoadGen's mlperf.conf lacks
+    end_tokens: ids of tokens that end an answer of a language model
+    accuracy_max_tokens: largest number of tokens per answer in the accuracy run; 0 if it is the performance run's limit
+    audit_config: settings of audit.config for this benchmark only, by audit
+    user_conf: settings that the round requires and LoadGen's mlperf.conf lacks, by scenario
     timed: False if a run is a single pass over the data set
-    client: the program with which its rules measure the speed, if that is not LoadGen
-    unknown_to: MLCommons' checkers that crash on it or refuse it, whatever the folder contains
+    client: the program that measures the speed under the benchmark's rules; empty for LoadGen
+    unknown_to: MLCommons' checkers that crash on the benchmark or refuse it, whatever the folder contains
     """
 
     loadgen: str
@@ -113,7 +113,9 @@ class Benchmark(_Strict):
         return {"edge": self.edge, "datacenter": self.datacenter}.get(category, self.both)
 
     def optional_in(self, category: str) -> tuple[str, ...]:
-        """Returns the scenarios of which a closed submission in this category needs one or more; () if it needs none."""
+        """Returns the scenarios from which a closed submission in this category needs at least one; () if it needs
+        none.
+        """
         return self.optional if "datacenter" in category else ()
 
     def samples_in(self, scenario: str) -> int:
@@ -134,11 +136,11 @@ class Benchmark(_Strict):
 class Audit(_Strict):
     """One audit of the round.
 
-    outputs: file -> patterns; each pattern must match a line of the file
+    outputs: file -> patterns, each of which must match a line of the file
     config: settings of LoadGen's audit.config
-    logged: entries of the detail log under these settings
-    runs: whether the audit is a performance run with logs in the submission
-    needs: a requirement that the harness does not have, so that it does not plan the audit
+    logged: entries of the detail log with these settings
+    runs: whether the audit is a performance run whose logs are in the submission
+    needs: a requirement that the harness lacks, so that it does not plan the audit
     """
 
     outputs: dict[str, tuple[str, ...]]
@@ -149,7 +151,7 @@ class Audit(_Strict):
 
 
 class Power(_Strict):
-    """Requirements of a PTDaemon session. sources: for each version of power-dev, its files and their SHA-1."""
+    """Requirements for a PTDaemon session. sources: files of each version of power-dev, with their SHA-1."""
 
     fields: tuple[str, ...]
     versions: tuple[str, ...]
@@ -177,7 +179,7 @@ class SystemKeys(_Strict):
 
 
 class Round(_Strict):
-    """The content of a round's file; comments in the file explain the fields."""
+    """Content of a round's file. Comments in the file explain the fields."""
 
     name: str
     loadgen: tuple[str, ...]
@@ -228,7 +230,9 @@ class Round(_Strict):
         return {**self.audits[audit].config, **target, **chosen.audit_config.get(audit, {})}
 
     def benchmark_of(self, folder: str, mapping: Mapping[str, str]) -> str | None:
-        """Returns the benchmark of a folder, in the official checker's order: name, alias, mapping, part of the name."""
+        """Returns the benchmark of a folder. Tries the same order as the official checker: name, alias, mapping, part
+        of name.
+        """
         if folder in self.benchmarks:
             return folder
         known = self.aliases.get(folder) or mapping.get(folder)
@@ -237,11 +241,11 @@ class Round(_Strict):
         return known if known in self.benchmarks else None
 
     def scenario_of(self, folder: str) -> str | None:
-        """Returns the scenario of a folder; ignores upper and lower case."""
+        """Returns the scenario of a folder. Ignores upper and lower case."""
         return next((s for s in self.scenarios if s.lower() == folder.lower()), None)
 
     def scores(self, text: str, metrics: Mapping[str, Bound]) -> dict[str, list[float]]:
-        """Returns the values of each metric in accuracy.txt, in order; NaN if the text is not a number."""
+        """Returns the values of each metric in accuracy.txt, in order. A text that is not a number becomes NaN."""
         scores: dict[str, list[float]] = {}
         for line in text.splitlines():
             for metric in metrics:
@@ -254,7 +258,7 @@ class Round(_Strict):
 def _number(text: str) -> float:
     try:
         return float(text)
-    except ValueError:  # 1.2.3
+    except ValueError:  # e.g. 1.2.3
         return float("nan")
 
 

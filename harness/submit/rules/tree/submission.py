@@ -1,4 +1,4 @@
-"""Finds the results in a tree, each with its logs, its system and its benchmark."""
+"""Finds the results in a tree, and the logs, system and benchmark of each result."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MAPPING = "model_mapping.json"
 
 @dataclass(frozen=True)
 class RunLog:
-    """The logs of one LoadGen run; `folder` is relative to the tree's root."""
+    """Logs of one LoadGen run. `folder` is relative to the tree's root."""
 
     folder: str
     detail: DetailLog
@@ -30,7 +30,7 @@ class RunLog:
         return join(self.folder, DETAIL)
 
     def number(self, key: str) -> float | None:
-        """Returns the finite number logged under `key`; None if there is none."""
+        """Returns the finite number logged under `key`; None without one."""
         return number(self.detail.get(key))
 
     def text(self, key: str) -> str:
@@ -64,7 +64,9 @@ class Submitter:
 
     @cached_property
     def mapping(self) -> dict[str, str]:
-        """model_mapping.json of the open division: folder -> benchmark, without values of other types."""
+        """Content of model_mapping.json in the open division, as folder -> benchmark. Leaves out values of other
+        types.
+        """
         content = self.tree.json(join(self.path, MAPPING)) if self.is_open else None
         if not isinstance(content, dict):
             return {}
@@ -84,7 +86,7 @@ class Submitter:
 
 @dataclass(frozen=True)
 class Result:
-    """One scenario of one benchmark on one system; it has one published number."""
+    """One scenario of one benchmark on one system, which has one published number."""
 
     submitter: Submitter
     system: str
@@ -108,7 +110,7 @@ class Result:
 
     @cached_property
     def name(self) -> str | None:
-        """Name of the benchmark in the round; None if the round has no benchmark for the folder."""
+        """Name of the benchmark in the round; None if the round has no benchmark for this folder."""
         return self.round.benchmark_of(self.folder, self.submitter.mapping)
 
     @property
@@ -151,7 +153,7 @@ class Result:
 
     @property
     def measured_scenario(self) -> str | None:
-        """The folder's scenario, or the log's scenario if the rules accept it instead."""
+        """The folder's scenario, or the scenario in the log if the rules accept that one instead."""
         if self.performance is None or self.scenario is None:
             return self.scenario
         logged = str(self.performance.detail.get("effective_scenario"))

@@ -1,7 +1,7 @@
 """Reads an untrusted folder tree.
 
-It never follows links, reads only regular files of limited size, and records an unreadable entry instead of
-raising an error.
+Never follows links, reads only regular files of limited size, and records an unreadable entry instead of raising an
+error.
 """
 
 import json
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MOST_ENTRIES = 200_000
-"""More entries than in all submissions of a round; a wrong path (/, a home folder) has more."""
+"""Largest number of entries. All submissions of a round have fewer; a wrong path (/, a home folder) has more."""
 
 TEXT_LIMIT_BYTES = 1 << 20
 LOG_LIMIT_BYTES = 64 << 20
-"""Size limit: larger files are not read, only their size is reported."""
+"""Size limit. Larger files are not read; only their size is reported."""
 
 
 class Entry(NamedTuple):
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 
 
 class Tree:
-    """All entries under `root`, read once. Paths are relative to `root` ('' is the root itself)."""
+    """All entries under `root`, read only once. Paths are relative to `root` ('' is the root itself)."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -81,7 +81,7 @@ class Tree:
         return entry.kind if entry else None
 
     def names(self, path: str, kind: str | None = None) -> list[str]:
-        """Returns the sorted names of a folder's direct entries; [] if there is no such folder."""
+        """Returns the sorted names of a folder's direct entries; [] if the folder does not exist."""
         names = self._children.get(path, [])
         return [n for n in names if kind is None or self.kind(join(path, n)) == kind]
 
@@ -109,7 +109,7 @@ class Tree:
             return None
 
     def text(self, path: str) -> str:
-        """Returns the text of a small file, with invalid UTF-8 replaced; '' if there is none."""
+        """Returns the text of a small file, with invalid UTF-8 replaced; '' without a readable file."""
         return (self.content(path) or b"").decode("utf-8", errors="replace")
 
     def json(self, path: str, limit_bytes: int = TEXT_LIMIT_BYTES) -> Any:
@@ -128,7 +128,7 @@ def _no_constant(name: str) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """Returns Path.is_dir, but False if the path is too long or not accessible."""
+    """Returns Path.is_dir. Returns False for a path that is too long or not accessible, instead of raising an error."""
     try:
         return path.is_dir()
     except OSError:
@@ -140,11 +140,11 @@ def join(*parts: str) -> str:
 
 
 def shown(path: str) -> str:
-    """Returns the path for messages, with control characters and invalid UTF-8 escaped."""
+    """Returns the path for use in messages, with control characters and invalid UTF-8 escaped."""
     return "".join(c if c.isprintable() else _escaped(c) for c in path)
 
 
 def _escaped(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8
+    if "\udc80" <= character <= "\udcff":  # a byte that is not valid UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape").decode()

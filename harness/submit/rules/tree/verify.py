@@ -27,11 +27,11 @@ TEST01, TEST04 = "TEST01", "TEST04"
 PASS, FAIL = "TEST PASS", "TEST FAIL"
 MARGIN, SHORT_MARGIN = 0.10, 0.20
 SHORT = {"SingleStream": 200_000.0, "MultiStream": 1_600_000.0}
-"""Up to this score, SHORT_MARGIN applies. TEST01 compares latencies in ns, so the margin applies to fast
-systems. TEST04 compares rates in 1/s with the same numbers, so the margin nearly always applies."""
+"""Largest score for which SHORT_MARGIN applies. TEST01 compares latencies in ns, so the margin applies to fast systems.
+TEST04 compares rates in 1/s with the same numbers, so the margin applies almost always."""
 
 ANSWER_DTYPES = ("int8", "float32", "int32", "int64", "float16", "float64", "int16")
-"""Types of TEST01's answers. A tree does not state the type, so the answers must fit one of these."""
+"""Types of TEST01's answers. A tree does not state the type, so the answers must match one of these."""
 
 _SUMMARY_SCORES = {
     "SingleStream": re.compile(r".*Early stopping (?:90|90\.0|99\.9)th percentile estimate: (.*)"),
@@ -62,7 +62,9 @@ class Verified(NamedTuple):
 
 
 def performance_scores(audit: str, reference: DetailLog, test: DetailLog) -> Scores | None:
-    """Returns both scores: latencies in ns for TEST01 of streams, else rates. None if a log lacks its result."""
+    """Returns both scores. TEST01 of streams has latencies in ns; otherwise, scores are rates. None if a log lacks
+    them.
+    """
     values = [_score(log) for log in (reference, test)]
     if None in values:
         return None
@@ -78,10 +80,10 @@ def _score(log: DetailLog) -> float | None:
 
 
 def compare(audit: str, reference: DetailLog, test: DetailLog, scores: Scores | None = None) -> str:
-    """Returns why the audit's performance fails; '' if it passes. scores: the scores of the logs by default.
+    """Returns why the audit's performance fails; '' if it passes. scores: default: the scores in the logs.
 
-    TEST01 must be neither slower nor faster than the margin allows. TEST04 must not be faster, because that
-    would show a cache.
+    TEST01 must not be slower or faster than the margin allows. TEST04 must not be faster, because that would reveal a
+    cache.
     """
     scenario = str(reference.get("effective_scenario"))
     if scenario != str(test.get("effective_scenario")):
@@ -108,7 +110,9 @@ def _outside(audit: str, scenario: str, scores: Scores) -> str:
 
 
 def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str) -> Verified:
-    """Verifies an audit. performance, accuracy, test: folders of whole logs. dtype: type of TEST01's answer elements."""
+    """Verifies an audit. performance, accuracy, test: folders of whole logs. dtype: type of TEST01's answer
+    elements.
+    """
     texts = {"verify_performance.txt": _performance_text(audit, performance, test)}
     if audit == TEST01:
         texts["verify_accuracy.txt"] = compare_answers(accuracy / ACCURACY, test / ACCURACY, dtype)
@@ -116,7 +120,9 @@ def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str
 
 
 def _performance_text(audit: str, performance: Path, test: Path) -> str:
-    """Returns the text of verify_performance.txt, from detail logs (TEST01) or summaries (TEST04) like the scripts."""
+    """Returns the text of verify_performance.txt. Like the scripts, reads detail logs (TEST01) or summaries
+    (TEST04).
+    """
     reference, tested = (read_detail(folder / DETAIL) for folder in (performance, test))
     scores = performance_scores(audit, reference, tested)
     if audit == TEST04:
@@ -132,7 +138,7 @@ def _performance_text(audit: str, performance: Path, test: Path) -> str:
 
 
 def _summary_score(path: Path) -> float | None:
-    """Returns TEST04's score: queries/s of streams, samples/s of Offline and Server."""
+    """Returns TEST04's score in queries/s for streams, and in samples/s for Offline and Server."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -156,9 +162,9 @@ def stated_counts(text: str) -> dict[str, int]:
 
 
 def compare_answers(accuracy: Path, test: Path, dtype: str) -> str:
-    """Returns the text of TEST01: each answer's first element must be the same as in the accuracy run.
+    """Returns the text about TEST01. Each answer's first element must be the same as in the accuracy run.
 
-    Each answer of the audit replaces the earlier answer of its sample, so repeated samples must also agree.
+    Each answer of the audit replaces an earlier answer to the same sample, so repeated samples must also agree.
     """
     expected: dict[int, bytes] = {}
     twice = contrary = entries = 0
