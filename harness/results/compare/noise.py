@@ -1,7 +1,7 @@
 """Finds the noise between runs of one configuration from runs on this machine.
 
-Two equal runs differ by more than the noise within each run. Several runs per side show how large this difference is. If
-the sides took turns, a drift of the machine changes both alike. Otherwise a change must also exceed the largest
+Two equal runs differ by more than the noise within each run. Several runs per side show how large this difference is.
+If the sides took turns, a drift of the machine changes both alike. Otherwise a change must also exceed the largest
 difference between two equal runs, and nothing is judged if the machine disturbed one side more. With one run per
 side, only earlier runs of the same configuration show the noise.
 """

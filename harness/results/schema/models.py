@@ -72,7 +72,7 @@ class OneModel(TypedDict):
     saved_ns: float
     """Mean load time per query of the run that is saved if the model stays resident: share x load_ns."""
     keep: bool
-    """Whether the model belongs in the cache: it is one of those that save the most time per byte and fit together."""
+    """Whether the model is one of the models that save the most load time per byte and together fit into the cache."""
 
 
 class HitRate(TypedDict):

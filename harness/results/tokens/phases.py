@@ -15,11 +15,9 @@ class Phases(NamedTuple):
     """Shares of the window. They add up to 1."""
 
     input: float
-    """Share of requests that waited for their first token. Their prompts were being computed, or waited for their
-    turn.
-    """
+    """Share for requests that waited for their first token, while their prompts were computed or waited for their turn."""
     output: float
-    """Share of requests for which later tokens were generated."""
+    """Share for requests whose later tokens were generated."""
     idle: float
     """Share of the time without a request in flight."""
 
