@@ -1,1 +1,1 @@
-"""Verbs that make many runs for one answer: peak, sweep, grid, tune, repeats."""
+"""Implements verbs that make many runs for one answer: peak, sweep, grid, tune, repeats."""

@@ -1,4 +1,4 @@
-"""Declares the options that `peak`, `sweep`, `tune`, `overhead` and --repeats add to a run's options, except a grid's."""
+"""Declares options that `peak`, `sweep`, `tune`, `overhead` and --repeats add to a run's options. Excludes a grid's."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +18,14 @@ from harness.core.config.parse import (
 from harness.core.units import NS_PER_S, show_percent
 
 DEFAULT_POINTS = 11
-"""Number of points in a range of rates that has no /N."""
+"""Number of points in a range of rates without /N."""
 
 MOST_SHARE = 10.0
 """Highest rate of a sweep, as a share of the peak."""
 
 LEAST_PAIRS = 3
 DEFAULT_PAIRS = 6
-"""Number of pairs of runs of `overhead`: three times ABBA."""
+"""Number of pairs of runs in `overhead`, which gives three times ABBA."""
 
 OVERHEAD_DURATION_NS = 2_000_000_000
 """Duration of each run of `overhead` if --duration is not given."""
@@ -69,7 +69,7 @@ class Rates(NamedTuple):
     """The rates of a sweep."""
 
     values: tuple[float, ...]
-    """Queries/s, or shares of the peak; ascending."""
+    """Rates in queries/s, or as shares of the peak; ascending."""
 
     are_shares: bool
 
@@ -113,11 +113,13 @@ def _round(value: float) -> float:
 
 
 COLD, WARM = "cold", "warm"
-"""States of a server's prompt cache before a run: empty, or full of the run's prompts."""
+"""States of a server's prompt cache before a run: empty, or filled with the run's prompts."""
 
 
 def parse_caches(text: str) -> tuple[str, ...]:
-    """Parses 'cold,warm', '0%,50%,90%' or both, into the order in which they are measured: a warm run follows a cold one."""
+    """Parses '0%,50%,90%', 'cold,warm' or both into the order in which they are measured. A warm run follows a cold
+    one.
+    """
     words = dict.fromkeys(word.strip() for word in text.split(","))
     states = [word for word in (COLD, WARM) if word in words]
     if states == [WARM]:
@@ -127,7 +129,7 @@ def parse_caches(text: str) -> tuple[str, ...]:
 
 
 def cache_share(cache: str) -> float | None:
-    """Returns the share of a prompt that other prompts have in common; None for `cold` and `warm`."""
+    """Returns the share of a prompt that is common to all prompts; None for `cold` and `warm`."""
     return None if cache in (COLD, WARM) else _parse_common(cache)
 
 
@@ -280,4 +282,4 @@ OVERHEAD_OF_A_RUN = (
     ),
     *("duration_ns", "max_batch", "out", "sign"),
 )
-"""Fields of RunOptions that `overhead` takes, in the order of the help."""
+"""Fields of RunOptions that `overhead` accepts, in the order of the help."""

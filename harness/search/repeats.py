@@ -1,8 +1,8 @@
-"""Repeats a run (--repeats), each time in a fresh process, and reports the spread of the numbers.
+"""Repeats a run (--repeats), each time in a fresh process, and reports how much the numbers vary.
 
-Run i has the schedule seed s + i, because the effect of a single seed's arrivals is not a property of the system.
-Everything else is the same, including the order of samples. Each run has a separate result folder. `compare` takes all
-of them as one side; repeats.json and the table summarise them.
+Run i has the schedule seed s + i, because the effect of one seed's arrivals is not a property of the system. Everything
+else stays the same, including the order of samples. Each run has a separate result folder. `compare` accepts all of
+them as one side. repeats.json and the table summarise them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from harness.results.run_files import read_config
 from harness.run.study import Study, code_lines, other_reason, unfit_options
 
 _ENDED = (0, RunInvalid.exit_status)
-"""Exit statuses of runs that were completed."""
+"""Exit statuses of completed runs."""
 
 
 def problems(config: RunConfig, _repeats: int) -> Iterator[str]:
@@ -36,7 +36,7 @@ def problems(config: RunConfig, _repeats: int) -> Iterator[str]:
 
 
 class Repeats(Study[int]):
-    """N runs that differ only in the schedule seed."""
+    """Several runs that differ only in the schedule seed."""
 
     file = run_folder.REPEATS
 
@@ -48,7 +48,7 @@ class Repeats(Study[int]):
         self._results = self._new_folder(name, config.backend, self._model.name)
 
     def run(self) -> int:
-        """Returns 0 if every run was VALID, else the largest exit status of a run."""
+        """Makes the runs. Returns 0 if every run was VALID, else the largest exit status of a run."""
         config = self._config
         for number in range(1, self._options + 1):
             seed = (self._first_seed + number - 1) & MAX_SEED
@@ -62,7 +62,7 @@ class Repeats(Study[int]):
             shown = dict.fromkeys((_deciding(run.result), "throughput"))
             self._say(f"{text}: {run.in_short(*shown)}{self.time_left(after_s)}")
             if run.status not in _ENDED:
-                break  # the run was stopped, died or hung: the other runs would do the same
+                break  # the run was stopped, died or hung, and the others would do the same
             config = _like_first(config, self._runs[0])
         else:
             self.folder = self._results.finish(newest=False)
@@ -100,8 +100,8 @@ repeat = Repeats.execute
 
 
 def _like_first(config: RunConfig, first: Finished) -> RunConfig:
-    """Returns the configuration with what the warm-up of the first run chose: rate, queries, threads and batch. Runs with
-    different choices would not be comparable.
+    """Returns the configuration with everything that the warm-up of the first run chose: rate, queries, threads and
+    batch. Runs with different choices would not be comparable.
     """
     result = first.result
     stored = read_config(first.folder) if (first.folder / run_folder.CONFIG).is_file() else {}
@@ -116,21 +116,23 @@ def _like_first(config: RunConfig, first: Finished) -> RunConfig:
 def _failure(result: Mapping[str, Any]) -> str | None:
     """Returns why a run is excluded from the numbers; None if it is VALID or only missed its SLO.
 
-    A stopped run measured only its beginning. In a run with failed samples, these were answered at once.
+    A stopped run measured only its beginning. A run with failed samples counts their immediate answers.
     """
     other = other_reason(result)
     return other.code if other is not None else None
 
 
 def _deciding(result: Mapping[str, Any]) -> str:
-    """Returns the name of the deciding number, also for a run that ended before it was measured."""
+    """Returns the name of the deciding number, even for a run that ended before it was measured."""
     return deciding_number(result, {**SPEEDS, **numbers(result)})
 
 
 def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the name of each number, and its unit, values by run (None if a run is left out), geometric mean and
-    interval. The rate and the latencies are listed even if every run is left out; Offline has only the rate. The score is
-    not a number of the arrivals.
+    """Yields the name of each number with its unit, values by run (None for an excluded run), geometric mean and
+    interval.
+
+    Lists the rate and the latencies even if every run is excluded. Offline has only the rate. Omits the score, because
+    the arrivals do not affect it.
     """
     offline = scenario_named(results[0]["scenario"]).all_at_once
     runs = [numbers(result) if _failure(result) is None else {} for result in results]
@@ -151,7 +153,7 @@ def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mappin
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """Returns the deciding number over the runs, with its interval. content: as in repeats.json."""
+    """Returns the deciding number over all runs, with its interval. content: as in repeats.json."""
     verdicts = content["verdicts"]
     runs = f"{counted(len(verdicts), 'run')}, {verdicts.count('VALID')} VALID"
     for name, mean, interval, *_ in _rows(content):
@@ -161,7 +163,7 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def lines(content: Mapping[str, Any], folder: Path, stopped: str = "") -> Iterator[str]:
-    """Yields the lines of the summary. stopped: e.g. `2 of 5 runs`; "" if the series was not stopped."""
+    """Yields the lines of the summary. stopped: e.g. `2 of 5 runs`; "" if all runs were made."""
     verdicts = content["verdicts"]
     valid = verdicts.count("VALID")
     names = ("scenario", "backend", "model", "slo")  # earlier versions did not store the SLO

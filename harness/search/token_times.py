@@ -1,4 +1,4 @@
-"""Token times of the runs of a search, as columns of its table."""
+"""Adds columns with token times to the table of a search."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from harness.results.pages.tables import Cell, Column
 
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL"}
 _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-"""The percentiles of token times that a result has."""
+"""Percentiles of token times that a result contains."""
 
 
 FIELDS = tuple(f"{time}_{percentile}_ns" for time in _NAMES for percentile in _PERCENTILES)
@@ -17,7 +17,7 @@ FIELDS = tuple(f"{time}_{percentile}_ns" for time in _NAMES for percentile in _P
 
 
 def times_of(result: Mapping[str, Any]) -> dict[str, int] | None:
-    """Returns the known times of a run by FIELDS; None without streams. result: the content of result.json."""
+    """Returns the known token times of a run by FIELDS; None without streams. result: the content of result.json."""
     tokens = result.get("tokens") or {}
     found = {
         f"{time}_{percentile}_ns": value_ns
@@ -28,7 +28,7 @@ def times_of(result: Mapping[str, Any]) -> dict[str, int] | None:
 
 
 def time_ns(point: Mapping[str, Any], field: str) -> int | None:
-    """Returns a time of a point in peak.json or sweep.json; None if it is unknown."""
+    """Returns a time of a point in peak.json or sweep.json; None if unknown."""
     return (point.get("token_times") or {}).get(field)
 
 
@@ -38,7 +38,7 @@ def has_times(points: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def fields(slo: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yields the name that readers see and the field of each time: p50, and the percentile that the SLO judges or p99.
+    """Yields the displayed name and the field of each time: p50, and the percentile that the SLO judges, or else p99.
 
     slo: as in peak.json or sweep.json.
     """
@@ -56,7 +56,7 @@ def columns_of(
 ) -> tuple[list[Column], Callable[[Mapping[str, Any]], list[Cell]]]:
     """Returns the columns of the times, and a function that returns the cells of a point.
 
-    Without token times, the only column is the batch, which a server of tokens forms itself.
+    Without token times, the only column is the batch size. A server of tokens forms batches itself.
     """
     if has_times(points):
         heads = [Column(name, "ns") for name, _ in fields(slo)]

@@ -1,1 +1,1 @@
-"""The verb `sweep` over settings: batch, precision, threads, frameworks."""
+"""Implements `sweep` over settings: batch size, precision, threads, frameworks."""

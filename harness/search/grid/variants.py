@@ -1,4 +1,4 @@
-"""Prepares the runs of cells: converts the model to each precision once, probes the result, and pins the digests.
+"""Prepares the runs of cells. Converts the model to each precision once, probes the result, and pins the digests.
 
 Model and data must have the same digest in every cell of a grid.
 """
@@ -21,21 +21,21 @@ from harness.run.supervisor.preflight import obtain_model
 from harness.search.grid.cells.cells import PROBES, Cell, config_of, folder_of
 
 LOG = "probes.log"
-"""The output of the child processes."""
+"""File with the output of the child processes."""
 
 
 @dataclass(kw_only=True)
 class Variants:
     common: RunConfig
-    """The options of all cells."""
+    """Options that all cells share."""
     folder: Path
     precisions: dict[str, Any]
-    """Descriptions of the made files, by 'model precision', or 'model format precision' for formats other than ONNX.
-    Stored in grid.json.
+    """Descriptions of the converted files, by 'model precision', or by 'model format precision' for formats other than
+    ONNX. They are stored in grid.json.
     """
     calibration_dir: str | None
     real: bool
-    """Whether some cells have real data, with which int8 is calibrated."""
+    """Whether some cells use real data, which also serves to calibrate int8."""
     quiet: bool
 
     def __post_init__(self) -> None:
@@ -52,10 +52,10 @@ class Variants:
         )
 
     def made(self, cell: Cell) -> tuple[Way, Path | None]:
-        """Returns how the backend computes in the cell's precision, and the file for it, which is made once.
+        """Returns how the backend computes in the cell's precision, and the file for it, which is made only once.
 
-        The file is None for the model's own file. Raises HarnessError if the backend does not support it, or the file
-        cannot be made.
+        The file is None if the model's own file is used. Raises HarnessError if the backend does not support the
+        precision, or if the file cannot be made.
         """
         chosen = way(cell.backend, cell.precision)
         if chosen.absent:
@@ -63,7 +63,7 @@ class Variants:
         return chosen, self._file(cell, chosen.file) if chosen.file else None
 
     def pin(self, cell: Cell) -> None:
-        """Stores the digests of a finished cell's model and data, which later cells must match."""
+        """Stores the digests of a finished cell's model and data. Later cells must have the same digests."""
         folder = folder_of(self.folder, cell)
         config = load_yaml(folder / run_folder.CONFIG) if folder is not None else None
         if isinstance(config, dict):
@@ -110,7 +110,7 @@ class Variants:
 
 
 def missing_tools(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yields a line for each precision that cannot be made for these cells, before anything is measured."""
+    """Yields a line for each precision that cannot be made for these cells, before the first measurement."""
     ways: dict[str, dict[str, None]] = {}
     for cell in cells:
         chosen = way(cell.backend, cell.precision)
@@ -121,7 +121,7 @@ def missing_tools(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def missing_tool(form: str, precision: str) -> str:
-    """Returns why no file of this format can be made in this environment; "" if one can."""
+    """Returns why this environment cannot make a file of this format; "" if it can."""
     from harness.models.precision.made import MAKERS
 
     try:

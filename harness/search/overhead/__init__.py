@@ -1,1 +1,1 @@
-"""The verb `overhead`: the cost of serving a model."""
+"""Implements `overhead`, which measures the cost of serving a model."""

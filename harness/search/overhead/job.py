@@ -1,9 +1,9 @@
-"""Measures the cost of serving a model (`overhead`). Runs in process and runs through a server take turns.
+"""Measures the cost of serving a model (`overhead`). Runs in process take turns with runs through a server.
 
-First both sides answer the whole dataset, and their answers must agree. Then one Offline run per side shows how much of
-the throughput serving keeps. Pairs of single-stream runs, in the order ABBA, show what serving adds to a query. The
-folder holds the runs in `runs/` and their summary in overhead.json. The same command with the same --out continues a
-study that was stopped.
+First, both sides answer the whole dataset, and their answers must agree. Then one Offline run per side shows how much
+throughput remains when serving. Pairs of single-stream runs, in the order ABBA, show how much time serving adds to a
+query. The folder holds the runs in `runs/` and their summary in overhead.json. The same command with the same --out
+continues a study that was stopped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class _OverheadJob(Study[OverheadOptions]):
             "throughput": not self._options.no_throughput,
         }
         self._runs: dict[str, Finished] = {}
-        """The runs that are used, by name. The folder may also hold discarded runs of the same name."""
+        """Maps a name to the run that is used. The folder may also hold discarded runs with the same name."""
         self._compared: tuple[Agreement | None, float] | None = None
         if self._open_folder("overhead", config.backend, self._model.name):
             self._take_stored(files.read_json(self.folder / self.file))
@@ -80,7 +80,7 @@ class _OverheadJob(Study[OverheadOptions]):
                     self._runs.pop(name, None)
 
     def _local(self, config: RunConfig, told_threads: int | None) -> RunConfig:
-        """Returns the same run in process, with one instance, because the served run has one request at a time."""
+        """Returns the same run in process. It has one instance, because the served run has one request at a time."""
         options = self._options
         defaults = {name: getattr(_DEFAULTS, name) for name in _OF_THE_SERVER}
         return replace(
@@ -94,7 +94,7 @@ class _OverheadJob(Study[OverheadOptions]):
         )
 
     def run(self) -> int:
-        """Returns 4 if there is no overhead to report, else 0."""
+        """Makes the runs. Returns 4 if there is no overhead to report, else 0."""
         self._save()  # the same command recognises its folder by this file
         left = [name for names in self._turns() for name in names if name not in self._runs]
         for number, name in enumerate(left, 1):
@@ -105,7 +105,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return 0 if self._withheld() is None else RunInvalid.exit_status
 
     def _turns(self) -> list[tuple[str, str]]:
-        """Returns the names of the runs, in the order in which they are made: ABBA."""
+        """Returns the names of the runs in the order in which they are made, ABBA."""
         # The served run comes first, because the server may report its threads.
         kinds = [_ANSWERS] if self._options.no_throughput else [_ANSWERS, _THROUGHPUT]
         turns = [(f"{kind}-{SERVED}", f"{kind}-{IN_PROCESS}") for kind in kinds]
@@ -115,7 +115,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return turns
 
     def _make(self, name: str, number: int, count: int) -> None:
-        """Makes a run. number: position of this run among the `count` runs left, from 1."""
+        """Makes a run. number: position of the run among the remaining `count` runs, from 1."""
         config = replace(self._config, scenario="single-stream", mode="performance", max_batch=None)
         if name.startswith((_ANSWERS, _THROUGHPUT)):
             mode = "accuracy" if name.startswith(_ANSWERS) else "performance"
@@ -138,7 +138,7 @@ class _OverheadJob(Study[OverheadOptions]):
         self._say(f"{text}: {run.in_short('throughput', 'p50')}{self.time_left(planned_s[1:])}")
 
     def _told_threads(self) -> int | None:
-        """Returns the number of threads that the server reports, if this machine has that many."""
+        """Returns the number of threads that the server reports; None if this machine does not have that many."""
         told = _described(self._runs[f"{_ANSWERS}-{SERVED}"].result).get("threads")
         if not str(told).isdecimal():
             return None
@@ -148,9 +148,9 @@ class _OverheadJob(Study[OverheadOptions]):
         return [Reason.stored(reason) for reason in self._runs[name].result["reasons"]]
 
     def _hopeless(self) -> str | None:
-        """Returns why no further run would yield an overhead; None if a further run may.
+        """Returns why further runs cannot yield an overhead; None if they may.
 
-        The client may limit one run of a pair and not the other.
+        The client may limit only one run of a pair.
         """
         for name in self._runs:
             for reason in self._reasons(name):
@@ -159,7 +159,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return self._answers_differ()
 
     def _withheld(self) -> str | None:
-        """Returns why there is no overhead to report; None if there is one."""
+        """Returns why the overhead is not reported; None if it is."""
         if hopeless := self._hopeless():
             return hopeless
         names = [name for names in self._turns() for name in names]
@@ -184,12 +184,12 @@ class _OverheadJob(Study[OverheadOptions]):
         return str(self._runs[name].folder.relative_to(self.folder))
 
     def _sides(self, kind: str) -> tuple[Finished, Finished] | None:
-        """Returns the in-process run and the served run of that kind; None until both have been made."""
+        """Returns the in-process run and the served run of this kind; None until both have been made."""
         here, there = (self._runs.get(f"{kind}-{side}") for side in (IN_PROCESS, SERVED))
         return (here, there) if here is not None and there is not None else None
 
     def _answers(self) -> tuple[Agreement | None, float] | None:
-        """Returns the agreement between the answers of both sides, and the minimum share that must agree."""
+        """Returns how far the answers of both sides agree, and the minimum share that must agree."""
         sides = self._sides(_ANSWERS)
         if sides is None or self._compared is not None:
             return self._compared
@@ -212,7 +212,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return None
 
     def _pairs(self) -> Sequence[Pair]:
-        """Returns the pairs; none if the overhead is withheld."""
+        """Returns the pairs; empty if the overhead is withheld."""
         if self._withheld() is not None:
             return []
         numbers = range(1, self._options.pairs + 1)
@@ -223,7 +223,9 @@ class _OverheadJob(Study[OverheadOptions]):
         return [pair_of(here, served, told=told) for here, served in sides]
 
     def _throughput(self) -> Mapping[str, Any] | None:
-        """Returns the samples/s of both sides in Offline and the share that is kept; None with --no-throughput."""
+        """Returns the Offline rates of both sides in samples/s, and the share that remains; None with
+        --no-throughput.
+        """
         sides = self._sides(_THROUGHPUT)
         if sides is None or self._withheld() is not None:
             return None
@@ -242,7 +244,7 @@ class _OverheadJob(Study[OverheadOptions]):
         }
 
     def content(self) -> dict[str, Any]:
-        """Returns the content of overhead.json. overhead: None if there is none; `withheld` then holds the reason."""
+        """Returns the content of overhead.json. overhead: None if it is withheld; `withheld` then holds the reason."""
         pairs = self._pairs()
         found = overhead_of(pairs) if pairs else None
         answers, least = self._answers() or (None, None)
@@ -277,7 +279,7 @@ class _OverheadJob(Study[OverheadOptions]):
         }
 
     def _source(self) -> str | None:
-        """Returns the source of the server's times; None if the server does not always report times."""
+        """Returns the source of the server's times; None unless the server always reports times."""
         names = [f"{i}-{SERVED}" for i in range(1, self._options.pairs + 1)]
         clients = [self._runs[name].result["client"] or {} for name in names if name in self._runs]
         told = [client.get("server_times") or {} for client in clients]

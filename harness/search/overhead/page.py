@@ -1,4 +1,4 @@
-"""Writes overhead.html: the two medians and the steps between them, the pairs, and the table."""
+"""Writes overhead.html, which shows the two medians, the steps between them, the pairs, and the table."""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -28,7 +28,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the parts and a plot of the pairs' medians; yields nothing if there is no overhead."""
+    """Yields a plot of the parts and a plot of the pairs' medians. Yields nothing without an overhead."""
     found = content["overhead"]
     if found is None:
         return

@@ -1,4 +1,4 @@
-"""Computes the time that serving adds to a query, per pair of runs, with its parts and intervals. Pure."""
+"""Computes the time that serving adds to a query in each pair of runs, with its parts and intervals. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,19 +17,19 @@ RECEIVE = "notice, decode, complete"
 FLOOR = "floor"
 
 LEAST_EXPLAINED = 0.90
-"""Share of the overhead that its parts must explain."""
+"""Smallest share of the overhead that the parts must explain."""
 
 
 class Pair(NamedTuple):
-    """A run in process and a served run, made one after the other. The times are medians over queries."""
+    """An in-process run and a served run, made one after the other. The times are medians over queries."""
 
     in_process_ns: float
     served_ns: float
     floor_ns: float
-    """Time of a request by this client to a null server, minus the work that it also does in process."""
+    """Time of this client's request to a null server, minus the work that the client also does in process."""
     parts_ns: Mapping[str, float]
-    """Time that each part adds; `FLOOR` is negative. The parts add up to the overhead only approximately, because they
-    are medians.
+    """Time that each part adds; `FLOOR` is negative. The parts are medians, so their sum is only approximately the
+    overhead.
     """
 
     @property
@@ -38,18 +38,18 @@ class Pair(NamedTuple):
 
 
 def tells(served: Mapping[str, Any]) -> bool:
-    """Whether the server reported its times. served: the content of result.json."""
+    """Returns whether the server reported its times. served: the content of result.json."""
     return served["client"]["server_times"] is not None
 
 
 def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: bool) -> Pair:
-    """Compares two single-stream runs. in_process, served: the content of their result.json.
+    """Compares two single-stream runs. in_process, served: the contents of their result.json.
 
     The flag decides whether to use the times that the server reported.
     """
     here, there = _medians(in_process), _medians(served)
     client = served["client"]
-    # The floor includes gathering data and completing answers, which a run in process also does.
+    # The floor includes gathering data and completing answers, which an in-process run also does.
     floor_ns = client["floor_p50_ns"] - _sum(here, "gather", "postprocess", "complete")
     parts = {
         SEND: _sum(there, "issue_delay", "queue", "send")
@@ -81,12 +81,12 @@ def _medians(result: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def _sum(medians: Mapping[str, float], *stages: str) -> float:
-    """Sums the medians of stages. `notice` is absent if the kernel provides no stamps."""
+    """Sums the medians of stages. `notice` is missing if the kernel does not provide timestamps."""
     return sum(medians.get(stage, 0) for stage in stages)
 
 
 class Mean(NamedTuple):
-    """A mean over the pairs, in ns, and its 95 % interval, which is None with one pair."""
+    """Mean over the pairs in ns, with its 95 % interval, which is None with a single pair."""
 
     mean_ns: float
     low_ns: float | None
@@ -94,39 +94,41 @@ class Mean(NamedTuple):
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Computes the mean over pairs with Student's t interval. values: at least one value; values may be negative."""
+    """Computes the mean over pairs with Student's t interval. values: at least one value; negative values are
+    allowed.
+    """
     array = np.array(values, np.float64)
     low, high = mean_over(array) or (None, None)
     return Mean(float(array.mean()), low, high)
 
 
 class Overhead(NamedTuple):
-    """Time that serving adds to a query."""
+    """Time that serving adds to a query, with its parts."""
 
     overhead: Mean
     in_process: Mean
     served: Mean
     parts: Mapping[str, Mean]
     of_model: float
-    """The overhead as a multiple of the time in process."""
+    """Overhead as a multiple of the time in process."""
     explained: float
-    """1 minus the relative distance of the parts' sum from the overhead. For example, it is 0.9 if the sum is 1.1 times
-    the overhead.
+    """1 minus the relative difference between the sum of the parts and the overhead. For example, 0.9 if the sum is 1.1
+    times the overhead.
     """
 
 
 def _merged(parts: Mapping[str, float]) -> Mapping[str, float]:
     """Merges sending and network into one part.
 
-    A server on this machine may take the sender's core and answer before the sender takes its stamp, so that the
-    server's time counts as `send`.
+    A server on this machine may take over the sender's core and answer before the sender takes its timestamp. The
+    server's time is then counted as `send`.
     """
     others = {name: ns for name, ns in parts.items() if name not in (SEND, NETWORK)}
     return {SEND_AND_NETWORK: parts[SEND] + parts[NETWORK], **others}
 
 
 def overhead_of(pairs: Sequence[Pair]) -> Overhead:
-    """Computes the means over the pairs. pairs: at least one; all have the same parts."""
+    """Computes the means over the pairs. pairs: at least one, all with the same parts."""
     each = [pair.parts_ns for pair in pairs]
     if any(parts.get(NETWORK, 0) < 0 for parts in each):
         each = [_merged(parts) for parts in each]

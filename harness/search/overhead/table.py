@@ -1,4 +1,4 @@
-"""Prints the cost of serving: the headline, the parts, the throughput that serving keeps, and the doubts."""
+"""Prints the cost of serving: the headline, the parts, the throughput that remains, and the doubts."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """States the overhead with its interval, or why there is none."""
+    """States the overhead with its interval, or the reason why it is missing."""
     found = content["overhead"]
     if found is None:
         return f"serving overhead not measured: {content['withheld']}"
@@ -78,7 +78,7 @@ def headline(content: Mapping[str, Any]) -> str:
 def _more_pairs(found: Mapping[str, Any], pairs: int) -> str:
     """Estimates how many more pairs would separate the mean from 0.
 
-    The interval narrows with the square root of their number.
+    The interval narrows with the square root of the number of pairs.
     """
     half_ns = (found["high_ns"] - found["low_ns"]) / 2
     needed = math.ceil(pairs * (half_ns / max(abs(found["mean_ns"]), 1.0)) ** 2)
@@ -149,7 +149,7 @@ def _answers(told: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _differences(described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yields the facts in which the sides' descriptions differ."""
+    """Yields the facts that are different in the two sides' descriptions."""
     here, there = described.get("in-process") or {}, described.get("served") or {}
     for key in here:
         ours, theirs = (_stated(one.get(key)) for one in (here, there))
@@ -158,5 +158,5 @@ def _differences(described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _stated(value: Any) -> str:
-    """Returns the value as a string. The server's protocol may have no field for it."""
+    """Returns the value as a text. Some protocols do not have a field for it."""
     return "not stated" if value in (None, "", "unknown") else str(value)

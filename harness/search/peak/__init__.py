@@ -1,1 +1,1 @@
-"""The verb `peak`: the highest VALID rate."""
+"""Implements `peak`, which finds the highest VALID rate."""

@@ -1,8 +1,8 @@
-"""Searches for the highest valid rate under an SLO (`peak`) with ordinary runs of the harness.
+"""Searches for the highest valid rate under an SLO (`peak`), using ordinary runs of the harness.
 
-Each probe runs in a fresh process with the same seeds, so a short probe's arrivals are the first
-arrivals of a full-length run. The result is the highest full-length run that was VALID: its files move into
-the result folder, the other runs stay in `probes/`, and `peak.json` lists all of them.
+Each probe runs in a fresh process with the same seeds, so the arrivals of a short probe are the first arrivals of a
+full-length run. The result is the highest full-length run that was VALID. Its files move into the result folder, the
+other runs stay in `probes/`, and `peak.json` lists all of them.
 """
 
 import sqlite3
@@ -42,7 +42,7 @@ from harness.search.peak.search import KEPT_FOR_FULL, MOST_FAILURES, Found, Limi
 from harness.search.token_times import times_of
 
 RUNS = 12
-"""Runs in one search: calibration, probes and full-length runs together."""
+"""Largest number of runs in one search. Calibration, probes and full-length runs all count."""
 
 CALIBRATION_QUERIES = 100
 
@@ -81,7 +81,7 @@ def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
 
 
 class _OutOfReach(Exception):
-    """Raised if no load can pass, because even the fastest answer, after fastest_ns, missed the SLO's bound."""
+    """Raised if no load can pass because even the fastest answer (fastest_ns) missed the SLO's bound."""
 
     def __init__(self, fastest_ns: int) -> None:
         super().__init__(fastest_ns)
@@ -111,7 +111,7 @@ class PeakJob(Study[PeakOptions]):
         self._best: tuple[float, Probe, Finished] | None = None
 
     def run(self) -> int:
-        """Returns 4 if no load passed or user.conf could not be written, else 0."""
+        """Searches. Returns 4 if no load passed or user.conf could not be written, else 0."""
         self._search()
         self._save()
         return self._publish()
@@ -143,7 +143,7 @@ class PeakJob(Study[PeakOptions]):
             self._found = Found(load, min((at for at in failed if at > load), default=None))
 
     def _calibrated(self) -> float:
-        """Returns the load to start from, which is half of the capacity that a run with few queries suggests."""
+        """Returns the load at which to start, which is half of the capacity that a run with few queries suggests."""
         finished = self._run("calibration", replace(self._config, queries=CALIBRATION_QUERIES))
         self._check_fastest(finished)
         if self._scenario.scheduled:
@@ -153,10 +153,10 @@ class PeakJob(Study[PeakOptions]):
         return max(1.0, samples * self._slo.bound_ns / max(mean_ns, 1.0) / 2)
 
     def _check_fastest(self, finished: Finished) -> None:
-        """Raises _OutOfReach if no answer of the first run was in time, and no answer can be in time.
+        """Raises _OutOfReach if every answer of the first run was late and no answer can be on time.
 
-        No answer can be in time if the model alone takes longer than the bound in the bare loops before and after the
-        run. Otherwise a second run at the lowest load decides, because a stall can make every answer of one run late.
+        No answer can be on time if the model alone takes longer than the bound in the bare loops before and after the
+        run. Otherwise, a second run at the lowest load decides, because a stall can make all answers of one run late.
         """
         first_ns = self._judge.fastest_ns(finished)
         if first_ns is None or first_ns <= self._slo.bound_ns:
@@ -176,7 +176,7 @@ class PeakJob(Study[PeakOptions]):
         config = replace(self._config, **changed)
         judge, probe_ns = self._judge, self._options.probe_ns
         queries = judge.full_queries(config) if full else judge.probe_queries(config, probe_ns)
-        # With a concurrency, each probe is a closed loop, which issues at least TURNS x concurrency queries.
+        # A probe with a fixed concurrency is a closed loop, which issues at least TURNS x concurrency queries.
         queries = max(queries, TURNS * (config.concurrency or 0))
         allowed = judge.allowed(config, queries)
         kind = "full" if full else "probe"
@@ -193,7 +193,7 @@ class PeakJob(Study[PeakOptions]):
         return passed
 
     def _run(self, kind: str, config: RunConfig, allowed: int | None = None) -> Finished:
-        """Makes and records a run. allowed: number of late queries with which it passes; None for a calibration."""
+        """Makes and records a run. allowed: number of late queries up to which it passes; None for a calibration."""
         number = len(self._probes) + 1
         planned_s = self._planned_s(kind) or [0.0]
         if (
@@ -221,14 +221,14 @@ class PeakJob(Study[PeakOptions]):
         self._save()
         left = self.time_left(self._planned_s(kind), "at most") if probe.ended is None else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
-        # At a lower load the client may keep up. The search begins at half of the load that a calibration found.
+        # At a lower load, the client may keep up. The search begins at half of the load that a calibration found.
         if not is_client_bound(finished.result):
             what = "this run does not show whether its load is possible, so the search ends"
             self._check_answered(finished, what)
         return finished
 
     def _planned_s(self, kind: str) -> list[float]:
-        """Returns the planned durations of a run of that kind and of the runs that may follow it."""
+        """Returns the planned durations of a run of this kind and of the runs that may follow it."""
         full_s, probe_s = self._config.duration_ns / NS_PER_S, self._options.probe_ns / NS_PER_S
         made = len(self._probes)
         most = RUNS if made < RUNS or self._best else RUNS + MOST_FAILURES
@@ -239,7 +239,7 @@ class PeakJob(Study[PeakOptions]):
     def _probe(
         self, kind: str, load: float | None, finished: Finished, allowed: int | None, seconds: float
     ) -> Probe:
-        """Returns the entry of a run in peak.json. load: the configured load; None if the run calibrated it."""
+        """Returns the entry of a run in peak.json. load: the configured load; None if the run calibrated the load."""
         result = finished.result
         queries, throughput = result["queries"] or {}, result["throughput_per_s"] or {}
         load = load or {"target_qps": throughput.get("asked"), **queries}.get(self._axis.field)
@@ -271,7 +271,7 @@ class PeakJob(Study[PeakOptions]):
         )
 
     def _publish(self) -> int:
-        """Moves the confirmation run's files into the folder, which stays `.partial` without such a run."""
+        """Moves the confirmation run's files into the folder. Without such a run, the folder stays `.partial`."""
         if self._best is None:
             return RunInvalid.exit_status
         load, probe, finished = self._best
@@ -297,7 +297,7 @@ class PeakJob(Study[PeakOptions]):
         return status
 
     def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:
-        """Writes the file; returns False, after a line on stderr, if that fails."""
+        """Writes the file. If that fails, prints a line on stderr and returns False."""
         about = (
             f"the highest rate found VALID under {' '.join(map(str, self._slos))}, by a run of {queries:,} queries\n"
             f"({self.folder.name}): in a run of 600 s, more of its queries may be late"
@@ -313,10 +313,10 @@ class PeakJob(Study[PeakOptions]):
     def content(self) -> dict[str, Any]:
         """Returns the content of peak.json.
 
-        peak: None during the search, and if no load passed.
-        ended_early: why the search stopped after it had a result; None if it was completed.
+        peak: None during the search, or if no load passed.
+        ended_early: reason why the search stopped although it had a result; None if it was completed.
         fastest_ns: the fastest answer if even this answer missed the SLO, else None.
-        failed_above_kind: full if a full-length run failed there, else probe, which may be wrong.
+        failed_above_kind: `full` if a full-length run failed above the peak; otherwise `probe`, which may be wrong.
         """
         above = self._found.above if self._found else None
         kinds = {p.kind for p in self._probes if p.passed is False and p.load == above}

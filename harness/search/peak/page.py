@@ -1,4 +1,4 @@
-"""Writes peak.html: the answer of the search, a plot of the loads that it tried, and a table of its runs."""
+"""Writes peak.html, with the answer of the search, a plot of the tried loads, and a table of the runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -19,7 +19,7 @@ from harness.search.peak import table
 PAGE = "peak.html"
 
 _FAR = 4
-"""Ratio of the loads from which the axis is logarithmic."""
+"""Smallest ratio between the loads that makes the axis logarithmic."""
 
 _GOOD, _BAD, _OTHER = "#1a7f37", "#b8301f", "#57606a"
 _KINDS = (
@@ -41,7 +41,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def _headed(probes: Table) -> Table:
-    """Names the columns that have no name on the screen, where their content needs no heading."""
+    """Adds names to the columns that have none on the screen, where their content needs no heading."""
     names = iter(("kind", "outcome", "doubts"))
     heads = [one if one.name else one._replace(name=next(names)) for one in probes.columns]
     rows = [[*row[:-1], str(row[-1]).removeprefix("doubts: ")] for row in probes.rows]
@@ -49,10 +49,10 @@ def _headed(probes: Table) -> Table:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the judged value over the load; yields nothing until two loads have been judged."""
+    """Yields a plot of the judged value against the load. Yields nothing until two loads have been judged."""
     slo = searched(parse_slos(content["slo"]))
     assert slo is not None
-    # A calibration is not judged, and its low load would press the others together.
+    # A calibration is not judged, and its low load would squeeze the other loads together.
     made = [p for p in content["probes"] if p["load"] and p["kind"] != "calibration"]
     probes = [p for p in made if _judged(p, slo) is not None]
     if len(probes) < 2:
@@ -69,7 +69,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         upright = {"type": "line", "x0": peak, "x1": peak, "y0": 0, "y1": 1, "yref": "paper"}
         shapes = [*shapes, {**upright, "line": {"color": _GOOD, "width": 1}}]
         text = {"text": "peak", "font": {"color": _GOOD}, "showarrow": False, "xanchor": "right"}
-        at = log10(peak) if axis.get("type") == "log" else peak  # as plotly places annotations
+        at = log10(peak) if axis.get("type") == "log" else peak  # plotly expects the logarithm
         names = [{**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"}]
     yield Figure(
         "Loads tried",
@@ -86,7 +86,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _loads_axis(unit: str, loads: Sequence[float]) -> Mapping[str, Any]:
-    """Returns a logarithmic axis if the loads differ so much that those near the peak would overlap."""
+    """Returns an axis for the loads. It is logarithmic if the loads near the peak would otherwise overlap."""
     if max(loads) > _FAR * min(loads):
         return {"title": unit, "type": "log", "tickformat": ","}
     return {"title": unit, "rangemode": "tozero", "tickformat": ","}
@@ -117,7 +117,9 @@ def _kind(probe: Mapping[str, Any]) -> str:
 
 
 def _judged(probe: Mapping[str, Any], slo: Slo) -> float | None:
-    """Returns the latency in ms at the SLO's percentile; for an SLO of tokens, the share of late queries in %."""
+    """Returns the latency in ms at the SLO's percentile. For an SLO on tokens, returns the share of late queries in
+    %.
+    """
     if slo.of:
         late, queries = probe["late"], probe["queries"]
         return None if late is None or not queries else rounded(late / queries, 100)

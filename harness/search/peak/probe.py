@@ -1,4 +1,4 @@
-"""Determines the number of queries of one run in a search, the number that may be late, and whether the run passed."""
+"""Determines how many queries a run in a search needs, how many may be late, and whether the run passed."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -20,7 +20,7 @@ from harness.results.run_folder import PERFORMANCE
 from harness.types import Array
 
 PROBE_LATE = 2
-"""Number of late queries that a probe must allow. A shorter probe at a low rate would not meet a burst."""
+"""Number of late queries that a probe must allow. A shorter probe at a low rate would not experience a burst."""
 
 _OF_AN_INSTANCE = ("gather", "infer", "postprocess", "complete")
 """Stages in which a batch occupies its instance."""
@@ -30,63 +30,65 @@ IN_REAL_TIME = Axis("streams", "streams", 1, MAX_STREAMS, whole=True)
 
 
 def axis_of(config: RunConfig) -> Axis | None:
-    """Returns the kind of load to search for; None if the scenario has none."""
+    """Returns the kind of load to search for; None if the scenario has no such load."""
     if config.streams is not None:
         return IN_REAL_TIME
     return scenario_named(config.scenario).search_axis if config.concurrency is None else IN_FLIGHT
 
 
 class Probe(NamedTuple):
-    """One run of a search, as in peak.json."""
+    """One run of a search, with the keys of peak.json."""
 
     kind: str
     """calibration, probe or full."""
     load: float | None
-    """The load; None for a calibration that ended before it had a rate."""
+    """Load of the run; None for a calibration that ended before it found a rate."""
     passed: bool | None
-    """Whether the run passed; None for a calibration and for a run that ended the search."""
+    """Whether the run passed; None for a calibration, and for a run that ended the search."""
     ended: str | None
-    """Code of the reason if the run ended the search."""
+    """Code of the reason for which the run ended the search."""
     queries: int
-    """Number of planned queries; number of answered queries if the run ended the search."""
+    """Number of planned queries, or of answered queries if the run ended the search."""
     late: int | None
-    """Number of queries above the SLO's bound."""
+    """Number of queries that exceeded the SLO's bound."""
     latency_ns: Mapping[str, Any] | None
     scheduled_per_s: float | None
-    """queries/s in the schedule that the seed produced; None if no rate is offered."""
+    """Rate in queries/s of the schedule that the seed produced; None if the load is not a rate."""
     completed_per_s: float | None
-    """queries/s."""
+    """Completed queries/s."""
     mean_batch: float | None
     """Mean number of samples per batch."""
     busy_share: float | None
-    """Share of time during which an instance computed, from the median stage times of a batch."""
+    """Share of time in which an instance computed, derived from the median stage times of a batch."""
     model_per_s: float | None
-    """samples/s of the model alone, from the bare loops before and after the run."""
+    """Rate in samples/s of the model alone, from the bare loops before and after the run."""
     verdict: str
     reasons: tuple[str, ...]
     doubts: tuple[str, ...]
     seconds: float
     """Wall time of the whole run."""
     folder: str
-    """Relative to the search's folder."""
+    """Path relative to the search's folder."""
     goodput_per_s: float | None = None
-    """queries/s that met every SLO."""
+    """Rate in queries/s of the queries that met every SLO."""
     steady: str | None = None
     """steady, not steady or undecided; None with too few queries."""
     met_share: float | None = None
     """Share of the queries that met every SLO; None without an SLO."""
     met_low: float | None = None
     met_high: float | None = None
-    """Ends of the 95 % interval of the share, if queries do not influence each other."""
+    """Ends of the share's 95 % interval, which assumes that queries do not influence each other."""
     token_times: Mapping[str, int] | None = None
-    """Times of a language model by the fields of harness/search/token_times.py; None without streams."""
+    """Token times of a language model. The keys are the fields of harness/search/token_times.py. None without
+    streams.
+    """
 
 
 class Judge:
-    """Computes how many queries a load needs, and whether a finished run passed."""
+    """Computes how many queries a load needs, and judges whether a finished run passed."""
 
     def __init__(self, scenario: Scenario, slo: Slo, frame_period_ns: int | None = None) -> None:
-        """frame_period_ns: frame period of the streams of --streams."""
+        """Prepares the judgement. frame_period_ns: time between frames of the streams of --streams."""
         self._scenario = scenario
         self._slo = slo
         self._period_ns = frame_period_ns
@@ -94,8 +96,8 @@ class Judge:
     def full_queries(self, config: RunConfig) -> int:
         """Returns the number of queries of a full-length run.
 
-        For streams and a fixed concurrency, every query is assumed to take the whole bound: with N in
-        flight, that gives the lowest rate that passes (Little's law).
+        For streams and a fixed concurrency, assumes that every query takes the whole bound. With N queries in flight,
+        this gives the lowest rate that passes (Little's law).
         """
         if config.streams is not None and self._period_ns is not None:
             shape = config.streams, self._period_ns
@@ -108,11 +110,13 @@ class Judge:
         return self._scenario.load(config, self._slo, slowest).query_count
 
     def _least_rate(self, config: RunConfig) -> float:
-        """Returns the queries/s that result if every query in flight takes the whole bound."""
+        """Returns the rate in queries/s that results if every query in flight takes the whole bound."""
         return (config.concurrency or 1) * NS_PER_S / self._slo.bound_ns
 
     def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
-        """Returns the number of queries of a probe, enough to pass early stopping with PROBE_LATE late queries."""
+        """Returns the number of queries in a probe. It is enough to pass early stopping with PROBE_LATE late
+        queries.
+        """
         per_s = config.target_qps or self._least_rate(config)
         if config.streams is not None and self._period_ns is not None:
             per_s = config.streams * NS_PER_S / self._period_ns
@@ -120,18 +124,18 @@ class Judge:
         return min(max(ceil(probe_ns / NS_PER_S * per_s), least), self.full_queries(config))
 
     def allowed(self, config: RunConfig, queries: int) -> int:
-        """Returns the number of late queries with which a run of `queries` passes, in proportion to a full-length run.
+        """Returns how many of `queries` may be late for a run to pass, in proportion to a full-length run.
 
-        LoadGen's estimate for streams discards one query fewer than its early stopping for Server.
+        For streams, LoadGen's estimate discards one query fewer than its early stopping for Server.
         """
         full = self.full_queries(config)
         late = max(0, late_allowed(full, self._slo.percentile) - self._scenario.streams)
         return late * queries // full
 
     def passed(self, finished: Finished, kind: str, late: int | None, allowed: int) -> bool:
-        """Whether the run passed.
+        """Returns whether the run passed.
 
-        A full-length run passes if it is VALID, a shorter probe if few enough queries are late.
+        A full-length run passes if it is VALID. A shorter probe passes if few enough queries are late.
         """
         failed = {reason["code"] for reason in finished.result["reasons"]}
         few = kind == "probe" and late is not None and late <= allowed
@@ -140,8 +144,8 @@ class Judge:
     def late(self, finished: Finished, allowed: int | None) -> int | None:
         """Returns the number of queries above the bound, from LoadGen or else from the journal.
 
-        The number is more than `allowed` if the run missed another of its SLOs, or was ended early, because unanswered
-        queries have no row.
+        The number exceeds `allowed` if the run missed another SLO. It also does if the run was ended early, because
+        unanswered queries have no row.
         """
         late = self._counted(finished)
         others = (finished.result.get("goodput") or {}).get("slos", ())
@@ -165,11 +169,11 @@ class Judge:
         return None if latency_ns is None else int((latency_ns > self._slo.bound_ns).sum())
 
     def fastest_ns(self, finished: Finished) -> int | None:
-        """Returns the shortest latency, from LoadGen or else the journal; None if there is no latency, or for a token
-        SLO.
+        """Returns the shortest latency, from LoadGen or else from the journal; None without latencies, or for an SLO on
+        token times.
         """
         if self._slo.of:
-            return None  # the fastest answer does not show token times
+            return None  # the fastest answer says nothing about token times
         least = (finished.result["latency_ns"] or {}).get("min")
         if least is not None:
             return int(least)
@@ -178,7 +182,7 @@ class Judge:
 
 
 def _journal_latency_ns(finished: Finished) -> Array | None:
-    """Returns the latencies of the performance run, shape (queries,); None if the run left no rows."""
+    """Returns the latencies of the performance run, with shape (queries,); None if the run left no rows."""
     run = records.read(finished.folder / PERFORMANCE, "")
     if run is None or run.done is None:
         return None
@@ -186,10 +190,10 @@ def _journal_latency_ns(finished: Finished) -> Array | None:
 
 
 def busy_share(result: Mapping[str, Any]) -> float | None:
-    """Returns the share of time during which an instance computed; None for a server, and without a model.
+    """Returns the share of time in which an instance computed; None for a server or without a model.
 
-    The share is the number of batches per second and instance, times the median time that a batch occupies an instance.
-    A batch on the wide instance occupies all instances. result: the content of result.json.
+    The share is the number of batches per second and instance, multiplied by the median time that a batch occupies an
+    instance. A batch on the wide instance occupies all instances. result: the content of result.json.
     """
     if result["backend"] == "null":
         return None
@@ -205,8 +209,8 @@ def busy_share(result: Mapping[str, Any]) -> float | None:
 
 
 def model_per_s(result: Mapping[str, Any]) -> float | None:
-    """Returns the samples/s of the model alone with every instance busy, from the median times of the bare
-    loops at their best batch size; None if result.json has none.
+    """Returns the rate in samples/s of the model alone with every instance busy. It comes from the median times of the
+    bare loops at their best batch size. None if result.json does not contain any.
     """
     times = (result.get("reference") or {}).get("service_ns")
     instances = (result.get("plan") or {}).get("instances")
@@ -217,13 +221,13 @@ def model_per_s(result: Mapping[str, Any]) -> float | None:
 
 
 def model_ns(result: Mapping[str, Any]) -> float | None:
-    """Returns the median time in ns of the model's fastest batch in the bare loops; None if there are no bare loops."""
+    """Returns the median time in ns of the model's fastest batch in the bare loops; None without bare loops."""
     times = (result.get("reference") or {}).get("service_ns")
     return min(map(least_ns, times)) if times else None
 
 
 def least_ns(one: Mapping[str, float]) -> float:
-    """Returns the smaller of the two medians of a batch size, because a slowdown before or after the run must not
+    """Returns the smaller of the two medians for a batch size, so that a slowdown before or after the run does not
     count.
     """
     return float(min(one["before"], one["after"]))

@@ -1,11 +1,11 @@
-"""Finds the highest load that passes: doubles the load up to a bracket, bisects it with probes, and confirms it with
-full-length runs.
+"""Finds the highest load that passes. Doubles the load until one fails, bisects the bracket with probes, and confirms
+the result with full-length runs.
 
-The search is pure: it only calls `ask`. A probe can err in both directions, and whether a run passes need not be
-monotone in the load. The result is therefore always a full-length run that passed. Full-length runs start at the
-probes' result and go up or down in growing steps, by at most a factor of two, because a run at a thousandth of the rate
-takes a thousand times as long. A stall of the machine can make a run fail but never pass, so the failed run that bounds
-the result is repeated once.
+The search is pure and only calls `ask`. A probe can be wrong in both directions, and a higher load can pass although a
+lower one failed. The result is therefore always a full-length run that passed. Full-length runs start at the probes'
+result and go up or down in growing steps of at most a factor of two, because a run at a thousandth of the rate takes a
+thousand times as long. A stall of the machine can make a run fail but never pass, so the failed run that bounds the
+result is repeated once.
 """
 
 from collections.abc import Callable
@@ -17,19 +17,19 @@ Ask = Callable[[float, bool], bool]
 
 DOUBLING = 2.0
 TOLERANCE = 0.02
-"""The search ends when the lowest failed load is this close to the highest passed load."""
+"""Largest distance, as a share, between the highest passed and the lowest failed load at which the search ends."""
 
 PROBE_TOLERANCE = 0.10
-"""Probes end at this distance, because they cannot resolve a smaller one. In simulated queues
-(tests/search/peak/test_peak.py, 36 seeds) all 36 searches came within 5 %. Only 35 did if probes continued to 5 %,
-because that left fewer full-length runs.
+"""Distance at which probes end, because they cannot resolve a smaller one. In simulated queues
+(tests/search/peak/test_peak.py, 36 seeds), all 36 searches came within 5 % of the true load. If probes continued to 5
+%, fewer full-length runs were left, and only 35 searches did.
 """
 
 KEPT_FOR_FULL = 4
-"""Number of runs that the probes must leave for full-length runs."""
+"""Number of runs that probes must leave for full-length runs."""
 
 MOST_FAILURES = 8
-"""Maximum number of full-length runs beyond `Limits.runs` until one passes."""
+"""Maximum number of extra full-length runs beyond `Limits.runs` until one passes."""
 
 
 class Limits(NamedTuple):
@@ -45,13 +45,13 @@ class Limits(NamedTuple):
 
 class Found(NamedTuple):
     load: float | None
-    """The highest load at which a full-length run passed."""
+    """Highest load at which a full-length run passed."""
     above: float | None
-    """The lowest load above `load` at which a full-length run failed, else the lowest at which a probe failed."""
+    """Lowest load above `load` at which a full-length run failed, or else the lowest at which a probe failed."""
 
 
 def search(ask: Ask, start: float, limits: Limits) -> Found:
-    """Searches for the highest load that passes. start: the first load to try; the next loads double or halve it."""
+    """Searches for the highest load that passes. start: the first load to try. The next loads double or halve it."""
     looking = _Search(ask, limits)
     low, high = looking.close_in(start, full=False)
     first = low if low is not None else (high or start) / DOUBLING
@@ -68,10 +68,10 @@ class _Search:
         self._left = limits.runs
 
     def close_in(self, start: float, *, full: bool) -> tuple[float | None, float | None]:
-        """Returns the highest load that passed and the lowest load above it that failed.
+        """Returns the highest load that passed, and the lowest load above it that failed.
 
         In simulated searches, 5 % of the full-length runs and 2 % of the probes failed by accident. Then 3.2 % of the
-        results were off by 5 % or more; without repeating the run that bounds the result, 6.1 % were.
+        results were wrong by 5 % or more. Without repeating the run that bounds the result, 6.1 % were wrong.
         """
         low = high = None
         failed: set[float] = set()
@@ -116,7 +116,7 @@ class _Search:
         return middle if low < middle < high else None
 
     def _rounded(self, load: float) -> float:
-        """Returns the load rounded to four digits or a whole number, within the limits."""
+        """Returns the load rounded to four digits or to a whole number, within the limits."""
         limits = self._limits
         near = round(load) if limits.whole else float(f"{load:.4g}")
         return min(max(near, limits.least), limits.most)

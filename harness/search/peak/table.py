@@ -1,4 +1,4 @@
-"""Prints a search: a line when each run ends, and a table from peak.json at the end."""
+"""Prints a search. Prints a line when each run ends, and a table from peak.json at the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,24 +16,24 @@ from harness.search import token_times
 from harness.search.peak.probe import Probe
 
 IDLE_SHARE = 0.25
-"""Instances that compute for less than this share of time could answer four times the rate. If the model limits the
-peak, they compute for 50 % to 90 % of the time, because handing out queries takes the rest of two cores.
+"""Busy share of the instances below which they could answer four times the rate. If the model limits the peak, they
+are busy for 50 % to 90 % of the time, because handing out queries takes the rest of two cores.
 """
 
 FAR_BELOW = 10
 """Factor for the median latency. If the product is below the bound, queries hardly wait for each other."""
 
 SHORTFALL = 0.02
-"""If the completed rate is this share below the offered rate, a queue was left at the end. The search does not resolve
-smaller differences.
+"""Smallest shortfall of the completed rate below the offered rate, as a share, that shows a queue at the end. The
+search does not resolve smaller differences.
 """
 
 OTHER_RATE = 0.01
-"""Minimum difference between offered and requested rate, as a share, that is printed with a peak."""
+"""Smallest difference between offered and requested rate, as a share, that is printed with a peak."""
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the warnings about the rate, from the content of peak.json; none without a peak."""
+    """Yields warnings about the rate. content: the content of peak.json. Yields nothing without a peak."""
     if content["peak"] is None:
         return
     run = confirming_run(content)
@@ -50,7 +50,7 @@ def warnings(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the entry in `probes` of the full-length run that is the peak."""
+    """Returns the entry in `probes` for the full-length run that is the peak."""
     runs: Iterator[Mapping[str, Any]] = (
         p for p in content["probes"] if p["kind"] == "full" and p["passed"]
     )
@@ -58,16 +58,17 @@ def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _searched(slos: str) -> Slo:
-    """Returns the SLO that was searched for. slos: as in peak.json, at least one."""
+    """Returns the SLO that the search used. slos: as in peak.json, at least one."""
     slo = searched(parse_slos(slos))
     assert slo is not None
     return slo
 
 
 def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bool:
-    """Whether single delays of the machine, not the model, make runs at this load and above miss the SLO.
+    """Returns whether runs from this load on miss the SLO because of single delays of the machine, and not of the
+    model.
 
-    This is so if the instances had idle time and queries hardly waited.
+    This is the case if the instances had idle time and queries hardly waited.
     """
     if busy_share is None or p50_ns is None:
         return False
@@ -80,7 +81,9 @@ def _is_idle(run: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
 
 
 def out_of_reach(slo: str, fastest_ns: float) -> str:
-    """States why no load meets the SLO, and what to do. fastest_ns: the fastest answer, later than its bound."""
+    """States why no load meets the SLO, and what to do. fastest_ns: the fastest answer, which is later than the
+    bound.
+    """
     bound_ns = _searched(slo).bound_ns
     return (
         f"no load meets {slo}, because the fastest answer took {show_ns(fastest_ns)} and the bound is "
@@ -106,7 +109,7 @@ def _model_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float:
 
 
 def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a warning if there is a doubt about the machine in the peak's run, or in the run that bounds it."""
+    """Yields a warning if the peak's run, or the run that bounds it, has a doubt about the machine."""
     probes = content["probes"]
     near = [run, *(probe for probe in probes if probe["load"] == content["failed_above"])]
     if machine_text(near):
@@ -118,7 +121,7 @@ def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]
 
 
 def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the peak as a share of the model's own rate, unless the rate is unknown or `_idle_text` reports it."""
+    """Yields the peak as a share of the model's rate, unless this rate is unknown or `_idle_text` reports it."""
     model = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
     if model and not _is_idle(run, content):
         yield (
@@ -128,10 +131,10 @@ def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[
 
 
 def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a warning if the peak is above the rate that the system sustains.
+    """Yields a warning if the peak exceeds the rate that the system can sustain.
 
-    A run stays VALID while its growing queue stays within the bound: a run of D seconds passes at up
-    to 1 + bound / D times the capacity, and completes the backlog after its last arrival.
+    A run stays VALID as long as its growing queue stays within the bound. A run of D seconds passes at up to
+    1 + bound / D times the capacity, and completes the backlog after its last arrival.
     """
     offered, completed = run["scheduled_per_s"], run["completed_per_s"]
     if not offered or completed is None or completed >= (1 - SHORTFALL) * offered:
@@ -175,7 +178,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def probes_table(content: Mapping[str, Any]) -> Table:
-    """Returns a table with a row for each run of the search, in the order of the runs."""
+    """Returns a table with a row for each run of the search, in order."""
     unit, probes = content["unit"], content["probes"]
     percentile = reported_percentile(_searched(content["slo"]).percentile)
     has_rate = any(probe["scheduled_per_s"] for probe in probes)
@@ -208,7 +211,7 @@ def probes_table(content: Mapping[str, Any]) -> Table:
 
 
 def _late(probe: Mapping[str, Any]) -> Cell:
-    """Returns the number of late queries, which is a lower bound if they ended the run."""
+    """Returns the number of late queries. It is a lower bound if they ended the run."""
     late: int | None = probe["late"]
     return f"≥ {late:,}" if late is not None and HOPELESS in probe["reasons"] else late
 
@@ -220,7 +223,7 @@ def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _doubts_text(probe: Mapping[str, Any], shared: Sequence[str]) -> str:
-    """shared: doubts of all runs, which are printed below the table."""
+    """Formats the doubts of one run. shared: doubts of all runs, which are printed below the table."""
     doubts = " ".join(code for code in probe["doubts"] if code not in shared)
     return f"doubts: {doubts}" if doubts else ""
 
@@ -231,7 +234,7 @@ def _steadiness(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def peak_text(content: Mapping[str, Any]) -> str:
-    """Returns the peak with its unit, and what else set it than the model. content: of a peak.json with a peak."""
+    """Returns the peak with its unit, and what limited it besides the model. content: of a peak.json with a peak."""
     peak, run = f"{show_rate(content['peak'])} {content['unit']}", confirming_run(content)
     offered = run["scheduled_per_s"]
     if offered and abs(offered / content["peak"] - 1) > OTHER_RATE:

@@ -1,1 +1,1 @@
-"""Compares backends, precisions and numbers of threads whose answers are equal, with runs in turns."""
+"""Compares backends, precisions and numbers of threads by runs in turns, if their answers are equal."""

@@ -1,4 +1,4 @@
-"""Answers the same samples with each backend, without timing, in a child process, and compares the answers."""
+"""Answers the same samples with each backend in a child process, without timing, and compares the answers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,12 @@ SAMPLES = 64
 LEAST_SAMPLES = 8
 MOST_S = 3.0
 MOST_BYTES = 32 << 20
-"""Time and size of the answers at which answering ends, if at least LEAST_SAMPLES samples have been answered."""
+"""Limits of time and size at which answering ends, if at least LEAST_SAMPLES samples have been answered."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """request: `config` of a run, its instance group `spec`, its `dataset`, and `out`, the .npz file for the answers.
+    """Answers samples. request: `config` of a run, its instance group `spec`, its `dataset`, and `out`, the .npz file
+    for the answers.
 
     Returns the backend's description of itself (`backend`), the number of `samples`, and the median time of a sample
     without the first batch (`sample_ns`; None with only one batch).
@@ -59,7 +60,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def _chosen(total: int) -> list[int]:
     """Returns indices that are spread over the dataset.
 
-    The first indices of the list are spread too, for any number of them.
+    Any number of first indices in the list are spread, too.
     """
     spread = sorted({i * total // SAMPLES for i in range(SAMPLES)})
     order = np.random.default_rng(0).permutation(len(spread))
@@ -69,7 +70,7 @@ def _chosen(total: int) -> list[int]:
 def _answers(
     answerer: Answerer, chosen: Sequence[int], size: int
 ) -> tuple[dict[int, Array], list[int]]:
-    """Returns the answer by sample, and the time of each batch. size: samples of a batch."""
+    """Returns the answer per sample, and the time of each batch. size: number of samples in a batch."""
     found: dict[int, Array] = {}
     took_ns: list[int] = []
     begun_s, written = time.monotonic(), 0
@@ -91,7 +92,7 @@ def _answers(
 
 
 class Compared(NamedTuple):
-    """The answers of a cell, compared with the answers of the first cell."""
+    """The answers of a cell in comparison with the first cell's answers."""
 
     agreement: Agreement
     limits: Limits
@@ -109,9 +110,9 @@ class Compared(NamedTuple):
 
 
 def compared(first: Path, other: Path, precisions: Sequence[object]) -> Compared | None:
-    """Compares the answers to the samples that both files have; returns None if there are none.
+    """Compares the answers to the samples that both files contain. Returns None without common samples.
 
-    precisions: number types that the two backends report; the narrowest one sets the limits.
+    precisions: number types that the two backends report. The narrowest one determines the limits.
     """
     chosen = min(map(_limits, precisions), key=lambda one: one.share)
     ours, theirs = _read(first), _read(other)

@@ -27,7 +27,7 @@ from harness.search.grid.cells.options import GridOptions
 from harness.search.options import RuntimesOptions
 
 CELL_S = 12.0
-"""Default time limit for each cell."""
+"""Default time limit per cell."""
 
 LEAST_LIMIT_S = 60.0
 MOST_CELLS = 1000
@@ -41,9 +41,9 @@ class Contest(NamedTuple):
     model: str
     cells: tuple[Cell, ...]
     left_out: Mapping[str, str]
-    """Maps each backend that is not installed to the way to install it."""
+    """Maps each backend that is not installed to instructions for installing it."""
     unread: Mapping[str, tuple[str, ...]]
-    """Maps each backend that cannot read any file of the model to the formats that it reads."""
+    """Maps each backend that cannot read any file of the model to the formats that the backend reads."""
 
 
 class Plan(NamedTuple):
@@ -71,9 +71,9 @@ def every_runtime() -> tuple[str, ...]:
 
 
 def readable(models: str) -> tuple[str, ...]:
-    """Returns the installed backends that can read a file of each of these models; all backends if there are none.
+    """Returns the installed backends that can read a file of each of these models; all backends if none can.
 
-    models: the value of --model, a list; '' for its default.
+    models: value of --model, which is a list; '' for the default.
     """
     names = models.split(",") if models.strip() else [RunConfig(scenario="offline").model]
     loaded = [load_model(name.strip()) for name in names]
@@ -82,15 +82,15 @@ def readable(models: str) -> tuple[str, ...]:
 
 
 def why_not(backend: str, model: Model) -> str:
-    """Returns why the backend cannot run the model, as far as that is known without an import; '' if it may."""
+    """Returns why the backend cannot run the model, as far as this is known without an import; '' if it may run it."""
     if formats := unread(backend, model):
         return f"{model.name} has no file that this backend reads ({', '.join(formats)})"
     return missing(backend)
 
 
 def unread(backend: str, model: Model, *, makes: bool = False) -> tuple[str, ...]:
-    """Returns the formats that a backend reads if it cannot read any file of the model; () if it can, or if this is not
-    known.
+    """Returns the formats that a backend reads if it cannot read any file of the model; () if it can or if this is
+    unknown.
 
     makes: whether a file in a narrower precision may be made from a different format.
     """
@@ -100,7 +100,7 @@ def unread(backend: str, model: Model, *, makes: bool = False) -> tuple[str, ...
 
 
 def missing(backend: str) -> str:
-    """Returns how to install the backend's framework; '' if it is installed, or needs none."""
+    """Returns how to install the backend's framework; '' if it is installed or not needed."""
     entry = registry.BACKENDS.get(backend)
     if entry is None or entry.installed:
         return ""
@@ -115,7 +115,7 @@ def plan_of(
     config: RunConfig,
     command: str,
 ) -> Plan:
-    """Makes the plan. lists: from the grid's take_lists. Raises ConfigError with every problem."""
+    """Makes the plan. lists: output of the grid's take_lists. Raises a ConfigError that lists every problem."""
     models = lists.get("model", (config.model,))
     backends = lists.get("backend", (config.backend,))
     refuse(unknown(models, backends))
@@ -141,7 +141,7 @@ def _contest(
 ) -> Contest:
     """Returns the cells of one model.
 
-    axes: pairs of --threads and precision; None takes all cores, as far as the backend can use them.
+    axes: pairs of --threads and precision. None uses all cores, as far as the backend can.
     """
     model = load_model(name)
     makes = any(precision != BASELINE for _, precision in axes)

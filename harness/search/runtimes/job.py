@@ -1,4 +1,4 @@
-"""Finds the fastest backend for a model (`sweep --backend all`): equal answers first, then runs in turns.
+"""Finds the fastest backend for a model (`sweep --backend all`). Compares answers first, and then makes runs in turns.
 
 The folder holds the runs in `runs/`, the compared answers in `answers/`, and the summary in runtimes.json,
 runtimes.csv and runtimes.html.
@@ -37,17 +37,17 @@ ANSWERS = "answers"
 RUNS = "runs"
 CSV = "runtimes.csv"
 LOG = "answers.log"
-"""The output of the child processes that answer."""
+"""File with the output of the child processes that answer."""
 
 NOISE_PROBE_S = 0.2
-"""Length of the noise probe before each run; a single run probes for one second."""
+"""Length of the noise probe before each run. A single run of the harness probes for one second."""
 
 SURE_ROUNDS = 2
-"""Rounds that are always made, because one run of each cell does not show noise."""
+"""Number of rounds that are always made, because one run of each cell does not show noise."""
 
 HOPELESS = 4.0
-"""A cell makes no run if its samples took more than this factor longer than the fastest cell's samples while answers
-were compared, and if its first run would take longer than CELL_S.
+"""Factor for giving up on a cell. A cell makes no run if two conditions hold. Its samples took more than this factor
+longer than the fastest cell's samples while answers were compared, and its first run would take longer than CELL_S.
 """
 
 
@@ -66,19 +66,19 @@ def _key(cell: Cell) -> str:
 
 
 class _Standing:
-    """One model's cells while they are measured."""
+    """The cells of one model while they are measured."""
 
     def __init__(self, contest: Contest, name: str) -> None:
         self.contest = contest
         self.name = name
-        """The model's name in tables."""
+        """Name of the model in tables."""
         self.label = standing.labels(contest.cells)
         self.entries = [Entry(cell) for cell in contest.cells]
         self.first: Entry | None = None
-        """The cell with which the answers of the other cells are compared."""
+        """The cell whose answers the other cells are compared with."""
         self.dataset_digest: str | None = None
         self.ended = ""
-        """Why no more rounds were made: decided, time or rounds; '' before the end."""
+        """Why the rounds ended: decided, time or rounds; '' before the end."""
 
     def to_json(self) -> dict[str, Any]:
         name = standing.decides(self.entries)
@@ -123,7 +123,7 @@ class _RuntimesJob(Study[Plan]):
         return table.lines(self.content(), self.folder)
 
     def run(self) -> int:
-        """Returns 4 if no cell is ranked, else 0. Raises the reasons if no cell could be run at all."""
+        """Makes the runs. Returns 4 if no cell is ranked, else 0. Raises the reasons if every cell failed to run."""
         for name in (ANSWERS, RUNS):
             (self.folder / name).mkdir()
         cells = sum(len(one.entries) for one in self._standings)
@@ -163,7 +163,7 @@ class _RuntimesJob(Study[Plan]):
             raise error("\n".join(dict.fromkeys(reasons)))
 
     def _prepare_all(self, one: _Standing) -> None:
-        """Answers the same samples with every cell, and compares the answers with the first cell's."""
+        """Answers the same samples with every cell, and compares the answers with the first cell's answers."""
         real = any(entry.cell.data == "real" for entry in one.entries)
         variants = Variants(
             common=replace(self._config, out=None),
@@ -188,7 +188,9 @@ class _RuntimesJob(Study[Plan]):
         self._drop_hopeless(one)
 
     def _prepare(self, one: _Standing, entry: Entry, variants: Variants) -> None:
-        """Makes the configuration of the cell's runs, and answers with it. Raises HarnessError if it cannot run."""
+        """Makes the configuration for the cell's runs, and answers with it. Raises HarnessError if the cell cannot
+        run.
+        """
         cell = entry.cell
         path = self.folder / ANSWERS / f"{_key(cell)}.npz"
         with self._stopping.allowed():
@@ -234,8 +236,8 @@ class _RuntimesJob(Study[Plan]):
                 )
 
     def _rounds(self, one: _Standing, deadline_s: float) -> None:
-        """Makes the rounds of one model. A round has one run of each cell that may be the fastest, and each round
-        reverses the order of the previous round.
+        """Makes the rounds for one model. A round has one run of each cell that may still be the fastest. Each round
+        reverses the order of the previous one.
         """
         for number in range(self._options.rounds):
             now = standing.running(one.entries)
@@ -278,7 +280,9 @@ class _RuntimesJob(Study[Plan]):
         self._say(f"{text}: {finished.in_short('throughput', 'p50', 'p99')}{left}")
 
     def _note(self, one: _Standing, entry: Entry, number: int, finished: Finished) -> None:
-        """Adds a VALID run to the cell; for any other run, notes the reason. Raises Ended if the user stopped it."""
+        """Adds a VALID run to the cell. For any other run, notes the reason. Raises Ended if the user stopped the
+        run.
+        """
         result = finished.result
         other = other_reason(result)
         if other is not None and other.code == INTERRUPTED:

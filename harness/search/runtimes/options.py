@@ -8,7 +8,7 @@ from harness.search.grid.cells.options import GridOptions
 from harness.search.options import RuntimesOptions
 
 ALL = "all"
-"""Value of --backend that stands for every backend that computes on this machine."""
+"""Value of --backend that selects every backend that computes on this machine."""
 
 OF_BOTH = ("precision", "calibration_dir")
 """Options of a grid that a comparison of backends also has."""
@@ -19,9 +19,9 @@ def names_all(texts: Mapping[str, Any]) -> bool:
 
 
 def names_runtimes(texts: Mapping[str, Any]) -> bool:
-    """Whether the command line is for runs in turns: several backends, and nothing that only a grid has.
+    """Returns whether the command line describes runs in turns: several backends, and nothing that only a grid has.
 
-    texts: text by key of its options.
+    texts: texts by the keys of their options.
     """
     only_grid = {option_key(field) for field in visible_fields(GridOptions)} - {*OF_BOTH}
     shapes = any("/" in shape for shape in texts.get("input_shape", ()))

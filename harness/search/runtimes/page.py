@@ -1,4 +1,4 @@
-"""Writes runtimes.html: for each model, the cell that is ahead, the speeds as bars with intervals, and the table."""
+"""Writes runtimes.html. For each model, it shows the leading cell, bars of the speeds with intervals, and the table."""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -15,7 +15,7 @@ from harness.search.runtimes.table import RANKED
 PAGE = "runtimes.html"
 
 _QUALIFY = ("but", "time limit", "machine", "doubt")
-"""Labels of the facts that limit the conclusion; the others explain the table."""
+"""Labels of facts that limit the conclusion. All other facts explain the table."""
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
@@ -41,7 +41,7 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
 
 
 def figures(one: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields the deciding number of the ranked cells, the fastest on top."""
+    """Yields a plot of the deciding number for the ranked cells, with the fastest on top."""
     decides = one["decides"]
     ranked = [
         (cell["name"], cell["numbers"][decides])
@@ -69,7 +69,7 @@ def figures(one: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _axis(decides: str, most: float) -> tuple[str, str, float, str]:
-    """Returns the title, the unit, its factor, and whether a longer or a shorter bar is better.
+    """Returns the title, the unit, the factor of the unit, and whether a longer or a shorter bar is better.
 
     most: the largest value.
     """
@@ -80,5 +80,5 @@ def _axis(decides: str, most: float) -> tuple[str, str, float, str]:
 
 
 def _length(high: float | None, low: float | None, scale: float) -> float:
-    """Returns the length of one side of an interval; 0 if its end is not known."""
+    """Returns the length of one side of an interval; 0 if the end of the interval is unknown."""
     return 0.0 if high is None or low is None else rounded(high - low, scale) or 0.0

@@ -1,7 +1,7 @@
-"""Ranks the cells of a model by their runs in turns: which cell is ahead, which cells cannot be, and whether the order
-is final.
+"""Ranks the cells of a model by their runs in turns. Finds the leading cell, the cells that cannot win, and whether the
+order is final.
 
-Runs are judged as `compare` judges them: one number decides, and the noise between runs is taken into account.
+Runs are judged in the same way as in `compare`. One number decides, and the noise between runs is taken into account.
 """
 
 import math
@@ -20,38 +20,38 @@ from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.answers import Compared
 
 LEAST_ROUNDS = 3
-"""Minimum number of rounds of the two best cells, if time allows: fewer rounds give no interval over rounds."""
+"""Minimum number of rounds for the two best cells, if time allows. Fewer rounds do not give an interval over rounds."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A cell and everything that is known about it."""
+    """A cell, and everything that is known about it."""
 
     cell: Cell
     config: RunConfig | None = None
-    """The configuration of its runs; None until it is prepared."""
+    """Configuration of the cell's runs; None until it is prepared."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """The backend's description of itself."""
     sample_ns: float | None = None
-    """Time of a sample while the compared answers were made; None if it is not known."""
+    """Time per sample while the answers for comparison were made; None if unknown."""
     answers: Compared | None = None
-    """Comparison with the first cell's answers; None for the first cell, and without answers."""
+    """Comparison with the first cell's answers; None for the first cell, or without answers."""
     runs: dict[int, FinishedRun] = field(default_factory=dict)
     """VALID runs by round."""
     doubts: list[list[str]] = field(default_factory=list)
-    """Codes of the doubts of each run."""
+    """Codes of the doubts, per run."""
     took_s: float = 0.0
-    """Time of the last run, including its start."""
+    """Duration of the last run, including its start."""
     absent: str = ""
     """Reason why the cell could not run at all."""
     failed: str = ""
-    """Reason why a run of the cell failed. The cell then makes no further run."""
+    """Reason why a run of the cell failed. The cell then makes no more runs."""
     dropped: str = ""
-    """Reason why no further run was made although no run failed."""
+    """Reason why no more runs were made although every run succeeded."""
 
     @property
     def differs(self) -> str:
-        """Reason why its answers do not count as equal; '' if they do."""
+        """Reason why the cell's answers do not count as equal; '' if they do."""
         return self.answers.differs if self.answers is not None else ""
 
     @property
@@ -64,13 +64,13 @@ class Entry:
 
     @property
     def why_not(self) -> str:
-        """Reason why it is not ranked; '' if it is."""
+        """Reason why the cell is not ranked; '' if it is."""
         if self.is_ranked:
             return ""
         return self.absent or self.failed or self.differs or self.dropped or "no run was made"
 
     def mean(self, name: str) -> float | None:
-        """Returns the geometric mean of a number over the rounds; None if a run does not have it."""
+        """Returns the geometric mean of a number over the rounds; None if a run lacks the number."""
         values = [run.numbers[name].value for run in self.runs.values() if name in run.numbers]
         over = over_runs(values) if len(values) == len(self.runs) else None
         return over[0] if over else None
@@ -81,11 +81,11 @@ class Interval(NamedTuple):
     low: float | None
     high: float | None
     of_rounds: bool
-    """Whether the interval is over rounds. Otherwise it comes from within the runs."""
+    """Whether the interval is over rounds. Otherwise, it comes from within the runs."""
 
 
 def interval_of(numbers: Sequence[Number]) -> Interval | None:
-    """Returns the mean over the runs with its interval; None if there are no numbers, or if a number is not above 0."""
+    """Returns the mean over the runs with its interval; None without numbers, or if a number is 0 or negative."""
     over = over_runs([number.value for number in numbers])
     if over is None:
         return None
@@ -102,10 +102,9 @@ def interval_of(numbers: Sequence[Number]) -> Interval | None:
 
 
 def _within(numbers: Sequence[Number], sign: int) -> float | None:
-    """Returns the distance, in logarithms, from the mean over runs to one end of its interval. sign: 1 for the upper
-    end.
+    """Returns the distance in logarithms from the mean over runs to one end of its interval. sign: 1 for the upper end.
 
-    The distances of independent runs add up as standard errors do.
+    The distances of independent runs add up in the same way as standard errors.
     """
     distances = []
     for number in numbers:
@@ -124,8 +123,8 @@ def decides(entries: Sequence[Entry]) -> str | None:
 
 
 def against(one: Entry, other: Entry) -> Deciding | None:
-    """Returns the change of the deciding number from one cell to the other in their common rounds; None if there are
-    none.
+    """Returns the change of the deciding number from one cell to the other, over their common rounds; None without
+    common rounds.
     """
     common = sorted(one.runs.keys() & other.runs.keys())
     if not common:
@@ -149,7 +148,7 @@ def best_of(entries: Sequence[Entry]) -> Entry | None:
 def others_of(entries: Sequence[Entry], best: Entry) -> list[tuple[Entry, Deciding]]:
     """Returns the other ranked cells with their comparison to the best cell.
 
-    Cells that are not certainly slower come first, and both groups begin with the nearest cell.
+    Cells that are not certainly slower come first. Within each group, cells closest to the best cell come first.
     """
     found = [
         (entry, over)
@@ -161,7 +160,8 @@ def others_of(entries: Sequence[Entry], best: Entry) -> list[tuple[Entry, Decidi
 
 
 def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
-    """Ends cells that cannot be the fastest: their answers differ, or they are certainly slower than the best one.
+    """Ends cells that cannot be the fastest, because their answers differ or because they are certainly slower than the
+    best.
 
     The two best cells continue until they have LEAST_ROUNDS. label: names of the cells.
     """
@@ -179,9 +179,9 @@ def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
 
 
 def is_decided(entries: Sequence[Entry]) -> bool:
-    """Whether the order is final.
+    """Returns whether the order is final.
 
-    It is final if every other cell is certainly slower than the best cell, or certainly as fast.
+    It is final if every other cell is certainly slower than the best cell or certainly as fast.
     """
     best = best_of(entries)
     if best is None or len(best.runs) < LEAST_ROUNDS:
@@ -191,9 +191,9 @@ def is_decided(entries: Sequence[Entry]) -> bool:
 
 
 def ahead(entries: Sequence[Entry], label: Mapping[Cell, str]) -> dict[str, Any] | None:
-    """Returns the best cell, its lead over the next one, and how certain the lead is; None if no cell is ranked.
+    """Returns the best cell, its lead over the next cell, and how certain the lead is; None if no cell is ranked.
 
-    next: the nearest cell that is not certainly slower, else the nearest cell; None if it is the only ranked cell.
+    next: the closest cell that is not certainly slower, or else the closest cell; None if only one cell is ranked.
     alike: all cells that are not certainly slower than the best cell.
     """
     best = best_of(entries)
@@ -225,7 +225,7 @@ def running(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def labels(cells: Sequence[Cell]) -> Mapping[Cell, str]:
-    """Returns the name of each cell of one model: its backend, and what else differs between cells of a backend."""
+    """Returns a name for each cell of a model: its backend, and whatever else differs between cells of one backend."""
     precisions = len({(cell.backend, cell.precision) for cell in cells})
     threads = len({(cell.backend, cell.threads) for cell in cells})
     backends = len({cell.backend for cell in cells})

@@ -1,4 +1,4 @@
-"""Prints the cells of each model, the fastest first, and the cell that is ahead."""
+"""Prints the cells of each model, fastest first, and the leading cell."""
 
 import math
 import shlex
@@ -17,24 +17,24 @@ from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.standing import Entry, against, best_of, interval_of
 
 SHOWN = ("throughput", "p50", "p90", "p99")
-"""Names of a cell's numbers; Offline has only the first one."""
+"""Names of a cell's numbers. Offline has only the first one."""
 
 MOST_NAMES = 4
-"""Maximum number of cells that a sentence names."""
+"""Maximum number of cells that one sentence names."""
 
 WIDEST = 1.0
-"""Largest half of an interval that is shown, as a share. Beyond it, the ends differ by more than a factor of 4."""
+"""Largest half width of an interval worth showing, as a share. Above it, the ends differ by more than a factor of 4."""
 
 WIDE = "undecided"
 
 _SETTLED_ANEW = ("--rounds", "--time-limit", "--out")
-"""Options that the command of `next` replaces or leaves out."""
+"""Options that the command in `next` replaces or omits."""
 
 RANKED, NOT_RANKED, ABSENT = "ranked", "not ranked", "absent"
 
 
 def cells_of(entries: Sequence[Entry], label: Mapping[Cell, str]) -> list[dict[str, Any]]:
-    """Returns the cells for JSON: first the ranked cells by speed, then the others."""
+    """Returns the cells for JSON. Ranked cells come first, sorted by speed."""
     best = best_of(entries)
     found = [_cell(entry, best, label[entry.cell]) for entry in entries]
     states = (RANKED, NOT_RANKED, ABSENT)
@@ -81,7 +81,7 @@ def _cell(entry: Entry, best: Entry | None, name: str) -> dict[str, Any]:
 
 
 def _of_best(entry: Entry, best: Entry | None) -> dict[str, Any] | None:
-    """Returns a cell's speed relative to the best cell, in their common rounds; None if the cell is not ranked."""
+    """Returns a cell's speed relative to the best cell, over their common rounds; None if the cell is not ranked."""
     if best is None or not entry.is_ranked:
         return None
     if entry is best:
@@ -119,8 +119,8 @@ def _time(content: Mapping[str, Any]) -> str:
 
 
 def next_command(content: Mapping[str, Any]) -> str:
-    """Returns the command with the rounds that would decide every model, and enough time for them; '' if every model is
-    decided, or if no reasonable number of rounds would decide one.
+    """Returns the command with enough rounds and time to decide every model. Returns '' if every model is already
+    decided, or if one would need too many rounds.
     """
     needed = [(one["ahead"] or {}).get("runs_needed") or 0 for one in content["models"]]
     ended = any(one["ended"] == "time" for one in content["models"])
@@ -147,7 +147,7 @@ def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:
 
 
 def _made(content: Mapping[str, Any], one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the precision of each file that was made from one model, and how the file was made."""
+    """Yields the precision of each file that was made from a model, and how the file was made."""
     for key, about in content["precisions"].items():
         model, *_, precision = key.split(" ")
         if Path(model).stem == one["model"].rpartition("/")[2] or model == one["model"]:
@@ -155,7 +155,7 @@ def _made(content: Mapping[str, Any], one: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def headlines(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields one sentence per model with the cell that is ahead."""
+    """Yields one sentence per model that names the leading cell."""
     several = len(content["models"]) > 1
     for one in content["models"]:
         yield f"{one['model']}: {headline(one)}" if several else headline(one)
@@ -184,7 +184,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def table_of(one: Mapping[str, Any]) -> Table:
-    """Returns the table of a model."""
+    """Returns the table for one model."""
     cells = [cell for cell in one["cells"] if cell["state"] != ABSENT]
     shown = {
         name: _has_intervals(cells, name)
@@ -226,7 +226,9 @@ def _has_intervals(cells: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 
 def _numbers(cell: Mapping[str, Any], shown: Mapping[str, bool]) -> Iterator[TableCell]:
-    """shown: whether each number's column is followed by its interval's."""
+    """Yields the numbers of a cell. shown: whether the column of each number is followed by a column for its
+    interval.
+    """
     for name, has_intervals in shown.items():
         number = cell["numbers"].get(name)
         yield None if number is None else number["mean"]
@@ -235,7 +237,9 @@ def _numbers(cell: Mapping[str, Any], shown: Mapping[str, bool]) -> Iterator[Tab
 
 
 def _half(number: Mapping[str, Any] | None) -> float | str | None:
-    """Returns half of a number's interval as a share; WIDE if it is too wide to be of use; None if an end is unknown."""
+    """Returns half of an interval's width as a share; WIDE if the interval is uselessly wide; None if an end is
+    unknown.
+    """
     if number is None or number["low"] is None or number["high"] is None:
         return None
     half = math.sqrt(number["high"] / number["low"]) - 1
@@ -284,7 +288,9 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _contradictions(one: Mapping[str, Any]) -> str:
-    """Returns a text that names other cells with the best mean of a number that does not decide; '' if none."""
+    """Returns a text that names other cells if they have the best mean of a number that does not decide; otherwise
+    ''.
+    """
     ranked = [cell for cell in one["cells"] if cell["state"] == RANKED]
     found = []
     for name, most in (("throughput", True), ("p50", False)):

@@ -1,1 +1,1 @@
-"""The verb `sweep` over rates: latency against load."""
+"""Implements `sweep` over rates, which measures latency against load."""

@@ -1,9 +1,9 @@
-"""States of a server's prompt cache, which a sweep measures at each rate.
+"""Prepares the states of a server's prompt cache that a sweep measures at each rate.
 
-A run finds the cache empty (cold) or filled with the prompts of the run (warm), or it finds the cache empty and its
-prompts have a share of their tokens in common. Before a cold run the cache is emptied by --before-run, or its prompts
-are new to the server (--backend-option fresh). A warm run repeats the cold run with the same prompts and with neither
-of these two measures.
+The cache may be empty (cold), filled with the prompts of the run (warm), or empty while the run's prompts have a share
+of their tokens in common. Before a cold run, either --before-run empties the cache, or the prompts are new to the
+server (--backend-option fresh). A warm run repeats the cold run with the same prompts and without either of these two
+measures.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _DATASET = "synthetic-prompts"
 
 
 def problems(config: RunConfig, caches: tuple[str, ...]) -> Iterator[str]:
-    """Yields a problem for each option that does not fit these states."""
+    """Yields a problem for each option that does not suit these states."""
     if not caches:
         return
     if config.backend != "openai" or not config.url:
@@ -40,8 +40,8 @@ def problems(config: RunConfig, caches: tuple[str, ...]) -> Iterator[str]:
 def config_of(config: RunConfig, cache: str, beginning: str) -> RunConfig:
     """Returns the configuration of a run with this state.
 
-    beginning: text for `fresh`; a warm run has the text of its cold run, and `on` lets each run choose one. The tokens of this
-    text would add to a share, so each run with a share draws new prompts instead.
+    beginning: text for `fresh`. A warm run has the same text as its cold run, and `on` lets each run choose a text. The
+    tokens of this text would increase the common share, so each run with a share draws new prompts instead.
     """
     share = cache_share(cache)
     if config.before_run is not None:
@@ -63,8 +63,8 @@ def _with(
 
 
 def missing(caches: Sequence[str], measured: Container[str]) -> list[str]:
-    """Returns the states that are not measured. A warm run also needs its cold run again, whose prompts may have left
-    the server's cache.
+    """Returns the states that have not been measured. A warm run also needs its cold run again, because the server's
+    cache may have lost its prompts.
     """
     left = [cache for cache in caches if cache not in measured]
     return [cache for cache in caches if cache in left or (cache == COLD and WARM in left)]
@@ -78,7 +78,7 @@ def folder_name(cache: str, rate: float) -> str:
 
 
 def cache_in(name: str) -> str:
-    """Returns the state in the name of a folder; "" if it has none."""
+    """Returns the state in the name of a folder; "" without a state."""
     word, dash, _ = name.partition("-")
     if not dash or word[:1].isdigit():
         return ""
@@ -86,9 +86,9 @@ def cache_in(name: str) -> str:
 
 
 def parts(content: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields each state, and the sweep's content as if only this state had been measured.
+    """Yields each state with the sweep's content, as if only this state had been measured.
 
-    Without states, the state is "".
+    For a sweep without states, yields the state "".
     """
     by_cache = content.get("by_cache") or {}
     if not by_cache:

@@ -1,7 +1,7 @@
-"""Measures latency against offered load (`sweep`) with a run at each rate, in ascending order.
+"""Measures latency against offered load (`sweep`), with one run per rate, in ascending order.
 
-The folder holds the runs in `points/` and their summary in sweep.json, sweep.csv and sweep.html. The
-same command with the same --out continues a sweep that was stopped, or adds rates.
+The folder holds the runs in `points/` and their summary in sweep.json, sweep.csv and sweep.html. The same command with
+the same --out continues a stopped sweep, or adds rates.
 """
 
 import secrets
@@ -44,15 +44,15 @@ SWEEP = "sweep.json"
 _POINTS = "points"
 
 MOST_BOUND = 2
-"""Number of rates in a row at which the client was the limit, after which higher rates of this state are not tried."""
+"""Number of rates in a row with the client as the limit, after which higher rates of this state are skipped."""
 
 
 class _Due(NamedTuple):
-    """A rate with missing points."""
+    """A rate with points that are still missing."""
 
     rate: float
     caches: Sequence[str]
-    """States of the cache to measure, in this order."""
+    """States of the cache to measure, in order."""
 
 
 def problems(config: RunConfig, options: SweepOptions) -> Iterator[str]:
@@ -114,7 +114,7 @@ class _SweepJob(Study[SweepOptions]):
         self._fastest_ns = stored.get("fastest_ns")
 
     def run(self) -> int:
-        """Returns 4 if no point was VALID, else 0."""
+        """Makes the runs. Returns 4 if no point was VALID, else 0."""
         self._fastest_ns = None
         self._make_runs()
         from harness.search.sweep.page import write
@@ -144,7 +144,7 @@ class _SweepJob(Study[SweepOptions]):
             was_late = is_late
 
     def _announce_longer(self, due: Sequence[_Due]) -> None:
-        """Names the lowest rate that is left if its run takes longer than --duration, and why."""
+        """Names the lowest remaining rate whose run takes longer than --duration, and gives the reason."""
         lowest = min((one.rate for one in due), default=None)
         if lowest is None or self._config.queries is not None:
             return
@@ -156,7 +156,7 @@ class _SweepJob(Study[SweepOptions]):
             )
 
     def _due(self, offered: Sequence[float]) -> list[_Due]:
-        """Returns the rates that have no usable point in a state of the cache, with these states."""
+        """Returns the rates that lack a usable point in some state of the cache, with these states."""
         usable = [point for point in self._points() if is_usable(point._asdict())]
         due = []
         for rate in dict.fromkeys(offered):
@@ -165,10 +165,10 @@ class _SweepJob(Study[SweepOptions]):
         return [one for one in due if one.caches]
 
     def _run_all(self, left: Sequence[_Due], count: int) -> Mapping[str, Any]:
-        """Makes the runs at the first rate of `left`, one for each state of the cache that it lacks.
+        """Makes the runs at the first rate of `left`, one for each state of the cache that the rate lacks.
 
-        Returns the last result; an empty one if no run was made. left: rates that have not been measured yet. count:
-        number of rates to measure.
+        Returns the last result; empty if no run was made. left: rates that have not been measured yet. count: number of
+        rates to measure.
         """
         result: Mapping[str, Any] = {}
         rate, states = left[0]
@@ -187,7 +187,7 @@ class _SweepJob(Study[SweepOptions]):
         return any(self._bound[one] >= MOST_BOUND for one in needed)
 
     def _count_bound(self, cache: str, *, is_bound: bool) -> None:
-        """Counts the rates in a row at which the client was the limit."""
+        """Counts the rates in a row for which the client was the limit."""
         self._bound[cache] = self._bound[cache] + 1 if is_bound else 0
         if self._is_given_up(cache):
             state = f" with the state {cache}" if cache else ""
@@ -196,7 +196,7 @@ class _SweepJob(Study[SweepOptions]):
             )
 
     def _is_late(self, result: Mapping[str, Any]) -> bool:
-        """Whether even the fastest answer missed the SLO. A run that the client limited does not show this."""
+        """Returns whether even the fastest answer missed the SLO. A run that the client limited cannot show this."""
         if not result or is_client_bound(result):
             return False
         least_ns = (result["latency_ns"] or {}).get("min")
@@ -206,7 +206,7 @@ class _SweepJob(Study[SweepOptions]):
         return self._slo is not None and (model_ns(result) or 0) > self._slo.bound_ns
 
     def _find_peak(self) -> None:
-        """Takes the peak from an earlier search in this folder, else searches as `peak` does."""
+        """Takes the peak from an earlier search in this folder, or else searches in the same way as `peak`."""
         folder = self.folder / "peak"
         if not (folder / run_folder.PEAK).is_file():
             out = files.free_name(folder)
@@ -226,7 +226,7 @@ class _SweepJob(Study[SweepOptions]):
         self._peak_is_measured = True
 
     def _offered(self) -> list[float]:
-        """Returns the rates in queries/s. Raises ConfigError with a line per rate that no run can offer."""
+        """Returns the rates in queries/s. Raises a ConfigError with one line for each rate that no run can offer."""
         scale = (self._peak or 1.0) if self._rates.are_shares else 1.0
         rates = [float(f"{value * scale:.6g}") for value in self._rates.values]
         if problems := [problem for rate in rates for problem in self._problems(rate)]:
@@ -250,14 +250,14 @@ class _SweepJob(Study[SweepOptions]):
         return config.queries or max(queries, queries_needed(1, self._percentile))
 
     def _run(self, left: Sequence[_Due], count: int, again: str = "") -> Mapping[str, Any]:
-        """Makes a run at the first rate of `left`, in the first of its states; returns its result.
+        """Makes a run at the first rate of `left`, in the first of its states. Returns its result.
 
-        again: end of its name in the progress. The other arguments are as in `_run_all`.
+        again: end of the run's name in the progress display. The other arguments are the same as in `_run_all`.
         """
         rate, (cache, *_) = left[0]
         config = self._config
         if cache:
-            if cache != WARM:  # the prompts of an earlier run may be in the server's cache
+            if cache != WARM:  # the server's cache may hold the prompts of an earlier run
                 self._beginning = secrets.token_hex(8)
             config = caches.config_of(config, cache, self._beginning)
         out = files.free_name(self.folder / _POINTS / caches.folder_name(cache, rate))
@@ -276,7 +276,7 @@ class _SweepJob(Study[SweepOptions]):
     def _points(self) -> list[Point]:
         """Returns the points of the finished runs whose result depends on their rate or client, in ascending order.
 
-        If a point was measured again, its last usable run counts, or its last run if none is usable.
+        If a point was measured several times, its last usable run counts, or its last run if none is usable.
         """
         points = []
         for path in (self.folder / _POINTS).glob(f"*/{run_folder.RESULT}"):
@@ -293,10 +293,10 @@ class _SweepJob(Study[SweepOptions]):
     def content(self) -> dict[str, Any]:
         """Returns the content of sweep.json.
 
-        peak: the queries/s that are 100 %, from --peak or a search, else None. peak_is_measured: whether a search found
-        the peak VALID. highest_valid: the highest requested rate that was VALID; None if no rate was VALID. by_cache:
-        knee and highest_valid by state of the server's cache. fastest_ns: the fastest answer, if the sweep ended
-        because even this answer missed the SLO.
+        peak: the rate in queries/s that is 100 %, from --peak or a search, else None. peak_is_measured: whether a
+        search found the peak to be VALID. highest_valid: the highest requested rate that was VALID; None without one.
+        by_cache: knee and highest_valid per state of the server's cache. fastest_ns: the fastest answer, if the sweep
+        ended because even this answer missed the SLO.
         """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
@@ -330,7 +330,7 @@ class _SweepJob(Study[SweepOptions]):
 
 
 def _place(point: Point) -> tuple[int, float]:
-    """Returns a sort key for the point among the points of its rate."""
+    """Returns a key that sorts the points of the same rate."""
     if point.cache in ("", COLD, WARM):
         return ("", COLD, WARM).index(point.cache), 0.0
     return 3, cache_share(point.cache) or 0.0

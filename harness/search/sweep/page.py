@@ -22,7 +22,7 @@ _MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "100 %": "#57606a", "highest VAL
 """Colour of each vertical line, by name."""
 
 _LABEL_STEP = 0.08
-"""Distance of two labels of vertical lines, as a share of the plot's height."""
+"""Distance between two labels of vertical lines, as a share of the plot's height."""
 
 _CROSSED = "circle-x-open"
 _DASHED = "; dashed: the SLO's bound"
@@ -30,7 +30,7 @@ _KEY = {
     **line("INVALID", [None], [None], mode="markers"),
     "marker": {"symbol": _CROSSED, "size": 10, "color": "#57606a"},
 }
-"""The legend entry for crossed markers."""
+"""Legend entry for crossed markers."""
 
 
 class _Panel(NamedTuple):
@@ -51,7 +51,7 @@ _PANELS = (
     ),
 )
 _AXES = ("", 2, 3, 4)
-"""Suffixes of plotly's axis names; the first axis has none."""
+"""Suffixes of plotly's axis names. The first axis does not have one."""
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
@@ -72,8 +72,8 @@ def figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the time to the first token, or of the latency, by state of the cache; yields nothing without
-    states.
+    """Yields a plot that compares the states of the cache by the time to the first token or by the latency. Yields
+    nothing without states.
     """
     by_cache = [(cache, part["points"]) for cache, part in caches.parts(content) if cache]
     if not by_cache:
@@ -107,7 +107,7 @@ def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields plots over the offered rate: latency, achieved rate, and then wait, batch size and busy instances."""
+    """Yields plots against the offered rate: latency, achieved rate, and then wait, batch size and busy instances."""
     points = content["points"]
     if not points:
         return
@@ -201,13 +201,13 @@ def _token_bounds(slo: str | None) -> list[Mapping[str, Any]]:
 
 
 def offered_per_s(point: Mapping[str, Any]) -> float:
-    """Returns the rate of LoadGen's schedule; the requested rate if a run left no schedule."""
+    """Returns the rate of LoadGen's schedule, or the requested rate if a run did not leave a schedule."""
     return float(point["scheduled_per_s"] or point["rate_per_s"])
 
 
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Returns vertical lines and their labels: the knee, and the measured peak or else --peak and the highest VALID
-    rate.
+    """Returns vertical lines and their labels, for the knee and the measured peak. Without a measured peak, marks
+    --peak and the highest VALID rate.
     """
     lines: list[Mapping[str, Any]] = []
     names: list[Mapping[str, Any]] = []

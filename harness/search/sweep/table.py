@@ -29,16 +29,16 @@ _WAITING = ("issue_delay", "queue")
 
 
 class Point(NamedTuple):
-    """One run. A number is None if neither LoadGen nor the journal has it."""
+    """One run. A number is None if neither LoadGen nor the journal contains it."""
 
     rate_per_s: float
-    """The requested rate, queries/s."""
+    """Requested rate in queries/s."""
     share: float | None
-    """The requested rate as a share of the peak; None if no peak is known."""
+    """Requested rate as a share of the peak; None if the peak is unknown."""
     scheduled_per_s: float | None
-    """The offered rate: queries/s in the schedule that LoadGen drew for the requested rate."""
+    """Offered rate in queries/s, from the schedule that LoadGen drew for the requested rate."""
     completed_per_s: float | None
-    """queries/s."""
+    """Completed queries/s."""
     p50_ns: float | None
     p90_ns: float | None
     p99_ns: float | None
@@ -46,44 +46,46 @@ class Point(NamedTuple):
     mean_batch: float | None
     """Mean number of samples per batch."""
     busy_share: float | None
-    """Share of time during which an instance computed."""
+    """Share of time in which an instance computed."""
     model_per_s: float | None
-    """queries/s of the model alone, from the bare loops before and after the run."""
+    """Rate in queries/s of the model alone, from the bare loops before and after the run."""
     queries: int
     late: int | None
-    """Number of queries above the SLO's bound."""
+    """Number of queries that exceeded the SLO's bound."""
     verdict: str
     reasons: tuple[str, ...]
     doubts: tuple[str, ...]
     folder: str
-    """Relative to the sweep's folder."""
+    """Path relative to the sweep's folder."""
     goodput_per_s: float | None = None
-    """queries/s that met every SLO."""
+    """Rate in queries/s of the queries that met every SLO."""
     wait_ns: float | None = None
-    """Mean time until an instance, or the client, took the query."""
+    """Mean time before an instance or the client took the query."""
     steady: str | None = None
     """steady, not steady or undecided; None with too few queries."""
     cache: str = ""
-    """State of the server's cache before the run: cold, warm, or the share of tokens that prompts have in common, e.g.
-    50%; "" without --cache.
+    """State of the server's cache before the run: cold, warm, or the share of tokens that all prompts have in common,
+    e.g. 50%. "" without --cache.
     """
     cached_share: float | None = None
-    """Share of the prompts' tokens that came from the cache, as the server reports."""
+    """Share of the prompts' tokens that came from the cache, as the server reports it."""
     met_share: float | None = None
     """Share of the queries that met every SLO; None without an SLO."""
     met_low: float | None = None
     met_high: float | None = None
-    """Ends of the 95 % interval of the share, if queries do not influence each other."""
+    """Ends of the share's 95 % interval, which assumes that queries do not influence each other."""
     token_times: Mapping[str, int] | None = None
-    """Times of a language model by the fields of harness/search/token_times.py; None without streams."""
+    """Token times of a language model. The keys are the fields of harness/search/token_times.py. None without
+    streams.
+    """
     tokens_per_s: float | None = None
-    """Tokens of all answers per s; None if they are unknown."""
+    """Rate of all answer tokens per s; None if unknown."""
     per_million: float | None = None
-    """Price, in the currency of --price, of a million output tokens, or of a million samples without tokens."""
+    """Price of a million output tokens, in the currency of --price; without tokens, of a million samples."""
 
 
 def is_usable(point: Mapping[str, Any]) -> bool:
-    """Whether the point shows something about its rate, VALID or not: its client was not the limit."""
+    """Returns whether the client was not the limit, so that the point, VALID or not, says something about its rate."""
     return CLIENT_BOUND not in point["reasons"]
 
 
@@ -149,12 +151,12 @@ LEAST_FOR_KNEE = 3
 
 
 def knee(points: Sequence[Point]) -> float | None:
-    """Returns the requested rate beyond which latency grows faster than throughput. It is the rate of the VALID point
-    with the largest ratio of completed queries/s to mean latency. Returns None if there are fewer than LEAST_FOR_KNEE
-    points, or if the ratio still grows at the highest rate.
+    """Returns the requested rate above which latency grows faster than throughput, which is called the knee. The knee
+    is the rate of the VALID point with the largest ratio of completed queries/s to mean latency. Returns None with
+    fewer than LEAST_FOR_KNEE points, or if the ratio still grows at the highest rate.
 
-    Source: Kleinrock, Power and deterministic rules of thumb (1979): this ratio, the power, is
-    largest where a line from the origin touches the curve of latency over throughput.
+    Source: Kleinrock, Power and deterministic rules of thumb (1979). Kleinrock calls this ratio the power. It is
+    largest where a line from the origin touches the curve of latency against throughput.
     """
     known = [p for p in points if p.verdict == "VALID" and p.completed_per_s and p.mean_ns]
     if len(known) < LEAST_FOR_KNEE:
@@ -175,8 +177,8 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def scale(content: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the name of the rate that is 100 %, and its source. A rate from --peak is not called the peak,
-    because no run showed that it is VALID.
+    """Returns the name of the rate that is 100 %, and where it comes from. A rate from --peak is not called the peak,
+    because no run has shown that it is VALID.
     """
     if content["peak_is_measured"]:
         return "peak", "the highest rate that the search found VALID, 100 % here"
@@ -221,7 +223,7 @@ def points_table(content: Mapping[str, Any]) -> Table:
 
 
 def marks_of_all(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the lines of `marks` for each state of the cache, or once without states."""
+    """Yields the lines of `marks` for each state of the cache. Without states, yields them once."""
     for cache, part in caches.parts(content):
         if cache:
             yield f"{'cache':<12}{cache}"
@@ -235,9 +237,10 @@ def words(content: Mapping[str, Any]) -> list[str]:
 
 
 def marks(content: Mapping[str, Any], cache: str = "") -> Iterator[str]:
-    """Yields lines about the knee, the peak, the highest VALID rate, and its limit.
+    """Yields lines about the knee, the peak, the highest VALID rate, and what limits it.
 
-    cache: state of the cache, which the line of the highest VALID rate names, because this line is also a headline.
+    cache: state of the cache. The line about the highest VALID rate names it, because this line is also used as a
+    headline.
     """
     fastest_ns = content.get("fastest_ns")
     if fastest_ns is not None:
@@ -269,7 +272,7 @@ def holes_below(points: Sequence[Mapping[str, Any]], highest: float) -> list[flo
 def highest_without_hole(
     points: Sequence[Mapping[str, Any]], highest: float | None
 ) -> float | None:
-    """Returns the highest VALID rate below which no rate failed; None without one. highest: the highest VALID rate."""
+    """Returns the highest VALID rate with no failed rate below; None without one. highest: the highest VALID rate."""
     holes = [] if highest is None else holes_below(points, highest)
     if not holes:
         return highest
@@ -278,7 +281,7 @@ def highest_without_hole(
 
 
 def _highest(points: Sequence[Mapping[str, Any]], highest: float, state: str) -> Iterator[str]:
-    """Yields the highest rate below which no rate failed, and the VALID rates above failed ones.
+    """Yields the highest VALID rate with no failed rate below, and the VALID rates above failed ones.
 
     highest: the highest VALID rate. state: text about the state of the cache.
     """
@@ -302,7 +305,7 @@ def _highest(points: Sequence[Mapping[str, Any]], highest: float, state: str) ->
 
 
 def _limits(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the doubts that all points share, and signs that the machine, not the model, was the limit."""
+    """Yields the doubts that all points share, and signs that the machine was the limit instead of the model."""
     points, slo = content["points"], content["slo"]
     yield from shared_lines(points)
     if unusable := [show_rate(p["rate_per_s"]) for p in points if not is_usable(p)]:

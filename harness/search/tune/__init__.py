@@ -1,1 +1,1 @@
-"""The verb `tune`: finds the fastest placement of a model on a machine."""
+"""Implements `tune`, which finds the fastest placement of a model on a machine."""

@@ -21,24 +21,24 @@ from harness.loadgen.schedule import server_schedule_ns
 from harness.machine.cores import Cores
 
 LARGEST_BATCH = 1024
-"""Largest batch in samples; larger batches are tried only with --max-batch."""
+"""Largest batch in samples. Larger batches are tried only with --max-batch."""
 
 ALIKE = 0.02
-"""Forecasts that differ by less than this share count as equal. The smaller batch is then taken."""
+"""Share below which the difference of two forecasts does not count. The smaller batch is then chosen."""
 
 SIMULATED_QUERIES = 10_000
 MOST_UTILISATION = 0.98
-"""The highest share of the bare loops' rate to try. Above it, the short simulation cannot detect a growing queue."""
+"""Highest share of the bare loops' rate to try. Above it, the short simulation cannot detect that a queue grows."""
 
 LEAST_UTILISATION = 0.001
-"""The lowest share of the bare loops' rate to try. At this rate queries hardly ever overlap."""
+"""Lowest share of the bare loops' rate to try. At this rate, queries hardly ever overlap."""
 
 RATE_STEPS = 10
-"""Number of steps of the geometric bisection between the two shares. They resolve 0.7 % of the rate."""
+"""Number of steps of the geometric bisection between the two shares. They determine the rate to within 0.7 %."""
 
 
 class Layout(NamedTuple):
-    """A number of instances and threads. options: backend options to set in addition to the configured options."""
+    """Numbers of instances and threads. options: backend options to set in addition to the configured options."""
 
     instances: int
     threads: int
@@ -51,7 +51,7 @@ class Layout(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """A layout with a largest batch. max_batch: in samples."""
+    """A layout with a largest batch size. max_batch: in samples."""
 
     layout: Layout
     max_batch: int
@@ -61,7 +61,7 @@ class Placement(NamedTuple):
 
     @property
     def effort(self) -> tuple[int, ...]:
-        """A sort key. Of two equally good placements, the placement with less effort is simpler."""
+        """Sort key. If two placements are equally good, the one with less effort is simpler."""
         instances, threads, options = self.layout
         return len(options), instances * threads, instances, self.max_batch
 
@@ -93,9 +93,9 @@ class Aim(NamedTuple):
 def layouts(
     config: RunConfig, scenario: Scenario, cores: Cores, default: InstanceGroup
 ) -> list[Layout]:
-    """Returns the default layout, then layouts that use all cores, half of them, or one thread per
-    instance. The number of instances divides the number of cores, or is a power of two. On cores with SMT,
-    the same layouts follow for all hardware threads. --instances and --threads restrict the layouts.
+    """Returns the default layout, followed by layouts that use all cores, half of the cores, or one thread per
+    instance. The number of instances divides the number of cores or is a power of two. On cores with SMT, the same
+    layouts follow for all hardware threads. --instances and --threads restrict the layouts.
     """
     layouts = {Layout(default.instances, default.threads): None}
     for budget in sorted({cores.planned, cores.threads}):
@@ -124,7 +124,7 @@ def _powers(most: int) -> list[int]:
 
 
 def batch_sizes(config: RunConfig, scenario: Scenario) -> list[int]:
-    """Returns the batch sizes to time, ascending; larger sizes are timed only while that is worthwhile."""
+    """Returns the batch sizes to time, ascending. Larger sizes are timed only as long as it is worthwhile."""
     if scenario.streams:
         samples = scenario.samples_per_query(config)
         return sorted({-(-samples // (1 << k)) for k in range(13)})
@@ -132,7 +132,7 @@ def batch_sizes(config: RunConfig, scenario: Scenario) -> list[int]:
 
 
 def candidates(max_batch: int | None, service: ServiceTimes, fixed: int | None) -> Sequence[int]:
-    """Returns the candidates for the largest batch: the measured sizes, or --max-batch if it is set.
+    """Returns the candidates for the largest batch size: the measured sizes, or only --max-batch if it is set.
 
     max_batch: the value that a run would use. fixed: the batch size that the model file fixes.
     """
@@ -143,7 +143,7 @@ def candidates(max_batch: int | None, service: ServiceTimes, fixed: int | None) 
 class Forecast:
     """Forecasts the performance of an ideal dispatcher with the given service times.
 
-    slo: set for Server. rate_per_s: the offered rate; None to search for the highest rate.
+    slo: set in Server. rate_per_s: the offered rate; None searches for the highest rate.
     """
 
     scenario: Scenario
@@ -180,8 +180,9 @@ class Forecast:
         return percentile_ns(np.sort(service.of(1)), self.slo.percentile)
 
     def is_beyond(self, parts: Sequence[ServiceTimes]) -> bool:
-        """Whether no rate can meet the SLO, because the fastest batch of these bare loops is slower than
-        its bound. False unless a rate is searched for.
+        """Returns whether no rate can meet the SLO, because the fastest batch of these bare loops is slower than the
+        bound.
+        Returns False unless a rate is searched for.
         """
         if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return False
@@ -200,7 +201,7 @@ class Forecast:
 def best_batch(
     forecast: Forecast, service: ServiceTimes, instances: int, sizes: Sequence[int]
 ) -> tuple[dict[int, float], int]:
-    """Returns the forecast by largest batch, and the smallest of the best batches."""
+    """Returns the forecast for each largest batch size, and the smallest of the best sizes."""
     values = {size: forecast.of(service, instances, size) for size in sizes}
     aim = forecast.aim
     best = (max if aim.more_is_better else min)(values.values())
@@ -208,7 +209,7 @@ def best_batch(
 
 
 def _bare_rate(service: ServiceTimes, instances: int, size: int) -> float:
-    """Returns the samples/s if every instance is busy with batches of `size`."""
+    """Returns the rate in samples/s if every instance is busy with batches of `size`."""
     return instances * size * NS_PER_S / float(service.of(size).mean())
 
 
@@ -230,7 +231,7 @@ def _tail_ns(
 def _highest_rate(
     service: ServiceTimes, instances: int, max_batch: int, most_per_s: float, slo: Slo
 ) -> float:
-    """Returns the highest queries/s that meet the bound; the lowest tried rate if no rate meets it."""
+    """Returns the highest rate in queries/s that meets the bound, or the lowest rate that was tried if none does."""
     low, high = LEAST_UTILISATION * most_per_s, MOST_UTILISATION * most_per_s
     if _tail_ns(service, instances, max_batch, high, slo) <= slo.bound_ns:
         return high

@@ -1,7 +1,7 @@
-"""Chooses one of the judged placements, and states the certainty of the choice.
+"""Chooses one of the judged placements, and states how certain the choice is.
 
-In every round each placement is run once, with the same seeds. Placements are compared within each round. A machine
-that becomes faster or slower for all placements therefore does not change the differences.
+In every round, each placement runs once with the same seeds. Placements are compared within each round. A machine that
+becomes faster or slower for all placements therefore does not change the differences.
 """
 
 import math
@@ -13,10 +13,10 @@ from harness.results.evidence.between_runs import over_runs
 from harness.search.tune.candidates import Aim, Placement
 
 LEAST_ROUNDS = 3
-"""Rounds after which certainly worse placements are dropped, and after which the search may end."""
+"""Number of rounds after which certainly worse placements are dropped and the search may end."""
 
 ALIKE_PLANS = 0.03
-"""Placements are alike if the interval of their gain shows that they differ by at most this share."""
+"""Largest difference between two alike placements, as a share. The interval of their gain must lie within it."""
 
 
 @dataclass(slots=True)
@@ -27,20 +27,20 @@ class Finalist:
     predicted: float
     is_default: bool
     values: dict[int, float] = field(default_factory=dict)
-    """Measured values by round, in the aim's unit."""
+    """Measured values by round, in the unit of the aim."""
     failed: str = ""
     """Reason why the placement could not be judged further; '' if it could."""
     dropped: bool = False
 
     @property
     def mean(self) -> float | None:
-        """The geometric mean of all rounds; None before the first round."""
+        """Geometric mean over all rounds; None before the first round."""
         values = self.values.values()
         return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
 class Gain(NamedTuple):
-    """One placement's gain over another as a factor, with its interval over the rounds."""
+    """Gain of one placement over another, as a factor with its interval over the rounds."""
 
     ratio: float
     low: float
@@ -50,19 +50,19 @@ class Gain(NamedTuple):
 
 class Decision(NamedTuple):
     best: Finalist
-    """The placement with the best mean."""
+    """Placement with the best mean."""
     taken: Finalist
-    """The simplest placement among `best` and the placements that are alike. It meets the SLO if `best` does."""
+    """Simplest placement among `best` and the placements that are alike. It meets the SLO if `best` does."""
     second: Finalist | None
-    """The next best placement; None if there is only one placement."""
+    """Next best placement; None if there is only one placement."""
     gain: Gain | None
-    """The gain of `best` over `second`."""
+    """Gain of `best` over `second`."""
     second_is_beaten: bool
     """Whether a third placement is certainly better than `second`."""
 
 
 def gain(aim: Aim, a: Finalist, b: Finalist) -> Gain | None:
-    """Returns the gain of a over b in their common rounds; None if there are too few for an interval (LEAST_RUNS)."""
+    """Returns the gain of a over b in their common rounds; None with too few rounds for an interval (LEAST_RUNS)."""
     both = sorted(a.values.keys() & b.values.keys())
     gains = over_runs([aim.gain(a.values[n], b.values[n]) for n in both])
     ratio, interval = gains or (0.0, None)
@@ -77,7 +77,7 @@ def best_of(aim: Aim, finalists: Sequence[Finalist]) -> Finalist | None:
 
 
 def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
-    """Yields the finalists that are certainly worse than the best finalist; two always continue."""
+    """Yields the finalists that are certainly worse than the best one. At least two finalists always continue."""
     best = best_of(aim, finalists)
     running = [one for one in finalists if not (one.dropped or one.failed)]
     if best is None or len(best.values) < LEAST_ROUNDS:
@@ -91,7 +91,7 @@ def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
 
 
 def is_settled(aim: Aim, finalists: Sequence[Finalist]) -> bool:
-    """Whether the decision is final. It is final if every other placement is certainly worse or certainly alike."""
+    """Returns whether the decision is final, i.e. every other placement is certainly worse or certainly alike."""
     running = [one for one in finalists if not (one.dropped or one.failed)]
     best = best_of(aim, running)
     if best is None or len(best.values) < LEAST_ROUNDS:
@@ -105,13 +105,13 @@ def decide(
 ) -> Decision | None:
     """Returns the decision; None if no placement has two rounds.
 
-    If a placement is neither certainly worse than the best placement nor alike, the better mean wins. Alikeness is not
+    If a placement is neither certainly worse than the best placement nor alike, the better mean wins. Alike is not
     transitive: two placements can both be alike to the best placement although one of them is certainly worse than the
-    other. So a placement that is certainly worse than any other, or was dropped for being worse, is taken only if all
-    others failed.
+    other. A placement that is certainly worse than any other, or was dropped for being worse, is therefore taken only
+    if all others failed.
 
-    bound_ns: the SLO's bound if its percentile is judged. If the best placement meets it, so does the
-    chosen placement.
+    bound_ns: the SLO's bound, if its percentile is judged. If the best placement meets the bound, the chosen placement
+    also does.
     """
     sound = [one for one in finalists if not one.failed]
     running = [one for one in sound if not one.dropped] or sound

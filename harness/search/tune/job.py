@@ -1,6 +1,6 @@
 """Finds instances, threads, largest batch and backend options for a scenario and SLO (`tune`).
 
-Bare loops screen the whole grid (screening.py) by a forecast for an ideal dispatcher (candidates.py). Runs under
+Bare loops screen the whole grid (screening.py) with a forecast for an ideal dispatcher (candidates.py). Runs under
 LoadGen judge the finalists (rounds.py, decision.py). The folder holds the winner as tuned.yaml, all measurements in
 tune.json, and a page.
 """
@@ -94,7 +94,7 @@ class TuneJob(Study[TuneOptions]):
         self._decision: Decision | None = None
 
     def run(self) -> int:
-        """Returns 4 if no placement could be judged, else 0."""
+        """Finds the plan. Returns 4 if no placement could be judged, else 0."""
         try:
             with self._stopping.allowed():
                 preflight.obtain_model(self._config, self._model)
@@ -112,7 +112,7 @@ class TuneJob(Study[TuneOptions]):
         return table.lines(self.content(), self.folder)
 
     def _cut_down(self) -> None:
-        """Chooses the finalists: the default placement, and the best of the others."""
+        """Chooses the finalists, i.e. the default placement and the best of the others."""
         config = self._config
         grid = layouts(config, self._scenario, self._cores, self._default)
         path = model_file(config, self._model)
@@ -135,7 +135,7 @@ class TuneJob(Study[TuneOptions]):
     def _without_tuning(self, planned: Layout) -> Measured:
         """Returns the layout of a run without tuning.
 
-        It may differ from the planned layout, because the warm-up of a stream may choose fewer threads.
+        The layout may differ from the planned one, because the warm-up of a stream may choose fewer threads.
         """
         measured, default = self._cut.measured, self._default
         if not default.may_drop_threads:
@@ -160,7 +160,7 @@ class TuneJob(Study[TuneOptions]):
         return time_layout(config, self._dataset, spec, sizes, most_ns, output, self._progress)
 
     def _publish(self) -> int:
-        """Writes tuned.yaml and completes the folder; it stays `.partial` if nothing was judged."""
+        """Writes tuned.yaml and completes the folder. The folder stays `.partial` if nothing was judged."""
         aim = self._rounds.aim
         bound_ns = self._slo.bound_ns if self._slo and aim.unit == "ns" else None
         self._decision = decide(aim, self._finalists, bound_ns)
@@ -185,7 +185,7 @@ class TuneJob(Study[TuneOptions]):
         return 0
 
     def content(self) -> dict[str, Any]:
-        """Returns the content of tune.json. taken: None until a plan is taken."""
+        """Returns the content of tune.json. taken: None until a plan is chosen."""
         aim, decision = self._rounds.aim, self._decision
         return {
             "schema_version": SCHEMA_VERSION,
@@ -230,7 +230,7 @@ class TuneJob(Study[TuneOptions]):
 
 
 def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
-    """Raises ConfigError if runs do not report a percentile as high as the SLO's percentile."""
+    """Raises a ConfigError if runs do not report a percentile as high as the SLO's percentile."""
     name, most = max(PERCENTILES.items(), key=lambda item: item[1])
     if slo is not None and not scenario.all_at_once and slo.percentile > most + 1e-9:
         raise ConfigError(

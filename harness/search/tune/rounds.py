@@ -1,4 +1,4 @@
-"""Judges the finalists of `tune` by ordinary LoadGen runs that take turns."""
+"""Judges the finalists of `tune` with ordinary LoadGen runs that take turns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,13 +23,13 @@ from harness.search.tune.candidates import Aim
 from harness.search.tune.decision import Finalist, is_settled, to_drop
 
 NOISE_PROBE_S = 0.2
-"""Length of the noise probe before each run; a single run probes for one second."""
+"""Length of the noise probe before each run. A single run of the harness probes for one second."""
 
 START_SHARE = 0.9
-"""The first rate, as a share of the best forecast, because bare loops exclude the cost of issuing queries."""
+"""First rate, as a share of the best forecast, because bare loops exclude the cost of issuing queries."""
 
 MOST_PER_S = 1e6
-"""Highest rate, in queries/s. Bare loops predict a higher rate for a backend that does next to nothing, but a single
+"""Highest rate in queries/s. For a backend that does almost nothing, bare loops predict a higher rate. But a single
 thread issues the queries, and an Offline run would need more samples than fit into memory.
 """
 
@@ -37,7 +37,7 @@ DOWN = 0.8
 MOST_RATES = 8
 LEAST_BATCHES = 4
 """Number of batches of the largest size per instance in an Offline run. With fewer batches, the end of the run would
-dominate.
+dominate the result.
 """
 
 
@@ -47,18 +47,18 @@ class Rounds:
     scenario: Scenario
     slo: Slo | None
     make_run: Callable[..., Finished]
-    """Makes one run, and shows the progress (Study.make_run)."""
+    """Makes one run, and shows its progress (Study.make_run)."""
     time_left: Callable[[Sequence[float], str], str]
     """Returns the end of the line that is printed after a run (Study.time_left)."""
     folder: Path
     say: Callable[[str], None]
     save: Callable[[], None]
     runs: list[dict[str, Any]] = field(default_factory=list)
-    """The entries of `runs` in tune.json."""
+    """Entries of `runs` in tune.json."""
 
     def __post_init__(self) -> None:
         self.rate_per_s = self.config.target_qps
-        """The offered rate; None until it is known."""
+        """Offered rate; None until it is known."""
         self._first_seed = seeds_of(self.config).schedule
         self._percentile = self.slo.percentile if self.slo else self.scenario.percentile
 
@@ -71,9 +71,9 @@ class Rounds:
         return Aim(f"{name}{rate}", "ns", more_is_better=False)
 
     def judge(self, finalists: Sequence[Finalist], rounds: int) -> None:
-        """Runs each finalist once per round, in alternating order; the runs of a round share one seed.
+        """Runs each finalist once per round, in alternating order. The runs of a round share one seed.
 
-        rounds: the maximum; judging ends earlier if more rounds cannot change the decision.
+        rounds: maximum number of rounds. Judging ends earlier if more rounds cannot change the decision.
         """
         if self.scenario.scheduled and self.rate_per_s is None:
             self._find_rate(finalists)
@@ -95,7 +95,9 @@ class Rounds:
                 one.dropped = True
 
     def _find_rate(self, finalists: Sequence[Finalist]) -> None:
-        """Finds the highest rate at which the best forecast meets the SLO, because placements differ most there."""
+        """Finds the highest rate at which the best forecast meets the SLO, because placements differ most at this
+        rate.
+        """
         assert self.slo is not None
         for one in finalists:
             rate = min(MOST_PER_S, START_SHARE * one.predicted)
@@ -120,8 +122,8 @@ class Rounds:
     def _check_fastest(self, result: Mapping[str, Any], was_late: bool) -> bool:
         """Returns whether even the fastest answer missed the SLO.
 
-        Raises RunInvalid only the second time, at a lower rate, because a stall, or a queue from the start, can make
-        every answer of a single run late.
+        Raises RunInvalid only the second time, at a lower rate. In a single run, a stall or a queue from the start can
+        make every answer late.
         """
         assert self.slo is not None
         fastest_ns = (result["latency_ns"] or {}).get("min")
@@ -134,9 +136,9 @@ class Rounds:
     def _run(
         self, one: Finalist, number: int, purpose: str, after: int, bound: str = "about"
     ) -> Mapping[str, Any] | None:
-        """Makes a run; returns the content of its result.json, or None with the reason in `failed`.
+        """Makes a run. Returns the content of its result.json, or None with the reason in `failed`.
 
-        after: number of runs that follow, as far as known. bound: `at most` if fewer runs may follow.
+        after: number of later runs, as far as known. bound: `at most` if fewer runs may follow.
         """
         name = f"{len(self.runs) + 1:02}-{_plain(str(one.plan))}"
         config = replace(
@@ -184,7 +186,7 @@ class Rounds:
         return float(value) if value else None
 
     def _queries(self, one: Finalist) -> int:
-        """Returns the number of queries that fills --duration, but at least the number that the percentile needs."""
+        """Returns the number of queries that fill --duration, but at least the number that the percentile needs."""
         seconds = self.config.duration_ns / NS_PER_S
         if self.scenario.all_at_once:
             full = one.plan.layout.instances * one.plan.max_batch

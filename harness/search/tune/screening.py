@@ -1,4 +1,4 @@
-"""Screens the whole grid of `tune` with bare loops, so that LoadGen judges only a few placements."""
+"""Screens the whole grid of `tune` with bare loops, so that LoadGen has to judge only a few placements."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,11 +23,11 @@ from harness.search.tune.candidates import ALIKE, Forecast, Layout, Placement, b
 class Bare(NamedTuple):
     service: ServiceTimes
     tunable: Mapping[str, Sequence[str]]
-    """Maps a backend option to the values to try besides the configured value."""
+    """Maps a backend option to the values to try in addition to the configured value."""
     ended: str = ""
-    """The error that prevented the measurement of larger sizes; '' without an error."""
+    """Error that prevented the measurement of larger sizes; '' without an error."""
     fixed_batch: int | None = None
-    """Batch size in samples, if the model file fixes it."""
+    """Batch size in samples if the model file fixes it; otherwise None."""
 
 
 def time_layout(
@@ -41,8 +41,8 @@ def time_layout(
 ) -> Bare:
     """Times the batch sizes of a layout in bare loops.
 
-    Raises HarnessError if not even the first size could be timed. config: includes the layout. most_ns: the first size
-    whose batches take longer than this is the last size that is timed.
+    Raises HarnessError if not even the first size could be timed. config: includes the layout. most_ns: time limit per
+    batch. The first size whose batches take longer is the last size that is timed.
     """
     setup = {
         "config": to_plain(config),
@@ -85,24 +85,24 @@ NOT_TRIED = "not tried: "
 """Prefix of the reason if no process was started for a layout."""
 
 WITH_OPTIONS = 2
-"""Number of the best layouts on which the backend's options are tried."""
+"""Number of best layouts for which the backend's options are tried."""
 
 
 @dataclass(slots=True)
 class Measured:
     layout: Layout
     parts: list[ServiceTimes] = field(default_factory=list)
-    """The service times of each pass."""
+    """Service times of each pass."""
     values: Mapping[int, float] = field(default_factory=dict)
-    """Forecasts by largest batch."""
+    """Forecasts for each largest batch size."""
     batch: int = 0
-    """The best value for the largest batch; 0 without a forecast."""
+    """Best value for the largest batch size; 0 without a forecast."""
     failed: str = ""
     """Reason why the layout was not measured, or why it cannot meet the SLO."""
     ended: str = ""
     """Reason why larger batches were not measured."""
     tunable: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Maps a backend option to the values to try besides the layout's values."""
+    """Maps a backend option to the values to try in addition to the layout's values."""
 
     @property
     def plan(self) -> Placement:
@@ -114,7 +114,7 @@ class Measured:
 
     @property
     def service(self) -> ServiceTimes:
-        """The service times of all passes, by batch size."""
+        """Service times of all passes by batch size."""
         sizes = sorted({size for part in self.parts for size in part.sizes})
         return joined([together(*(p.only({s}) for p in self.parts if s in p.sizes)) for s in sizes])
 
@@ -139,17 +139,17 @@ class Cut:
     forecast: Forecast
     time_layout: TimeLayout
     largest: Callable[[ServiceTimes, int | None], Sequence[int]]
-    """Returns the candidates for the largest batch from the service times and the fixed batch."""
+    """Returns the candidates for the largest batch size, from the service times and the fixed batch size."""
     progress: Progress
     least_ns: Callable[[Layout], float | None] = lambda _layout: None
-    """Returns the least time of a sample in one instance of a layout; None if it is unknown."""
+    """Returns the minimum time per sample in one instance of a layout; None if unknown."""
     measured: dict[Layout, Measured] = field(default_factory=dict)
-    """The layouts measured so far, the default first."""
+    """Layouts that were measured so far, with the default first."""
     fixed_batch: int | None = None
-    """Batch size in samples, if the model file fixes it; known once a layout was loaded."""
+    """Batch size in samples if the model file fixes it. Known once a layout was loaded."""
     _errors: list[HarnessError] = field(default_factory=list)
     _best: tuple[float, Layout] | None = None
-    """The best forecast of the layouts timed so far."""
+    """Best forecast among the layouts that were timed so far."""
 
     @property
     def has_measured(self) -> bool:
@@ -158,10 +158,10 @@ class Cut:
     def run(
         self, layouts: Sequence[Layout], sizes: Sequence[int], configured: Mapping[str, str]
     ) -> None:
-        """configured: backend options that the user has set; they are not varied.
+        """Screens the layouts. configured: backend options that the user has set, which are not varied.
 
-        Every layout is measured twice, the second time in reverse order, so that a drift of the machine affects all
-        layouts alike. Raises an error if no layout can be measured, or if no layout can meet the SLO.
+        Measures every layout twice, the second time in reverse order, so that a drift of the machine affects all
+        layouts alike. Raises an error if every layout fails to be measured or cannot meet the SLO.
         """
         self._pass_twice(layouts, sizes)
         best = self._left()
@@ -182,16 +182,16 @@ class Cut:
         combined = self._all_that_helped(best[0].layout)
         if combined is not None:
             self._pass_twice([combined], near)
-        self._left()  # later passes may have ruled a layout out
+        self._left()  # later passes may have ruled out a layout
 
     def ranked(self) -> list[Measured]:
-        """Returns the layouts with a forecast, the best first."""
+        """Returns the layouts with a forecast, best first."""
         aim = self.forecast.aim
         known = [one for one in self.measured.values() if one.values]
         return sorted(known, key=lambda one: aim.gain(one.predicted, 1.0), reverse=True)
 
     def _left(self) -> list[Measured]:
-        """Returns `ranked`. If it is empty, raises the cause."""
+        """Returns `ranked`. If it is empty, raises the cause of this."""
         ranked = self.ranked()
         if ranked:
             return ranked
@@ -205,14 +205,14 @@ class Cut:
         )
 
     def brings_nothing(self, one: Measured) -> bool:
-        """Whether the layout is no better than the same layout without its options."""
+        """Returns whether the layout is no better than the same layout without its options."""
         plain = self.measured.get(one.layout._replace(options=()))
         if not one.layout.options or plain is None or not plain.values:
             return False
         return self.forecast.aim.gain(one.predicted, plain.predicted) <= 1 + ALIKE
 
     def _pass_twice(self, layouts: Sequence[Layout], sizes: Sequence[int]) -> None:
-        """Times each layout twice, unless it failed, or its fastest batch is slower than the bound."""
+        """Times each layout twice, unless it fails or its fastest batch is slower than the bound."""
         pace, both = Pace(), (*layouts, *reversed(layouts))
         for number, layout in enumerate(both, 1):
             one = self.measured.setdefault(layout, Measured(layout))
@@ -279,7 +279,7 @@ class Cut:
                 one.values, one.batch = best_batch(self.forecast, service, layout.instances, sizes)
 
     def _all_that_helped(self, layout: Layout) -> Layout | None:
-        """Returns the layout with every option that helped by itself; None if fewer than two options did."""
+        """Returns the layout with all options that helped individually; None if fewer than two options helped."""
         helped = [
             one.layout.options[0]
             for one in reversed(self.ranked())  # the order keeps the best value of an option
@@ -292,6 +292,6 @@ class Cut:
 
 
 def _near(sizes: Sequence[int], best: Sequence[Measured]) -> Sequence[int]:
-    """Returns the smallest size, and the sizes between a quarter of the best sizes and four times the best sizes."""
+    """Returns the smallest size, and all sizes from a quarter of the best sizes to four times the best sizes."""
     least, most = min(one.batch for one in best), max(one.batch for one in best)
     return [s for s in sizes if s == sizes[0] or least / 4 <= s <= most * 4]

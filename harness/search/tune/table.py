@@ -28,7 +28,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def tables(content: Mapping[str, Any]) -> list[Table]:
-    """Returns a table of the layouts that bare loops measured, and a table of the placements that LoadGen judged."""
+    """Returns two tables: the layouts that bare loops measured, and the placements that LoadGen judged."""
     return [_layouts(content), _finalists(content)]
 
 
@@ -101,7 +101,7 @@ def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _gain(content: Mapping[str, Any]) -> str:
-    """States the gain of the chosen plan over the plan without tuning."""
+    """States how much better the chosen plan is than the plan without tuning."""
     taken, over, aim = content["taken"], content.get("taken_over_default"), Aim(**content["judged"])
     default = next((one for one in content["finalists"] if one["is_default"]), None)
     if default is None:
@@ -159,7 +159,7 @@ def _why_none(content: Mapping[str, Any]) -> str:
 
 
 def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
-    """States why the best plan is chosen although it does not differ measurably from the next plan."""
+    """States why the best plan is chosen although it is not measurably better than the next plan."""
     means, bound_ns = _means(content), _bound_ns(content)
     if means[best] <= bound_ns < means[second]:
         return f"{best} meets {content['slo']}"
@@ -199,7 +199,7 @@ def _means(content: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _bound_ns(content: Mapping[str, Any]) -> float:
-    """Returns the SLO's bound if placements are judged by its percentile, else infinity."""
+    """Returns the SLO's bound if its percentile judges placements; otherwise infinity."""
     if content["slo"] and content["judged"]["unit"] == "ns":
         return parse_slo(content["slo"]).bound_ns
     return math.inf

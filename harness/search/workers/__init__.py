@@ -1,1 +1,1 @@
-"""`sweep` over the workers of a set of models."""
+"""Implements `sweep` over the number of workers for a set of models."""

@@ -1,8 +1,9 @@
-"""Measures how many workers a set of models needs (`sweep --models`), and the cost of the cache if every request
+"""Measures how many workers a set of models needs (`sweep --models`), and the cost of a cache in which every request
 misses.
 
-It makes a run per number of workers, with one query in flight per worker, so that no query waits. Then it compares the
-time of loads through the cache with plain loads. The folder holds workers.json, and the runs in `workers/`.
+Makes one run per number of workers. Each run has one query in flight per worker, so that queries do not wait. Then
+compares the time of loads through the cache with plain loads. The folder holds workers.json, and the runs in
+`workers/`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,7 +56,7 @@ class _WorkersJob(Study[WorkersOptions]):
         self._results = self._new_folder("sweep-workers", self._config.backend, self._model.name)
 
     def run(self) -> int:
-        """Returns 4 if no run was VALID, else 0."""
+        """Makes the runs. Returns 4 if no run was VALID, else 0."""
         counts = self._options.workers
         planned_s = [self._config.duration_ns / 1e9] * len(counts)
         for number, workers in enumerate(counts, 1):
@@ -87,7 +88,7 @@ class _WorkersJob(Study[WorkersOptions]):
     def content(self) -> Mapping[str, Any]:
         """Returns the content of workers.json.
 
-        misses: the measurement of harness.models.cache.misses; None if the sweep was stopped before it.
+        misses: the measurement from harness.models.cache.misses; None if the sweep was stopped before it.
         """
         return {
             "schema_version": SCHEMA_VERSION,

@@ -1,4 +1,4 @@
-"""Extracts a row per number of workers, and prints the rows with the cost of a cache that always misses."""
+"""Extracts one row per number of workers, and prints the rows with the cost of a cache that always misses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from harness.run.study import (
 
 
 def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -> dict[str, Any]:
-    """Returns a row of workers.json. A number is None if the run does not have it."""
+    """Returns a row of workers.json. A number is None if the run lacks it."""
     latency, models = result["latency_ns"] or {}, result.get("models") or {}
     return {
         "workers": workers,
@@ -35,11 +35,11 @@ def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -
 
 
 class Overhead(NamedTuple):
-    """Time that a cache adds to a load if it always misses, as a share of a plain load."""
+    """Time that a cache that always misses adds to a load, as a share of a plain load."""
 
     share: float
     half: float
-    """Half of the width of the interval at LEVEL, by Student's t over the pairs."""
+    """Half of the interval's width at LEVEL, by Student's t over the pairs."""
 
 
 def overhead_of(plain_ns: Sequence[int], cached_ns: Sequence[int]) -> Overhead:

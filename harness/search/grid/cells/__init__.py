@@ -1,1 +1,1 @@
-"""The cells of a grid: options, axes, folder."""
+"""Defines the cells of a grid: options, axes and folders."""

@@ -1,4 +1,4 @@
-"""Makes the axes of a grid from the command line's lists and the defaults."""
+"""Makes the axes of a grid from the lists on the command line and from defaults."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -17,7 +17,7 @@ from harness.search.grid.cells.options import DATA, DEFAULT_BATCHES, Axes, GridO
 
 
 def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: GridOptions) -> Axes:
-    """Makes the axes. lists: from options.take_lists. Raises ConfigError with every problem."""
+    """Makes the axes. lists: output of options.take_lists. Raises a ConfigError that lists every problem."""
     models = lists.get("model", (config.model,))
     problems = list(unknown(models, lists.get("backend", ())))
     if options.ops and "model" in lists:
@@ -44,7 +44,7 @@ def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: Gr
 
 
 def unknown(models: Iterable[str], backends: Iterable[str]) -> Iterator[str]:
-    """Yields one line for each name that is unknown."""
+    """Yields one line for each unknown name."""
     checks: list[Callable[[], object]] = [partial(check_name, "backend", name) for name in backends]
     checks += [partial(load_model, name) for name in models]
     for check in checks:

@@ -25,22 +25,22 @@ from harness.search.grid.cells.options import Axes
 from harness.types import Array
 
 GRID = "grid.json"
-"""The file with the options, the converted precisions and the absent cells of a grid."""
+"""File with the options, the converted precisions and the absent cells of a grid."""
 
 CELLS = "cells"
 PROBES = "probes"
 
 BLOCKS = 20
-"""Number of blocks of consecutive batches. The uncertainty is computed from the means of blocks, because neighbouring
-batches are alike.
+"""Number of blocks of consecutive batches. Neighbouring batches are similar, so the uncertainty is computed from the
+means of blocks.
 """
 
 JITTER = 1.4826
-"""Factor from the median absolute deviation to the standard deviation of a normal distribution."""
+"""Factor that converts the median absolute deviation to the standard deviation of a normal distribution."""
 
 
 class Cell(NamedTuple):
-    """batch: in samples. threads: per instance. shape: as in --input-shape. data: real or synthetic."""
+    """A cell. batch: in samples. threads: per instance. shape: as in --input-shape. data: real or synthetic."""
 
     model: str
     backend: str
@@ -52,14 +52,14 @@ class Cell(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The name of the cell's folder."""
+        """Name of the cell's folder."""
         words = [_short(self.model), _short(self.backend), self.precision, self.data]
         words += [re.sub(r"[^A-Za-z0-9.]+", "_", text) for text in self.shape]
         return "-".join([*words, f"t{self.threads}", f"b{self.batch}"])
 
     @property
     def variant(self) -> "Cell":
-        """The cell with the same model, framework, precision and input, but with batch 1 and one thread."""
+        """The cell with the same model, framework, precision and input, but with batch size 1 and one thread."""
         return self._replace(batch=1, threads=1)
 
     def __str__(self) -> str:
@@ -68,7 +68,9 @@ class Cell(NamedTuple):
 
 
 def folder_of(grid: Path, cell: Cell) -> Path | None:
-    """Returns the folder of the cell's finished run: the cell's folder, or a numbered one next to an unfinished run."""
+    """Returns the folder of the cell's finished run. It is the cell's folder, or a numbered one next to an unfinished
+    run.
+    """
     for folder in sorted((grid / CELLS).glob(f"{cell.key}*")):
         number = folder.name.removeprefix(cell.key)
         own = number == "" or (number.startswith("-") and number[1:].isdecimal())
@@ -78,7 +80,9 @@ def folder_of(grid: Path, cell: Cell) -> Path | None:
 
 
 def labels(models: Sequence[str]) -> dict[str, str]:
-    """Returns the name of each model in tables: the file's name, with enough parent folders to make it unique."""
+    """Returns the name that tables use for each model: the file's name, with enough parent folders to make it
+    unique.
+    """
     names = {}
     parts = {m: Path(m).with_suffix("" if is_path(m) else Path(m).suffix).parts for m in models}
     for model, own in parts.items():
@@ -92,7 +96,7 @@ def labels(models: Sequence[str]) -> dict[str, str]:
 def _short(name: str) -> str:
     """Returns a name for use in file names.
 
-    If a plug-in or model is given by path, its name gets a digest of the path.
+    If a plug-in or model is given by a path, its name gets a digest of the path.
     """
     plain = re.sub(r"[^A-Za-z0-9._]+", "_", Path(name).name if "/" in name else name).strip("_")
     if not is_path(name) and ":" not in name:
@@ -101,10 +105,10 @@ def _short(name: str) -> str:
 
 
 def cells(axes: Axes) -> Iterator[Cell]:
-    """Yields all cells. Cells that are compared with each other run shortly after each other, above all different
-    precisions.
+    """Yields all cells. Cells that are compared with each other run shortly after each other. This matters most for
+    cells that differ in precision.
 
-    A backend that computes on one thread has only cells with one thread.
+    A backend that computes on one thread only has cells with one thread.
     """
     known: set[Cell] = set()
     order = product(
@@ -119,7 +123,7 @@ def cells(axes: Axes) -> Iterator[Cell]:
 
 
 def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> RunConfig:
-    """Returns the configuration of a run, by default with one instance. file: the model in the cell's precision."""
+    """Returns the configuration of a run. The default is one instance. file: the model in the cell's precision."""
     options = dict(common.backend_option) | dict(way.options)
     synthetic = cell.data == "synthetic"
     scenario = scenario_named(common.scenario)
@@ -140,7 +144,7 @@ def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> Run
 
 
 class Row(NamedTuple):
-    """The measurements of one cell; a number is None if it was not measured."""
+    """Measurements of one cell. A number is None if it was not measured."""
 
     model: str
     backend: str
@@ -154,17 +158,17 @@ class Row(NamedTuple):
     doubts: tuple[str, ...] = ()
     throughput_per_s: float | None = None
     uncertainty: float | None = None
-    """Standard error of the throughput, as a share of it (see `spread`)."""
+    """Standard error of the throughput, as a share of the throughput (see `spread`)."""
     jitter: float | None = None
     """Scatter of single batches, as a share of the throughput (see `spread`)."""
     batch_p50_ns: float | None = None
-    """Time from taking a batch to completing its answers."""
+    """Time between taking a batch and completing its answers."""
     batch_p99_ns: float | None = None
     forward_p50_ns: float | None = None
-    """Time inside the framework."""
+    """Time that the batch spent inside the framework."""
     forward_least_ns: float | None = None
     accuracy: float | None = None
-    """In the metric's unit."""
+    """Accuracy in the metric's unit."""
     metric: str | None = None
     target: float | None = None
     lower_is_better: bool = False
@@ -173,13 +177,13 @@ class Row(NamedTuple):
     energy_source: str = ""
     no_energy: str = ""
     rss_bytes: int | None = None
-    """The largest resident memory of the measured process."""
+    """Largest resident memory of the measured process."""
     cpu_over_wall: float | None = None
-    """Cores that the process kept busy on average."""
+    """Mean number of cores that the process kept busy."""
     fixed_batch: int | None = None
     cores: int | None = None
     folder: str = ""
-    """Relative to the grid's folder."""
+    """Path of the run, relative to the grid's folder."""
     absent: str = ""
     """Reason why the cell was not run."""
 
@@ -197,7 +201,7 @@ class Row(NamedTuple):
 
 
 def row_of(cell: Cell, folder: Path, below: Path) -> Row:
-    """Reads a cell's row. Raises ConfigError if the folder's files are not a run's."""
+    """Reads a cell's row. Raises a ConfigError if a run cannot have written the folder's files."""
     files = read_files(folder)
     with reading_run(folder):
         return Row(*cell)._replace(
@@ -213,8 +217,8 @@ def row_of(cell: Cell, folder: Path, below: Path) -> Row:
 
 
 def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
-    """Returns the times of batches, and `fixed_batch`: the batch size that the model's file fixes, if it differs from
-    the cell's.
+    """Returns the times of batches, and `fixed_batch`, which is the batch size that the model's file fixes if it
+    differs from the cell's.
     """
     run = files.performance
     planned = (files.result["plan"] or {}).get("max_batch")
@@ -249,11 +253,11 @@ def times_ns(done: Completions, size: int) -> tuple[Array, Array, Array]:
 def spread(took_ns: Array) -> tuple[float | None, float | None]:
     """Returns uncertainty and jitter of the throughput, as shares; None for fewer than two batches.
 
-    took_ns: (n,) durations of batches in order of time. Uncertainty: the standard error of the mean over blocks of
-    neighbouring batches, including stalls. Jitter: 1.4826 times the median absolute deviation of single batches over
-    their median.
+    took_ns: (n,) durations of batches in order of time. Uncertainty is the standard error of the mean over blocks of
+    neighbouring batches, and includes stalls. Jitter is 1.4826 times the median absolute deviation of single batches,
+    divided by their median.
 
-    Source: tf_cnn_benchmarks' columns of these names, which are both over single steps.
+    Source: the columns of the same names in tf_cnn_benchmarks, where both are computed from single steps.
     """
     if len(took_ns) < 2:
         return None, None
@@ -279,7 +283,7 @@ def _accuracy(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _costs(files: RunFiles) -> dict[str, Any]:
-    """Returns energy (from the source that is in runs.sqlite), memory and CPU time."""
+    """Returns energy, memory and CPU time. The energy comes from the same source as in runs.sqlite."""
     energy = energy_of(files.result.get("power") or {})
     used = (files.performance.ended or {}).get("used", {}) if files.performance else {}
     process = files.result.get("measured_process") or {}

@@ -1,4 +1,4 @@
-"""Declares the options of `sweep` over a grid, and parses the lists that it takes for options of a run."""
+"""Declares the options of `sweep` over a grid, and parses the lists of values that it accepts for options of a run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _batch_size = positive(MAX_BATCH)
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
-    """Parses '1,2,4..64' -> (1, 2, 4, 8, 16, 32, 64). In a range with dots, each size doubles the previous size."""
+    """Parses '1,2,4..64' -> (1, 2, 4, 8, 16, 32, 64). In a range with dots, each size is twice the previous one."""
     sizes: set[int] = set()
     for part in text.split(","):
         begin, dots, end = part.partition("..")
@@ -94,7 +94,7 @@ class GridOptions:
         metavar="SCORE",
     )
     price: float | None = resolved(parse=parse_price)
-    """The run option --price. --from takes another price."""
+    """Value of the run option --price. --from accepts a different price."""
     resume: Path | None = option(
         "continue the grid in this folder with its original options",
         parse=parse_path,
@@ -109,7 +109,7 @@ class GridOptions:
 
 
 class Axes(NamedTuple):
-    """The values that the cells of a grid combine."""
+    """The values that a grid combines into cells."""
 
     model: tuple[str, ...]
     backend: tuple[str, ...]
@@ -123,8 +123,8 @@ class Axes(NamedTuple):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Axes":
-        """Raises KeyError, TypeError or ValueError if a value has another type, because folders are named after the
-        values.
+        """Reads the axes. Raises KeyError, TypeError or ValueError if a value has the wrong type, because folders are
+        named after the values.
         """
         plain = {name: tuple(value) for name, value in values.items()}
         axes = cls(**{**plain, "shape": tuple(map(tuple, values["shape"]))})
@@ -151,7 +151,7 @@ class Grid(NamedTuple):
 
 
 def names_grid(texts: Mapping[str, Any]) -> bool:
-    """Whether the command line is for a grid, not for rates. texts: text by key of its options."""
+    """Returns whether the command line describes a grid instead of rates. texts: texts by the keys of their options."""
     if not texts.keys().isdisjoint(map(option_key, visible_fields(GridOptions))):
         return True
     lists = any("," in texts.get(name, "") for name in ("model", "backend", "threads"))
@@ -159,7 +159,7 @@ def names_grid(texts: Mapping[str, Any]) -> bool:
 
 
 def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
-    """Removes the lists from `texts`. If the common configuration needs a value, the first value stays."""
+    """Removes the lists from `texts`. Keeps the first value of a list that the common configuration needs."""
     parsers = {"model": parse_name, "backend": parse_name, "threads": _thread_count}
     lists: dict[str, tuple[Any, ...]] = {}
     for name, parse in parsers.items():

@@ -1,1 +1,1 @@
-"""Checks whether the variants of a grid hold the same network."""
+"""Checks whether the variants of a grid contain the same network."""

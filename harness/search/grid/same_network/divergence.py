@@ -9,17 +9,17 @@ from harness.types import Array
 
 
 class Divergence(NamedTuple):
-    """The distance between two sets of outputs for the same samples."""
+    """Distance between two sets of outputs for the same samples."""
 
     samples: int
     relative_l2: float
-    """Euclidean distance of all outputs, divided by the length of the first set."""
+    """Euclidean distance of all outputs, divided by the length of the first set of outputs."""
     largest: float
-    """The largest absolute difference of one value."""
+    """Largest absolute difference of a single value."""
     js_bits: float | None
-    """Mean Jensen-Shannon divergence of the rows' softmax, in [0, 1]; None unless rows are scores."""
+    """Mean Jensen-Shannon divergence of the rows' softmax, in [0, 1]; None if the rows are not scores."""
     top1: float | None
-    """Share of rows whose largest value has the same position; None unless rows are scores."""
+    """Share of rows whose largest value is at the same position; None if the rows are not scores."""
 
 
 def divergence(ours: Array, theirs: Array) -> Divergence | None:
@@ -49,7 +49,7 @@ def _js_bits(a: Array, b: Array) -> float:
 
 
 def _softmax(rows: Array) -> Array:
-    """Returns the softmax of each row; rows that already are probabilities stay unchanged."""
+    """Returns the softmax of each row. Leaves rows unchanged if they already are probabilities."""
     if (rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, atol=1e-3):
         return rows
     grown: Array = np.exp(rows - rows.max(axis=1, keepdims=True))

@@ -1,7 +1,7 @@
-"""Probes a model in one framework and precision: its outputs, and the network in its file.
+"""Probes a model in one framework and precision. A probe stores its outputs and the network in its file.
 
-A probe runs untimed in a child process (harness/core/child.py). The raw outputs are stored, so that
-any two ways to run a model can be compared from files alone.
+A probe runs without timing in a child process (harness/core/child.py). It stores the raw outputs, so that any two ways
+to run a model can later be compared from files alone.
 """
 
 from collections.abc import Mapping
@@ -25,16 +25,16 @@ from harness.models.opened.loading import open_model
 from harness.types import Array, Batch, Dataset, HasNetwork, Outputs
 
 SAMPLES = 64
-"""Maximum number of samples, which are spread evenly over the dataset."""
+"""Maximum number of samples, spread evenly over the dataset."""
 
 _BATCH = 8
 
 
 def probe(request: Mapping[str, Any]) -> dict[str, Any]:
-    """request: `config` of a run, and `out`, the .npz file for the outputs.
+    """Probes a model. request: `config` of a run, and `out`, the .npz file for the outputs.
 
-    Returns the `structure` of the model's file or why it is `unknown`, the number of `samples`, and
-    the backend's description of itself (`backend`).
+    Returns four values: the `structure` of the model's file or the reason why it is `unknown`, the number of
+    `samples`, and the backend's description of itself (`backend`).
     """
     config = from_plain(request["config"])
     model = load_model(config.model)
@@ -74,7 +74,7 @@ def _loaded(dataset: Dataset, indices: list[int]) -> Batch:
 
 
 def _rows(outputs: Outputs, name: str | None) -> list[Array]:
-    """Returns the output `name` of each sample, or else the first output."""
+    """Returns the output `name` of each sample, or the first output without a name."""
     if isinstance(outputs, Mapping):
         outputs = outputs.get(name or "", next(iter(outputs.values())))
     return [np.asarray(row) for row in outputs]
@@ -83,7 +83,7 @@ def _rows(outputs: Outputs, name: str | None) -> list[Array]:
 def _structure(
     path: Path | None, model: Model, backend: object, batch: Batch
 ) -> tuple[Structure | None, str]:
-    """Returns the network, or None with the reason. batch: the smallest batch that the file accepts."""
+    """Returns the network, or None and the reason. batch: the smallest batch size that the file accepts."""
     if path is None:
         return None, "it has no file"
     try:

@@ -1,1 +1,1 @@
-"""A grid as tables, text and a page."""
+"""Shows a grid as tables, text and a page."""

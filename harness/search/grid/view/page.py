@@ -28,7 +28,7 @@ def write(view: View, folder: Path) -> Path:
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
-    """Yields the heat maps. All maps of the same number share a scale, and brighter is always better."""
+    """Yields the heat maps. All maps of the same number share a scale on which brighter is better."""
     maps = view.heat_maps()
     values: dict[str, list[float]] = {}
     for content in maps:
@@ -54,7 +54,7 @@ def _heat_maps(view: View) -> Iterator[Figure]:
 
 
 def _lines(view: View) -> Iterator[Figure]:
-    """Yields plots of throughput over batch, with a line per way to run the model."""
+    """Yields plots of throughput against batch size, with one line per way to run the model."""
     groups: dict[str, list[Row]] = {}
     for row in view.ranked:
         groups.setdefault(_label(view, row), []).append(row)
@@ -93,7 +93,7 @@ def _label(view: View, row: Row) -> str:
 
 
 def _fronts(view: View) -> Iterator[Figure]:
-    """Yields a scatter plot per pair of measured numbers; filled marks are on the front."""
+    """Yields a scatter plot for each pair of measured numbers. Filled marks are on the front."""
     beaten = tables.front(view.ranked)
     measured = [(row, tables.numbers(row)) for row in view.ranked]
     names = list(dict.fromkeys(name for _, numbers in measured for name in numbers))

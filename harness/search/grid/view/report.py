@@ -20,7 +20,7 @@ _NUMBERS = columns(
     "| score [of the metric] | same [share] | energy [J] | memory [bytes]"
 )
 _WORST_WALL = 1.2
-"""Maximum ratio of wall time to CPU time of one thread. Above it, other programs used the core."""
+"""Largest ratio of wall time to CPU time of one thread. Above it, other programs must have used the core."""
 
 
 def lines(view: View, folder: Path) -> Iterator[str]:
@@ -43,9 +43,9 @@ def lines(view: View, folder: Path) -> Iterator[str]:
 
 
 def headline(view: View) -> str:
-    """Names the cell with the highest rate, and counts the cells that two standard errors do not separate from it.
+    """Names the cell with the highest rate, and counts the cells whose rate is within two standard errors of it.
 
-    Returns '' without a ranked cell, and for several models, whose rates cannot be compared.
+    Returns '' without a ranked cell, or for several models, because their rates cannot be compared.
     """
     rated = [(row.throughput_per_s, row) for row in view.ranked if row.throughput_per_s]
     if not rated or len({row.model for _, row in rated}) > 1:
@@ -62,7 +62,7 @@ def headline(view: View) -> str:
 def _titled(
     title: str, heads: Sequence[Column], rows: Sequence[Sequence[TableCell]]
 ) -> Iterator[str]:
-    """Yields a title and a table below it; yields nothing without rows."""
+    """Yields a title and the table below it. Yields nothing without rows."""
     if rows:
         yield ""
         yield title
@@ -82,7 +82,7 @@ def _name(view: View, one: Cell | Row) -> str:
 
 
 def _varying(rows: Sequence[Row]) -> list[str]:
-    """Returns the axes on which these cells differ; only these axes have a column."""
+    """Returns the axes on which these cells differ. Only these axes get a column."""
     return [axis for axis in tables.AXES if len({getattr(row, axis) for row in rows}) > 1]
 
 
@@ -93,7 +93,7 @@ def _value(view: View, axis: str, value: Any) -> str:
 
 
 def _word(view: View, axis: str, value: Any) -> str:
-    """Formats a value outside of a column, with the name of its axis if the number alone would be unclear."""
+    """Formats a value outside of a column. Adds the name of its axis if the number alone would be unclear."""
     plain = _value(view, axis, value)
     return f"{axis} {plain}" if axis in ("threads", "batch") else plain
 
@@ -168,7 +168,7 @@ def _networks(view: View) -> Iterator[str]:
 
 
 def _left_out(view: View) -> Iterator[str]:
-    """Yields each reason why cells are left out, with the ways to run the model, or the cells, to which it applies."""
+    """Yields each reason for leaving out cells, with the cells or the ways to run the model that it applies to."""
     cells: dict[tuple[str, str], list[str]] = {}
     for row in view.rows:
         if row.absent:
@@ -186,7 +186,7 @@ def _each(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _about(view: View, context: Context) -> list[str]:
-    """Returns the parts of a context that differ between cells."""
+    """Returns the parts of a context that are not the same for all cells."""
     varying = _varying(view.rows)
     return [_word(view, axis, value) for axis, value in context if axis in varying]
 
@@ -247,7 +247,7 @@ def _divergences(view: View) -> Iterator[str]:
 
 
 def _fastest(view: View) -> Iterator[str]:
-    """Yields the fastest cells that reach the accuracy floor, with cost.
+    """Yields the fastest cells that reach the accuracy floor, with their cost.
 
     Source: DAWNBench, latency of one sample subject to an accuracy floor.
     """

@@ -1,7 +1,6 @@
 """Computes the tables of a grid from its rows.
 
-Only comparable cells are compared: VALID cells of the same network that differ only in the axis of
-the table.
+Compares only comparable cells, i.e. VALID cells of the same network that differ only in the axis of the table.
 """
 
 from collections import defaultdict
@@ -16,13 +15,13 @@ from harness.results.pages.pareto import beats
 from harness.search.grid.cells.cells import Row
 
 Context = tuple[tuple[str, Any], ...]
-"""Pairs of axis and value that the cells of one line share."""
+"""Pairs of axis and value that all cells of one line share."""
 
 AXES = ("model", "backend", "precision", "threads", "shape", "data", "batch")
 
 
 class Line(NamedTuple):
-    """One line of a table, with a ratio per batch. unsure: batches whose ratio may be 1 within the noise."""
+    """One line of a table, with a ratio per batch size. unsure: sizes whose ratio may be 1 within the noise."""
 
     context: Context
     of: str
@@ -31,22 +30,22 @@ class Line(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The optimal batch: doubling it gains too little."""
+    """The optimal batch size, beyond which doubling gains too little."""
 
     context: Context
     optimal: int | None
-    """The batch whose doubling gains at most 5 %; None if every doubling gained more."""
+    """The batch size whose doubling gains at most 5 %; None if every doubling gained more."""
     largest: int
     throughput_per_s: float
     unsure: bool = False
-    """Whether the doubled batch may gain more than 5 % within the noise, and no larger batch decides the question."""
+    """Whether, within the noise, the doubled size may gain more than 5 %, and no larger size settles the question."""
 
 
 def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) -> dict[Any, str]:
-    """Returns the reason why a cell is not ranked, by cell.
+    """Maps each cell that is not ranked to the reason.
 
-    strangers: the reason why a variant is a different network, by variant. scored: whether the real data have labels,
-    so that a precision without accuracy is not a result.
+    strangers: maps a variant to the reason why it is a different network. scored: whether the real data have labels, in
+    which case a precision without an accuracy is not a result.
     """
     reasons_by_cell = {}
     for row in rows:
@@ -84,7 +83,7 @@ def _ratios(
     base: Callable[[Sequence[Row]], Any],
     speed: Callable[[Row], float | None] = lambda row: row.throughput_per_s,
 ) -> Iterator[Line]:
-    """Yields the ratio of the speed at each value of `axis` to the speed at the base value, by batch."""
+    """Yields, per batch size, the ratio of the speed at each value of `axis` to the speed at the base value."""
     for context, members in _grouped(rows, axis, "batch").items():
         values: dict[Any, dict[int, Row]] = defaultdict(dict)
         for row in members:
@@ -119,12 +118,12 @@ def gains(rows: Sequence[Row]) -> Iterator[tuple[str, list[Line]]]:
 
 
 def precision_gain(rows: Sequence[Row]) -> list[Line]:
-    """Computes the gain of each precision by batch, because the effect depends on the batch."""
+    """Computes the gain of each precision per batch size, because the effect depends on the size."""
     return list(_ratios(rows, "precision", lambda _members: BASELINE))
 
 
 def median_gain(rows: Sequence[Row]) -> list[Line]:
-    """Computes the gain in the speed of the median batch, which other programs disturb less than the mean."""
+    """Computes the gain in the speed of the median batch. Other programs disturb this speed less than the mean."""
     lines = _ratios(
         rows,
         "precision",
@@ -135,7 +134,7 @@ def median_gain(rows: Sequence[Row]) -> list[Line]:
 
 
 def optimal_batches(rows: Sequence[Row]) -> list[Best]:
-    """Returns the optimal batch of each setting that was measured with several batches."""
+    """Returns the optimal batch size for each setting that was measured with several sizes."""
     return [
         _best(context, {row.batch: row for row in members})
         for context, members in _grouped(rows, "batch").items()
@@ -152,7 +151,7 @@ def _best(context: Context, rows: Mapping[int, Row]) -> Best:
 
 
 def numbers(row: Row) -> dict[str, Number]:
-    """Returns the numbers in which one cell can beat another."""
+    """Returns the numbers that decide whether one cell beats another."""
     values = {
         "throughput": (row.throughput_per_s, 1.0, "samples/s", True),
         "batch latency": (row.batch_p50_ns, 1e-6, "ms", False),
@@ -184,8 +183,8 @@ def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
 
 
 def fast_enough(rows: Sequence[Row], floor: float | None) -> list[Row]:
-    """Returns the cells of the smallest batch that reach the accuracy `floor`, or else their model's target,
-    the fastest first. Omits cells without a score.
+    """Returns the cells of the smallest batch size that reach the accuracy `floor`, or without a floor their model's
+    target, fastest first. Omits cells without a score.
     """
     good = [row for row in rows if row.accuracy is not None and _passes(row, floor)]
     least = min((row.batch for row in good), default=0)
@@ -203,7 +202,7 @@ def _passes(row: Row, floor: float | None) -> bool:
 
 
 def heat_maps(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns maps of precision against batch per setting and number; null where no cell is ranked."""
+    """Returns maps of precision against batch size, one per setting and number. A cell that is not ranked is null."""
     measured: dict[str, Callable[[Row], float | None]] = {
         "throughput, samples/s": lambda row: row.throughput_per_s,
         "latency of a batch (p50), ms": lambda row: row.batch_p50_ns and row.batch_p50_ns / 1e6,

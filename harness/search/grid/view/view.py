@@ -33,7 +33,7 @@ _WEIGHTS = {"fp32": ("float32", "float64")}
 
 
 def content_of(folder: Path) -> Mapping[str, Any]:
-    """Returns the content of grid.json. Raises ConfigError if no grid has written it."""
+    """Returns the content of grid.json. Raises a ConfigError if a grid cannot have written it."""
     if not (folder / GRID).is_file():
         raise ConfigError(f"{folder} has no {GRID}: check that it is the folder of a grid")
     content = files.read_json(folder / GRID, "sweep")
@@ -48,16 +48,16 @@ def content_of(folder: Path) -> Mapping[str, Any]:
 @dataclass(frozen=True, kw_only=True)
 class View:
     content: Mapping[str, Any]
-    """The content of grid.json."""
+    """Content of grid.json."""
     options: GridOptions
     rows: Sequence[Row]
-    """Every cell that was run or cannot run."""
+    """Rows of every cell that was run or cannot run."""
     structures: Mapping[Cell, Structure | str]
-    """Maps a variant to its network, or to the reason why the network is not known."""
+    """Maps a variant to its network, or to the reason why the network is unknown."""
     same_answers: Mapping[Cell, float]
-    """Maps a cell to the share of its answers that equal the fp32 answers."""
+    """Maps a cell to the share of its answers that are equal to the fp32 answers."""
     divergences: Mapping[Cell, Divergence]
-    """Maps a variant to the distance of its outputs from the baseline's outputs."""
+    """Maps a variant to the distance between its outputs and the baseline's outputs."""
 
     @cached_property
     def strangers(self) -> Mapping[Cell, str]:
@@ -70,7 +70,7 @@ class View:
 
     @cached_property
     def namesakes(self) -> Sequence[str]:
-        """A line per pair of models that have the same name and are different networks."""
+        """Lines about pairs of models that have the same name but are different networks."""
         return tuple(_namesakes(self.structures, self.labels))
 
     @cached_property
@@ -83,7 +83,9 @@ class View:
         return [row for row in self.rows if row.cell not in self.why_not]
 
     def gflop_per_s(self, row: Row) -> float | None:
-        """Returns an operator's speed in its fastest batch, as DeepBench reports it; None if its work is unknown."""
+        """Returns an operator's speed at its fastest batch size, as DeepBench reports it; None if its work is
+        unknown.
+        """
         about = self.content["ops"].get(row.model)
         if about is None or not row.forward_least_ns:
             return None
@@ -149,8 +151,8 @@ def stored_view(folder: Path, options: GridOptions) -> View:
 
 
 def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell, str]]:
-    """Yields each variant whose network differs from the first variant's network, or cannot be identified, and the
-    reason.
+    """Yields (variant, reason) for each variant whose network differs from the first variant's network or cannot be
+    identified.
     """
     for model in dict.fromkeys(variant.model for variant in structures):
         own = {v: s for v, s in structures.items() if v.model == model}
@@ -169,7 +171,7 @@ def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell
 def _namesakes(
     structures: Mapping[Cell, Structure | str], labels: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yields a line per pair of different networks with the same name.
+    """Yields a line for each pair of different networks with the same name.
 
     The first variant with a known network represents its model.
     """
@@ -186,7 +188,7 @@ def _namesakes(
 
 
 def _macs_of(own: Mapping[Cell, Structure | str], variant: Cell) -> int | None:
-    """Returns the multiplications of the first variant with the same input, because they depend on its size."""
+    """Returns the multiplications of the first variant with the same input, because they depend on the input's size."""
     alike = (s for v, s in own.items() if (v.shape, v.data) == (variant.shape, variant.data))
     return next((s.macs for s in alike if isinstance(s, Structure) and s.macs), None)
 
@@ -213,7 +215,9 @@ def _structures(
 
 
 def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, float]]:
-    """Yields the agreement of complete accuracy runs with fp32 at the same batch, threads, framework and data."""
+    """Yields the share of answers that agree with fp32, for complete accuracy runs with the same batch size, threads,
+    framework and data.
+    """
     for row in rows:
         base = folder_of(folder, row.cell._replace(precision=BASELINE))
         if row.precision == BASELINE or not row.folder or base is None:
@@ -223,7 +227,7 @@ def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, flo
 
 
 def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[Cell, Divergence]]:
-    """Yields the distance of raw outputs from fp32 in the same framework; for fp32, in the first framework."""
+    """Yields the distance of raw outputs from fp32 in the same framework. fp32 is compared with the first framework."""
     first = {variant.model: variant.backend for variant in reversed(list(variants))}
     for variant in variants:
         base = variant._replace(precision=BASELINE)
