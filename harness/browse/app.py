@@ -1,4 +1,4 @@
-"""Serves the pages: routes, files of the folder, live events, and the server with its address."""
+"""Serves the pages. Contains the routes, files of the folder, live events, and the server with its address."""
 
 import errno
 import ipaddress
@@ -44,20 +44,22 @@ NICENESS = 10
 """Added to the priority of this process, so that runs on this machine come first."""
 
 MOST_STREAMS = 16
-"""Maximum number of live pages that are open at the same time."""
+"""Maximum number of live pages that may be open at the same time."""
 
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
 )
-"""Policy for a page from the folder. Its scripts are not trusted: no access to the network, cookies or other pages."""
+"""Policy for a page from the folder. Its scripts are not trusted, so they cannot reach the network, cookies or other
+pages.
+"""
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
 _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js", re.ASCII)
 
 
 def make_app(root: Path, *, token: str | None = None, cookie: str = "browse") -> ASGIApp:
-    """Returns the ASGI application. token: if it is None, the application answers only under a loopback name."""
+    """Returns the ASGI application. token: with None, the application answers only requests to a loopback name."""
     return _Browse(root.resolve()).guarded(token, cookie)
 
 
@@ -73,7 +75,9 @@ class _Browse:
         return Guard(self._starlette(), token=token, cookie=cookie, is_public=self.is_public)
 
     def read(self) -> None:
-        """Reads the folder, which takes seconds for thousands of runs. Raises a ConfigError if it is not readable."""
+        """Reads the folder, which takes seconds for thousands of runs. Raises a ConfigError if the folder is not
+        readable.
+        """
         with reading(f"{self._root} cannot be read", also=(OSError,)):
             self._index.entries()
 
@@ -164,7 +168,7 @@ def _selection(request: Request) -> Selection:
 
 
 def _is_plotly(name: str) -> bool:
-    """Returns whether this is the name of the installed plotly script, not of a copy in the folder."""
+    """Returns whether this is the name of the installed plotly script. A copy in the folder has a different name."""
     try:
         return name == pages.plotly_script()[1]
     except PluginUnavailable:
@@ -197,9 +201,9 @@ async def _bug(_: Request, error: Exception) -> Response:
 
 
 def serve(folder: Path, host: str, port: int | None) -> int:
-    """Serves at low priority until a signal ends it; returns the exit status.
+    """Serves at low priority until a signal ends the server. Returns the exit status.
 
-    port: None for DEFAULT_PORT, or for a free port if DEFAULT_PORT is taken. Raises a ConfigError if the folder does
+    port: None selects DEFAULT_PORT, or a free port if DEFAULT_PORT is taken. Raises a ConfigError if the folder does
     not exist or the address cannot be used.
     """
     if not folder.is_dir():
@@ -255,7 +259,7 @@ def _is_loopback(listening: socket.socket) -> bool:
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    """Returns the URL to open. For a server on all addresses, it contains the machine's name."""
+    """Returns the URL to open. If the server listens on all addresses, the URL contains the machine's name."""
     name = platform.node() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
     name = f"[{name}]" if ":" in name else name
     return f"http://{name}:{port}/" + (f"?{TOKEN}={token}" if token else "")

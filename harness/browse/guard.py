@@ -1,4 +1,4 @@
-"""Accepts only GET and HEAD requests that use a name of this machine and have the token if one is needed."""
+"""Accepts only GET and HEAD requests that use a name of this machine and, if required, have the token."""
 
 import hmac
 import secrets
@@ -14,7 +14,7 @@ LOOPBACK_NAMES = frozenset(("127.0.0.1", "localhost", "[::1]"))
 TOKEN = "token"  # noqa: S105 - the name of the parameter
 
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
-"""Hash of an empty style element; plotly's script adds its rules to such an element."""
+"""Hash of an empty style element. plotly's script adds its rules to such an element."""
 
 POLICY = (
     f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY_STYLE}; img-src 'self' data:; connect-src 'self'; "
@@ -41,15 +41,15 @@ def new_token() -> str:
 class Guard:
     """Wraps an ASGI application.
 
-    token: None on loopback. `Host` must then be a loopback name, because a foreign page whose name points to
-    127.0.0.1 (DNS rebinding) sends its own name.
+    token: None on loopback. `Host` must then be a loopback name. This blocks DNS rebinding, in which a foreign page's
+    name points to 127.0.0.1, because such a page sends its own name.
     """
 
     def __init__(
         self, app: ASGIApp, *, token: str | None, cookie: str, is_public: Callable[[str], bool]
     ) -> None:
-        """is_public: returns whether the file at a path is the same in every installation. Such a file needs no
-        token, because sandboxed pages, which have no cookies, load it.
+        """Stores the settings. is_public: returns whether the file at a path is the same in every installation. Such a
+        file needs no token, because sandboxed pages load it and have no cookies.
         """
         self._app = app
         self._is_public = is_public
@@ -96,9 +96,9 @@ class Guard:
         return hmac.compare_digest(text.encode(), self._token.encode())
 
     def _welcome(self, path: str, others: list[tuple[str, str]]) -> Response:
-        """Stores the token in a cookie and loads the address without it.
+        """Stores the token in a cookie, and loads the address without the token.
 
-        It uses a refresh, because the browser sends no Strict cookie after a redirect from another site.
+        Uses a refresh, because the browser does not send a Strict cookie after a redirect from another site.
         """
         query = f"?{urlencode(others)}" if others else ""
         target = "/" + quote(path.lstrip("/")) + query.replace("&", "&amp;")

@@ -1,4 +1,4 @@
-"""Finds the runs and studies below a folder. It does not read an unchanged folder again."""
+"""Finds the runs and studies below a folder. Does not read an unchanged folder again."""
 
 import hashlib
 import json
@@ -50,21 +50,21 @@ STUDIES: Mapping[str, str] = {
     bricks.REPORT.file: "bricks",
     pitfalls.JSON: "pitfalls",
 }
-"""Maps the file that marks a folder to the verb that wrote it, for verbs with many runs or measurements. `workers`
-and `runtimes` are sweeps, too."""
+"""Maps the file that marks a folder to the verb that wrote it, for verbs with many runs or measurements. `workers` and
+`runtimes` are also sweeps."""
 
 DEEPEST = 5
 """Maximum number of folders between the root and a run."""
 
 MOST_ENTRIES = 100_000
 WORTH_STORING = 500
-"""Number of newly read folders after which the cache is written."""
+"""Number of newly read folders that makes it worth writing the cache."""
 
 _VERSION = [7, __version__]
-"""Version of the cache's content; a cache with a different version is not read."""
+"""Version of the cache's content. A cache with a different version is not read."""
 
 LASTS_S = 1.0
-"""Time for which one reading of the folder serves all requests."""
+"""Time during which one reading of the folder serves all requests."""
 
 _OF_A_RUN = frozenset(
     (run_folder.CONFIG, run_folder.ENVIRONMENT, "findings.json", "performance", "accuracy")
@@ -79,22 +79,24 @@ Row = Mapping[str, Any]
 
 
 class Entry(NamedTuple):
-    """A folder with a run, a study or both. For example, the folder of `peak` is also the folder of its best run."""
+    """A folder with a run, a study or both. For example, the folder of `peak` also contains the files of its best
+    run.
+    """
 
     path: str
-    """Path below the root, with slashes."""
+    """Path below the root, separated by slashes."""
     at: str
     """Start time of the run, or else the last change of the folder, in ISO 8601, UTC."""
     row: Row | None = None
-    """The columns of runs.sqlite, read from result.json, and the verb of `study`; None if result.json is missing or not
+    """Columns of runs.sqlite, read from result.json; for a study, its verb. None if result.json is missing or not
     readable.
     """
     problem: str | None = None
-    """Reason why a run has no row."""
+    """Reason why a run does not have a row."""
     study: str | None = None
-    """The verb with many runs, e.g. peak."""
+    """Verb that made many runs, e.g. peak."""
     inside: str | None = None
-    """The study's folder that contains this run."""
+    """Folder of the study that contains this run."""
     notes_endpoint: bool = False
     """Whether a file contains the address of the run's metrics."""
 
@@ -108,11 +110,11 @@ class Entry(NamedTuple):
 
 
 class Missing(Exception):
-    """Raised if the folder has no such run or study."""
+    """Raised if the folder does not contain such a run or study."""
 
 
 class _Known(NamedTuple):
-    """The last reading of a folder. signature: changes if the list of files or result.json changes."""
+    """Last reading of a folder. signature: changes if the list of files or result.json changes."""
 
     signature: Sequence[int]
     entry: Entry | None
@@ -161,7 +163,7 @@ class Index:
     def _below(
         self, folder: str, inside: str | None, depth: int, before: Mapping[str, _Known]
     ) -> Iterator[Entry]:
-        """Yields the entries below a folder. folder: path below the root, empty or with a slash at its end."""
+        """Yields the entries below a folder. folder: path below the root, which is empty or ends with a slash."""
         base = f"{self.root}/{folder}"  # a string, because pathlib would take most of the time
         with os.scandir(base) as found:
             states = {one.name: one.stat(follow_symlinks=False) for one in found}
@@ -243,8 +245,8 @@ def _store(cache: Path, known: Mapping[str, _Known]) -> None:
 def read_row(root: Path, path: str) -> dict[str, Any]:
     """Returns the columns of runs.sqlite for the run at `path`, from its result.json.
 
-    Adds the codes of its doubts and the answer from the top of its page, without its interval. Raises OSError or
-    ConfigError if result.json was not written by a run.
+    Adds the codes of its doubts, and the answer at the top of its page without the interval. Raises OSError or
+    ConfigError if a run cannot have written result.json.
     """
     file = f"{path}/{run_folder.RESULT}"
     with reading(file, "run `check` for details"):
@@ -258,7 +260,7 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
                 raise ConfigError(f"{file} has no usable {name}: run `check` for details")
         doubts = " ".join(str(one["code"]) for one in result["doubts"])[:_LONGEST_TEXT]
     answer = None
-    with suppress(HarnessError), reading(file):  # old files have no answer
+    with suppress(HarnessError), reading(file):  # old files do not contain an answer
         answer = headline_in_short(result)[:_LONGEST_TEXT]
     for name, value in row.items():
         if name in _TEXTS or name in _MAYBE_TEXTS:
@@ -270,5 +272,5 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
 
 
 def _finite(value: object) -> int | float | None:
-    """Returns the value if it is a number that can be drawn, else None."""
+    """Returns the value if it is a number that a plot can show; otherwise None."""
     return value if isinstance(value, int | float) and -1e300 < value < 1e300 else None

@@ -1,7 +1,7 @@
 """Reads the state of a run in progress from its Prometheus endpoint.
 
-The address comes from the run's folder, which is foreign data: this module calls only an address of this
-machine, and accepts the answer only if it names that run.
+The address comes from the run's folder, which is not trusted. This module therefore calls only an address of this
+machine, and accepts the answer only if it names the same run.
 """
 
 import ipaddress
@@ -24,13 +24,13 @@ from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
 
 LIMIT_S = 1.0
-"""Time limit for the connection, and again for the answer."""
+"""Time limit for the connection, and separately for the answer."""
 
 MOST_BYTES = 4 * 2**20
 _PREFIX = "harness_"
 _WITH_BUCKETS = ("harness_latency_seconds_bucket", "harness_token_time_seconds_bucket")
 _UNUSED = ("idle", "iowait", "steal")
-"""CPU modes in which no program of this machine uses a core."""
+"""CPU modes in which programs of this machine do not use the core."""
 
 
 class Stage(NamedTuple):
@@ -41,11 +41,11 @@ class Stage(NamedTuple):
 
 
 Buckets = Mapping[float, float]
-"""Maps the upper bound of a bucket in seconds to the number of values so far that do not exceed it."""
+"""Maps the upper bound of a bucket in seconds to the number of values so far up to this bound."""
 
 
 class Totals(NamedTuple):
-    """Counts of a run since the start of its phase, and its current readings. Times are in seconds."""
+    """Counts of a run since the start of its phase, and current readings. Times are in seconds."""
 
     latency: Buckets
     token_times: Mapping[str, Buckets]
@@ -54,13 +54,13 @@ class Totals(NamedTuple):
     stages: Mapping[str, tuple[float, float]]
     """Maps a stage to the sum of its times and their count."""
     nodes: Mapping[str, float]
-    """Maps a node to its number of samples."""
+    """Maps a node to the number of its samples."""
     run_cpu_s: float | None
     busy_s: float | None
     """CPU time of all programs, summed over the cores."""
     stolen_s: float | None
     waiting: float | None
-    """Samples."""
+    """Number of samples that wait."""
     watts: Mapping[str, float]
     bounds_s: Sequence[tuple[str, float]]
     """Bounds of the SLO by percentile, e.g. ('p99', 0.05)."""
@@ -68,39 +68,41 @@ class Totals(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A run at one moment. Rates are per second, latencies in seconds, from the start of the phase."""
+    """State of a run at one moment. Rates are per second. Latencies are in seconds, from the start of the phase."""
 
     at_s: float
     """Time of the snapshot on the monotonic clock of this process."""
     began_s: float
-    """When the command began, in seconds since 1970."""
+    """Time at which the command began, in seconds since 1970."""
     scenario: str
     phase: str
     """performance, accuracy or answers; empty before the first query."""
     progress: float
-    """Share of the planned samples that are answered."""
+    """Share of the planned samples that have been answered."""
     completed: float
-    """Queries; in Offline samples."""
+    """Number of queries; in Offline, of samples."""
     failed: float
-    """Queries; in Offline samples."""
+    """Number of queries; in Offline, of samples."""
     in_flight: float
-    """Samples."""
+    """Number of samples."""
     rate: float | None
     offered: float | None
     percentiles: Sequence[tuple[str, float]]
     stages: Sequence[Stage]
     is_valid: bool | None
-    """None before the verdict."""
+    """Whether the run is VALID; None before the verdict."""
     totals: Totals
 
     @property
     def counts_samples(self) -> bool:
-        """Whether the scenario issues all samples in one query. Such a run counts samples and has no latency."""
+        """Whether the scenario issues all samples in one query. Such a run counts samples and does not have a
+        latency.
+        """
         return _all_at_once(self.scenario)
 
 
 _Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
-"""Name of a series without `harness_` -> (labels, value) of each sample."""
+"""Maps the name of a series, without `harness_`, to (labels, value) of each sample."""
 
 
 def snapshot(root: Path, path: str) -> Snapshot | str:

@@ -11,19 +11,19 @@ from harness.run.supervisor.metrics.histogram import Histogram
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 LEAST = 100
-"""Minimum number of latencies for a p99: recent snapshots are combined until they have this number."""
+"""Minimum number of latencies for a p99. Recent snapshots are combined until they contain this number."""
 
 Series = Mapping[str, float]
 
 
 class Chart(NamedTuple):
-    """One chart of a live page. The page shows it as soon as a point has a value for it."""
+    """A chart of a live page. The page shows the chart as soon as a point has a value for it."""
 
     name: str
-    """Key of its values in a point."""
+    """Key of the chart's values in a point."""
     title: str
     unit: str
-    """s for times; the page shows short times in ms or us."""
+    """Unit of the values; s for times, of which the page shows short ones in ms or us."""
     is_stacked: bool = False
 
 
@@ -43,9 +43,9 @@ CHARTS = (
 def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
     """Returns the chart values for the time since the previous snapshot.
 
-    recent: the snapshots of one phase of one run, in ascending order of time; the last one is the current snapshot.
+    recent: the snapshots of one phase of one run, oldest first. The last one is the current snapshot.
     origin_s: the page's time 0, on the clock of `Snapshot.at_s`.
-    `t` is in seconds. `charts` and `bounds` map chart -> series -> value for each chart that has values.
+    `t` is in seconds. `charts` and `bounds` map chart -> series -> value, for each chart with values.
     """
     now = recent[-1]
     before = recent[-2] if len(recent) > 1 else None
@@ -112,7 +112,7 @@ def _token_times(recent: Sequence[Totals]) -> Iterator[tuple[str, float]]:
 
 
 def _recent_percentiles(snapshots: Sequence[Buckets]) -> Series:
-    """Returns percentiles of the values since the latest snapshot with at least LEAST values after it, else since the
+    """Returns percentiles of the values since the latest snapshot that at least LEAST values follow, or else since the
     first snapshot.
 
     Omits percentiles that need more values, e.g. a p99 of fewer than 100.
@@ -126,7 +126,7 @@ def _recent_percentiles(snapshots: Sequence[Buckets]) -> Series:
             break
     ends = sorted(now)
     below = np.array([now[end] - begin.get(end, 0.0) for end in ends])
-    between = Histogram(np.array(ends[:-1]))  # the upper bound of the last bucket is infinite
+    between = Histogram(np.array(ends[:-1]))  # the last bucket has an infinite upper bound
     between.counts = np.diff(below, prepend=0.0).astype(np.int64)
     enough = {
         n: share for n, share in PERCENTILES.items() if between.total * (1 - share) >= 1 - 1e-9
@@ -139,5 +139,5 @@ def _count(buckets: Buckets) -> float:
 
 
 def _known(series: Mapping[str, float | None]) -> Series:
-    """Returns the known values, rounded to four digits, which is more than a chart shows."""
+    """Returns the known values, rounded to four digits. A chart cannot show more."""
     return {name: float(f"{v:.4g}") for name, v in series.items() if v is not None}

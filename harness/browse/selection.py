@@ -1,4 +1,4 @@
-"""The state of the list of runs in a query string: filters, order, page and picked runs."""
+"""Represents the list of runs as a query string: filters, order, page and picked runs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -23,7 +23,7 @@ SORTS: Mapping[str, Callable[[Row], Any]] = {
     "accuracy": lambda row: row["accuracy"],
     "machine": lambda row: row["host"],
 }
-"""Maps the name of an order to the sort key of a run; None comes last."""
+"""Maps the name of an order to the sort key of a run. None sorts last."""
 
 _LARGEST_FIRST = ("started", "throughput", "accuracy")
 """Orders that are descending by default."""
@@ -40,31 +40,31 @@ CHOICES: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Each field is a parameter of the query string; an empty field filters nothing."""
+    """State of the list. Each field is a parameter of the query string; an empty field filters nothing."""
 
     text: str = ""
-    """Words that must appear in the folder's name, model, backend, dataset or reasons, in upper or lower case."""
+    """Words that must appear in the folder's name, model, backend, dataset or reasons. Ignores upper and lower case."""
     scenario: str = ""
     backend: str = ""
     model: str = ""
     verdict: str = ""
     machine: str = ""
     since: str = ""
-    """First day, ISO 8601, UTC."""
+    """First day in ISO 8601, UTC."""
     until: str = ""
-    """Last day, ISO 8601, UTC."""
+    """Last day in ISO 8601, UTC."""
     inside: str = ""
-    """If not empty, the list also has the runs of studies."""
+    """Not empty if the list also shows the runs inside studies."""
     sort: str = "started"
     turned: str = ""
-    """If not empty, the order is reversed."""
+    """Not empty if the order is reversed."""
     page: int = 1
     run: tuple[str, ...] = ()
     """Paths of the picked runs."""
 
     @classmethod
     def of(cls, parameters: Iterable[tuple[str, str]]) -> "Selection":
-        """Reads a query string; skips unknown parameters and unusable values."""
+        """Reads a query string. Skips unknown parameters and unusable values."""
         values: dict[str, Any] = {}
         picked: dict[str, None] = {}
         for name, text in parameters:
@@ -79,7 +79,7 @@ class Selection:
         return cls(**values, run=tuple(picked))
 
     def query(self, **changed: Any) -> str:
-        """Returns the query string of this selection with the changes; omits default values."""
+        """Returns the query string of this selection with the changes. Omits default values."""
         usual, pairs = Selection(), []
         new = replace(self, **changed)
         for one in fields(new):
@@ -90,12 +90,14 @@ class Selection:
         return f"?{urlencode(pairs, errors='surrogateescape')}" if pairs else "?"
 
     def sorted_by(self, name: str) -> str:
-        """Returns the query string that sorts by `name`, or reverses the order if it is sorted by `name` already."""
+        """Returns the query string that sorts by `name`. If the list is already sorted by `name`, reverses the
+        order.
+        """
         turned = "" if name != self.sort or self.turned else "1"
         return self.query(sort=name, turned=turned, page=1)
 
     def led_by(self, path: str) -> str:
-        """Returns the query string in which this picked run precedes the others."""
+        """Returns the query string in which this picked run comes before the others."""
         return self.query(run=(path, *(other for other in self.run if other != path)))
 
     @property
@@ -121,7 +123,7 @@ class Selection:
         return all(word in where for word in words)
 
     def rows(self, entries: Iterable[Entry]) -> list[Row]:
-        """Returns the runs that pass the filters, in order. entries: newest first."""
+        """Returns the runs that pass the filters, in the selected order. entries: newest first."""
         rows = [
             entry.row
             for entry in entries
@@ -142,5 +144,5 @@ _TEXTS = frozenset(one.name for one in fields(Selection)) - {"run", "page", "sor
 
 
 def choices(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Returns the values that occur in the runs, by filter."""
+    """Returns the values that occur in the runs, per filter."""
     return {name: sorted({row[column] or "-" for row in rows}) for name, column in CHOICES.items()}

@@ -1,4 +1,6 @@
-"""Summarises folders of verbs with many runs or measurements: a line for the list, and the verb's printed table."""
+"""Summarises folders of verbs with many runs or measurements, as a line for the list and as the table the verb
+printed.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
@@ -73,8 +75,8 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
     "rerun": lambda content, _: iter(content["tables"]),
     "pitfalls": lambda content, _: chain.from_iterable(map(pitfalls.table, content["reports"])),
 }
-"""Maps a verb to a function that yields the lines it printed, or its table if `conclusion` yields the other lines. `grid` has
-them on its page and `profile` in a file.
+"""Maps a verb to a function that yields the lines it printed. If `conclusion` yields the other lines, the function
+yields only the table. `grid` has its lines on its page, and `profile` has them in a file.
 """
 
 
@@ -82,7 +84,7 @@ _CONCLUSIONS: Mapping[str, tuple[Callable[[Mapping[str, Any]], Iterator[str]], s
     "peak": (peak_table.conclusion, ""),
     "sweep": (sweep_table.marks_of_all, "valid"),
 }
-"""Maps a verb to a function that yields several lines of conclusion, and to the label of the headline."""
+"""Maps a verb to two values: a function that yields the lines of its conclusion, and the label of the headline."""
 
 
 _FIGURES: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Figure]]] = {
@@ -118,7 +120,9 @@ def _content(root: Path, entry: Entry) -> Mapping[str, Any]:
 
 
 def text(root: Path, entry: Entry) -> str:
-    """Returns the verb's table; empty if the verb has no table, or one line with the reason if it cannot be made."""
+    """Returns the verb's table. Returns '' for a verb without a table, or one line with the reason if it cannot be
+    made.
+    """
     lines = _TABLES.get(entry.study or "")
     try:
         if entry.study == "profile":
@@ -133,7 +137,7 @@ def text(root: Path, entry: Entry) -> str:
 
 
 def conclusion(root: Path, entry: Entry) -> list[str]:
-    """Returns the verb's conclusion as HTML, its headline first."""
+    """Returns the verb's conclusion as HTML, with the headline first."""
     verb = entry.study or ""
     if verb not in _CONCLUSIONS:
         return [page.headline(summary(root, entry)[1])]

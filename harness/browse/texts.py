@@ -1,4 +1,4 @@
-"""Renders templates: escapes every text from the folder, and hides private names."""
+"""Renders templates. Escapes every text from the folder, and hides private names."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,14 +29,14 @@ VIEWS = {
 
 
 def _shown(value: Any) -> Any:
-    """Returns a value as a page shows it; leaves the harness's own HTML unchanged."""
+    """Returns a value in the form that a page shows. Leaves the harness's own HTML unchanged."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(hide(value))
     return "-" if value is None else value
 
 
 def url(view: str, path: str, query: str = "") -> Markup:
-    """Returns the URL of the folder at `path` in a view, for an attribute."""
+    """Returns the URL that shows the folder at `path` in a view, for use in an attribute."""
     return escape(f"/{view}/{quote(path)}{query}")
 
 
@@ -46,7 +46,7 @@ def _plain(path: str) -> Markup:
 
 
 def _html(text: str) -> Markup:
-    """Marks HTML from results/pages as safe, because it already escapes foreign texts."""
+    """Marks HTML from results/pages as safe, because texts from outside are already escaped there."""
     return Markup(hide(text))  # noqa: S704
 
 
@@ -97,12 +97,12 @@ def render(template: str, **values: Any) -> str:
 
 
 def cells(table: Table) -> Sequence[Sequence[str]]:
-    """Returns the rows of a table as strings with units."""
+    """Returns the rows of a table as texts with units."""
     return shown_rows(table.columns, table.rows)
 
 
 def asset(name: str) -> bytes | None:
-    """Returns the content of a shipped file, by its name in a URL; None for an unknown name."""
+    """Returns the content of a shipped file by its name in a URL; None for an unknown name."""
     path = _ASSETS.get(name)
     return path.read_bytes() if path is not None else None
 

@@ -30,7 +30,7 @@ from harness.results.pages.tables import Table
 from harness.results.seal import digests
 
 MOST_UNFINISHED = 20
-"""Maximum number of unfinished runs whose endpoint is called for one list."""
+"""Maximum number of unfinished runs whose endpoint is called to show one list."""
 
 MOST_LISTED = 100
 MOST_MACHINES = 6
@@ -50,11 +50,13 @@ FILES: Mapping[str, str] = {
     "grid.csv": "",
     "SHA256SUMS": "",
 }
-"""Maps each file of a run or study that browse serves to its description. Lists only files without private names
+"""Maps each file of a run or study that browse serves to a description. Lists only files without private names
 (docs/runs.md)."""
 
 _HEAVY = threading.Lock()
-"""Held while a comparison is computed: one at a time, because a run on this machine needs the cores."""
+"""Held while a comparison is computed. Only one may be computed at a time, because a run on this machine needs the
+cores.
+"""
 
 
 class Side(NamedTuple):
@@ -64,7 +66,7 @@ class Side(NamedTuple):
 
 
 class Views:
-    """Every method returns a page of HTML. Any thread may call any method."""
+    """Makes the pages. Every method returns a page of HTML. Any thread may call any method."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -126,7 +128,7 @@ class Views:
         )
 
     def _run_before(self, entry: Entry) -> str | None:
-        """Returns the path of the previous run of the same workload on the same machine."""
+        """Returns the path of the previous run with the same workload on the same machine."""
         ours = entry.row
         if ours is None:
             return None
@@ -152,7 +154,7 @@ class Views:
         return [(name, about) for name, about in FILES.items() if name in names]
 
     def compare(self, selection: Selection) -> str:
-        """Compares every other picked run with the first picked run."""
+        """Compares the first picked run with every other picked run."""
         runs, problems = [], []
         for path in selection.run:
             try:
@@ -228,7 +230,7 @@ class Views:
         draw: Callable[[Sequence[Row], Linked], Sequence[Article]],
         most: int,
     ) -> str:
-        """Returns a page of articles. most: number of newest runs to draw; more runs would slow the browser down."""
+        """Returns a page of articles. most: number of newest runs to draw. More runs would slow down the browser."""
         entries = self._index.entries()
         rows = replace(selection, sort="started", turned="").rows(entries.values())
         with reading("the numbers of these runs cannot be drawn"):
@@ -324,7 +326,7 @@ def _workload(row: Row) -> Selection:
 
 
 def _plots(articles: Sequence[Article]) -> dict[str, Any]:
-    """Returns the template's values for a page with plots; without plotly, the page has only the tables."""
+    """Returns the template's values for a page with plots. Without plotly, the page only has the tables."""
     try:
         script: str | None = pages.plotly_script()[1]
     except PluginUnavailable:

@@ -1,4 +1,4 @@
-"""Shows a run or a search in progress: first as a page, then every second as server-sent events."""
+"""Shows a run or a search in progress, first as a page and then every second as server-sent events."""
 
 import json
 import threading
@@ -21,7 +21,7 @@ from harness.errors import HarnessError
 
 PERIOD_S = 1.0
 PATIENCE = 5
-"""Number of consecutive unanswered requests after which a run counts as ended. A busy endpoint may miss one request."""
+"""Number of unanswered requests in a row after which a run counts as ended. A busy endpoint may miss one request."""
 
 SEARCH_PATIENCE = 60
 """Limit of unanswered requests for a search. It is larger because each run of a search first loads its model."""
@@ -29,7 +29,9 @@ SEARCH_PATIENCE = 60
 MOST_POINTS = 3600
 MOST_SNAPSHOTS = 60
 MOST_WATCHED = 32
-"""Maximum number of folders with stored points. A new folder replaces the folder that was read least recently."""
+"""Maximum number of folders with stored points. A new folder replaces the one that was not read for the longest
+time.
+"""
 
 BETWEEN_RUNS = (
     "no run of this search is in progress: the next one is loading, or the search was stopped"
@@ -37,14 +39,14 @@ BETWEEN_RUNS = (
 
 
 class Past:
-    """The snapshots of one folder so far. The pages of all clients show the same points."""
+    """The snapshots of one folder so far. All clients' pages show the same points."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.read_s = 0.0
         self.state: Snapshot | None = None
         self.run = ""
-        """The folder of the latest run."""
+        """Folder of the latest run."""
         self.points: deque[Mapping[str, Any]] = deque(maxlen=MOST_POINTS)
         self.count = 0
         """Number of points so far, including dropped points."""
@@ -72,7 +74,7 @@ class Past:
 
     @property
     def rate_now(self) -> float | None:
-        """Returns the answers/s between the last two snapshots."""
+        """Returns the rate of answers per s between the last two snapshots."""
         if not self.points:
             return None
         rate: float | None = self.points[-1]["charts"].get("rate", {}).get("answered")
@@ -91,7 +93,7 @@ class Watching:
         self._lock = threading.Lock()
 
     def page(self, path: str) -> str:
-        """Returns a page with the current state, or with a link to the run or search if it has ended.
+        """Returns a page with the current state. If the run or search has ended, the page links to it instead.
 
         Raises Missing.
         """
@@ -161,7 +163,7 @@ class Watching:
     def _past(self, path: str) -> Past:
         with self._lock:
             past = self._pasts.pop(path, None) or Past()
-            self._pasts[path] = past  # the most recently read folder is the last key
+            self._pasts[path] = past  # the folder that was read last has the last key
             while len(self._pasts) > MOST_WATCHED:
                 del self._pasts[next(iter(self._pasts))]
             return past
@@ -180,7 +182,7 @@ class Watching:
         return [e for e in entries if e.notes_endpoint and e.path.startswith(f"{path}/")]
 
     def _ended(self, path: str) -> bool:
-        """Returns whether the folder no longer has the suffix `.partial`, or is gone."""
+        """Returns whether the folder is gone or no longer has the suffix `.partial`."""
         return not (self._index.root / path).is_dir()
 
     def _panel(self, path: str, past: Past, problem: str) -> str:

@@ -1,4 +1,4 @@
-"""Opens files below a folder that others may have written. Refuses links, devices and endless files."""
+"""Opens files below a folder that other people may have written. Refuses links, devices and endless files."""
 
 import os
 import stat
@@ -13,16 +13,16 @@ MOST_BYTES = 32 * 2**20
 """Size of the largest file that is read into memory."""
 
 MOST_FILES = 5_000
-"""Maximum number of entries in a run's folder. A run has about thirty entries; a study contains many runs."""
+"""Maximum number of entries in a run's folder. A run has about thirty entries, but a study contains many runs."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe must not block
 
 
 def open_file(root: Path, relative: str) -> BinaryIO:
-    """Opens the regular file at `relative` below `root`; no part of the path may be a link.
+    """Opens the regular file at `relative` below `root`. No part of the path may be a link.
 
-    Raises OSError if there is no such file, and ConfigError if the path leads elsewhere.
+    Raises OSError if the file does not exist, and ConfigError if the path leads outside the folder.
     """
     *parents, name = _parts(relative)
     at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)  # the user has chosen the root itself
@@ -41,7 +41,7 @@ def open_file(root: Path, relative: str) -> BinaryIO:
 
 
 def read_file(root: Path, relative: str) -> bytes:
-    """Returns the content of `open_file`. Raises a ConfigError if it has more than MOST_BYTES."""
+    """Returns the content of the file that `open_file` opens. Raises a ConfigError above MOST_BYTES."""
     with open_file(root, relative) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -57,10 +57,10 @@ def _parts(relative: str) -> list[str]:
 
 
 def check_folder(root: Path, relative: str) -> Path:
-    """Returns the folder at `relative`, which is then safe to read by its path.
+    """Returns the folder at `relative`, which can then safely be read by its path.
 
-    Raises a ConfigError if the folder or an entry in it is a link, or neither a file nor a folder. The link `latest` of a
-    folder of --repeats is allowed, because no reader of runs follows it.
+    Raises a ConfigError if the folder or one of its entries is a link, or is neither a file nor a folder. The link
+    `latest` in a folder of --repeats is allowed, because readers of runs do not follow it.
     """
     folder = root
     for part in _parts(relative):
@@ -79,7 +79,7 @@ def check_folder(root: Path, relative: str) -> Path:
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yields (path, mode) of every entry below the folder; does not follow links."""
+    """Yields (path, mode) of every entry below the folder. Does not follow links."""
     waiting = [folder]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
