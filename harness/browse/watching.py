@@ -29,9 +29,7 @@ SEARCH_PATIENCE = 60
 MOST_POINTS = 3600
 MOST_SNAPSHOTS = 60
 MOST_WATCHED = 32
-"""Maximum number of folders with stored points. A new folder replaces the one that was not read for the longest
-time.
-"""
+"""Maximum number of folders with stored points. A new folder replaces the folder that was read least recently."""
 
 BETWEEN_RUNS = (
     "no run of this search is in progress: the next one is loading, or the search was stopped"
