@@ -50,8 +50,8 @@ _PAGE_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
 )
-"""Policy for a page from the folder. Its scripts are not trusted, so they cannot reach the network, cookies or other
-pages.
+"""Policy for a page from the folder.
+Its scripts are not trusted, so they cannot reach the network, cookies or other pages.
 """
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
@@ -75,8 +75,8 @@ class _Browse:
         return Guard(self._starlette(), token=token, cookie=cookie, is_public=self.is_public)
 
     def read(self) -> None:
-        """Reads the folder, which takes seconds for thousands of runs. Raises a ConfigError if the folder is not
-        readable.
+        """Reads the folder, which takes seconds for thousands of runs.
+        Raises a ConfigError if the folder is not readable.
         """
         with reading(f"{self._root} cannot be read", also=(OSError,)):
             self._index.entries()

@@ -79,8 +79,8 @@ Row = Mapping[str, Any]
 
 
 class Entry(NamedTuple):
-    """A folder with a run, a study or both. For example, the folder of `peak` also contains the files of its best
-    run.
+    """A folder with a run, a study or both.
+    For example, the folder of `peak` also contains the files of its best run.
     """
 
     path: str
@@ -88,8 +88,8 @@ class Entry(NamedTuple):
     at: str
     """Start time of the run, or else the last change of the folder, in ISO 8601, UTC."""
     row: Row | None = None
-    """Columns of runs.sqlite, read from result.json; for a study, its verb. None if result.json is missing or not
-    readable.
+    """Columns of runs.sqlite, read from result.json;
+    for a study, its verb. None if result.json is missing or not readable.
     """
     problem: str | None = None
     """Reason why a run does not have a row."""

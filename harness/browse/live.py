@@ -95,8 +95,8 @@ class Snapshot(NamedTuple):
 
     @property
     def counts_samples(self) -> bool:
-        """Whether the scenario issues all samples in one query. Such a run counts samples and does not have a
-        latency.
+        """Whether the scenario issues all samples in one query.
+        Such a run counts samples and does not have a latency.
         """
         return _all_at_once(self.scenario)
 

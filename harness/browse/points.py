@@ -23,7 +23,7 @@ class Chart(NamedTuple):
     """Key of the chart's values in a point."""
     title: str
     unit: str
-    """Unit of the values; s for times, of which the page shows short ones in ms or us."""
+    """Unit of the values. Times are in s, but the page shows short times in ms or us."""
     is_stacked: bool = False
 
 
@@ -45,7 +45,7 @@ def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
 
     recent: the snapshots of one phase of one run, oldest first. The last one is the current snapshot.
     origin_s: the page's time 0, on the clock of `Snapshot.at_s`.
-    `t` is in seconds. `charts` and `bounds` map chart -> series -> value, for each chart with values.
+    `t` is in seconds. `charts` and `bounds` map a chart and a series to a value, for each chart with values.
     """
     now = recent[-1]
     before = recent[-2] if len(recent) > 1 else None

@@ -70,8 +70,8 @@ class _Bounded(H11Protocol):
             self._taking = None
 
     def _take(self, before: int) -> None:
-        """Closes the connection if the client reads too slowly. before: unsent bytes of the answer ANSWER_LIMIT_S
-        ago.
+        """Closes the connection if the client reads too slowly.
+        before: unsent bytes of the answer ANSWER_LIMIT_S ago.
         """
         held = self.transport.get_write_buffer_size()
         if before - held < LEAST_TAKEN_BYTES:

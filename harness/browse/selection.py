@@ -90,8 +90,8 @@ class Selection:
         return f"?{urlencode(pairs, errors='surrogateescape')}" if pairs else "?"
 
     def sorted_by(self, name: str) -> str:
-        """Returns the query string that sorts by `name`. If the list is already sorted by `name`, reverses the
-        order.
+        """Returns the query string that sorts by `name`.
+        If the list is already sorted by `name`, reverses the order.
         """
         turned = "" if name != self.sort or self.turned else "1"
         return self.query(sort=name, turned=turned, page=1)

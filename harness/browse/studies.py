@@ -1,5 +1,5 @@
-"""Summarises folders of verbs with many runs or measurements, as a line for the list and as the table the verb
-printed.
+"""Summarises folders of verbs with many runs or measurements,
+as a line for the list and as the table the verb printed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -120,8 +120,8 @@ def _content(root: Path, entry: Entry) -> Mapping[str, Any]:
 
 
 def text(root: Path, entry: Entry) -> str:
-    """Returns the verb's table. Returns '' for a verb without a table, or one line with the reason if it cannot be
-    made.
+    """Returns the verb's table.
+    Returns '' for a verb without a table, or one line with the reason if it cannot be made.
     """
     lines = _TABLES.get(entry.study or "")
     try:

@@ -54,8 +54,8 @@ FILES: Mapping[str, str] = {
 (docs/runs.md)."""
 
 _HEAVY = threading.Lock()
-"""Held while a comparison is computed. Only one may be computed at a time, because a run on this machine needs the
-cores.
+"""Held while a comparison is computed.
+Only one may be computed at a time, because a run on this machine needs the cores.
 """
 
 

@@ -33,8 +33,8 @@ def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
 
 
 def has_same_label(ours: Array, theirs: Array) -> bool:
-    """Compares labels. The label of several scores is the position of the largest; otherwise the answer is the
-    label.
+    """Compares labels. The label of several scores is the position of the largest;
+    otherwise the answer is the label.
     """
     if ours.dtype.kind == theirs.dtype.kind == "f" and ours.size == theirs.size > 1:
         return bool(ours.argmax() == theirs.argmax())

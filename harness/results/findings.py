@@ -137,8 +137,8 @@ class Findings:
 
     @property
     def models(self) -> Models | None:
-        """Section for a set of models; None for a single model. Computed only once even if several results are
-        saved.
+        """Section for a set of models; None for a single model.
+        Computed only once even if several results are saved.
         """
         run = self.performance
         if run is not None and (self._models is None or self._models[0] is not run):

@@ -26,9 +26,9 @@ def optimum(
 ) -> Optimum:
     """Returns the smallest batch size whose doubling gains at most GAIN. A smaller step than doubling does not count.
 
-    throughput: batch size -> samples/s. uncertainty: batch size -> standard error of the throughput, as a share.
-    One slow run does not end the search. If noise leaves a doubling undecided, a larger batch with a certain
-    further gain decides.
+    throughput: samples/s by batch size. uncertainty: standard error of the throughput by batch size, as a share.
+    One slow run does not end the search. If noise leaves a doubling undecided, a larger batch that certainly
+    gains more decides.
     """
 
     def bounds(batch: int, larger: int) -> tuple[float, float]:

@@ -129,8 +129,8 @@ def _parts(joules: float, tokens: Tokens, phases: Phases) -> EnergyParts:
 
 
 def doubts(section: PowerSection) -> Iterator[Reason]:
-    """Yields a doubt for each mean power that a computer cannot draw. The unit, a factor or the device must be
-    wrong.
+    """Yields a doubt for each mean power that a computer cannot draw.
+    The unit, a factor or the device must be wrong.
     """
     power = section["power"]
     for reading in power["readings"] if power is not None else ():

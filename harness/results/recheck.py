@@ -68,8 +68,8 @@ class CheckedFolder(NamedTuple):
         return [*lines, *filter(None, [self.signer])]
 
     def to_json(self) -> Mapping[str, Any]:
-        """Takes the verdict and codes from result.json. Returns None and [] for a study or an unreadable
-        result.json.
+        """Takes the verdict and codes from result.json.
+        Returns None and [] for a study or an unreadable result.json.
         """
         try:
             stored = _read_result(self.folder)
@@ -212,8 +212,8 @@ def _model(folder: Path, config: RunConfig) -> Model:
 
 
 def is_published(config: RunConfig) -> bool:
-    """Returns whether config.yaml has file names without folders, as `publish` writes them. Runs store absolute
-    paths.
+    """Returns whether config.yaml has file names without folders, as `publish` writes them.
+    Runs store absolute paths.
     """
     return bool(resolved.without_folder(config))
 

@@ -304,8 +304,8 @@ def write_samples(folder: Path, samples: Samples) -> None:
 
 
 def read_samples(folder: Path) -> Samples:
-    """Reads the files that `write_samples` wrote. Raises a ConfigError that names a file if a run cannot have written
-    it.
+    """Reads the files that `write_samples` wrote.
+    Raises a ConfigError that names a file if a run cannot have written it.
     """
     path = folder / FINDINGS
     with _reading(path):

@@ -71,8 +71,8 @@ def rescore(folder: Path, trusted: Collection[str] = ()) -> Finished:
 
 
 def _obstacles(folder: Path, trusted: Collection[str]) -> list[str]:
-    """Returns why the answers cannot be scored. Disagreeing files are a reason: the answers may belong to another
-    run.
+    """Returns why the answers cannot be scored.
+    Disagreeing files are a reason: the answers may belong to another run.
     """
     if not is_pending(folder):
         why = "is not a run that lacks only the score of a program: `check` recomputes the verdict of any run"

@@ -81,8 +81,8 @@ def read_config(folder: Path) -> dict[Any, Any]:
 
 
 def reading_run(folder: Path | str) -> AbstractContextManager[None]:
-    """Turns an exception about missing content into a ConfigError. folder: one folder, or the names of several
-    folders.
+    """Turns an exception about missing content into a ConfigError.
+    folder: one folder, or the names of several folders.
     """
     return files.reading(f"{folder}: its files do not fit together", "run `check` for details")
 

@@ -81,16 +81,16 @@ class ResultFolder:
         return path
 
     def adopt(self, folder: Path) -> None:
-        """Moves the files of another run's folder into this folder. The other folder is inside this one or next to
-        it.
+        """Moves the files of another run's folder into this folder.
+        The other folder is inside this one or next to it.
         """
         for path in sorted(folder.iterdir()):
             path.rename(self.path / path.name)
         folder.rmdir()
 
     def finish(self, *, newest: bool = True) -> Path:
-        """Seals a run's files and renames the folder to its final name. newest: whether the link `latest` should point
-        to it.
+        """Seals a run's files and renames the folder to its final name.
+        newest: whether the link `latest` should point to it.
         """
         if (self.path / RESULT).is_file():
             digests.write(self.path)
@@ -109,8 +109,8 @@ def is_study(folder: Path) -> bool:
 
 
 def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> ResultFolder:
-    """Creates `out`, or results/<time>-<scenario>-<backend>-<model>. Adds a number if two runs start at the same
-    time.
+    """Creates `out`, or results/<time>-<scenario>-<backend>-<model>.
+    Adds a number if two runs start at the same time.
     """
     if out is not None:
         return ResultFolder(out)

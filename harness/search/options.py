@@ -1,4 +1,4 @@
-"""Declares options that `peak`, `sweep`, `tune`, `overhead` and --repeats add to a run's options. Excludes a grid's."""
+"""Declares options that `peak`, `sweep`, `tune`, `overhead` and --repeats add to a run's options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +95,7 @@ def parse_rates(text: str) -> Rates:
 
 
 def _parse_one(text: str) -> tuple[float, bool]:
-    """Parses '80%' -> (0.8, True) and '100' -> (100.0, False)."""
+    """Parses '80%' to (0.8, True), and '100' to (100.0, False)."""
     plain = text.strip()
     if not plain.endswith("%"):
         return parse_rate(plain), False
@@ -117,8 +117,8 @@ COLD, WARM = "cold", "warm"
 
 
 def parse_caches(text: str) -> tuple[str, ...]:
-    """Parses '0%,50%,90%', 'cold,warm' or both into the order in which they are measured. A warm run follows a cold
-    one.
+    """Parses '0%,50%,90%', 'cold,warm' or both into the order in which they are measured.
+    A warm run follows a cold one.
     """
     words = dict.fromkeys(word.strip() for word in text.split(","))
     states = [word for word in (COLD, WARM) if word in words]
@@ -172,7 +172,7 @@ MOST_WORKERS = 64
 
 
 def parse_workers(text: str) -> tuple[int, ...]:
-    """Parses '1,2,4' -> (1, 2, 4), ascending."""
+    """Parses '1,2,4' to (1, 2, 4), ascending."""
     return tuple(sorted({positive(MOST_WORKERS)(part.strip()) for part in text.split(",")}))
 
 

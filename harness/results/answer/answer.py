@@ -180,8 +180,8 @@ def _of_tokens(loadgen: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
 
 
 def _of_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) -> str:
-    """Returns the bound next to the percentile `name`. Adds LoadGen's estimate if only the estimate exceeds the
-    bound.
+    """Returns the bound next to the percentile `name`.
+    Adds LoadGen's estimate if only the estimate exceeds the bound.
     """
     estimate = result.get("headline") or {}
     is_estimate = estimate.get("name") == f"{name} latency, early-stopping estimate"
@@ -221,8 +221,8 @@ def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
 
 
 def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
-    """Returns the number of late queries if LoadGen's log lacks the percentile, or the estimate in a stream
-    scenario.
+    """Returns the number of late queries if LoadGen's log lacks the percentile,
+    or the estimate in a stream scenario.
     """
     queries, headline = result.get("queries") or {}, result.get("headline") or {}
     late, samples = queries.get("late"), queries.get("samples_answered")

@@ -80,8 +80,8 @@ def _undisturbed(
 
 
 def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:
-    """Compares the plan with instances on all cores. Returns '' if the plan leaves fewer than half of the cores
-    idle.
+    """Compares the plan with instances on all cores.
+    Returns '' if the plan leaves fewer than half of the cores idle.
     """
     more = section.get("on_all_cores")
     if more is None:
@@ -122,8 +122,8 @@ def _of_offline(section: Mapping[str, Any], judgement: Judgement) -> str | None:
 
 
 def _cost(section: Mapping[str, Any]) -> str:
-    """Returns the number that the run would reach without the load generator's cost, and the stage that lost most
-    time.
+    """Returns the number that the run would reach without the load generator's cost,
+    and the stage that lost most time.
     """
     if section["unit"] != "ns":
         return f"the model alone answers {show_rate(section['reference'])} samples/s"

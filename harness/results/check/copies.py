@@ -190,8 +190,8 @@ def compared(path: str, stored: Any, derived: Any) -> Iterator[str]:
 
 
 def _is_rounded(stored: Any, derived: Any) -> bool:
-    """Returns whether both are floats that differ only in the last digits. NumPy's order of addition varies by
-    machine.
+    """Returns whether both are floats that differ only in the last digits.
+    NumPy's order of addition varies by machine.
     """
     floats = isinstance(stored, float) and isinstance(derived, float)
     return floats and math.isclose(stored, derived, rel_tol=_ROUNDING)

@@ -26,8 +26,8 @@ to milliseconds. A stepped clock has a separate reason.
 """
 
 _COUNTERS = ("cpu_user_s", "cpu_system_s", "measured_", "thermal_throttles", "cgroup_throttled_s")
-"""Prefixes of the columns of host.csv that never decrease. The kernel's idle times may decrease, so they are left
-out.
+"""Prefixes of the columns of host.csv that never decrease.
+The kernel's idle times may decrease, so they are left out.
 """
 
 

@@ -69,7 +69,7 @@ def one_misses(
 ) -> Sequence[FinishedRun] | None:
     """Returns the losing side: every run misses its SLO, and every run of the other side is VALID under the same SLO.
 
-    Returns None in all other cases, e.g. if a run has further reasons or if the machine disturbed the run.
+    Returns None in all other cases, e.g. if a run has other reasons or if the machine disturbed the run.
     """
     if len({run.result.get("slo") for run in (*before, *after)}) > 1:
         return None
@@ -275,8 +275,8 @@ def _without_effect(config: Mapping[str, Any]) -> Collection[str]:
 
 
 def _has_schedule(scenario: Scenario, config: Mapping[str, Any]) -> bool:
-    """Returns whether a seed decides when queries arrive. In a closed loop, each answer starts the next query
-    instead.
+    """Returns whether a seed decides when queries arrive.
+    In a closed loop, each answer starts the next query instead.
     """
     return scenario.scheduled and config.get("concurrency") is None
 

@@ -328,8 +328,8 @@ def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, f
 
 
 def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
-    """Returns the distances from the mean over the runs to the ends of its interval, in logarithms; None without
-    one.
+    """Returns the distances from the mean over the runs to the ends of its interval, in logarithms;
+    None without one.
     """
     below, above = [], []
     for number in side:

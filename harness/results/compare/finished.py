@@ -48,8 +48,8 @@ class FinishedRun:
     config: Mapping[str, Any]
     numbers: Mapping[str, Number]
     peaks: Mapping[str, float] = field(default_factory=dict)
-    """Rates that `machine` stored for the run's machine. The keys are fields of
-    harness.machine.characterise.here.Rates.
+    """Rates that `machine` stored for the run's machine.
+    The keys are fields of harness.machine.characterise.here.Rates.
     """
 
     @property
@@ -215,8 +215,8 @@ def _throughput(rate: Number, done: Completions) -> Number:
 
 
 def _stages(result: Mapping[str, Any], done: Completions) -> Iterator[tuple[str, Number]]:
-    """Yields the numbers of stages. Skips the first two stages in Offline, which only show that all samples start at
-    once.
+    """Yields the numbers of stages.
+    Skips the first two stages in Offline, which only show that all samples start at once.
     """
     block = blocks(done.columns["completed_ns"])
     waits = 2 if scenario_named(result["scenario"]).all_at_once else 0

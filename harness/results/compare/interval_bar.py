@@ -8,8 +8,8 @@ from harness.results.compare.compare import Change
 
 _WIDTH, _HEIGHT = 180, 16
 _LEAST, _MOST = math.log(1.05), math.log(4)
-"""Ends of the scale, as logarithms of a factor. Longer intervals are cut off, and changes beyond the scale are
-arrows.
+"""Ends of the scale, as logarithms of a factor.
+Longer intervals are cut off, and changes beyond the scale are arrows.
 """
 
 
@@ -33,8 +33,8 @@ class Scale:
         return f"{low} to {high}"
 
     def image(self, change: Change) -> str:
-        """Returns an SVG in the colour of the surrounding text; '' without a ratio. The row repeats the numbers as
-        text.
+        """Returns an SVG in the colour of the surrounding text;
+        '' without a ratio. The row repeats the numbers as text.
         """
         if not change.has_ratio:
             return ""

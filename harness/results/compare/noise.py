@@ -55,8 +55,8 @@ class Noise(NamedTuple):
     in_turns: bool = False
     """Whether the sides took turns, so that a drift of the machine changed both alike."""
     apart: Mapping[str, float] | None = None
-    """Maps the name of a number to the possible difference between equal runs; None if this difference does not
-    count.
+    """Maps the name of a number to the possible difference between equal runs;
+    None if this difference does not count.
     """
     is_given: bool = False
     """Whether the user set the noise. A change below it counts as no difference."""

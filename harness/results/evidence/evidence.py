@@ -42,8 +42,8 @@ class Evidence:
     models: Sequence[str] = ()
     """Names of the models, if the requests name several. The column `model` holds the position in this list."""
     witness: Mapping[str, Any] | None = None
-    """The coordinator's own queries if --load-hosts has other machines, as `seen` of load_hosts/witness.py returns
-    them.
+    """The coordinator's own queries if --load-hosts has other machines,
+    as `seen` of load_hosts/witness.py returns them.
     """
 
     @property

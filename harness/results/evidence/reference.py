@@ -91,8 +91,8 @@ def report(
 
 
 def _wide_of(bare: Mapping[str, Any], *sides: str) -> ServiceTimes | None:
-    """Returns the wide instance's service times; None without a wide instance. sides: which loops to use; default:
-    both.
+    """Returns the wide instance's service times;
+    None without a wide instance. sides: which loops to use; default: both.
     """
     if "wide" not in bare:
         return None

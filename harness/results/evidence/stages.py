@@ -161,8 +161,8 @@ class Completions:
 
     @property
     def answer_edge(self) -> tuple[str, str]:
-        """Columns of the start and end of answering, by the model or by a server. A server's time includes the
-        network.
+        """Columns of the start and end of answering, by the model or by a server.
+        A server's time includes the network.
         """
         if not self.is_remote:
             return self.edges["infer"]
@@ -190,8 +190,8 @@ def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
 
 
 def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
-    """Returns the (queries,) times at which queries ended, i.e. their last samples were answered. Only whole queries
-    count.
+    """Returns the (queries,) times at which queries ended, i.e. their last samples were answered.
+    Only whole queries count.
     """
     completed_ns: Array = done.columns["completed_ns"]
     whole = len(completed_ns) // samples_per_query * samples_per_query

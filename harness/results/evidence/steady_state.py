@@ -15,8 +15,8 @@ from harness.results.steady.series import Stream
 from harness.types import Array
 
 LOAD_CHANGE = 0.10
-"""Largest change in the rate of replayed arrivals that does not affect the latency, from the first third to the
-last.
+"""Largest change in the rate of replayed arrivals that does not affect the latency,
+from the first third to the last.
 """
 
 _MOST_PASSES = 200
@@ -84,8 +84,8 @@ def _batches(done: Completions) -> Stream:
 
 
 def _token_times(done: Completions) -> tuple[Array | None, Array | None]:
-    """Returns the (n,) TTFT and the (n,) TPOT in ns, with NaN where a sample lacks them; None if every sample lacks
-    them.
+    """Returns the (n,) TTFT and the (n,) TPOT in ns, with NaN where a sample lacks them;
+    None if every sample lacks them.
     """
     columns = done.columns
     if "first_token_ns" not in columns:

@@ -58,8 +58,8 @@ def read_summary(text: str) -> Mapping[str, str]:
 
 
 def differences(summary: Mapping[str, str], log: DetailLog) -> Iterator[Difference]:
-    """Yields lines that differ from the detail log, and lines that the result of a performance run should have but
-    lacks.
+    """Yields lines that differ from the detail log,
+    and lines that the result of a performance run should have but lacks.
     """
     accuracy = log.get("effective_test_mode") == "AccuracyOnly"
     errors = summary.get(ERRORS)

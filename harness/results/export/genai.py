@@ -100,7 +100,7 @@ def message(
     end_ns: int,
     valid: bool | None = None,
 ) -> Message:
-    """Returns an ExportMetricsServiceRequest. shared: attributes of all points. valid: the verdict, if it is known."""
+    """Returns an ExportMetricsServiceRequest. shared: attributes of all points. valid: the verdict; None if unknown."""
     times = {"startTimeUnixNano": str(begin_ns), "timeUnixNano": str(end_ns)}
     by_metric: dict[str, list[Any]] = {}
     for one in points:
@@ -206,8 +206,8 @@ def _of_samples(columns: Mapping[str, Array], more: Mapping[str, Any]) -> Iterab
 
 
 def of_tokens(tokens: Mapping[str, Any]) -> Iterable[Point | None]:
-    """Yields the points in result.json: the tokens of the prompts, which have only a sum, and the gaps between
-    tokens.
+    """Yields the points in result.json: the tokens of the prompts,
+    which have only a sum, and the gaps between tokens.
     """
     if tokens["input"] is not None:
         kind = {"gen_ai.token.type": "input"}
@@ -223,8 +223,8 @@ def write(run: RunFiles, out: TextIO) -> None:
 
 
 def send(run: RunFiles, url: str) -> str:
-    """Posts the metrics to a collector; returns a line for the screen. Raises a ConfigError if the collector refuses
-    them.
+    """Posts the metrics to a collector; returns a line for the screen.
+    Raises a ConfigError if the collector refuses them.
     """
     collector = from_environment(environ, METRICS, "--to", metrics_url(url))
     post([of_run(run)], collector)

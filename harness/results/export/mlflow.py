@@ -39,8 +39,8 @@ _SETTINGS = {
     "NETRC": os.devnull,
     "no_proxy": "*",
 }
-"""Environment variables for MLflow's client. It then contacts only the named server, never retries, and prints
-nothing.
+"""Environment variables for MLflow's client.
+It then contacts only the named server, never retries, and prints nothing.
 """
 
 _LONGEST_VALUE = 6_000
@@ -49,15 +49,15 @@ _NOT_IN_A_NAME = re.compile(r"[^\w.\- ]", re.ASCII)
 
 
 def write(run: RunFiles, out: Path) -> None:
-    """Writes a run to the folder of a store, and creates a missing folder. Raises a ConfigError if the store has the
-    run.
+    """Writes a run to the folder of a store, and creates a missing folder.
+    Raises a ConfigError if the store has the run.
     """
     _export(run, out.absolute().as_uri(), f"--out {out}")
 
 
 def send(run: RunFiles, url: str) -> str:
-    """Sends a run to a server, and returns the address of its page. Raises a ConfigError if the server refuses the
-    run.
+    """Sends a run to a server, and returns the address of its page.
+    Raises a ConfigError if the server refuses the run.
     """
     experiment, run_id = _export(run, url, f"--to {url}")
     return f"{url.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
@@ -100,8 +100,8 @@ def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
 
 @contextmanager
 def _client(store: str, target: str) -> Iterator[Any]:
-    """Yields MLflow's client for a store, and converts its errors to ConfigErrors. Raises PluginUnavailable without
-    MLflow.
+    """Yields MLflow's client for a store, and converts its errors to ConfigErrors.
+    Raises PluginUnavailable without MLflow.
     """
     before = dict(os.environ)
     os.environ.update(_SETTINGS)  # before the import, which starts MLflow's telemetry

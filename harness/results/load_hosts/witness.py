@@ -36,8 +36,8 @@ CHANCE = 1e-4
 
 
 class _Times(NamedTuple):
-    """A server's times from the sending of a request, measured by the clients of one machine. All: (n,) ns,
-    ascending.
+    """A server's times from the sending of a request, measured by the clients of one machine.
+    All: (n,) ns, ascending.
     """
 
     answer_ns: Array
@@ -71,8 +71,8 @@ def section(run: Evidence) -> Witness | None:
 
 
 def doubts(run: Evidence) -> Iterator[Reason]:
-    """Yields doubts about a lost coordinator, and about hosts with shorter times than the coordinator or all other
-    hosts.
+    """Yields doubts about a lost coordinator,
+    and about hosts with shorter times than the coordinator or all other hosts.
     """
     done, hosts = run.done, run.load_hosts
     if done is None or run.witness is None:

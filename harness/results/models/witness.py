@@ -66,8 +66,8 @@ def _summed(row: Array) -> dict[str, int]:
 
 
 def _played(requests: Requests, run: Evidence, about: Mapping[str, Any]) -> Iterator[str]:
-    """Compares the journal with `play`, which serves requests in the order of issue. Skips runs with several
-    workers.
+    """Compares the journal with `play`, which serves requests in the order of issue.
+    Skips runs with several workers.
     """
     assert run.done is not None
     if len(set(run.done.columns["worker"].tolist())) > 1 or not run.done.answered_once:

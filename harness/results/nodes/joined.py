@@ -62,8 +62,8 @@ def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[s
 
 
 def _place_in_batch(batch: Array) -> Array:
-    """Returns, for each sample, the number of earlier samples in its batch. batch: (samples,), equal numbers
-    adjacent.
+    """Returns, for each sample, the number of earlier samples in its batch.
+    batch: (samples,), equal numbers adjacent.
     """
     if not len(batch):
         return batch

@@ -26,8 +26,8 @@ _TICKS = (1, 0.5, 0.1, *(10.0**-power for power in range(2, 10)))
 
 
 _FAR = 100
-"""Largest multiple of the slowest query at which a bound is drawn. A farther bound would squeeze the queries
-together.
+"""Largest multiple of the slowest query at which a bound is drawn.
+A farther bound would squeeze the queries together.
 """
 
 Runs = Mapping[str, Evidence]
@@ -93,7 +93,7 @@ def _token_times(run: Evidence) -> Iterator[Figure]:
 
 
 def _cdf(title: str, about: str, lines: Mapping[str, Array], bound_ms: float | None) -> Figure:
-    """Plots cumulative distributions. lines: name -> (n,) times in ms, ascending."""
+    """Plots cumulative distributions. lines: (n,) times in ms by name, ascending."""
     drawn = []
     for name, ordered_ms in lines.items():
         n = len(ordered_ms)
@@ -115,7 +115,7 @@ def _cdf(title: str, about: str, lines: Mapping[str, Array], bound_ms: float | N
 def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure:
     """Plots latency against 1 - percentile on a logarithmic scale, with the slowest queries on the right.
 
-    runs: name -> (queries,) latencies in ms, ascending.
+    runs: (queries,) latencies in ms by name, ascending.
     """
     lines, rarest = [], 1.0
     for name, ordered_ms in runs.items():

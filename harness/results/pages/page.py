@@ -276,8 +276,8 @@ def headline(text: str) -> str:
 
 
 def section(shown: Table, most_rows: int | None = None, more: str = "") -> Iterator[str]:
-    """Yields a table with its title and notes. most_rows: largest number of rows; more: where to find the other
-    rows.
+    """Yields a table with its title and notes.
+    most_rows: largest number of rows; more: where to find the other rows.
     """
     yield f'<h2 id="{escape(shown.key)}">{escape(shown.title)}</h2>'
     if shown.about:

@@ -57,9 +57,8 @@ def bars_in_rows(
 ) -> Figure:
     """Draws horizontal bars, with room for long names.
 
-    axis: title of the value axis. names: from the top. colours: name in the legend -> colour; default: the page's
-    colours.
-    more: additional keys of each trace.
+    axis: title of the value axis. names: from the top. colours: colour by name in the legend; default: the
+    page's colours. more: additional keys of each trace.
     """
     data = []
     for trace in _bars(names, series, "y", "x"):
@@ -97,8 +96,8 @@ def heat_map(
     height_rem: float,
     **more: Any,
 ) -> Figure:
-    """Draws a heat map. x, y: title and categories of an axis; y starts at the top. z: by row. more: keys of the
-    trace.
+    """Draws a heat map. x, y: title and categories of an axis;
+    y starts at the top. z: by row. more: keys of the trace.
     """
     trace = {
         "type": "heatmap",

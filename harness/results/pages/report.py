@@ -90,8 +90,7 @@ def _bottom(run: RunFiles) -> Iterator[str]:
             yield table(("setting", "value"), flat(content))
             yield "</details>"
     yield "<h2>Run it again</h2>"
-    # Pages are shown to others, and the names of parent folders may be private, so only the default results folder is
-    # kept.
+    # Pages are shown to others, and parent folders may have private names. Only the default results folder is kept.
     folder = run.folder.absolute()
     parent = f"{folder.parent.name}/" if folder.parent.name == run_folder.RESULTS else ""
     path = shlex.quote(f"{parent}{folder.name}/{run_folder.CONFIG}")

@@ -279,8 +279,8 @@ _TIMES = re.compile(r"run ([\d,]+) times as long")
 
 
 def stage_table(result: Mapping[str, Any]) -> Table | None:
-    """Returns the table; None without stages. Skips Offline's first stages, which only reflect the number of
-    samples.
+    """Returns the table; None without stages.
+    Skips Offline's first stages, which only reflect the number of samples.
     """
     stages = result["stages_ns"]
     if not stages:

@@ -87,8 +87,8 @@ def _completed_s(run: Evidence, queries: int) -> Array:
 
 
 def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array], Array]:
-    """Returns, for equal intervals, the middles in s, the sorted latencies of the queries completed in each, and
-    queries/s.
+    """Returns, for equal intervals, the middles in s,
+    the sorted latencies of the queries completed in each, and queries/s.
     """
     edges = np.linspace(0, max(float(at_s.max()), 1e-6), _BINS + 1)
     which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, _BINS - 1)
@@ -262,8 +262,8 @@ def _growth(
 def _range(
     rows: Sequence[Row], at_s: Array, prefix: str, names: Sequence[str], factor: float
 ) -> list[Mapping[str, Any]]:
-    """Returns a line with the highest value of the columns with `prefix` and, with a second name, a line with the
-    lowest.
+    """Returns a line with the highest value of the columns with `prefix` and,
+    with a second name, a line with the lowest.
     """
     values = [[v for name, v in row.items() if name.startswith(prefix)] for row in rows]
     known = [i for i, of_row in enumerate(values) if of_row]

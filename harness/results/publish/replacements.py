@@ -228,8 +228,8 @@ _ADDRESSES = ("path", "answers", "answer")
 
 
 def _file(key: str, text: str) -> tuple[str, Replaced]:
-    """Returns the path in an option's value and its replacement. Drops the class name that may follow a plug-in's
-    file.
+    """Returns the path in an option's value and its replacement.
+    Drops the class name that may follow a plug-in's file.
     """
     name, _, value = text.partition("=")
     if key == "backend_option" and name in _ADDRESSES:

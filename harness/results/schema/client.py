@@ -62,8 +62,8 @@ class Client(TypedDict):
     busy_max: float | None
     """Largest share of any second in which the receiving thread was busy; null for `inline` and in runs under 1 s."""
     busy_seconds: float | None
-    """Share of seconds in which the receiving thread was busy for more than 95 % of the time; null if `busy_max` is
-    null.
+    """Share of seconds in which the receiving thread was busy for more than 95 % of the time;
+    null if `busy_max` is null.
     """
     notice_p99_ns: int | None
     """99th percentile of the time in ns between a reply's arrival in the kernel and its reading; null without kernel
@@ -165,8 +165,8 @@ class LoadHost(TypedDict):
     answered: int
     """Answered queries, including failed queries."""
     per_s: float | None
-    """Answers per s, from the first query of the run to the last answer that this host received; null without
-    answers.
+    """Answers per s, from the first query of the run to the last answer that this host received;
+    null without answers.
     """
     p50_ns: int | None
     """Median latency of the host's queries in ns; null without answers."""
@@ -190,8 +190,8 @@ class LoadHost(TypedDict):
 
 
 class Witness(TypedDict):
-    """The coordinator's own queries in a run with load hosts on other machines. They are sent in addition to the
-    schedule.
+    """The coordinator's own queries in a run with load hosts on other machines.
+    They are sent in addition to the schedule.
     """
 
     queries: int
@@ -201,8 +201,8 @@ class Witness(TypedDict):
     p50_ns: int | None
     """Median time in ns from the sending of a query to the arrival of its reply; null without answers."""
     p99_ns: int | None
-    """99th percentile of the time in ns from the sending of a query to the arrival of its reply; null without
-    answers.
+    """99th percentile of the time in ns from the sending of a query to the arrival of its reply;
+    null without answers.
     """
 
 
@@ -222,8 +222,8 @@ class JudgedSlo(TypedDict):
     met: bool
     """Whether the percentile is within the bound. The verdict may require more queries before it is certain."""
     unknown: NotRequired[int]
-    """Number of answers, out of `of`, whose tokens nobody counted. They do not count as on time. Present only if above
-    0.
+    """Number of answers, out of `of`, whose tokens nobody counted.
+    They do not count as on time. Present only if above 0.
     """
 
 
@@ -261,8 +261,8 @@ class TokenBounds(TypedDict):
 
 
 class LoadGenTokens(TypedDict):
-    """LoadGen's measurements of tokens. The harness reports a first token to LoadGen as soon as it has read the
-    token.
+    """LoadGen's measurements of tokens.
+    The harness reports a first token to LoadGen as soon as it has read the token.
     """
 
     ttft_ns: TokenTimes | None
@@ -282,8 +282,8 @@ class ChunkGaps(TypedDict):
     bounds_ns: list[int]
     """Inclusive upper boundaries in ns."""
     counts: list[int]
-    """Number of gaps up to each boundary and above the previous one. The last number counts gaps above all
-    boundaries.
+    """Number of gaps up to each boundary and above the previous one.
+    The last number counts gaps above all boundaries.
     """
     sum_ns: int
     """Sum of the gaps in ns."""
@@ -374,8 +374,8 @@ class Tokens(TypedDict):
     alike_prompts: int
     """Number of different prompts whose long answers are equal."""
     prompt_probe: PromptProbe | NotProbed | None
-    """Whether the server answered repeated prompts faster, measured with requests after the run; null without a
-    server.
+    """Whether the server answered repeated prompts faster, measured with requests after the run;
+    null without a server.
     """
     several_token_answers: int | None
     """Number of streams with two or more tokens; null without streams."""
@@ -406,8 +406,8 @@ class Tokens(TypedDict):
     loadgen: LoadGenTokens | None
     """LoadGen's measurements of these times; null in Offline, and if the times have no bound from an SLO or a rule."""
     tokens_per_chunk: float | None
-    """Mean number of tokens per chunk from the server, without empty chunks; null without streams, or if `output` is
-    null.
+    """Mean number of tokens per chunk from the server, without empty chunks;
+    null without streams, or if `output` is null.
     """
     one_token_answers: int
     """Number of answers with a single token."""
@@ -426,8 +426,8 @@ class TurnTimes(TypedDict):
     ttft_ns: TokenTimes | None
     """Time from the due time to the first token; null without streams."""
     tpot_ns: TokenTimes | None
-    """Time per token after the first, defined as in `tokens`; null without streams or without answers of several
-    tokens.
+    """Time per token after the first, defined as in `tokens`;
+    null without streams or without answers of several tokens.
     """
 
 
@@ -458,8 +458,8 @@ class Sessions(TypedDict):
     turns_mean: float
     """Mean number of answered turns per session."""
     length_ns: TokenTimes | None
-    """Time from the first turn's due time to the last answer, over complete sessions; null without a complete
-    session.
+    """Time from the first turn's due time to the last answer, over complete sessions;
+    null without a complete session.
     """
     busy_ns: TokenTimes | None
     """Time in which a session waited for answers, i.e. `length_ns` minus `idle_ns`; null without a complete session."""
@@ -514,8 +514,8 @@ class Cancellations(TypedDict):
     after_ns: int
     """Time between sending and cancelling a request, from --cancel, in ns."""
     chosen: int
-    """Number of queries that the seed chose. Some of them may have been answered before they were due to be
-    cancelled.
+    """Number of queries that the seed chose.
+    Some of them may have been answered before they were due to be cancelled.
     """
     cancelled: int
     """Number of requests whose connection was closed."""

@@ -7,14 +7,14 @@ from typing_extensions import TypedDict  # pydantic requires it before Python 3.
 
 
 class EnergyParts(TypedDict):
-    """Energy of the window, divided among its requests. At each moment, it is divided equally among the requests in
-    flight.
+    """Energy of the window, divided among its requests.
+    At each moment, it is divided equally among the requests in flight.
     """
 
     input_joules: float
     """Energy in J while requests waited for their first token."""
     output_joules: float
-    """Energy in J while further tokens were generated."""
+    """Energy in J while later tokens were generated."""
     idle_joules: float
     """Energy in J without a request in flight. The three parts add up to `joules`."""
     joules_per_computed_input_token: float | None
@@ -88,8 +88,8 @@ class PowerSection(TypedDict):
 
 
 class FrequencyThirds(TypedDict):
-    """Median frequency of the fastest core; both are null in a short run or if the kernel does not report
-    frequencies.
+    """Median frequency of the fastest core;
+    both are null in a short run or if the kernel does not report frequencies.
     """
 
     first_third: float | None
@@ -196,8 +196,8 @@ class MeasuredProcess(TypedDict):
     cyclic_garbage_objects: int | None
     """Number of Python objects left to the cyclic garbage collector; null if they were not counted."""
     rss_growth_bytes: int | None
-    """Largest growth of the resident set since LoadGen's start, in bytes; null for the reason in
-    `rss_growth_reason`.
+    """Largest growth of the resident set since LoadGen's start, in bytes;
+    null for the reason in `rss_growth_reason`.
     """
     rss_growth_reason: str | None
     """Reason why `rss_growth_bytes` is null; otherwise null."""

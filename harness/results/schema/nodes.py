@@ -40,8 +40,8 @@ class Node(TypedDict):
     """Median time in ns between a batch's arrival at the node and its start in an instance; null without the node's
     journal."""
     network_p50_ns: int | None
-    """Median time in ns that batches spent on the network, in both directions together; null without the node's
-    journal.
+    """Median time in ns that batches spent on the network, in both directions together;
+    null without the node's journal.
     """
     clock_offset_ns: int | None
     """Lead of the node's clock in ns, from pings after the run, or from pings before it without these.

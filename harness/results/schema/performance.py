@@ -87,20 +87,20 @@ class Throughput(TypedDict):
     completed: float | None
     """Rate of completions. Includes failed samples, as LoadGen counts them. Null if nothing was completed."""
     source: str
-    """`LoadGen`, `harness scheduler`, `journal`, `interrupted, from the journal` or `log unusable, from the
-    journal`.
+    """`LoadGen`, `harness scheduler`, `journal`, `interrupted,
+    from the journal` or `log unusable, from the journal`.
     """
 
 
 class CostParts(TypedDict):
-    """Cost of the window, divided among its requests. At each moment, it is divided equally among the requests in
-    flight.
+    """Cost of the window, divided among its requests.
+    At each moment, it is divided equally among the requests in flight.
     """
 
     input: float
     """Cost of the time in which requests waited for their first token."""
     output: float
-    """Cost of the time in which further tokens were generated."""
+    """Cost of the time in which later tokens were generated."""
     idle: float
     """Cost of the time without a request in flight. The sum of `input`, `output` and `idle` is `total`."""
     per_million_computed_input_tokens: float | None
@@ -284,8 +284,8 @@ class InputProbe(TypedDict):
     over_seen: Sequence[float] | None
     """Ratio like `over_again`, but divided by the time of a batch that the run may have seen."""
     rows: int
-    """Number of samples whose answer stayed the same when repeated, but changed with the inputs of a different
-    sample.
+    """Number of samples whose answer stayed the same when repeated,
+    but changed with the inputs of a different sample.
     """
     by_index: int
     """Number of samples in `rows` whose answers followed the dataset index in the caller's frame instead of the

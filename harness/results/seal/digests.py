@@ -38,8 +38,8 @@ def write(folder: Path) -> None:
 
 
 def renew(folder: Path, names: Iterable[str]) -> None:
-    """Updates the seal for files that were written or removed afterwards. Does not read the other files; keeps their
-    digests.
+    """Updates the seal for files that were written or removed afterwards.
+    Does not read the other files; keeps their digests.
     """
     lines = (folder / SEAL).read_text(encoding="utf-8").splitlines()
     sealed = {match[2]: match[1] for match in map(_LINE.fullmatch, lines) if match is not None}
@@ -86,8 +86,8 @@ def missing(folder: Path, name: str, otherwise: str) -> str:
 
 
 def _is_made_again(path: Path) -> bool:
-    """Returns whether a verb that reads runs may rewrite the file, e.g. a run's page, a grid's tables, plotly's
-    script.
+    """Returns whether a verb that reads runs may rewrite the file,
+    e.g. a run's page, a grid's tables, plotly's script.
     """
     killed = _TEMPORARY.fullmatch(path.name)
     name = killed[1] if killed else path.name

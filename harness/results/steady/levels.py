@@ -128,8 +128,8 @@ def levels_of(values: Array) -> Levels:
 
 
 def _of_mean(z: Array, noises: "_Noises") -> tuple[Array, Array]:
-    """Returns two values per noise, assuming no change: the standard deviation of the mean, and the noise's
-    probability.
+    """Returns two values per noise, assuming no change:
+    the standard deviation of the mean, and the noise's probability.
     """
     n = len(z) + 1
     total = (1 / noises.powers) @ z**2 + _LEAST_NOISE**2 * (n - 1)
@@ -200,7 +200,7 @@ def _waves(n: int) -> _Pairs:
 
 
 def _phases(n: int) -> _Pairs:
-    """Returns phases, each of which lies between two steps."""
+    """Returns phases. A phase lies between two steps."""
     time = (np.arange(n) + 0.5) / n
     ends = [(begin / 8, end / 8) for begin in range(1, 7) for end in range(begin + 1, 8)]
     return [(Shape("phase", b, e), ((time >= b) & (time < e)).astype(float)) for b, e in ends]
@@ -237,8 +237,8 @@ def upper_tail(t: Array, freedom: float) -> Array:
 
 
 def _quantile(deviations: Array, weights: Array, freedom: float, outside: float) -> float:
-    """Returns the bound that a mixture of Student's t distributions exceeds with probability `outside`. Uses
-    bisection.
+    """Returns the bound that a mixture of Student's t distributions exceeds with probability `outside`.
+    Uses bisection.
     """
     low, high = 0.0, 100.0 * float(deviations.max())
     for _ in range(60):

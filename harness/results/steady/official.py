@@ -151,8 +151,8 @@ class Official(NamedTuple):
     """Maps each series of WATCHED to its trend from the window to the end of the run."""
     shift: Shift | None
     status: Status | None
-    """The status for point.yaml; None with enough passes but no window, because the rules have no status for this
-    case.
+    """The status for point.yaml;
+    None with enough passes but no window, because the rules have no status for this case.
     """
 
     @property
@@ -287,8 +287,8 @@ def _warm_up(tpot: Array) -> int:
 
 
 def _plateaus(passes: _Passes) -> list[tuple[int, int]]:
-    """Returns all windows. Each window grows from its start for as long as the rule admits it; then the next one
-    begins.
+    """Returns all windows.
+    Each window grows from its start for as long as the rule admits it; then the next one begins.
     """
     found, start = [], 0
     while start <= len(passes) - FEWEST:
@@ -348,8 +348,8 @@ def _per_second(each_ns: float) -> float:
 def _shift(
     passes: _Passes, plateaus: Sequence[tuple[int, int]], chosen: int, warm_up: int
 ) -> Shift | None:
-    """Returns the first later window at a different level, provided that the means of all passes have a significant
-    step.
+    """Returns the first later window at a different level,
+    provided that the means of all passes have a significant step.
     """
     level = float(passes.pooled("tpot_ns", *plateaus[chosen]).mean())
     step = step_of(passes.tpot_means)

@@ -154,8 +154,8 @@ def _off_the_line(values: Array) -> float:
 
 
 def _judged(series: Series, from_ns: int, end_ns: int, scale: float) -> Judged | None:
-    """Judges one series. scale: the run's length divided by the judged length. A ramp also grew in the part left
-    out.
+    """Judges one series. scale: the run's length divided by the judged length.
+    A ramp also grew in the part left out.
     """
     kept = series.begins_ns >= from_ns
     values, begins_ns = series.values[kept], series.begins_ns[kept]

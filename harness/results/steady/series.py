@@ -61,8 +61,8 @@ class Stream(NamedTuple):
     work: Array | None = None
     """Work of each entry, e.g. its samples; None if each entry is one sample of the dataset."""
     is_paced: bool = False
-    """Whether a schedule decides when samples are issued. The rate then describes the schedule instead of the
-    system.
+    """Whether a schedule decides when samples are issued.
+    The rate then describes the schedule instead of the system.
     """
 
 
@@ -118,8 +118,8 @@ def _blocks(n: int) -> tuple[Array, Array]:
 def _timed(
     name: str, stream: Stream, times_ns: Array | None, ok: Array
 ) -> tuple[Series | None, Array]:
-    """Returns two values: the series of a time per sample, or None with too few times; and the (n,) effects of the
-    samples.
+    """Returns two values: the series of a time per sample, or None with too few times;
+    and the (n,) effects of the samples.
     """
     effects = np.zeros(len(ok))
     if times_ns is None:

@@ -26,8 +26,8 @@ PREEMPTED_SHARE = 0.02
 and LoadGen's, which follows immediately. The percentile then moves by this share of the ranks.
 """
 LEAST_SLOWER = 5
-"""Minimum number of answers above a percentile that is checked. With fewer, preempted answers alone may determine the
-percentile.
+"""Minimum number of answers above a percentile that is checked.
+With fewer, preempted answers alone may determine the percentile.
 """
 RATE_SHARE = 0.01
 RATE_NS = 20 * NS_PER_MS
@@ -54,8 +54,7 @@ def told(
     """Returns LoadGen's part of the section `tokens`; None if the harness did not report tokens to LoadGen."""
     if not plan.token_latencies or _TTFT["p50"] not in log.values:
         return None
-    # LoadGen divides by the number of tokens minus one, even if that is 0, so an answer of one token counts as no
-    # token.
+    # LoadGen divides by the number of tokens minus one, even if that is 0. An answer of one token counts as none.
     wrong = one_token_answers or failed
     return {
         "ttft_ns": _times(log, _TTFT),
@@ -139,8 +138,8 @@ def _rate(log: DetailLog, done: Completions, tokens: int) -> Iterator[str]:
 
 
 def other_rate(key: str, theirs: float, count: int, took_ns: int) -> Iterator[str]:
-    """Yields a contradiction if LoadGen's rate differs from the journal's `count` in `took_ns`. key: key in LoadGen's
-    log.
+    """Yields a contradiction if LoadGen's rate differs from the journal's `count` in `took_ns`.
+    key: key in LoadGen's log.
     """
     ours = count * NS_PER_S / took_ns
     allowed = RATE_SHARE + RATE_NS / took_ns

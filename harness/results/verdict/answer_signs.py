@@ -1,5 +1,5 @@
-"""Derives doubts about a language model's server from all its answers together: copies, random answers, ignored fields.
-Pure.
+"""Derives doubts about a language model's server from all its answers together:
+copies, random answers, ignored fields. Pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ ALIKE_SHARE = 0.50
 FEWEST_ALIKE = 10
 
 NAMED_AGAIN_SHARE = 0.10
-"""Largest share of replies that may repeat the id of an earlier reply. One server draws its ids from only 999
-numbers.
+"""Largest share of replies that may repeat the id of an earlier reply.
+One server draws its ids from only 999 numbers.
 """
 
 IGNORED_SHARE = 0.10

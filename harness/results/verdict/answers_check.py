@@ -45,7 +45,7 @@ def compare(
 ) -> Compared:
     """Compares the logged answers.
 
-    performance, accuracy: the accuracy logs of the two runs. samples: issue order -> dataset index, from the
+    performance, accuracy: the accuracy logs of the two runs. samples: dataset indices in the order of issue, from the
     performance run's journal. dtype: type of an answer's elements. tolerance: see `is_close`. identity_bytes: the bytes
     at the beginning of an answer that identify its sample. The accuracy run's answer may then be longer, with labels
     (HasOwnOrder). Raises AccuracyLogError if a log cannot be read.

@@ -42,8 +42,8 @@ def contradictions(log: DetailLog) -> Iterator[str]:
 
 
 def settings_stated_twice(log: DetailLog) -> Iterator[str]:
-    """Yields settings that LoadGen should use as requested, but whose effective value differs from the requested
-    one.
+    """Yields settings that LoadGen should use as requested,
+    but whose effective value differs from the requested one.
     """
     for key, requested in log.values.items():
         name = key.removeprefix("requested_")

@@ -164,8 +164,8 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
 
 
 def standstill_ns(run: Evidence) -> int:
-    """Returns the longest time in which a client with a schedule issued nothing although a query was due; otherwise
-    0.
+    """Returns the longest time in which a client with a schedule issued nothing although a query was due;
+    otherwise 0.
     """
     done, scenario = run.done, scenario_named(run.plan.scenario)
     if not done or not done.is_remote or not scenario.scheduled:

@@ -225,8 +225,8 @@ def _is_lasting(steady: Steady) -> bool:
 
 
 def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
-    """Yields a doubt if the run held fewer than FEWEST_HELD samples, all of them small, although the dataset has
-    more.
+    """Yields a doubt if the run held fewer than FEWEST_HELD samples,
+    all of them small, although the dataset has more.
     """
     held = plan.performance_count
     if held >= min(FEWEST_HELD, plan.total_count) or held * sample_bytes(loaded) >= LARGE_BYTES:
@@ -250,8 +250,8 @@ def sample_bytes(loaded: Loaded | None) -> int:
 
 
 def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
-    """Yields a doubt if the percentile needs more queries even without late ones or, in Offline, if the run is too
-    short.
+    """Yields a doubt if the percentile needs more queries even without late ones or,
+    in Offline, if the run is too short.
     """
     all_at_once = scenario_named(run.plan.scenario).all_at_once
     if all_at_once and run.logged:

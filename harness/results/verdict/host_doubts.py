@@ -114,8 +114,8 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
 
 
 def _leak_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
-    """Yields a doubt if memory grows evenly until the end. If an allocator is only warming up, the growth slows
-    down.
+    """Yields a doubt if memory grows evenly until the end.
+    If an allocator is only warming up, the growth slows down.
     """
     held = host["measured_anonymous_bytes"]
     if held is None:

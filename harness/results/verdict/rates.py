@@ -78,8 +78,8 @@ def _server(log: DetailLog, queries: int, longest_ns: float, span_ns: int | None
 
 
 def _stream(log: DetailLog, queries: int, longest_ns: float, span_ns: int) -> Iterator[str]:
-    """Yields contradictions in the log of a stream. Its queries do not overlap, so the sum of latencies fits into the
-    run.
+    """Yields contradictions in the log of a stream.
+    Its queries do not overlap, so the sum of latencies fits into the run.
     """
     unit = "query_latency" if log_numbers.by_query(log) else "latency"
     mean_ns = log_numbers.number(log, f"result_mean_{unit}_ns")

@@ -175,8 +175,8 @@ def compute(
 
 
 def _with_tokens(score: Score, counts: Sequence[int | None]) -> Score:
-    """Adds the number of answer tokens in the format of MLPerf's scripts. MLPerf bounds this number as well as the
-    score.
+    """Adds the number of answer tokens in the format of MLPerf's scripts.
+    MLPerf bounds this number as well as the score.
     """
     known = [count for count in counts if count is not None]
     if not known or len(known) < len(counts):

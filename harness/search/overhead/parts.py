@@ -28,8 +28,8 @@ class Pair(NamedTuple):
     floor_ns: float
     """Time of this client's request to a null server, minus the work that the client also does in process."""
     parts_ns: Mapping[str, float]
-    """Time that each part adds; `FLOOR` is negative. The parts are medians, so their sum is only approximately the
-    overhead.
+    """Time that each part adds; `FLOOR` is negative.
+    The parts are medians, so their sum is only approximately the overhead.
     """
 
     @property
@@ -94,8 +94,8 @@ class Mean(NamedTuple):
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Computes the mean over pairs with Student's t interval. values: at least one value; negative values are
-    allowed.
+    """Computes the mean over pairs with Student's t interval.
+    values: at least one value; negative values are allowed.
     """
     array = np.array(values, np.float64)
     low, high = mean_over(array) or (None, None)

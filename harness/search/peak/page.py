@@ -117,8 +117,8 @@ def _kind(probe: Mapping[str, Any]) -> str:
 
 
 def _judged(probe: Mapping[str, Any], slo: Slo) -> float | None:
-    """Returns the latency in ms at the SLO's percentile. For an SLO on tokens, returns the share of late queries in
-    %.
+    """Returns the latency in ms at the SLO's percentile.
+    For an SLO on tokens, returns the share of late queries in %.
     """
     if slo.of:
         late, queries = probe["late"], probe["queries"]

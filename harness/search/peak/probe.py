@@ -79,8 +79,8 @@ class Probe(NamedTuple):
     met_high: float | None = None
     """Ends of the share's 95 % interval, which assumes that queries do not influence each other."""
     token_times: Mapping[str, int] | None = None
-    """Token times of a language model. The keys are the fields of harness/search/token_times.py. None without
-    streams.
+    """Token times of a language model.
+    The keys are the fields of harness/search/token_times.py. None without streams.
     """
 
 
@@ -114,8 +114,8 @@ class Judge:
         return (config.concurrency or 1) * NS_PER_S / self._slo.bound_ns
 
     def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
-        """Returns the number of queries in a probe. It is enough to pass early stopping with PROBE_LATE late
-        queries.
+        """Returns the number of queries in a probe.
+        It is enough to pass early stopping with PROBE_LATE late queries.
         """
         per_s = config.target_qps or self._least_rate(config)
         if config.streams is not None and self._period_ns is not None:
@@ -169,8 +169,8 @@ class Judge:
         return None if latency_ns is None else int((latency_ns > self._slo.bound_ns).sum())
 
     def fastest_ns(self, finished: Finished) -> int | None:
-        """Returns the shortest latency, from LoadGen or else from the journal; None without latencies, or for an SLO on
-        token times.
+        """Returns the shortest latency, from LoadGen or else from the journal;
+        None without latencies, or for an SLO on token times.
         """
         if self._slo.of:
             return None  # the fastest answer says nothing about token times
@@ -227,8 +227,8 @@ def model_ns(result: Mapping[str, Any]) -> float | None:
 
 
 def least_ns(one: Mapping[str, float]) -> float:
-    """Returns the smaller of the two medians for a batch size, so that a slowdown before or after the run does not
-    count.
+    """Returns the smaller of the two medians for a batch size,
+    so that a slowdown before or after the run does not count.
     """
     return float(min(one["before"], one["after"]))
 

@@ -81,8 +81,8 @@ def _is_idle(run: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
 
 
 def out_of_reach(slo: str, fastest_ns: float) -> str:
-    """States why no load meets the SLO, and what to do. fastest_ns: the fastest answer, which is later than the
-    bound.
+    """States why no load meets the SLO, and what to do.
+    fastest_ns: the fastest answer, which is later than the bound.
     """
     bound_ns = _searched(slo).bound_ns
     return (

@@ -188,8 +188,8 @@ class _RuntimesJob(Study[Plan]):
         self._drop_hopeless(one)
 
     def _prepare(self, one: _Standing, entry: Entry, variants: Variants) -> None:
-        """Makes the configuration for the cell's runs, and answers with it. Raises HarnessError if the cell cannot
-        run.
+        """Makes the configuration for the cell's runs, and answers with it.
+        Raises HarnessError if the cell cannot run.
         """
         cell = entry.cell
         path = self.folder / ANSWERS / f"{_key(cell)}.npz"
@@ -280,8 +280,8 @@ class _RuntimesJob(Study[Plan]):
         self._say(f"{text}: {finished.in_short('throughput', 'p50', 'p99')}{left}")
 
     def _note(self, one: _Standing, entry: Entry, number: int, finished: Finished) -> None:
-        """Adds a VALID run to the cell. For any other run, notes the reason. Raises Ended if the user stopped the
-        run.
+        """Adds a VALID run to the cell. For any other run, notes the reason.
+        Raises Ended if the user stopped the run.
         """
         result = finished.result
         other = other_reason(result)

@@ -123,8 +123,8 @@ def decides(entries: Sequence[Entry]) -> str | None:
 
 
 def against(one: Entry, other: Entry) -> Deciding | None:
-    """Returns the change of the deciding number from one cell to the other, over their common rounds; None without
-    common rounds.
+    """Returns the change of the deciding number from one cell to the other, over their common rounds;
+    None without common rounds.
     """
     common = sorted(one.runs.keys() & other.runs.keys())
     if not common:

@@ -226,8 +226,8 @@ def _has_intervals(cells: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 
 def _numbers(cell: Mapping[str, Any], shown: Mapping[str, bool]) -> Iterator[TableCell]:
-    """Yields the numbers of a cell. shown: whether the column of each number is followed by a column for its
-    interval.
+    """Yields the numbers of a cell.
+    shown: whether the column of each number is followed by a column for its interval.
     """
     for name, has_intervals in shown.items():
         number = cell["numbers"].get(name)
@@ -237,8 +237,8 @@ def _numbers(cell: Mapping[str, Any], shown: Mapping[str, bool]) -> Iterator[Tab
 
 
 def _half(number: Mapping[str, Any] | None) -> float | str | None:
-    """Returns half of an interval's width as a share; WIDE if the interval is uselessly wide; None if an end is
-    unknown.
+    """Returns half of an interval's width as a share;
+    WIDE if the interval is too wide to be useful; None if an end is unknown.
     """
     if number is None or number["low"] is None or number["high"] is None:
         return None
@@ -288,8 +288,8 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _contradictions(one: Mapping[str, Any]) -> str:
-    """Returns a text that names other cells if they have the best mean of a number that does not decide; otherwise
-    ''.
+    """Returns a text that names other cells if they have the best mean of a number that does not decide;
+    otherwise ''.
     """
     ranked = [cell for cell in one["cells"] if cell["state"] == RANKED]
     found = []

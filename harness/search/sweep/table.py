@@ -75,8 +75,8 @@ class Point(NamedTuple):
     met_high: float | None = None
     """Ends of the share's 95 % interval, which assumes that queries do not influence each other."""
     token_times: Mapping[str, int] | None = None
-    """Token times of a language model. The keys are the fields of harness/search/token_times.py. None without
-    streams.
+    """Token times of a language model.
+    The keys are the fields of harness/search/token_times.py. None without streams.
     """
     tokens_per_s: float | None = None
     """Rate of all answer tokens per s; None if unknown."""

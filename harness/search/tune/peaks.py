@@ -38,8 +38,8 @@ def least_sample_ns(
 
 
 def _flops(config: RunConfig, path: Path | None) -> int:
-    """Returns the number of operations in a sample's products; 0 if it is unknown or if the products are not in
-    float32.
+    """Returns the number of operations in a sample's products;
+    0 if it is unknown or if the products are not in float32.
     """
     if config.backend != "ort" or config.device != "cpu" or path is None or path.suffix != ".onnx":
         return 0

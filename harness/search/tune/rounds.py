@@ -95,8 +95,8 @@ class Rounds:
                 one.dropped = True
 
     def _find_rate(self, finalists: Sequence[Finalist]) -> None:
-        """Finds the highest rate at which the best forecast meets the SLO, because placements differ most at this
-        rate.
+        """Finds the highest rate at which the best forecast meets the SLO,
+        because placements differ most at this rate.
         """
         assert self.slo is not None
         for one in finalists:
@@ -197,5 +197,5 @@ class Rounds:
 
 
 def _plain(text: str) -> str:
-    """Converts '2 x 1 spinning=on, batch 8' -> '2x1-spinning-on-batch-8'."""
+    """Converts '2 x 1 spinning=on, batch 8' to '2x1-spinning-on-batch-8'."""
     return text.replace(" x ", "x").replace(",", "").replace("=", "-").replace(" ", "-")

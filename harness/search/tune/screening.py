@@ -77,8 +77,8 @@ def time_layout(
 
 
 TimeLayout = Callable[[Layout, Sequence[int]], Bare]
-"""Returns the service times of a layout for the given batch sizes. Raises a HarnessError if the layout cannot be
-measured.
+"""Returns the service times of a layout for the given batch sizes.
+Raises a HarnessError if the layout cannot be measured.
 """
 
 NOT_TRIED = "not tried: "

@@ -88,7 +88,7 @@ def regions(c_max: int, c_min: int, *, overridden: bool = False) -> Regions:
 def matched(options: Mapping[int, Sequence[str]], last: Iterable[int] = ()) -> Mapping[str, int]:
     """Returns a mapping from region to the concurrency whose result covers it. Covers as many regions as possible.
 
-    options: concurrency -> the regions that its result may cover. A result covers only one region. last: elected
+    options: the regions that a result may cover, by concurrency. A result covers only one region. last: elected
     points, which cover a region only if no other result can.
     """
     owners: dict[str, int] = {}

@@ -58,8 +58,8 @@ NETWORK_FACTS = {
 """Keys that a system behind a network requires, in addition to is_network."""
 
 DIAGRAM = "network_diagram"
-"""Key for the file that shows how LoadGen and the servers are connected. Its path is relative to the --describe
-file.
+"""Key for the file that shows how LoadGen and the servers are connected.
+Its path is relative to the --describe file.
 """
 
 POWER = {

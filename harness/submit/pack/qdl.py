@@ -13,8 +13,8 @@ _FOLDERS = ("wire", "run/measured/client")
 
 
 def copy_qdl(backend: str, target: Path) -> None:
-    """Copies the source of the QDL. backend: name of a shipped backend; plug-in files are packed with other
-    plug-ins.
+    """Copies the source of the QDL. backend: name of a shipped backend;
+    plug-in files are packed with other plug-ins.
     """
     for path in _sources(backend):
         inside = target / path.relative_to(_ROOT)

@@ -23,8 +23,8 @@ def is_system_desc(content: Mapping[Any, Any]) -> bool:
 
 
 def answers(content: Mapping[Any, Any], path: Path, known: Collection[str]) -> dict[str, Any]:
-    """Returns the values of `known` keys in the file. Raises a single ConfigError if the file is of a different
-    kind.
+    """Returns the values of `known` keys in the file.
+    Raises a single ConfigError if the file is of a different kind.
     """
     refuse(_problems(content[STAMP], path))
     return {key: content[key] for key in known if key in content and _is_found(content[key])}

@@ -1,5 +1,5 @@
-"""Compares the size of the request's data set with the round's before the first run, because `pack` refuses other
-sizes.
+"""Compares the size of the request's data set with the round's before the first run,
+because `pack` refuses other sizes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import subprocess
 
 _ERROR = re.compile(r"^(?:harness: |  reason  )(.+)$", re.MULTILINE)
-"""Matches an error in a run's log: a message, or a reason for INVALID. After a crash (status 1), the log ends with
-it.
+"""Matches an error in a run's log: a message, or a reason for INVALID.
+After a crash (status 1), the log ends with it.
 """
 
 _READ_BYTES = 1 << 16
@@ -85,8 +85,8 @@ def _place_of_cause(work: Path, row: PlannedRun) -> str:
 
 @contextmanager
 def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Locks the scenarios and yields the descriptors of the locks. Several `submit run --only` may run at the same
-    time.
+    """Locks the scenarios and yields the descriptors of the locks.
+    Several `submit run --only` may run at the same time.
     """
     with ExitStack() as stack:
         files = []
@@ -119,8 +119,8 @@ def _has_rate(
     *,
     quiet: bool,
 ) -> bool:
-    """Searches for Server's rate, unless the search is already done or was not requested. Returns False if it
-    failed.
+    """Searches for Server's rate, unless the search is already done or was not requested.
+    Returns False if it failed.
     """
     row = matrix.search(request, work)
     if row is not None and row.state != DONE:

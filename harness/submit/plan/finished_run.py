@@ -173,8 +173,8 @@ class FinishedRun:
             yield f"its score is {actual}, but the rules require a {expected}"
 
     def scored(self, audit: "FinishedRun") -> tuple[Score, Score] | None:
-        """Returns two scores of the audit's samples, from this run and from the audit; None without a score or
-        metric.
+        """Returns two scores of the audit's samples, from this run and from the audit;
+        None without a score or metric.
         """
         metric = self.config.metric or default_metric(self.model)
         if not self.score_text or metric is None:
@@ -191,8 +191,8 @@ class FinishedRun:
         )
 
     def unscorable(self) -> Iterator[str]:
-        """Yields reasons why `pack` cannot score this audit's samples, which it must compare with the accuracy
-        run's.
+        """Yields reasons why `pack` cannot score this audit's samples,
+        which it must compare with the accuracy run's.
         """
         if self.kind == TEST01:
             lacking = lacking_program(self.config.metric or default_metric(self.model))

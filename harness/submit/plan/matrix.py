@@ -38,8 +38,8 @@ START_S = 5.0
 """Time for loading, noise floor and calibration of a small model. A large model takes longer."""
 
 OFFLINE_FACTOR = 1.1 * 1.3
-"""Duration of an Offline run divided by the minimum duration. It is the product of LoadGen's and the harness's
-margins.
+"""Duration of an Offline run divided by the minimum duration.
+It is the product of LoadGen's and the harness's margins.
 """
 
 SESSION_PAUSES_S = 40.0
@@ -278,8 +278,8 @@ def _stale(
 
 
 def _is_as_requested(row: PlannedRun, request: Request, run: FinishedRun) -> bool:
-    """Returns whether the settings are as requested. The folders of audit.config and the round's user.conf may
-    differ.
+    """Returns whether the settings are as requested.
+    The folders of audit.config and the round's user.conf may differ.
     """
     asked, expected = load_yaml(asked_file(run.folder)), to_plain(row.config)
     if isinstance(asked, dict) and row.scenario in request.of_round.user_conf:

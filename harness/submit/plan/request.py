@@ -286,8 +286,8 @@ class Request:
         yield from self.looser(slo, "--slo", rules)
 
     def looser(self, slo: Slo, what: str, rules: Round) -> Iterator[str]:
-        """Yields a problem if `slo` is looser than the round's bound, because the rate might then be too high for the
-        bound.
+        """Yields a problem if `slo` is looser than the round's bound,
+        because the rate might then be too high for the bound.
         """
         limit_ns = self.of_round.latency_limit_ns.get("Server")
         limit = Slo(rules.percentiles["Server"], limit_ns or slo.bound_ns)
@@ -348,8 +348,8 @@ class Request:
 
     @property
     def is_closed(self) -> bool:
-        """Whether only the round's model and data are allowed, which is false in the open division and in a
-        rehearsal.
+        """Whether only the round's model and data are allowed,
+        which is false in the open division and in a rehearsal.
         """
         return self.division != "open" and not self.rehearsal
 
@@ -431,8 +431,8 @@ def _of_audit(plain: Mapping[str, Any], audit: Path | None) -> dict[str, Any]:
 
 
 def _lacks_of_rouge() -> Sequence[str]:
-    """Returns the missing requirements of MLPerf's rougeLsum in the metric `rouge`. A run itself reports missing
-    packages.
+    """Returns the missing requirements of MLPerf's rougeLsum in the metric `rouge`.
+    A run itself reports missing packages.
     """
     try:
         metric: Any = registry.load("metric", "rouge")

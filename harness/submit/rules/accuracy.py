@@ -27,8 +27,8 @@ _COUNTED_SLACK_PERCENT = 0.001
 """Rounding error of accuracy=...%, which has three digits after the point."""
 
 _SAME_SHARE = 0.001
-"""Largest relative difference between equal scores in one file. They may be written with different numbers of
-digits.
+"""Largest relative difference between equal scores in one file.
+They may be written with different numbers of digits.
 """
 
 
@@ -57,8 +57,8 @@ def accuracy(result: Result, run: RunLog | None) -> Iterator[Finding]:
 
 
 def _counts(run: RunLog, benchmark: Benchmark, scenario: str) -> Iterator[Finding]:
-    """Checks the numbers of samples. A scenario with fewer samples than the benchmark may draw them from the whole data
-    set.
+    """Checks the numbers of samples.
+    A scenario with fewer samples than the benchmark may draw them from the whole data set.
     """
     file, expected = run.file, benchmark.samples_in(scenario)
     keys = ("effective_accuracy_sample_count", "qsl_reported_total_count")
@@ -118,8 +118,8 @@ def out_of_bounds(
 
 
 def _outside(values: Sequence[float], least: float, most: float) -> str:
-    """Returns the first value outside the bounds, `missing` or `not a number`; '' if every value is within the
-    bounds.
+    """Returns the first value outside the bounds, `missing` or `not a number`;
+    '' if every value is within the bounds.
     """
     if not values:
         return "missing"
@@ -130,8 +130,8 @@ def _outside(values: Sequence[float], least: float, most: float) -> str:
 
 
 def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
-    """Checks a line like accuracy=76.46%, good=38230, total=50000. All samples must count, and the numbers must
-    agree.
+    """Checks a line like accuracy=76.46%, good=38230, total=50000.
+    All samples must count, and the numbers must agree.
     """
     match = _COUNTS.search(text)
     if match is not None and int(match[3][:18]) != samples:
@@ -155,8 +155,8 @@ def counted_score(file: str, text: str) -> Iterator[Finding]:
 
 
 def padding(result: Result) -> int:
-    """Returns the largest number of samples that an accuracy run repeats. LoadGen pads the last query of each loaded
-    set.
+    """Returns the largest number of samples that an accuracy run repeats.
+    LoadGen pads the last query of each loaded set.
     """
     run, held = result.accuracy, "effective_performance_sample_count"
     if run is None or result.measured_scenario != "MultiStream":

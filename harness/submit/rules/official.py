@@ -166,7 +166,7 @@ def _script(checkout: Path, audit: str) -> Path:
 def _verified(
     checkout: Path, audit: str, words: Sequence[str], logs: Mapping[str, Path]
 ) -> Verified:
-    """Runs the script in a temporary folder. logs: path in this folder -> folder of logs."""
+    """Runs the script in a temporary folder. logs: folders of logs by their path in this folder."""
     script = _script(checkout, audit)
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
@@ -195,8 +195,8 @@ class Agreement(NamedTuple):
 
 
 def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
-    """Yields one agreement per result. A crashed checker agrees with nothing, because the crash may be its own
-    fault.
+    """Yields one agreement per result.
+    A crashed checker agrees with nothing, because the crash may be its own fault.
     """
     if theirs.crash:
         return

@@ -1,5 +1,5 @@
-"""Verifies the untruncated accuracy logs by hash, ends and rows, and compares TEST01's answers with the accuracy
-run's.
+"""Verifies the untruncated accuracy logs by hash, ends and rows,
+and compares TEST01's answers with the accuracy run's.
 """
 
 import hashlib

@@ -30,8 +30,8 @@ _SEEDS = ("qsl", "sample_index", "schedule")
 
 
 def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
-    """Checks that the log is complete and without errors, and has one run with this scenario and mode and the round's
-    seeds.
+    """Checks that the log is complete and without errors,
+    and has one run with this scenario and mode and the round's seeds.
     """
     file, log = run.file, run.detail
     yield from _whole(run)

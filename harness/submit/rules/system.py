@@ -89,8 +89,8 @@ def _choices(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
 
 
 def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Finding]:
-    """Checks is_network and its keys. is_network must be a string, because the official checkers crash on JSON's
-    true.
+    """Checks is_network and its keys.
+    is_network must be a string, because the official checkers crash on JSON's true.
     """
     value = content.get("is_network")
     if value is not None and value not in ("true", "false"):

@@ -68,8 +68,8 @@ class Cell(NamedTuple):
 
 
 def folder_of(grid: Path, cell: Cell) -> Path | None:
-    """Returns the folder of the cell's finished run. It is the cell's folder, or a numbered one next to an unfinished
-    run.
+    """Returns the folder of the cell's finished run.
+    It is the cell's folder, or a numbered one next to an unfinished run.
     """
     for folder in sorted((grid / CELLS).glob(f"{cell.key}*")):
         number = folder.name.removeprefix(cell.key)
@@ -80,8 +80,8 @@ def folder_of(grid: Path, cell: Cell) -> Path | None:
 
 
 def labels(models: Sequence[str]) -> dict[str, str]:
-    """Returns the name that tables use for each model: the file's name, with enough parent folders to make it
-    unique.
+    """Returns the name that tables use for each model:
+    the file's name, with enough parent folders to make it unique.
     """
     names = {}
     parts = {m: Path(m).with_suffix("" if is_path(m) else Path(m).suffix).parts for m in models}

@@ -28,7 +28,7 @@ _batch_size = positive(MAX_BATCH)
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
-    """Parses '1,2,4..64' -> (1, 2, 4, 8, 16, 32, 64). In a range with dots, each size is twice the previous one."""
+    """Parses '1,2,4..64' to (1, 2, 4, 8, 16, 32, 64). In a range with dots, each size is twice the previous one."""
     sizes: set[int] = set()
     for part in text.split(","):
         begin, dots, end = part.partition("..")
@@ -180,7 +180,7 @@ def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[An
 
 
 def _shapes(texts: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Parses ('a=1x8/1x16', 'b=1x8/1x16') -> (('a=1x8', 'b=1x8'), ('a=1x16', 'b=1x16'))."""
+    """Parses ('a=1x8/1x16', 'b=1x8/1x16') to (('a=1x8', 'b=1x8'), ('a=1x16', 'b=1x16'))."""
     choices = []
     for text in texts:
         name, _, shapes = text.partition("=")

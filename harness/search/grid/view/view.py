@@ -83,8 +83,8 @@ class View:
         return [row for row in self.rows if row.cell not in self.why_not]
 
     def gflop_per_s(self, row: Row) -> float | None:
-        """Returns an operator's speed at its fastest batch size, as DeepBench reports it; None if its work is
-        unknown.
+        """Returns an operator's speed at its fastest batch size, as DeepBench reports it;
+        None if its work is unknown.
         """
         about = self.content["ops"].get(row.model)
         if about is None or not row.forward_least_ns:

@@ -182,8 +182,8 @@ def client_config(
 
 
 def mode_of(asked: Mapping[str, Any]) -> str:
-    """Returns the client's --mode for a configuration. With an accuracy data set, the same run also computes the
-    score.
+    """Returns the client's --mode for a configuration.
+    With an accuracy data set, the same run also computes the score.
     """
     scored = any(row.get("type") == ACCURACY for row in asked["datasets"])
     return "both" if scored else "perf"

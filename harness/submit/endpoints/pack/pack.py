@@ -47,8 +47,8 @@ def pack(
     work: Path,
     to: Path,
 ) -> Path:
-    """Writes the tree into `to`, which must not exist yet, and returns `to`. Raises a ConfigError if it refuses a
-    run.
+    """Writes the tree into `to`, which must not exist yet, and returns `to`.
+    Raises a ConfigError if it refuses a run.
     """
     if to.exists():
         raise ConfigError(f"{to} already exists: pass a different --to, or remove it")

@@ -38,8 +38,8 @@ def reproduce(proof: Mapping[str, Any]) -> str:
 
 
 def client(proof: Mapping[str, Any], points: Sequence[tuple[Point, Mapping[str, Any]]]) -> str:
-    """Returns docs/client.md, which has the client's commit and digest, and a row per point with the witness's
-    result.
+    """Returns docs/client.md, which has the client's commit and digest,
+    and a row per point with the witness's result.
     """
     lines = [
         "# Client",

@@ -40,8 +40,8 @@ def execute(
     *,
     quiet: bool,
 ) -> int:
-    """Returns 0 if every point is done, else 4. client: a checkout of mlcommons/endpoints; only: one point, e.g.
-    r16.
+    """Returns 0 if every point is done, else 4.
+    client: a checkout of mlcommons/endpoints; only: one point, e.g. r16.
     """
     names = [point.name for point in curve.points]
     if only is not None and only not in names:

@@ -22,7 +22,7 @@ from harness.submit.endpoints.request import DEDICATED, MIN_REHEARSAL_S, Request
 EACH_S = 60.0
 _START_S = 10.0
 _FALLS = 0.98
-"""Smallest ratio of tokens/s to the next lower concurrency at which the curve does not count as saturated."""
+"""Ratio of tokens/s to the tokens/s at the next lower concurrency. Below it, the curve counts as saturated."""
 
 _CLIENT = ("client-bound", "client-busy")
 """Codes of a run that was limited by the client."""
@@ -100,8 +100,8 @@ def _cells(one: Rehearsed) -> Sequence[Cell]:
 
 
 def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
-    """Yields a warning for each point that will fail in the official runs, or that will count for less than it
-    could.
+    """Yields a warning for each point that will fail in the official runs,
+    or that will count for less than it could.
     """
     for one in found:
         name, rates = one.point.name, one.rates

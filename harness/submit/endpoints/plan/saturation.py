@@ -46,8 +46,8 @@ class Saturation(NamedTuple):
 
 
 def saturation(rate: Rate, first: int, most: int) -> Saturation | None:
-    """Doubles the concurrency while tokens/s grow, then tries half a step down and up. Returns None if `first`
-    fails.
+    """Doubles the concurrency while tokens/s grow, then tries half a step down and up.
+    Returns None if `first` fails.
     """
     rates: dict[int, float | None] = {first: rate(first)}
 

@@ -66,8 +66,8 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
 def _kept(
     asked: dict[str, Any], attempt: runs.Attempt, point: Point, samples: int
 ) -> tuple[dict[str, Any], int]:
-    """Returns the configuration and its number of queries. Keeps the number of the newest attempt if it makes enough
-    whole passes.
+    """Returns the configuration and its number of queries.
+    Keeps the number of the newest attempt if it makes enough whole passes.
     """
     runtime = asked["settings"]["runtime"]
     queries = int(runtime.get("n_samples_to_issue", samples))

@@ -35,7 +35,7 @@ class SystemPower(NamedTuple):
     """Whether declared_provisioned_power replaces the computed sum."""
 
     def point_kw(self, used: Mapping[int, int] | None = None) -> float | None:
-        """Returns the power of a point. used: ensemble -> nodes; an ensemble that is missing here counts as a whole."""
+        """Returns the power of a point. used: number of nodes by ensemble; a missing ensemble counts as a whole."""
         if self.kw is None or not self.sets:
             return self.kw
         shares = {s.ensemble: (used or {}).get(s.ensemble, s.nodes) / s.nodes for s in self.sets}
@@ -86,7 +86,7 @@ class _Sum:
 
 
 def system_power(descriptor: Json, cores: Mapping[int, int] | None = None) -> SystemPower:
-    """Computes the provisioned power. cores: ensemble -> cores per processor, used for the default of processors."""
+    """Computes the provisioned power. cores: cores per processor by ensemble, used for the default of processors."""
     total = _Sum()
     cooling = descriptor.get("cooling")
     overhead = power_defaults()["overhead"].get(str(cooling))

@@ -67,8 +67,8 @@ def _at(content: dict[str, Any], keys: Sequence[str]) -> float | None:
 
 
 def _same_scores(points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares scores together with their duration, which the client also writes. Scores alone may be equal by
-    chance.
+    """Compares scores together with their duration, which the client also writes.
+    Scores alone may be equal by chance.
     """
     seen: dict[str, Point] = {}
     for point in points:

@@ -95,8 +95,8 @@ RULES: Mapping[str, str] = {
     "engagement": "use as many replicas as fit, or declare dp_shortfall with its reason",
     "power": "correct system_power.json, or the section `power` of the --describe file, and pack again",
 }
-"""Maps a rule to the action that removes its findings. docs/endpoints.md explains each rule; a test compares the
-two.
+"""Maps a rule to the action that removes its findings.
+docs/endpoints.md explains each rule; a test compares the two.
 """
 
 OF_A_REHEARSAL = frozenset(

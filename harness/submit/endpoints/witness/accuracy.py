@@ -23,7 +23,7 @@ def accuracy(
 ) -> Iterator[Doubt]:
     """Yields a doubt for each score that the events contradict.
 
-    index: the client's map of requests. truths: data set -> correct answers, for a score that is their exact match.
+    index: the client's map of requests. truths: correct answers by data set, for a score that is their exact match.
     external: data sets that a program other than the client sends and scores.
     """
     try:

@@ -16,8 +16,8 @@ _FEWEST = 2
 
 
 def sketch(events: Events) -> Sequence[int]:
-    """Returns the smallest digests of the requests' times in ns. Two runs share entries only if they share many
-    requests.
+    """Returns the smallest digests of the requests' times in ns.
+    Two runs share entries only if they share many requests.
     """
     times = {
         digest(f"{s.first_ns - s.issued_ns} {s.complete_ns - s.issued_ns}")

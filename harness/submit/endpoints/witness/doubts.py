@@ -19,8 +19,8 @@ MOST_LAG = 0.01
 """Largest median time between an answer and the next request, as a share of the mean latency."""
 
 MOST_TOKENS = 0.02
-"""Largest relative difference between the server's and the client's tokens. One end token per answer is allowed on
-top.
+"""Largest relative difference between the server's and the client's tokens.
+One end token per answer is allowed on top.
 """
 
 MOST_CHUNK = 0.01
@@ -142,8 +142,8 @@ def most_in_flight(events: Events) -> int:
 
 
 def refill_lag_ns(events: Events, concurrency: int) -> np.ndarray[Any, Any]:
-    """Returns the times between an answer and the request that replaced it, without the first `concurrency`
-    requests.
+    """Returns the times between an answer and the request that replaced it,
+    without the first `concurrency` requests.
     """
     issued = np.array([s.issued_ns for s in events.samples], dtype=np.int64)
     completed = np.sort([s.complete_ns for s in events.completed if s.complete_ns is not None])

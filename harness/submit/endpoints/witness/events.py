@@ -53,8 +53,8 @@ class Sample:
 
     @property
     def chunk_tpot_ns(self) -> float | None:
-        """Returns the time per later token up to the last chunk. The same process stamped the first and the last
-        chunk.
+        """Returns the time per later token up to the last chunk.
+        The same process stamped the first and the last chunk.
         """
         if self.first_ns is None or self.last_ns is None or not self.rest_tokens:
             return None

@@ -75,8 +75,8 @@ class TokenCounter:
 def counter_of(
     tokenizer: str, environment: Path, *, trust: bool = False
 ) -> tuple[TokenCounter | None, str]:
-    """Returns a counter, or None and the reason why tokens cannot be counted. trust: whether the tokenizer's code may
-    run.
+    """Returns a counter, or None and the reason why tokens cannot be counted.
+    trust: whether the tokenizer's code may run.
     """
     if not tokenizer:
         return None, "no --tokenizer was given"

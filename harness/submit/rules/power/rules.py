@@ -13,8 +13,8 @@ from harness.submit.rules.tree.submission import RANGING, Result, read_run
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, join
 
 _DESCRIPTIONS = ("analyzer_table", "power_settings")
-"""File name prefixes of the analyser's table and the settings' table. The files are in the scenario's folder or
-above.
+"""File name prefixes of the analyser's table and the settings' table.
+The files are in the scenario's folder or above.
 """
 
 _CHECKS: tuple[tuple[str, Callable[[Session], Iterator[Fault]]], ...] = (

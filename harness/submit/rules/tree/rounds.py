@@ -113,8 +113,8 @@ class Benchmark(_Strict):
         return {"edge": self.edge, "datacenter": self.datacenter}.get(category, self.both)
 
     def optional_in(self, category: str) -> tuple[str, ...]:
-        """Returns the scenarios from which a closed submission in this category needs at least one; () if it needs
-        none.
+        """Returns the scenarios from which a closed submission in this category needs at least one;
+        () if it needs none.
         """
         return self.optional if "datacenter" in category else ()
 
@@ -136,7 +136,7 @@ class Benchmark(_Strict):
 class Audit(_Strict):
     """One audit of the round.
 
-    outputs: file -> patterns, each of which must match a line of the file
+    outputs: patterns by file; each pattern must match a line of the file
     config: settings of LoadGen's audit.config
     logged: entries of the detail log with these settings
     runs: whether the audit is a performance run whose logs are in the submission
@@ -230,8 +230,8 @@ class Round(_Strict):
         return {**self.audits[audit].config, **target, **chosen.audit_config.get(audit, {})}
 
     def benchmark_of(self, folder: str, mapping: Mapping[str, str]) -> str | None:
-        """Returns the benchmark of a folder. Tries the same order as the official checker: name, alias, mapping, part
-        of name.
+        """Returns the benchmark of a folder.
+        Tries the same order as the official checker: name, alias, mapping, part of name.
         """
         if folder in self.benchmarks:
             return folder

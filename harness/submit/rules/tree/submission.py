@@ -64,8 +64,8 @@ class Submitter:
 
     @cached_property
     def mapping(self) -> dict[str, str]:
-        """Content of model_mapping.json in the open division, as folder -> benchmark. Leaves out values of other
-        types.
+        """Content of model_mapping.json in the open division, which maps a folder to a benchmark.
+        Leaves out values of other types.
         """
         content = self.tree.json(join(self.path, MAPPING)) if self.is_open else None
         if not isinstance(content, dict):

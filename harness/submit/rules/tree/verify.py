@@ -55,15 +55,15 @@ class Scores(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """Outcome of a verification. texts: file name -> content, in the format of the official scripts."""
+    """Outcome of a verification. texts: content by file name, in the format of the official scripts."""
 
     passed: bool
     texts: Mapping[str, str]
 
 
 def performance_scores(audit: str, reference: DetailLog, test: DetailLog) -> Scores | None:
-    """Returns both scores. TEST01 of streams has latencies in ns; otherwise, scores are rates. None if a log lacks
-    them.
+    """Returns both scores. TEST01 of streams has latencies in ns;
+    otherwise, scores are rates. None if a log lacks them.
     """
     values = [_score(log) for log in (reference, test)]
     if None in values:
@@ -80,7 +80,7 @@ def _score(log: DetailLog) -> float | None:
 
 
 def compare(audit: str, reference: DetailLog, test: DetailLog, scores: Scores | None = None) -> str:
-    """Returns why the audit's performance fails; '' if it passes. scores: default: the scores in the logs.
+    """Returns why the audit's performance fails; '' if it passes. scores: None for the scores in the logs.
 
     TEST01 must not be slower or faster than the margin allows. TEST04 must not be faster, because that would reveal a
     cache.
@@ -110,8 +110,8 @@ def _outside(audit: str, scenario: str, scores: Scores) -> str:
 
 
 def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str) -> Verified:
-    """Verifies an audit. performance, accuracy, test: folders of whole logs. dtype: type of TEST01's answer
-    elements.
+    """Verifies an audit. performance, accuracy, test: folders of whole logs.
+    dtype: type of TEST01's answer elements.
     """
     texts = {"verify_performance.txt": _performance_text(audit, performance, test)}
     if audit == TEST01:
@@ -120,8 +120,8 @@ def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str
 
 
 def _performance_text(audit: str, performance: Path, test: Path) -> str:
-    """Returns the text of verify_performance.txt. Like the scripts, reads detail logs (TEST01) or summaries
-    (TEST04).
+    """Returns the text of verify_performance.txt.
+    Like the scripts, reads detail logs (TEST01) or summaries (TEST04).
     """
     reference, tested = (read_detail(folder / DETAIL) for folder in (performance, test))
     scores = performance_scores(audit, reference, tested)
