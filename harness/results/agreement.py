@@ -73,7 +73,7 @@ class Limits(NamedTuple):
 
 
 _EXACT = Limits(share=0.99, far=0.01)
-"""Adding in a different order changes the sixth digit of a float32, and changes the label if two scores are nearly
+"""Adding in a different order changes the sixth digit of a float32, and may change the label if two scores are nearly
 equal. On the logits of the digits model, ONNX Runtime and OpenVINO differ by 1.5e-7.
 """
 
