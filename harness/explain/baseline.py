@@ -1,4 +1,4 @@
-"""Opens a model as its manifest declares it, on a dataset: the baseline of every change."""
+"""Opens a model with a dataset, as the model's manifest declares it. Changes are compared with this baseline."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -34,7 +34,7 @@ from harness.results.verdict.score import label_of
 from harness.types import Answer, Array, Backend, Batch, Dataset, Score, Step, TensorSpec
 
 CHUNK = 32
-"""Number of samples held at a time, so that a dataset of any size fits into memory."""
+"""Number of samples in memory at a time, so that a dataset of any size can be used."""
 
 IMAGE_STEPS = frozenset(("decode", "resize", "crop", "normalise", "layout"))
 _CLASSIFIES = ("image-classification", "text-classification", "table", "none")
@@ -47,7 +47,7 @@ class Subject(NamedTuple):
     """One model on one dataset.
     steps: declared or borrowed preprocessing steps, by input.
     notes: notes for the reader of the results.
-    label: label of the dataset, if its name does not identify it.
+    label: description of the dataset if its name is ambiguous.
     """
 
     config: RunConfig
@@ -59,12 +59,12 @@ class Subject(NamedTuple):
 
     @property
     def has_answers(self) -> bool:
-        """False for the null backend, with which only inputs are compared."""
+        """False for the null backend. With this backend, only inputs are compared."""
         return self.config.backend != "null"
 
 
 class Runner:
-    """One backend with the model's postprocessing, which turns inputs into answers."""
+    """Turns inputs into answers with a backend and the model's postprocessing."""
 
     def __init__(self, subject: Subject, backend: Backend) -> None:
         model = subject.model
@@ -72,7 +72,7 @@ class Runner:
         self._backend = backend
         self._name = subject.config.backend
         self.fixed = batch_in_file(backend, self.inputs)
-        """The batch that the file fixes; None if it takes any number of samples."""
+        """The batch size that the file requires, or None if the file takes any number of samples."""
         hook = load_hook(model, subject.config.hook)
         name = model.output.name if model.output else None
         self._check = partial(check, model.postprocess, name, hook)
@@ -130,8 +130,8 @@ def open_runner(subject: Subject, stack: ExitStack) -> Runner:
 class Baseline:
     """The declared inputs and their answers.
 
-    indices: the chosen samples, which are evenly spread. announce: called with the number of samples before the first
-    answer.
+    indices: the chosen samples, evenly spread over the dataset. announce: called with the number of samples before the
+    first answer.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Baseline:
         self.spans: dict[str, tuple[float, float]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.rows: Rows = []
-        self.unit, self.lower_is_better = "", False  # the score's unit, set once there is a score
+        self.unit, self.lower_is_better = "", False  # the score's unit, set after the first score
         for indices, inputs in self.chunks():
             self._look_at(inputs)
             if runner:
@@ -190,7 +190,7 @@ class Baseline:
 
     @property
     def target(self) -> str:
-        """The input that is changed: the first image input, or else the first input."""
+        """The input to change: the first image input, or the first input if the model has no image input."""
         images = [s.name for s in self.inputs if self.subject.steps.get(s.name)]
         images += [name for name, shape in self.shapes.items() if len(shape) == 4]
         if not self.shapes:
@@ -199,9 +199,7 @@ class Baseline:
 
     @property
     def decoded_by(self) -> tuple[Step, ...]:
-        """The steps that decode image files into the target; none if the dataset decodes
-        nothing.
-        """
+        """The steps that decode image files into the target. Empty if the dataset does not decode."""
         with plugin(f"dataset {self.subject.dataset!r}: describe()"):
             applied = self._dataset.describe().get("steps")
         steps = self.subject.steps.get(self.target, ())
@@ -212,13 +210,13 @@ class Baseline:
     def agreement(self, rows: Rows) -> float:
         """Returns the share of answers that equal the baseline's answers, in [0, 1].
 
-        Large answers are compared by their parts.
+        Large answers are compared part by part.
         """
         return float(np.mean([self._same(a, b) for a, b in zip(self.rows, rows, strict=True)]))
 
     def scored(self, rows: Rows) -> float | None:
-        """Returns the score in the metric's unit; None if the baseline has no score or the metric
-        refuses these answers.
+        """Returns the score in the metric's unit, or None if the baseline has no score or the metric refuses these
+        answers.
         """
         if self.score is None:
             return None

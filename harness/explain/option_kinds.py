@@ -10,7 +10,7 @@ MOST_THREADS = 1024
 
 
 def number(help_text: str, group: str, default: int | None = None, most: int = 1_000_000) -> Any:
-    """Declares a whole number from 1 to `most`. The help names the default, if there is one."""
+    """Declares a whole number from 1 to `most`. The help names the default if it exists."""
     shown = help_text if default is None else f"{help_text} (default {default})"
     return option(shown, parse=positive(most), default=default, metavar="N", group=group)
 
@@ -64,7 +64,7 @@ def skip(parts: tuple[str, ...], group: str) -> Any:
 
 
 def out(named: str, group: str) -> Any:
-    """Declares the option for the result folder. named: name of the default folder below `results/`, after the time."""
+    """Declares the option for the result folder. named: the part of the default folder's name that follows the time."""
     return path(
         f"result folder, which must not exist yet (default results/TIME-{named})", "DIR", group
     )

@@ -1,4 +1,4 @@
-"""Writes an ONNX model in other storage formats, so that their loading can be timed."""
+"""Writes an ONNX model in other storage formats, whose loading times are then measured."""
 
 from pathlib import Path
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 from harness.models.opened.ort_session import SessionSetup, open_session
 
 MOST_BYTES = 1 << 30
-"""Largest model that is written in several formats for a comparison."""
+"""Maximum size of a model that is written in several formats for a comparison."""
 
 EXTERNAL_FROM_BYTES = 1024
-"""Smaller tensors stay in the ONNX file: they are shapes and scalars."""
+"""Smaller tensors stay in the ONNX file, because they are shapes and scalars."""
 
 _WEIGHTS = "weights"
 
 
 def inline(path: Path, folder: Path, **how: Any) -> Path:
-    """Writes one file with graph and weights. how: arguments of onnx.save."""
+    """Writes one file with graph and weights. how: arguments for onnx.save."""
     import onnx
 
     onnx.save(onnx.load(path), folder / "model.onnx", format="protobuf", **how)
@@ -43,8 +43,8 @@ def ort_format(path: Path, folder: Path, setup: SessionSetup) -> Path:
 def mapped(path: Path, folder: Path, setup: SessionSetup) -> Path:
     """Writes the optimised graph.
 
-    The weights are in a second file, in the layout that the graph reads. A session that neither optimises nor prepacks
-    uses the pages of that file directly, and shares them with all processes.
+    The weights are in a second file, in the layout that the graph reads. A session without optimisation and prepacking
+    maps that file directly and shares its pages with all processes.
     """
     file = folder / "model.onnx"
     config = {

@@ -22,7 +22,7 @@ from harness.models.opened.loading import missing_data, unknown_names
 from harness.types import Step
 
 LENDER = "mobilenet"
-"""Model that lends its steps to models that have the same input but no steps, e.g. light/*."""
+"""Model whose preprocessing steps are used for models that have the same input but declare no steps, e.g. light/*."""
 
 _AT_HAND = (LENDER, "resnet50", f"{PREFIX}squeezenet")
 """Models to try in this order if no model is named. The harness makes the last model, with random weights."""
@@ -79,9 +79,8 @@ def _photographs() -> list[Path]:
 
 
 def _at_hand(backend: str) -> tuple[str, str]:
-    """Returns an image model whose file is on this machine, and its backend.
-
-    If there is none, the backend is `null`.
+    """Returns an image model whose file is on this machine, and its backend. Without such a file, the backend is
+    `null`.
     """
     for name in _AT_HAND if backend != "null" else ():
         try:
@@ -97,7 +96,7 @@ def _at_hand(backend: str) -> tuple[str, str]:
 
 
 def _steps(model: Model) -> tuple[Mapping[str, tuple[Step, ...]], tuple[str, ...]]:
-    """Returns the steps by input, with notes if they, or the weights, are not the model's own."""
+    """Returns the preprocessing steps by input. Adds a note if the steps or the weights do not belong to the model."""
     if not model.has_random_weights:
         return model.steps, ()
     notes = ["random weights: changed answers show nothing about a trained model"]

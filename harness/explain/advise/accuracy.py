@@ -1,4 +1,4 @@
-"""Measures the accuracy cost of another precision on the model's own data."""
+"""Measures how much accuracy another precision costs on the model's data."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,10 +19,10 @@ from harness.models.precision import onnx
 from harness.results.agreement import distance
 
 LEAST_AGREEMENT = 0.5
-"""Minimum share of equal answers. Below it, a file of another precision is doubtful."""
+"""Minimum share of equal answers. Below it, a file in another precision is probably wrong."""
 
 MOST_DISTANCE = 0.1
-"""Maximum relative distance between the answers. Above it, the file is doubtful."""
+"""Maximum relative distance between the answers. Above it, the file is probably wrong."""
 
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
@@ -57,11 +57,11 @@ def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
 
 def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
     """Compares a file in another precision with the model's own file.
-    score, own_score: in `unit`, by `metric`; None with the reason in `no_score`.
+    score, own_score: values of `metric` in `unit`. If they are None, `no_score` states the reason.
     drop: own_score - score, or score - own_score if a lower score is better.
     agreement: share of the samples with the same answer, in [0, 1].
     relative_l2: mean distance of float answers, divided by their mean length.
-    broken: reason why the file no longer answers like the model; "" if its answers may be right.
+    broken: reason why the file's answers must be wrong, or "" if they may be right.
     """
     rows: Rows = []
     with ExitStack() as stack:
@@ -93,9 +93,8 @@ def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
 
 
 def broken(agreement: float, apart: float | None, samples: int) -> str:
-    """Returns why agreement and distance show that the file is wrong and not only lossy, or '' if they do not.
-
-    Needs no labels.
+    """Returns the reason why the file must be wrong and not only less precise, or ''. Uses agreement and distance, so
+    it does not need labels.
     """
     if agreement >= LEAST_AGREEMENT or (apart is not None and apart <= MOST_DISTANCE):
         return ""

@@ -1,7 +1,7 @@
 """Answers Benanza's six questions for ONNX Runtime on a CPU, from one record. Pure.
 
-Source: Benanza (Li et al., IPDPS 2020), section III-D. Graph levels, layouts, threads, executors and precisions take
-the place of Benanza's GPU libraries.
+Source: Benanza (Li et al., IPDPS 2020), section III-D. Benanza compares GPU libraries. This module compares graph
+levels, layouts, threads, executors and precisions.
 """
 
 from collections import Counter, defaultdict
@@ -115,8 +115,8 @@ def _cost(node: Mapping[str, Any]) -> Cost:
 
 
 def _coverage(record: Record) -> dict[str, Any]:
-    """Computes two shares: operators that have a rule for their work (by nodes and by kernel time), and layers that
-    were measured alone (by their time in the model).
+    """Computes two shares: operators with a FLOP rule (by nodes and by kernel time), and layers that were measured
+    alone (by their time in the model).
     """
     kernels = [k for k in record.kernels(record.now.graph) if k["nodes"]]
     costs = [flops.total([_cost(record.nodes[i]) for i in k["nodes"]]) for k in kernels]
@@ -145,7 +145,7 @@ def _coverage(record: Record) -> dict[str, Any]:
 def _layers(record: Record) -> list[dict[str, Any]]:
     """Returns one row per distinct layer, slowest first.
 
-    Times are per occurrence; gain_ns is the sum over all occurrences.
+    Times refer to one occurrence. gain_ns is the sum over all occurrences.
     """
     clock = record.clock()
     now, (best, level) = record.own_ns(record.now, clock), record.best_ns(clock)
@@ -178,9 +178,8 @@ def _layers(record: Record) -> list[dict[str, Any]]:
 
 
 def _levels(record: Record) -> list[dict[str, Any]]:
-    """Returns the time of the whole model at each graph level, with all other settings unchanged.
-
-    It shows the gain from fusion and layout.
+    """Returns the time of the whole model at each graph level, with all other settings unchanged. These times show the
+    gain from fusion and layout.
     """
     rows = []
     for level in GRAPH_LEVELS:
@@ -205,7 +204,7 @@ def _levels(record: Record) -> list[dict[str, Any]]:
 
 
 def _kernels(record: Record) -> dict[str, Any]:
-    """Describes the kernels that do not compute a layer, and the time between kernels."""
+    """Describes the kernels that do not compute any layer, and the time between kernels."""
     kernels = record.kernels(record.now.graph)
     profile = record.content["profiles"][record.now.graph]
     runs = range(len(profile["run_ns"]))
@@ -221,7 +220,7 @@ def _kernels(record: Record) -> dict[str, Any]:
 
 
 def _unexpected(record: Record, kernels: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields the kernels that compute nothing, because the runtime inserted them or because their nodes only move
+    """Yields the kernels that do not compute: kernels inserted by the runtime, and kernels whose nodes only move
     numbers.
     """
     for kernel in kernels:

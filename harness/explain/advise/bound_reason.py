@@ -1,4 +1,4 @@
-"""Finds why the layers alone take longer than the whole model, so their sum is not a lower bound."""
+"""Finds the reason why the layers alone take longer than the whole model, and their sum is not a lower bound."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from harness.explain.advise.record import Record
 from harness.profiler import CONTROL_FLOW
 
 SHORT_NS = 10_000
-"""Largest mean time of a kernel at which a profiler's rounding to whole microseconds dominates the sum."""
+"""Maximum mean time of a kernel at which a profiler's rounding to whole microseconds dominates the sum."""
 
 _LARGE = 0.1
-"""Minimum share of the layers' time that a cause must affect to be named."""
+"""Minimum share of the layers' time that a reported cause affects."""
 
 
 def why_no_bound(record: Record, times_ns: list[float]) -> str:
@@ -63,7 +63,7 @@ def _is_signed(unit: Sequence[int], record: Record) -> bool:
 
 
 def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float]:
-    """Returns the number of layers per change of kernels (`A instead of B`), and the total time of these layers."""
+    """Returns the number of layers and their total time for each change of kernels (`A instead of B`)."""
     executed: dict[int, set[str]] = {}
     for kernel in record.kernels(record.now.graph):
         for node in kernel["nodes"]:

@@ -29,7 +29,7 @@ PARTS: Mapping[str, Callable[[Job, Path], Any]] = {
     "operators": operators.check,
     "checks": self_checks.check,
 }
-"""The parts that do not depend on the advice. Each function takes a folder for temporary files."""
+"""The measurements that do not depend on the advice. Each function takes a folder for temporary files."""
 
 
 def _document(content: Content) -> dict[str, Any]:
@@ -41,7 +41,7 @@ REPORT = Report("advise", FILE, SCHEMA, text.lines, page.write, _document)
 
 
 def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
-    """Returns the exit status. values: the options that `advise` shares with a run, parsed as for a run."""
+    """Returns the exit status. values: the parsed options that `advise` shares with a run."""
     folder = options.source or _measure_into_folder(options, values)
     try:
         if options.source is None:  # the page shows the commands, which need these files
@@ -70,7 +70,9 @@ def _measure_into_folder(options: AdviseOptions, values: Mapping[str, Any]) -> P
 
 
 def _measure(job: Job, folder: Path) -> None:
-    """Writes measured.json and the answers derived from it. After Ctrl-C, they cover the measurements so far."""
+    """Writes measured.json and the answers derived from it. After Ctrl-C, both files cover only the measurements so
+    far.
+    """
     content: dict[str, Any] = {}
     try:
         int8 = measure(job, job.options.database or cache_dir() / "layers.sqlite", content)
@@ -91,7 +93,7 @@ def _measure(job: Job, folder: Path) -> None:
 
 
 def _measure_parts(job: Job, parts: dict[str, Any]) -> None:
-    """Fills in all PARTS; a skipped or failed part gets its reason."""
+    """Fills in all PARTS. A skipped or failed part contains the reason."""
     for number, (name, part) in enumerate(PARTS.items(), 1):
         if name in job.options.skip:
             parts[name] = {"failed": "skipped: --skip"}

@@ -34,9 +34,8 @@ _PROFILED = 10
 
 
 def measure(job: Job, database: Path, content: dict[str, Any]) -> Path | None:
-    """Fills in the content of measured.json, except for the independent parts.
-
-    After Ctrl-C the content holds the measurements so far. Returns the int8 model if one was made.
+    """Fills in the content of measured.json, except for the independent parts. After Ctrl-C, the content includes the
+    measurements so far. Returns the int8 model if it was made.
     """
     import onnxruntime as ort
 
@@ -44,7 +43,8 @@ def measure(job: Job, database: Path, content: dict[str, Any]) -> Path | None:
     profiles, failed = _profiles(job)
     if now.graph not in profiles:
         raise ConfigError(failed[now.graph])
-    # Maps a node's position in the file to its nodes in the graph: none for a Constant, several for a function call.
+    # Maps a node's position in the file to its nodes in the graph. A Constant has no node, and a function call has
+    # several.
     in_graph = nodes_of(read_wiring(job.path), job.graph)
     content |= {
         **_about(job),
@@ -105,7 +105,7 @@ def _about(job: Job) -> dict[str, Any]:
 
 
 def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
-    """Returns the profiles by graph level, and the reasons by graph level that could not be profiled."""
+    """Returns the profiles by graph level, and the reasons why other levels could not be profiled."""
     profiles, failed = {}, {}
     for level in GRAPH_LEVELS:
         job.report(f"the whole model under ONNX Runtime's profiler, graph={level}")
@@ -160,7 +160,7 @@ def _layers(
     content: dict[str, Any],
     settings: Sequence[Setting],
 ) -> None:
-    """Adds the layers' times to `content`, and the whole model's times between the passes."""
+    """Adds the layers' times to `content`. Between the passes, also measures the whole model and adds its times."""
     kernels = list(dict.fromkeys(s.kernel for s in settings))
     job.report(
         f"layers: {counted(len({unit.key for unit in parts}), 'different layer')}, "

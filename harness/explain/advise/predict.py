@@ -1,4 +1,4 @@
-"""Predicts the gain of other settings from single layers' times, and checks it against measured gains. Pure."""
+"""Predicts the gain of other settings from the times of single layers, and compares it with measured gains. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,24 +8,23 @@ from harness.explain.advise.record import RealisedGain, Record
 from harness.explain.pieces.lower_bound import makespan_ns
 
 WORTH = 0.02
-"""Minimum gain for a recommendation, as a share of the time."""
+"""Minimum gain of a recommended setting, as a share of the time."""
 
 CREDIBLE = 1.02
-"""Largest credible ratio of lower bound to measured time. A larger ratio shows that the value is not a bound."""
+"""Maximum credible ratio of lower bound to measured time. A larger ratio shows that the value is not a lower bound."""
 
 WITHIN = 0.25
-"""Largest distance between a realised gain and its prediction, as a share of the prediction."""
+"""Maximum difference between a realised gain and its prediction, as a share of the prediction."""
 
 MOST_DROP = 0.5
-"""Highest accuracy cost of recommended int8, in the metric's unit, e.g. percentage points."""
+"""Maximum accuracy loss at which int8 is recommended, in the metric's unit, e.g. percentage points."""
 
 
 class Advice(NamedTuple):
     """One candidate setting.
     question: Q2, Q3, Q5 or Q6; several if the setting changes several things.
-    now_ns, predicted_ns: time of the whole model on `clock`. needs: the decision that a person must make first; "" if
-    none.
-    accuracy: cost of another precision, from accuracy.int8.
+    now_ns, predicted_ns: time of the whole model on `clock`. needs: the decision that the user must make first, or "".
+    accuracy: accuracy cost of another precision, from accuracy.int8.
     """
 
     question: str
@@ -40,7 +39,7 @@ class Advice(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Predicted share of the time that is saved."""
+        """Share of the time that is saved, as predicted."""
         return 1 - self.predicted_ns / self.now_ns
 
     @property
@@ -52,8 +51,8 @@ class Advice(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`faster` or `slower` if the interval over the pairs shows it, else `undecided`; "" if the setting was not
-        measured.
+        """`faster` or `slower` if the interval over the pairs is on one side of 1, else `undecided`. "" if the setting
+        was not measured.
         """
         if self.realised is None:
             return ""
@@ -75,12 +74,12 @@ class Advice(NamedTuple):
 
 
 def predicted_ns(record: Record, setting: Setting) -> float | None:
-    """Predicts the time of the model: the present time minus what each layer alone saves.
+    """Predicts the time of the model: the current time minus the time that each layer saves when it runs alone.
 
     Returns None if no layer was measured under this setting. The rest of the model's time (layout changes between
-    layers, the runtime's own time) is assumed to stay the same. In parallel execution, layers go to workers as they
-    become ready. If the layers alone take longer than the model (kernels of a few microseconds under a profiler that
-    counts whole microseconds), all savings are scaled down by the same factor.
+    layers, the runtime's overhead) is assumed to stay the same. In parallel execution, layers go to workers as they
+    become ready. The layers alone can take longer than the model, e.g. if a profiler rounds short kernels to whole
+    microseconds. All savings are then scaled down by the same factor.
     """
     clock = record.clock(setting)
     own = (record.own_ns(s, clock) for s in (record.now, setting))
@@ -97,13 +96,15 @@ def predicted_ns(record: Record, setting: Setting) -> float | None:
 
 
 def advice(record: Record) -> list[Advice]:
-    """Returns every candidate that has a prediction, by descending gain. Candidates that need a decision come last."""
+    """Returns every candidate with a prediction, by descending gain. Candidates that need a decision by the user come
+    last.
+    """
     candidates = [one for s in record.candidates if (one := _advice(record, s)) is not None]
     return sorted(candidates, key=lambda a: (bool(a.needs), -a.gain))
 
 
 def unpredicted(record: Record) -> list[dict[str, Any]]:
-    """Returns the settings that were measured only with the whole model. gain: the realised gain."""
+    """Returns the settings that were measured only on the whole model. gain: the realised gain."""
     return [
         {
             "question": question_of(record.now, setting),
@@ -135,8 +136,8 @@ def _advice(record: Record, setting: Setting) -> Advice | None:
 
 
 def top(ranked: list[Advice]) -> Advice | None:
-    """Returns the advice with the largest predicted gain, among advice that needs no decision and was not measured to
-    be a loss. Returns None if the gain is too small.
+    """Returns the advice with the largest predicted gain, or None if this gain is too small. Skips advice that needs a
+    decision by the user, and advice that was slower in a measurement.
     """
     credible = (a for a in ranked if not a.needs and (a.realised is None or a.realised.gain > 0))
     best = next(credible, None)
@@ -159,11 +160,11 @@ def question_of(now: Setting, setting: Setting) -> str:
 
 
 _TOGETHER = ({"graph"}, {"threads", "execution"}, {"precision"})
-"""Groups of setting fields; each group is one choice."""
+"""Groups of setting fields. Each group is one choice."""
 
 
 def combination(record: Record) -> Setting | None:
-    """Returns the combination of each choice's best setting if several choices have a predicted gain, else None."""
+    """Combines the best settings of all choices. Returns None unless several choices have a predicted gain."""
     chosen, choices = record.now, 0
     for one in advice(record):
         changed = {n for n in Setting._fields if getattr(one.setting, n) != getattr(record.now, n)}

@@ -1,4 +1,4 @@
-"""Formulates the answers to the six questions as sentences. Pure."""
+"""Writes the answers to the six questions as sentences. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,11 +8,11 @@ from harness.explain.advise.layers.settings import INT8
 from harness.explain.advise.predict import WORTH, Advice
 
 FASTER = 0.05
-"""Minimum gain of a layer under another setting to be reported, as a share of the layer's time."""
+"""Minimum reported gain of a layer under another setting, as a share of the layer's time."""
 
 
 def questions(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
-    """Returns an entry for each of the six questions, even without data. advice: advise.json without its
+    """Returns an entry for each of the six questions, even without data. advice: the content of advise.json without the
     questions.
     """
     return [

@@ -1,4 +1,4 @@
-"""Reads measured.json and computes numbers that several answers need. Pure."""
+"""Reads measured.json and computes the numbers that several answers share. Pure."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,7 +16,7 @@ FILE = "measured.json"
 
 
 class RealisedGain(NamedTuple):
-    """Speed-up of a setting relative to the present setting.
+    """Speed-up of a setting relative to the current setting.
     ratio: median of now / other over the pairs.
     low, high: 95 % interval from order statistics; None if there are too few pairs.
     clock: cpu if both settings have one thread, else wall.
@@ -30,7 +30,7 @@ class RealisedGain(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Share of the time that is saved; negative if the setting is slower."""
+        """Share of the time that is saved. Negative if the setting is slower."""
         return 1 - 1 / self.ratio
 
 
@@ -59,7 +59,7 @@ class Record:
         return "cpu" if is_single else "wall"
 
     def now_ns(self, clock: Clock) -> float:
-        """Returns the least measured time of the whole model under the present setting."""
+        """Returns the shortest measured time of the whole model under the current setting."""
         timings = [self.content["now_runs"]]
         timings += [pair["now"] for pair in self.content["pairs"].values() if "now" in pair]
         return float(min(ns for timing in timings for ns in timing[f"{clock}_ns"]))
@@ -68,18 +68,16 @@ class Record:
         return float(median(self.content["now_runs"][f"{clock}_ns"]))
 
     def alone(self, setting: Setting) -> list[LayerTimes | None]:
-        """Returns the times of each unit alone, (units,); None for units that were not measured."""
+        """Returns the times of each unit alone, (units,). None for a unit that was not measured."""
         return [self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units]
 
     def own_ns(self, setting: Setting, clock: Clock) -> list[float | None]:
-        """Returns the least time of each unit alone, (units,); None for units that were not measured."""
+        """Returns the shortest time of each unit alone, (units,). None for a unit that was not measured."""
         return [timed.least_ns(clock) if timed else None for timed in self.alone(setting)]
 
     def unit_ns(self, setting: Setting, clock: Clock) -> list[float]:
-        """Returns the least time of each unit alone, (units,).
-
-        A missing time is replaced by the time under the present setting, or else by the time of the unit's kernels in
-        the whole model.
+        """Returns the shortest time of each unit alone, (units,). The time under the current setting replaces a missing
+        time. If it is also missing, the time of the unit's kernels in the whole model is used.
         """
         rows = [self.own_ns(s, clock) for s in (setting, self.now)]
         return [
@@ -89,9 +87,9 @@ class Record:
 
     @cached_property
     def inside_ns(self) -> list[float]:
-        """Least time of each unit's kernels in the whole model under the present setting, (units,).
+        """Shortest time of each unit's kernels in the whole model under the current setting, (units,).
 
-        A kernel that computes several units counts for the first unit.
+        A kernel that computes several units counts only for the first unit.
         """
         owner = {node: i for i, unit in enumerate(self.units) for node in unit["nodes"]}
         total_ns = [0.0] * len(self.units)
@@ -102,7 +100,7 @@ class Record:
         return total_ns
 
     def kernels(self, level: str) -> Sequence[Mapping[str, Any]]:
-        """Returns the kernels executed at that graph level; none if the level could not be profiled."""
+        """Returns the kernels that were executed at a graph level. Empty if the level could not be profiled."""
         return list(self.content["profiles"].get(level, {}).get("kernels", ()))
 
     @property
@@ -114,8 +112,8 @@ class Record:
         return "+".join(self.nodes[i]["op"] for i in self.units[unit]["nodes"])
 
     def best_ns(self, clock: Clock) -> tuple[list[float], list[str]]:
-        """Returns the least time of each unit over the graph levels, with the present threads and precision, and the
-        level of that time; both (units,).
+        """Returns each unit's shortest time over all graph levels, and the level with that time, both (units,). Threads
+        and precision are the current ones.
         """
         by_level = {
             level: self.own_ns(self.now._replace(graph=level), clock) for level in GRAPH_LEVELS

@@ -23,8 +23,8 @@ from harness.types import Array
 
 class Job(NamedTuple):
     """A model under measurement.
-    now: the present setting.
-    feeds: inputs of one call, made of the first samples of the dataset.
+    now: the current setting.
+    feeds: inputs of one call, made from the dataset's first samples.
     folder: place for temporary files.
     report: prints a line per step.
     progress: shows the progress of a step.
@@ -77,7 +77,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
 
 
 def _first(baseline: Baseline, count: int) -> dict[str, Array]:
-    """Returns the first `count` samples as one batch, repeated if there are fewer."""
+    """Returns the first `count` samples as one batch. Repeats samples if the dataset has fewer."""
     _, inputs = next(baseline.chunks())
     try:
         rows = np.arange(count) % min(map(len, inputs.values()))

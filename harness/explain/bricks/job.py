@@ -36,7 +36,7 @@ REPORT = Report(
 )
 
 RECIPE = "3"
-"""Version of the measuring method. It is part of the database key, so results of other methods are not used."""
+"""Version of the measuring method. The database key contains it, so results of other methods are not used."""
 
 
 def bricks(models: Sequence[str], options: BrickOptions) -> int:
@@ -96,7 +96,7 @@ def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
 
 
 def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subject:
-    """Cuts a model. The model's name is the same as in a run, or its path if `other_names` contains that name."""
+    """Cuts a model. The model has the same name as in a run, or its path if `other_names` contains that name."""
     own = format_of(Path(name)) if is_path(name) else None
     if own is not None and own.name != "onnx":
         raise ConfigError(f"only ONNX files can be cut, but {name} is {own.about}: convert it")
@@ -115,8 +115,8 @@ def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subj
 
 
 def _declared_sizes(model: Model, path: Path, batch: int) -> dict[str, int]:
-    """Returns sizes that the manifest states and the file may leave open, by INPUT[AXIS]: the sizes of a sample, and
-    the batch size if its axis is not the first.
+    """Returns, by INPUT[AXIS], sizes that the manifest states and the file may leave open. These are the sizes of a
+    sample, and the batch size if its axis is not the first.
     """
     shapes = model.in_file(path, {spec.name: spec.shape for spec in model.file_inputs})
     axes = model.in_file(path, model.layout.input_axes if model.layout is not None else {})
@@ -157,9 +157,7 @@ def _run(
     database: Database,
     folder: Path,
 ) -> None:
-    """Runs the bricks that the database lacks; each model's results are saved before the next one
-    runs.
-    """
+    """Runs the bricks that are missing in the database. Saves each model's results before the next model runs."""
     key = setting(options.threads)
     known = database.read(content["bricks"], key)
     for digest, result in known.items():
@@ -190,14 +188,14 @@ def _run(
         fresh = {
             digest: {**result, "measured": utc_text()}
             for digest, result in measured.bricks.items()
-            # A brick without CPU time was stopped before its first run.
+            # A brick without CPU times was stopped before its first run.
             if "failed" in result or result["beside"]["cpu_ns"]
         }
         known |= fresh
         for digest, result in fresh.items():
             content["bricks"][digest] |= {"result": result, "fresh": True}
         if one.about is not None:
-            was_run = bool(measured.overhead["cpu_ns"])  # otherwise it was stopped between the two
+            was_run = bool(measured.overhead["cpu_ns"])  # otherwise it was stopped between both
             content["models"][one.name] |= {
                 "whole": measured.whole if was_run else measured.overhead,
                 "why_not": measured.why_not,

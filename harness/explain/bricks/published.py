@@ -1,8 +1,8 @@
-"""Publishes bricks as ONNX files without names, order or weights of their model, and reads them.
+"""Publishes bricks as ONNX files without their model's names, order or weights, and reads such files.
 
-Published files are only data. Only the structure of a brick is read. The brick that runs is built here, from
-the digest of that structure, and its result is stored under that digest. A file that differs from the index is
-refused: it can neither run nor be stored under another brick's name.
+Only the structure of a published brick is read. The brick that runs is built here from that structure, and its result
+is stored under the structure's digest. A file that differs from the index is refused, so it cannot run or be stored
+under another brick's name.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> t
     """Returns the number of bricks and of bytes written.
 
     folder: must not exist yet. with_order: whether to also publish how the bricks form each model. The index is sorted
-    by digest, which reveals nothing about the model. Raises ConfigError with all layers that cannot be published; then
-    nothing is written.
+    by digest, so its order does not reveal the model. If layers cannot be published, raises one ConfigError that lists
+    all of them, and does not write any file.
     """
     cuts = {digest: cut for one in subjects for digest, cut in one.by_digest.items()}
     reasons = {
@@ -69,7 +69,7 @@ def _unknown_shapes(cuts: Iterable[Cut]) -> set[str]:
 
 
 def _order(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the pieces in order. Tensors between them are numbered, which hides the model's names."""
+    """Returns the pieces in order. Tensors between pieces are numbered to hide the model's names."""
     numbers: dict[str, int] = {}
 
     def numbered(names: Sequence[str]) -> list[int]:
@@ -119,8 +119,8 @@ def is_published(folder: Path) -> bool:
 
 
 def read_published(folder: Path) -> list[Subject]:
-    """Returns a subject per published model, or one with all bricks if no order was published.
-    Raises one ConfigError with all problems of the folder.
+    """Returns a subject per published model. If no order was published, returns one subject with all bricks. Raises one
+    ConfigError with all problems of the folder.
     """
     index = read_json(folder / INDEX, "bricks --publish")
     if index.get("schema") != SCHEMA or not isinstance(index.get("bricks"), list):
@@ -179,7 +179,7 @@ def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
 
 
 class _PublishedModel:
-    """A model made of pieces and the tensors between them. Raises ValueError if these do not fit together.
+    """A model made of pieces and the tensors between them. Raises ValueError if pieces and tensors do not fit together.
     model: an entry of the index, in which tensors are numbers.
     """
 
@@ -206,13 +206,13 @@ class _PublishedModel:
             "readers": [sorted(readers) for readers in self._readers],
             "published_lengths": lengths,
         }
-        # A DequantizeLinear that several pieces read is a layer of each of them.
+        # If several pieces read a DequantizeLinear node, it is a layer of each of these pieces.
         more, repeated = len(self._layers) - sum(lengths), self._op_types.count(DEQUANTISE)
         if not 0 <= more <= repeated or not all(n > 0 for n in lengths):
             raise ValueError("published_lengths do not add up to the layers of the pieces")
 
     def _add(self, cut: Cut, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, Any]:
-        """Adds a piece, which must come after the pieces whose output it reads. Returns the piece as in bricks.json."""
+        """Adds a piece. The pieces whose output it reads must be added first. Returns the piece as in bricks.json."""
         first = len(self._layers)
         inputs, outputs = [int(n) for n in inputs], [int(n) for n in outputs]
         for number, name, tensor in zip(inputs, cut.inputs, cut.brick.inputs, strict=True):
@@ -242,5 +242,5 @@ class _PublishedModel:
 
 
 def _readers(cut: Cut, name: str) -> list[int]:
-    """Returns the positions in the piece of the layers that read a tensor."""
+    """Returns the positions of the piece's layers that read a tensor."""
     return [i for i, node in enumerate(cut.nodes) if name and name in node.inputs]

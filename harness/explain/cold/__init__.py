@@ -1,1 +1,1 @@
-"""The verb `cold`: the time until a new process gives its first answer, by phase."""
+"""The verb `cold`: measures each phase until a new process gives its first answer."""

@@ -21,11 +21,11 @@ LOG = "frameworks.log"
 REPORT = Report("cold", "cold.json", {"schema": 1}, tables.text, page.write)
 
 BUSY = 1.5
-"""Maximum load average per core before the first trial. Above it, other processes used the machine."""
+"""Maximum load average per core before the first trial. A higher load shows that other processes used the machine."""
 
 
 def cold(options: ColdOptions, values: Mapping[str, Any]) -> int:
-    """Returns the exit status. values: the options shared with a run, as fields of RunConfig."""
+    """Returns the exit status. values: the options that `cold` shares with a run, as fields of RunConfig."""
     if options.source is not None:
         REPORT.show_again(options.source, as_json=options.json)
         return 0

@@ -20,10 +20,10 @@ from harness.explain.cold.trials.turns import Start, Trials
 from harness.run.progress import Pace, Progress
 
 AS_IT_IS = "as it is"
-"""Name of the start of the model's own file on the requested backend."""
+"""Name of the start that loads the model's file on the requested backend."""
 
 _SHARING_ROUNDS = 3
-"""Number of rounds. It is low because memory hardly differs between rounds, and each round takes two starts."""
+"""Number of rounds. Few rounds suffice, because memory hardly differs between them. Each round needs two starts."""
 
 
 class Job(NamedTuple):
@@ -41,7 +41,7 @@ class Job(NamedTuple):
 
 
 class Counter:
-    """Shows how many steps of a part have ended, and the time left for the rest."""
+    """Shows how many steps of a part are done, and the remaining time."""
 
     def __init__(self, name: str, count: int, *, quiet: bool) -> None:
         self.progress = Progress(quiet=quiet)
@@ -95,7 +95,7 @@ def _measure_starts(job: Job, starts: Sequence[Start], trials: Trials) -> None:
 
 
 def _measure_benefit(job: Job) -> None:
-    """Adds the benefit of sharing, also relative to a read from the disk at the rate of the cold trials."""
+    """Adds the benefit of sharing. Also compares it with a read from the disk at the rate of the cold trials."""
     content = job.content
     try:
         found = benefit.benefit(job.subject.path, job.made)

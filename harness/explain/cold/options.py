@@ -15,11 +15,11 @@ RUN_OPTIONS = (
     *("model", "backend", "backend_option", "dataset", "data_dir"),
     *("input_shape", "input_range", "threads"),
 )
-"""Options that are parsed as the same options of a run."""
+"""Options that are parsed like the options of a run with the same names."""
 
 
 PARTS = ("formats", "sharing", "benefit")
-"""Parts that are measured in addition to the model's own file."""
+"""Parts that are measured in addition to the model's file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def sharing(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draws the memory of the first worker, and what the second one adds, for each way."""
+    """Draws the memory of the first worker and the memory that the second worker adds, for each way to share."""
     shown = [row for row in rows if row["rounds"]]
     keys = {"first worker": "alone_bytes", "second worker": "growth_bytes"}
     return bars_in_rows(
@@ -66,7 +66,7 @@ def sharing(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def phases(title: str, about: str, trials: Mapping[str, Any]) -> Figure:
-    """Draws the phases as bars. trials: trials by the name of their bar, from the top."""
+    """Draws the phases as bars. trials: trials by bar name, from top to bottom."""
     times = [dict(summary.phase_times(one)) for one in trials.values()]
     series = {
         phase.title: [by[phase].mean / NS_PER_MS if phase in by else None for by in times]

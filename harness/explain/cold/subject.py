@@ -1,4 +1,4 @@
-"""Opens the model that `cold` starts: its file, and the time to fetch that file."""
+"""Opens the model that `cold` starts, and measures the time to fetch its file."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ from harness.models.opened.loading import (
 
 
 class Subject(NamedTuple):
-    """The model that `cold` starts. fetched: `ns` and `bytes` of the fetch, or `absent` with the reason."""
+    """The model that `cold` starts. fetched: has `ns` and `bytes` of the fetch, or `absent` with the reason."""
 
     config: RunConfig
     model: Model
@@ -70,7 +70,9 @@ def _problems(config: RunConfig, model: Model) -> Iterator[str]:
 
 
 def _obtain(config: RunConfig, model: Model, *, again: bool) -> Mapping[str, Any]:
-    """Fetches or makes the file if it is missing. again: whether to fetch it once more and then drop the copy."""
+    """Fetches or makes the file if it is missing. again: whether to fetch the file once more and then delete this
+    copy.
+    """
     formats = declared(config).formats
     chosen = dict(config.backend_option).get(FORMAT_OPTION)
     formats = (chosen,) if chosen in formats else formats

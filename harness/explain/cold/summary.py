@@ -1,4 +1,4 @@
-"""Derives means, intervals and shares of a cold start from its trials."""
+"""Computes means, intervals and shares of a cold start from its trials."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
@@ -11,12 +11,12 @@ class Phase(NamedTuple):
     key: str
     """The key in a trial, without the suffix _ns."""
     share: str
-    """Entry of SHARES to which the phase belongs; "" if it is not part of the first answer."""
+    """Entry of SHARES to which the phase belongs, or "" if the phase is not part of the first answer."""
     title: str
 
 
 SHARES = ("input", "loading", "compute")
-"""The three parts of a first answer (TrIMS, section VI-B). They add up to the whole first answer."""
+"""The three parts of the time of a first answer (TrIMS, section VI-B)."""
 
 PHASES = (
     Phase("read", "loading", "read from the disk"),
@@ -26,17 +26,17 @@ PHASES = (
     Phase("input", "input", "prepare the input"),
     Phase("first", "compute", "first run"),
 )
-"""The parts of a first answer in a process that has imported its framework, in order."""
+"""The ordered parts of a first answer in a process that has already imported its framework."""
 
 OUTSIDE = (
     Phase("process", "", "start of the process"),
     Phase("framework", "", "import of the framework"),
 )
-"""Phases before the first answer, which are the same for every model of the framework."""
+"""Phases before the first answer. They are the same for every model of the framework."""
 
 
 class Estimate(NamedTuple):
-    """A mean over trials, and half of its 95 % interval, by Student's t; None with one trial."""
+    """A mean over trials, and half the width of its 95 % interval (Student's t), which is None with one trial."""
 
     mean: float
     half: float | None
@@ -75,7 +75,7 @@ def one(trials: Sequence[Mapping[str, Any]], key: str) -> Estimate:
 
 
 def shares(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
-    """Returns the shares of the parts in SHARES, from the sums over the trials. The shares add up to 1."""
+    """Returns the share of each part in SHARES, computed from sums over the trials. The shares add up to 1."""
     spent = dict.fromkeys(SHARES, 0)
     for trial in trials:
         for phase in PHASES:

@@ -35,7 +35,7 @@ def framework(content: Content) -> str:
 
 
 def headlines(content: Content) -> Iterator[str]:
-    """Yields a sentence per temperature, with shares that add up to 100 %."""
+    """Yields a sentence for cold and for warm starts, with shares that add up to 100 %."""
     row = content["starts"][0]
     for temperature in (COLD, WARM):
         trials = row[temperature]
@@ -62,7 +62,9 @@ def headlines(content: Content) -> Iterator[str]:
 
 
 def rounded(shares: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yields shares with three digits that still add up to 1, because the largest share takes the rounding error."""
+    """Yields shares that are rounded to three digits and still add up to 1. The largest share absorbs the rounding
+    error.
+    """
     three = {name: round(share, 3) for name, share in shares.items()}
     largest = max(three, key=lambda name: three[name])
     three[largest] += 1 - sum(three.values())
@@ -81,7 +83,7 @@ def tables(content: Content) -> Iterator[Table]:
 
 
 def benefit(found: Mapping[str, Any]) -> Table:
-    """Tabulates whether sharing the weights pays, both estimated and measured with the weights in the page cache."""
+    """Tabulates the estimated and the measured benefit of sharing the weights. The weights are in the page cache."""
     constants = Constants(found["read_bytes_per_s"], found["given_ns"], found["touched_ns"])
     rows: list[list[Cell]] = [
         _benefit_cells(
@@ -119,7 +121,7 @@ def _benefit_cells(
 
 
 def sharing(content: Content) -> Table:
-    """Tabulates each way to share on each framework: the second worker's memory, times and answer."""
+    """Tabulates the second worker's memory, times and answer for each way to share on each framework."""
     rows = [_sharing_cells(row) for row in content["sharing"] if row["rounds"]]
     heads = columns(
         "way | backend | alone [bytes] | second [bytes] | its model [bytes] | of the file [share] | shares | "
@@ -165,7 +167,7 @@ def _sharing_cells(row: Mapping[str, Any]) -> list[Cell]:
 
 
 def _answers(row: Mapping[str, Any]) -> str:
-    """States whether the second worker's answer equals the answers of the first worker and of a plain load."""
+    """States whether the second worker's answer equals the first worker's answer and the answer after a plain load."""
     alike = all(one["first"]["sha256"] == one["second"]["sha256"] for one in row["rounds"])
     if not alike:
         return "second differs from first"

@@ -18,7 +18,7 @@ from harness.profiler import Executed, ExecutedKernel, Profiler, Tensor, Wiring
 from harness.types import Backend, Batch
 
 _CHANGE_OF_LAYOUT = "ReorderInput"
-"""Operator name from which fused.py recognises a kernel that only changes a layout."""
+"""Operator name of kernels that only change a layout. fused.py recognises it."""
 
 
 class FrameworkProfile(NamedTuple):

@@ -1,9 +1,9 @@
-"""Maps each kernel to the nodes of the model's own file that it computes after fusion.
+"""Maps each kernel to the nodes of the model's file that the kernel computes after fusion.
 
-The runtime saves the graph that it executes. Most tensors of that graph keep their names from the file, or a kernel is
-named after the tensor that it makes. Such a kernel computes the nodes between its inputs and its output: a cut of the
-file's graph. A kernel whose output is not a tensor of the file shares the cut of the kernels that read it. So each
-kernel computes at least one node.
+The runtime saves the graph that it executes. Most tensors of that graph have the same names as in the file, or the
+kernel is named after its output tensor. Such a kernel computes the nodes between its inputs and its output, which are a
+cut of the file's graph. If the output of a kernel is not a tensor of the file, the kernel shares the cut of the kernels
+that read its output. Each kernel therefore computes at least one node.
 """
 
 import re
@@ -32,8 +32,7 @@ _CHANGED = "Transpose"
 
 class Origin(NamedTuple):
     """The nodes of the file that a kernel computes. nodes: indices in the file, ascending, never empty.
-    inserted: whether the kernel computes no node of the file, but only copies data or changes the layout for these
-    nodes.
+    inserted: whether the kernel only copies data or changes the layout for these nodes, and does not compute them.
     """
 
     nodes: tuple[int, ...]
@@ -43,7 +42,7 @@ class Origin(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class KernelMap:
     """Each node of the file is in either `origins` or `eliminated`.
-    origins: one for each executed node, in order.
+    origins: one origin per executed node, in order.
     eliminated: the reason why a node of the file has no kernel, by node.
     """
 
@@ -52,12 +51,12 @@ class KernelMap:
 
 
 def map_kernels(file: Wiring, executed: Wiring) -> KernelMap:
-    """Maps kernels to nodes. executed: the graph as the runtime saved it, with its nodes in topological order."""
+    """Maps kernels to nodes. executed: the graph that the runtime saved, with its nodes in topological order."""
     same = _Tensors(file, executed).same
     cuts = _Cuts(file, executed, same)
     origins = []
     for i, node in enumerate(executed.nodes):
-        # The last resort is the outputs' names, for a kernel that passes on an input of the model.
+        # As a last resort, use the names of the outputs. A kernel that passes on an input of the model needs this.
         named = {file.producers[t] for t in node.outputs if t in file.producers}
         nodes = cuts.own[i] or cuts.nearest(i) or tuple(sorted(named))
         computing = tuple(n for n in nodes if file.nodes[n].op_type not in NO_OPS)
@@ -129,7 +128,9 @@ class _Tensors:
         return tensors
 
     def _beyond(self, tensor: str, node: WiredNode, output: str) -> str:
-        """Returns the last tensor of a kernel that kept its name, but absorbed the sum and the activation after it."""
+        """Returns the last tensor of a kernel that kept its name although the following sum and activation were fused
+        into it.
+        """
         file, executed = self._file, self._executed
         came_in = {self.same.get(t, t) for t in node.inputs}
         later = {executed.nodes[i].op_type for i in executed.consumers.get(output, ())}
@@ -147,9 +148,8 @@ class _Tensors:
             tensor = taker.outputs[0]
 
     def _by_structure(self, node: WiredNode) -> dict[int, str]:
-        """Returns the outputs of the file's node that has the same operator and tensors.
-
-        If there are several such nodes, the name must also be the same.
+        """Returns the outputs of the file's node with the same operator and tensors. If several nodes match, the name
+        must also be the same.
         """
         data = known_data(node, self.same, self._executed)
         nodes: Sequence[WiredNode] = self._alike.get(key(node.op_type, data), ()) if data else ()
@@ -201,7 +201,9 @@ class _Cuts:
                     waiting.append(needed)
 
     def _common(self, cuts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Adds the cuts of nameless kernels. Such a cut has the nodes that all readers of the kernel's output need."""
+        """Adds the cuts of kernels without a name. Such a cut contains the nodes that all readers of the kernel's
+        output need.
+        """
         for i in reversed(range(len(cuts))):
             if cuts[i] or any(t in self._same for t in self._executed.nodes[i].outputs):
                 continue
@@ -211,7 +213,9 @@ class _Cuts:
         return cuts
 
     def _not_before(self, cuts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Returns each cut without the nodes that earlier kernels compute; the whole cut if nothing would remain."""
+        """Returns each cut without the nodes that earlier kernels compute. If no node would remain, returns the whole
+        cut.
+        """
         done: list[
             int
         ] = []  # a bit per node of the file for each executed node, because there may be thousands
@@ -227,8 +231,8 @@ class _Cuts:
         return left
 
     def nearest(self, index: int) -> tuple[int, ...]:
-        """Returns the cut of the nearest kernels that read this kernel's output, or else of the nearest kernels whose
-        output it reads. A layout change of a result belongs to the kernel that computed it.
+        """Returns the cut of the nearest kernels that read this kernel's output. Without such kernels, returns the cut
+        of the nearest kernels before it. A layout change of a result belongs to the kernel that computed the result.
         """
         ways = [self._takers, self._makers]
         if self._executed.nodes[index].op_type == "ReorderOutput":

@@ -24,21 +24,23 @@ def activations(node: WiredNode, file: Wiring) -> Iterator[str]:
 
 
 def known_data(node: WiredNode, same: Mapping[str, str], executed: Wiring) -> list[str]:
-    """Returns the file's tensors that an executed node reads, without constants; [] if one is unknown."""
+    """Returns the file's tensors that an executed node reads, without constants. Returns [] if any of them is
+    unknown.
+    """
     data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
     return [] if "" in data else data
 
 
 def _file_name(node: WiredNode) -> str:
-    """Returns the name of the file's node, which an executed node kept."""
+    """Returns the name of the node in the file from which an executed node got its name."""
     token = _TOKEN.fullmatch(node.name)
     return token[1] if token else node.name
 
 
 class IntegerKernels:
     """Integer kernels, each of which computes an operator and the quantisation around it (QDQ).
-    ONNX Runtime renames their outputs. It names them after a node if it changes the layout, and with the prefix
-    _TO_UNSIGNED if it makes signed integers unsigned.
+    ONNX Runtime renames their outputs. If it changes the layout, the new name contains a node's name. If it makes
+    signed integers unsigned, the new name has the prefix _TO_UNSIGNED.
     """
 
     def __init__(self, file: Wiring) -> None:
@@ -75,7 +77,7 @@ class IntegerKernels:
         return node.op_type if is_integer else ""
 
     def _distinguished(self, node: WiredNode, nodes: Sequence[WiredNode]) -> Sequence[WiredNode]:
-        """Selects nodes by the weights if the weights kept their names, else by the node's own name."""
+        """Selects nodes by their weights if the weights kept their names, else by the node name."""
         weights = [{self._before(t) for t in other.inputs} & {*node.inputs} for other in nodes]
         most = max(map(len, weights))
         by_weights = [o for o, w in zip(nodes, weights, strict=True) if len(w) == most]

@@ -1,4 +1,4 @@
-"""Holds the kernels that a framework executed, with times, tensors and nodes of the file."""
+"""Describes the kernels that a framework executed: times, tensors, and nodes of the model's file."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -26,18 +26,20 @@ class Kernel:
     parameter_bytes: int
     output_bytes: int
     allocated_bytes: int | None
-    """Allocated minus returned bytes in the first run, because later runs get one block; None if not reported."""
+    """Bytes allocated minus bytes freed in the first run, or None if not reported. Later runs allocate everything as
+    one block.
+    """
     start_ns: tuple[int, ...]
-    """One entry per run, counted from the start of the run; empty if the framework does not report it."""
+    """One entry per run, relative to the start of the run. Empty if the framework does not report it."""
     duration_ns: tuple[int, ...]
     """One entry per run, or a single entry with the mean of all runs."""
     implementation: str = ""
-    """The framework's code variant."""
+    """The variant of the kernel's code that the framework chose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The runtime's own spans, with one entry per run; None or empty if there is no such span."""
+    """Spans that the runtime reports, with one entry per run. A missing span is None or empty."""
 
     load_ns: int | None
     """Once per session."""
@@ -67,7 +69,7 @@ class LayerProfile:
     plain, profiled: the same calls without and with the profiler, in turns.
     setup: ONNX Runtime's session; None for other frameworks.
     peak_bytes: maximum number of bytes in use by the allocator; None if it is not reported.
-    absent: the reason why `spread`, `start` or `allocated` is not reported, by name.
+    absent: the reasons why `spread`, `start` or `allocated` are not reported, by name.
     """
 
     runtime: str
@@ -82,7 +84,7 @@ class LayerProfile:
 
     @property
     def is_by_call(self) -> bool:
-        """Whether kernels were timed call by call and not only by their mean."""
+        """Whether kernels were timed in each call. Otherwise only their mean is known."""
         return all(len(k.duration_ns) == len(self.profiled.wall_ns) for k in self.kernels)
 
     def to_json(self) -> dict[str, Any]:

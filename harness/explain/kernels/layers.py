@@ -1,8 +1,7 @@
 """Analyses a profile's kernels: shares, thirds, roofline, time between kernels.
 
-Every mean is over the same runs, so that parts add up exactly to the whole. These are all runs except the fastest and
-the slowest fifth, by the time of the whole call. If a framework reports only the mean of all runs, that mean is used.
-Pure.
+All means use the same runs, so that parts add up exactly to the whole. The fastest and the slowest fifth of the runs,
+by the time of the whole call, are left out. If a framework reports only the mean of all runs, that mean is used. Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,19 +48,19 @@ class Layer:
     """Standard deviation over all runs; None if only the mean is known."""
     allocated_bytes: int | None
     macs: int | None
-    """Work of the file's nodes without folded normalisation; None if a node has no rule. The work of a
-    node that several kernels compute is divided among them by time.
+    """Work of the file's nodes without folded normalisation, or None if a node has no FLOP rule. If several kernels
+    compute a node, its work is divided among them in proportion to their times.
     """
     flops: int | None
     """FLOPs, counted like `macs`."""
     read_bytes: int
-    """Bytes read; each operand counts once."""
+    """Bytes read. Each operand counts once."""
     write_bytes: int
     nodes: tuple[int, ...]
     inserted: bool
     implementation: str
     shared_macs: int = 0
-    """The part of `macs` that belongs to nodes of several kernels."""
+    """The part of `macs` that comes from nodes that several kernels share."""
     is_integer: bool = False
     """Whether the kernel multiplies eight-bit integers, to which the float32 peak does not apply."""
 
@@ -89,7 +88,7 @@ class Peaks(NamedTuple):
     """Operations of fp32 products."""
     bytes_per_s: float
     int8_per_s: float | None = None
-    """Operations of int8 products; None if they were not measured."""
+    """Operations of int8 products, or None if they were not measured."""
 
     def of(self, layer: Layer) -> "Peaks | None":
         """Returns the peaks that apply to a kernel; None if the peaks of its precision are unknown."""
@@ -123,9 +122,8 @@ def utilisation(layer: Layer, peaks: Peaks) -> float | None:
 
 
 class Overhead(NamedTuple):
-    """One profiled call, in parts that add up to it, in ns. plain: the same call without the profiler.
-    named_ns: parts outside of kernels, by name, from the inside out. The kernels and all these parts add up to the
-    call.
+    """A profiled call, split into parts in ns. plain: the same call without the profiler. named_ns: times outside
+    kernels by name, innermost first. The kernels and these times add up to the call.
     """
 
     kernels_ns: float
@@ -139,7 +137,7 @@ class Overhead(NamedTuple):
 
     @property
     def profiler_share(self) -> float:
-        """Time that the profiler adds to a call, as a share of the unprofiled call; negative if noise is larger."""
+        """Time that the profiler adds to a call, as a share of the unprofiled call. Noise can make it negative."""
         return self.call_ns / self.plain_ns - 1
 
     @property
@@ -152,14 +150,14 @@ class Overhead(NamedTuple):
 
     @property
     def profiler_least_share(self) -> float:
-        """Time that the profiler adds to a call, as a share, from the fastest call of each kind, which is disturbed
-        least.
+        """Time that the profiler adds to a call, as a share. Compares the fastest call of each kind, because it is
+        disturbed least.
         """
         return self.least_call_ns / self.least_plain_ns - 1
 
 
 def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
-    """Returns the indices of the runs whose whole call is neither among the fastest nor among the slowest calls."""
+    """Returns the indices of the runs, without the runs with the fastest and the slowest calls."""
     drop = int(len(call_ns) * trimmed)
     order = np.argsort(call_ns, kind="stable")
     chosen: Array = np.sort(order[drop : len(order) - drop])
@@ -169,8 +167,8 @@ def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
 def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:
     """Returns the layers of a profile.
 
-    nodes: costs of the file's nodes by index; None for a node that the graph lacks (a constant). No layer has work if
-    `misplaced_work` finds that the map is wrong.
+    nodes: costs of the file's nodes by index, or None for a constant, which is not in the graph. If `misplaced_work`
+    finds an error in the map, no layer gets work.
     """
     chosen = kept(profile.profiled.wall_ns, _trimmed(profile))
     times = [_mean(kernel.duration_ns, chosen) for kernel in profile.kernels]
@@ -181,7 +179,7 @@ def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[L
 
 
 def misplaced_work(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> Kernel | None:
-    """Returns the kernel to which a wrong map assigns most of the MACs, although it cannot multiply."""
+    """Returns the kernel that cannot multiply although the map assigns most of the MACs to it. Such a map is wrong."""
     return misplaced(profile.kernels, _products(nodes))
 
 
@@ -195,7 +193,7 @@ def _trimmed(profile: LayerProfile) -> float:
 
 
 def _mean(values: Sequence[int], chosen: Array) -> float:
-    """Returns the mean over the chosen runs. A single value already is the mean of all runs."""
+    """Returns the mean over the chosen runs. A single value is already the mean of all runs."""
     array = np.asarray(values, float)
     return float(array[0] if len(array) == 1 else array[chosen].mean())
 
@@ -235,7 +233,7 @@ def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
     """Counts the bytes that a kernel reads.
 
     ONNX Runtime does not report weights that it converted to another layout, so the weights of the nodes are counted.
-    For an embedding it reports the whole table, even if a call reads few rows.
+    For an embedding, ONNX Runtime reports the whole table, even if a call reads only a few rows.
     """
     sizes = [Operand(tensor.shape, tensor.dtype).bytes for tensor in kernel.inputs]
     unread = sum(
@@ -249,9 +247,8 @@ def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
 
 
 def _part(cost: NodeCost, share: Share | None) -> NodeCost:
-    """Returns a kernel's part of a node's work, in whole numbers.
-
-    The parts of all its kernels add up to the node's work.
+    """Returns a kernel's part of a node's work as a whole number. The parts of all the node's kernels add up to the
+    node's work.
     """
     if share is None:
         return cost
@@ -321,7 +318,7 @@ def grouped(layers: Sequence[Layer], by: Callable[[Layer], str]) -> list[Group]:
 
 
 def _group(name: str, layers: Sequence[Layer]) -> Group:
-    """Adds up allocations but not returned memory. flops is None if a layer's flops are unknown."""
+    """Adds up allocations and ignores freed memory. `flops` is None if the FLOPs of a layer are unknown."""
     allocated = [layer.allocated_bytes for layer in layers if layer.allocated_bytes is not None]
     return Group(
         name,
@@ -347,7 +344,9 @@ def dominant(values: Sequence[float]) -> str:
 
 
 def uncertainty(values: Sequence[float]) -> float:
-    """Returns the standard error of a series' median, as a share of the median and without stalls; 0 for one value."""
+    """Returns the standard error of a series' median as a share of the median, ignoring stalls. Returns 0 for one
+    value.
+    """
     middle = float(np.median(values))
     spread = 1.4826 * float(np.median(np.abs(np.asarray(values) - middle)))
     return spread / middle / len(values) ** 0.5 if middle else 0.0

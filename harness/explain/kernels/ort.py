@@ -1,7 +1,7 @@
 """Profiles a model with ONNX Runtime's own profiler: kernels, times, nodes in the file.
 
-The same calls are measured without the profiler, in turns with the profiled calls. This shows the profiler's cost, and
-no latency is ever quoted from a profiled run.
+Calls with and without the profiler alternate, which shows the profiler's cost. Reported latencies never come from a
+profiled run.
 """
 
 import tempfile
@@ -28,7 +28,7 @@ _WEIGHTS_APART = {
     "session.optimized_model_external_initializers_file_name": "weights",
     "session.optimized_model_external_initializers_min_size_in_bytes": "64",
 }
-"""Session options that keep weights out of the executed graph's file, because only its wiring is read."""
+"""Session options that keep weights out of the executed graph's file. Only the structure of this file is read."""
 
 
 def profile(
@@ -40,11 +40,11 @@ def profile(
     setup: SessionSetup | None = None,
     keep_events: Path | None = None,
 ) -> LayerProfile:
-    """Runs the model `runs` times without and `runs` times with the profiler, in turns (ABBA).
+    """Runs the model `runs` times without and `runs` times with the profiler, in alternation (ABBA).
 
-    feeds: arrays by input name. keep_events: a file for the profiler's own JSON.
-    Two sessions are alive at once, so twice the model's memory is needed. Raises ConfigError if ONNX
-    Runtime refuses the model or the feeds, NoNode if it has no node to run.
+    feeds: arrays by input name. keep_events: a file for the profiler's JSON output.
+    Two sessions are alive at once, so twice the model's memory is needed. Raises ConfigError if ONNX Runtime refuses
+    the model or the feeds, and NoNode if the model has no node to run.
     """
     import onnxruntime as ort
 
@@ -90,8 +90,8 @@ def interleaved(
 ) -> tuple[Times, ...]:
     """Measures each call `runs` times. The order is reversed each time, so that drift affects all calls alike.
 
-    around: a context for each call, entered before and left after its measurement, outside its time.
-    repeats: number of times that each call runs in one measurement. The measurement is the mean.
+    around: a context for each call. The time to enter and leave the context is not measured.
+    repeats: number of calls in one measurement. The result is their mean.
     """
     around = around or [nullcontext] * len(calls)
     repeats = repeats or [1] * len(calls)

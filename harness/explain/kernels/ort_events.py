@@ -1,4 +1,4 @@
-"""Reads kernels from the events of ONNX Runtime's profile and from the graph it executed.
+"""Reads kernels from the events in ONNX Runtime's profile and from the graph that it executed.
 
 Pure. The input is a profile's events and two graphs; the output is a table of kernels.
 """
@@ -117,13 +117,13 @@ def _within(event: Event, outer: Event) -> bool:
 
 
 def _execute_ns(events: Sequence[Event], run: Event) -> int:
-    """Returns the executor's time; 0 if the executor writes no such span. A subgraph has a separate span."""
+    """Returns the executor's time, or 0 if the executor does not write this span. A subgraph has a separate span."""
     durations_ns = (int(e["dur"]) for e in events if e["name"] == _EXECUTE and _within(e, run))
     return max(durations_ns, default=0) * NS_PER_US
 
 
 def _inside(events: Sequence[Event], run: Event) -> list[Event]:
-    """Returns the run's kernels of the main graph; a subgraph's kernels lie inside its If, Loop or Scan."""
+    """Returns the run's kernels of the main graph. Kernels of a subgraph lie inside the span of an If, Loop or Scan."""
     nodes = [e for e in events if e.get("cat") == "Node" and _within(e, run)]
     kernels = [e for e in nodes if e["name"].endswith(KERNEL)]
     kernels.sort(key=lambda e: (e["ts"], -e["dur"]))
@@ -133,8 +133,8 @@ def _inside(events: Sequence[Event], run: Event) -> list[Event]:
 
 def _matched(kernels: Sequence[Event], executed: Wiring) -> list[Event]:
     """Returns one event per node of the executed graph, in its order.
-    The runtime usually executes nodes in the order in which it saved them. If it does not (in parallel execution),
-    nodes are identified by name; nodes without a name are named by operator and number.
+    The runtime usually executes nodes in the order in which it saved them. In parallel execution the order may differ,
+    and nodes are identified by name. A node without a name gets a name from its operator and number.
     """
     ops = [node.op_type for node in executed.nodes]
     if [e["args"].get("op_name") for e in kernels] == ops:

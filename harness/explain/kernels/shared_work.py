@@ -1,4 +1,4 @@
-"""Divides the work of a node that several kernels compute together, so that it is counted once."""
+"""Divides the work of a node among the kernels that compute it together, so that the work is counted once."""
 
 from collections.abc import Container, Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -15,7 +15,7 @@ _MOVERS = frozenset(
 _NO_PRODUCTS = frozenset(
     ("Pooling", "Eltwise", "MVN", "Reduce", "Interpolate", "NormalizeL2", "Multiply")
 )
-"""OpenVINO kernels that compute, but no matrix product or convolution."""
+"""OpenVINO kernels that compute, but not a matrix product or a convolution."""
 
 
 class Share(NamedTuple):
@@ -41,8 +41,8 @@ Shares = Mapping[int, Mapping[int, Share]]
 def shares_of(
     kernels: Sequence[Kernel], times_ns: Sequence[float], multiplying: Container[int]
 ) -> Shares:
-    """Divides work by the kernels' times. A kernel that only moves numbers gets no work, unless all kernels of the node
-    do. The work of a matrix product goes only to kernels that can multiply matrices, unless there are none.
+    """Divides work in proportion to the kernels' times. A kernel that only moves numbers gets work only if all kernels
+    of the node do so. If any kernel of a matrix product can multiply matrices, only such kernels get its work.
     multiplying: nodes that are matrix products.
     """
     by_node: dict[int, list[int]] = {}
@@ -74,7 +74,8 @@ def _divided(
 
 
 def misplaced(kernels: Sequence[Kernel], macs: Mapping[int, int]) -> Kernel | None:
-    """Returns the kernel that holds most of the MACs but cannot multiply matrices, which is a sign of a wrong map.
+    """Returns the kernel that has most of the MACs but cannot multiply matrices. Such a kernel shows that the map is
+    wrong.
     macs: MACs of the nodes that are matrix products.
     """
     computing = [kernel for kernel in kernels if not kernel.inserted]
@@ -91,6 +92,6 @@ def _only_moves(op_type: str) -> bool:
 
 
 def _may_multiply(op_type: str) -> bool:
-    """Whether a kernel may multiply. A kernel that is on neither OpenVINO's nor ONNX's list may."""
+    """Whether a kernel may multiply matrices. A kernel with an unknown operator may."""
     known = op_type in _NO_PRODUCTS or flops.has_rule(op_type)
     return not known or flops.may_multiply(op_type)

@@ -1,4 +1,4 @@
-"""Tabulates peaks and products: the best rate of each library and precision, and which unit computed it."""
+"""Tabulates peaks and products: the best rate of each library and precision, and the unit that computed it."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from harness.machine.characterise.measured import Measured, of
 from harness.results.pages.tables import Cell, Table, columns, show_cell
 
 UNEVEN = 0.2
-"""Coefficient of variation of the repetitions above which a peak is doubtful."""
+"""Maximum coefficient of variation of the repetitions. Above it, a peak is doubtful."""
 
 Key = tuple[str, str, int]
 """(library, precision, threads)."""
@@ -30,8 +30,8 @@ def best_points(points: Sequence[Measured], benchmark: str) -> Mapping[Key, Meas
 
 
 def times_fp32(point: Measured, points: Sequence[Measured]) -> float | None:
-    """Returns the ratio of the rate to the fp32 peak of all libraries with the same number of threads; None without a
-    peak.
+    """Returns the rate divided by the highest fp32 rate of all libraries with the same number of threads, or None
+    without such a rate.
     """
     plain = peaks.arithmetic(points).get(("fp32", point.threads))
     return point.peak_per_s / plain.per_s if plain is not None and point.peak_per_s else None
@@ -49,8 +49,8 @@ def unit_of(point: Measured, points: Sequence[Measured], content: Content) -> Ve
 
 
 def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
-    """Yields a table of peaks by precision and number of threads, then a table of copies; yields nothing if there are
-    neither.
+    """Yields a table of peaks by precision and number of threads, then a table of copies. Omits a table without
+    rows.
     """
     by_name = {point.name: point for point in points}
     rows: list[list[Cell]] = []
@@ -79,7 +79,7 @@ def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
 
 
 def peaks_line(content: Content) -> str:
-    """Returns the highest rate of each precision and of the memory in one sentence; '' if there are neither."""
+    """States the highest rate of each precision and of the memory in one sentence, or '' without rates."""
     points = [point for point in record.points(content) if not point.missing]
     best: dict[str, tuple[float, int]] = {}
     for (precision, threads), peak in peaks.arithmetic(points).items():
@@ -125,7 +125,7 @@ def _said_once(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], list[s
 
 
 def _without_empty(table: Table) -> Table:
-    """Leaves out the columns of evidence and energy if they have no values, because all rows share the evidence or no
+    """Omits the evidence and energy columns if they are empty. They are empty if all rows share the evidence or if no
     meter worked.
     """
     kept = [

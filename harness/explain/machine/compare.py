@@ -1,4 +1,4 @@
-"""Compares machines side by side: the same points of two or more machine.json files, and their ratio. Pure."""
+"""Compares machines by the points that their machine.json files have in common, with ratios. Pure."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +11,13 @@ from harness.results.compare.report import letter
 from harness.results.pages.tables import Cell, Column, Table
 
 NOISE = 2.0
-"""A ratio counts as more than noise if the medians are more than this many standard deviations apart."""
+"""A ratio is significant if the medians are more than this number of standard deviations apart."""
 
 
 def tables(sides: Sequence[Content]) -> list[Table]:
     """Returns the tables.
 
-    sides: A, B, ... in order. Every number of the other sides is also given as a ratio to A's number.
+    sides: A, B, ... in order. Every number of the other sides is also shown as a ratio to A's number.
     """
     points = [{p.name: p for p in record.points(one) if not p.missing} for one in sides]
     names = [letter(side) for side in range(len(sides))]

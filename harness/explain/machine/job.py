@@ -60,7 +60,7 @@ def machine(options: MachineOptions) -> int:
 
 
 def _chosen(options: MachineOptions) -> list[Planned]:
-    """Returns the points that --filter leaves. Raises ConfigError if it leaves no point."""
+    """Returns the points that match --filter. Raises ConfigError if no point matches."""
     names = [*(name for name, _ in registry.rows("benchmark")), *options.benchmark]
     points = list(session.planned(names, cores.available().threads))
     if options.filter is None:
@@ -124,7 +124,7 @@ def _measure(
 
 
 def compare_machines(sides: Sequence[Path], *, as_json: bool) -> int:
-    """Prints two or more machines side by side, only from their files."""
+    """Prints two or more machines side by side, using only their files."""
     shown = compare.tables([REPORT.read(side) for side in sides])
     show_result(
         lambda: {table.key: table.to_json() for table in shown},

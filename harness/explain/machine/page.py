@@ -54,7 +54,9 @@ def _tail(content: Content) -> Iterator[str]:
 
 
 def figures(content: Content) -> Iterator[Figure]:
-    """Yields a figure per kind of benchmark that has enough points. A time limit may leave only one size."""
+    """Yields a figure for each kind of benchmark with enough points. After a time limit, some kinds may have only one
+    size.
+    """
     points = [point for point in record.points(content) if not point.missing]
     for benchmark in peaks.ARITHMETIC:
         if best := best_points(points, benchmark):
@@ -75,7 +77,7 @@ def figures(content: Content) -> Iterator[Figure]:
 
 
 def _has_several(points: Sequence[Measured], setting: str) -> bool:
-    """Returns whether a curve over the setting has several points. A single point is shown only in the tables."""
+    """Whether a curve over the setting has several points. A single point is shown only in the tables."""
     return len({point.settings[setting] for point in points}) > 1
 
 

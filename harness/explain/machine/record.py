@@ -17,13 +17,13 @@ _MATRIX_FLAGS = (
     *("amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "avx512_vnni", "avx_vnni", "avx512_bf16"),
     *("avx512_fp16", "avx512f", "avx2", "fma", "bf16", "i8mm", "sve", "sve2", "asimddp"),
 )
-"""Instruction sets, by the kernel's names, that affect the rate of a product."""
+"""Instruction sets that affect the rate of a matrix product, as the kernel names them."""
 
 Content = Mapping[str, Any]
 
 
 def new(plan: Plan) -> dict[str, Any]:
-    """Returns the content before anything was measured."""
+    """Returns the content before the first measurement."""
     about = host.fingerprint()
     flags = host.cpu_flags()
     return {
@@ -45,7 +45,7 @@ def points(content: Content) -> list[Measured]:
 
 
 def to_json(content: Content) -> dict[str, Any]:
-    """Returns the content, with the numbers that follow from each point's times."""
+    """Returns the content, and adds the numbers that are computed from each point's times."""
     derived = {
         point.name: {
             "median_ns": point.median_ns,

@@ -11,7 +11,7 @@ from harness.results.pages.tables import Cell, Column, Table, columns, lines
 
 _UNIT_OF_SETTING = {"bytes": "bytes", "threads": "count", "side": "count", "segment": "count"}
 _OF_THEIR_OWN = ("memory-copy", "gemm", "convolution")
-"""Benchmarks with a table of a different form."""
+"""Benchmarks whose tables have a different form."""
 
 SHOWN_ROWS = 40
 
@@ -48,7 +48,7 @@ def _measured(points: Sequence[Measured], benchmark: str) -> list[Measured]:
 
 
 def _copies(points: Sequence[Measured]) -> Table:
-    """Tabulates a row per size and number of threads, with warm next to evicted."""
+    """Makes a row per size and number of threads, with warm and evicted times side by side."""
     by_state = {(p.settings["bytes"], p.threads, p.settings["state"]): p for p in points}
     rows: list[list[Cell]] = []
     for size, threads in dict.fromkeys((p.settings["bytes"], p.threads) for p in points):
@@ -126,7 +126,7 @@ def _notes(points: Sequence[Measured]) -> Iterator[str]:
 
 
 def _missing(points: Sequence[Measured]) -> Iterator[Table]:
-    """Yields a table with a row per reason, because a missing library is the reason of many points."""
+    """Yields a table with a row per reason, because one missing library can prevent many points."""
     by_reason: dict[str, list[str]] = {}
     for point in points:
         if point.missing:

@@ -1,7 +1,7 @@
-"""Cuts pieces of a graph out as bricks: separate models without any weight of the original.
+"""Cuts pieces out of a graph. Each piece becomes a brick: a separate model without the original's weights.
 
-A brick keeps types, attributes, shapes, and the constants that define the work (integers, limits of Clip). Names are
-replaced by numbers. Weights are random, with the brick's digest as the seed.
+A brick keeps types, attributes, shapes, and the constants that define the work (integers, limits of Clip). Numbers
+replace the names. Weights are random, and the brick's digest is the seed.
 """
 
 import hashlib
@@ -41,17 +41,14 @@ _PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "Slice": (1, 2, 3, 4),
     "Upsample": (1,),
 }
-"""Maps an operator to the positions of inputs that are not trained but define the work. int64 inputs always define the
-work.
+"""Maps an operator to the positions of the untrained inputs that define its work. int64 inputs always define the work.
 
-Scale and zero point of an activation determine which nodes ONNX Runtime fuses. It drops a Relu before a zero point of
-0, and pools integers if both ends have the same scale.
+The scale and zero point of an activation determine which nodes ONNX Runtime fuses. ONNX Runtime drops a Relu before a
+zero point of 0, and runs a pool on integers if its input and output have the same scale.
 """
 
 WEIGHT_SCALE = 2.0**-10
-"""Scale of made-up integer weights; a power of 2, so that its product with another scale is
-exact.
-"""
+"""Scale of made-up integer weights. It is a power of 2, so its product with another scale is exact."""
 
 _INT, _FLOAT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 1, 3, 4, 6, 7, 8
 """Types of onnx.AttributeProto, except graphs and sparse tensors."""
@@ -74,8 +71,8 @@ class Brick:
     why_not: str | None
     """Reason why the piece cannot be built or run; None if it can."""
     why_private: str | None
-    """Reason why the piece may hold trained numbers; None if it does not. A piece with trained numbers runs here, but
-    is not published.
+    """Reason why the piece may contain trained numbers, or None. A piece with trained numbers is run on this machine
+    but not published.
     """
 
 
@@ -88,9 +85,9 @@ class Cut:
 
     @cached_property
     def all_nodes(self) -> tuple[Node, ...]:
-        """The piece's nodes, and the DequantizeLinear nodes outside of it that its layers read.
-        Each reader has a separate node, as in the graph that ONNX Runtime executes, so that
-        integers cross the ends of the piece.
+        """The piece's nodes, and the DequantizeLinear nodes outside the piece that its layers read. Each reader gets a
+        separate copy of such a node, as in the graph that ONNX Runtime executes. The piece therefore reads and writes
+        integers.
         """
         return (*dequantisers(self.graph, self.nodes), *self.nodes)
 
@@ -100,7 +97,7 @@ class Cut:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The tensors that leave the piece; the last layer's output if no tensor does."""
+        """The tensors that leave the piece. If no tensor leaves it, the last layer's output."""
         return leaving(self.graph, self.nodes) or [self.nodes[-1].outputs[0]]
 
     @cached_property
@@ -157,7 +154,8 @@ class Cut:
     def _obstacles(self) -> Iterator[str]:
         """Yields the reasons why inputs cannot be made up.
 
-        Outputs may have any shape, and a type that only the runtime finds (ONNX infers none for a Loop's state).
+        Outputs may have any shape. Only the runtime may know their type, because ONNX infers no type for a Loop's
+        state.
         """
         names = (*self.inputs, *self.outputs, *self.constants)
         for name, tensor in zip(names, self.tensors(names), strict=True):
@@ -223,8 +221,8 @@ class Cut:
     def _weight_scales(self) -> Mapping[str, Array]:
         """Returns made-up scales of quantised weights.
 
-        A bias gets the product of the other two scales, because ONNX Runtime would compute in floats with any other
-        scale.
+        The scale of a bias is the product of the other two scales. With any other scale, ONNX Runtime would compute in
+        floats.
         """
         scales = {}
         for node in self.all_nodes:
@@ -249,12 +247,12 @@ class Cut:
 
     @property
     def kept_values(self) -> int:
-        """The number of the original's values in the brick: sizes, axes, indices, limits."""
+        """Number of values in the brick that come from the original: sizes, axes, indices, limits."""
         values = (self._kept(name) for name in self.constants)
         return sum(value.size for value in values if value is not None)
 
     def _kept(self, name: str) -> Array | None:
-        """Returns the original's value if it defines the work; None for a weight."""
+        """Returns the original value if it defines the work, or None for a weight."""
         value = self.graph.values.get(name)
         if value is None or value.dtype in (np.int64, np.bool_):
             return value
@@ -272,9 +270,7 @@ class Cut:
 
 
 def _may_be_trained(attribute: Any) -> bool:
-    """Whether an attribute is more than a setting, i.e. a graph, or many numbers or strings such as a forest's
-    thresholds.
-    """
+    """Whether an attribute is a graph or a long list, e.g. the thresholds of a forest, and not just a setting."""
     sizes = {
         _INT: 1,
         _FLOAT: 1,
@@ -307,10 +303,10 @@ def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
 def decisions(
     graph: Graph, cuts: Iterable[Cut], feeds: Mapping[str, Array], setup: SessionSetup
 ) -> dict[str, Array]:
-    """Returns the values, by name, of the tensors that determine the branch of an If and the iterations of a Loop.
+    """Returns, by name, the tensor values that determine the branch of an If and the iterations of a Loop.
 
-    feeds: inputs of the whole model. The result is empty if no such tensor enters a cut, or if the model does not run.
-    Made-up numbers then determine the branches.
+    feeds: inputs of the whole model. The result is empty if no such tensor enters a cut or if the model does not run.
+    In these cases, made-up numbers determine the branches.
     """
     names = sorted({name for cut in cuts for name in cut.decided_by})
     if not names:

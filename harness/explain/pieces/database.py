@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS pieces (
 
 
 class Database:
-    """One file, which several processes may use at once because each call opens it again."""
+    """The database file. Several processes may use it at once, because each call opens it again."""
 
     def __init__(self, path: Path, machine: Mapping[str, Any], runtime: str) -> None:
         """machine: `machine` of harness.machine.host.fingerprint(). runtime: name and version.
@@ -43,14 +43,14 @@ class Database:
         return opened(self._path, SCHEMA, _CREATE)
 
     def read(self, pieces: Collection[str], setting: str) -> dict[str, Any]:
-        """Returns the stored results by piece, for the pieces that have one."""
+        """Returns the stored results by piece. Pieces without a result are left out."""
         query = "SELECT piece, result FROM pieces WHERE machine = ? AND runtime = ? AND setting = ?"
         with self._open() as db:
             rows = db.execute(query, (*self._where, setting)).fetchall()
             return {piece: json.loads(result) for piece, result in rows if piece in pieces}
 
     def elsewhere(self, pieces: Collection[str]) -> int:
-        """Returns the number of rows that these pieces have for a different machine or runtime."""
+        """Returns how many rows of these pieces belong to a different machine or runtime."""
         query = "SELECT piece FROM pieces WHERE NOT (machine = ? AND runtime = ?)"
         with self._open() as db:
             return sum(piece in pieces for (piece,) in db.execute(query, self._where))
@@ -58,7 +58,9 @@ class Database:
     def add(
         self, results: Mapping[str, Mapping[str, Any]], setting: str, layers: Mapping[str, str]
     ) -> None:
-        """Adds results, and replaces earlier results. layers: operators of each piece, for readers of the file."""
+        """Adds results, and replaces earlier results. layers: operators of each piece, stored for people who read the
+        file.
+        """
         now = utc_text()
         rows = [
             (*self._where, piece, setting, layers[piece], now, json.dumps(result))

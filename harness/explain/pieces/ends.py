@@ -17,8 +17,8 @@ NUMERIC_TYPES = frozenset([
 
 
 def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
-    """Returns the DequantizeLinear nodes, including nodes of weights, whose output the piece reads but does not
-    compute.
+    """Returns the DequantizeLinear nodes outside the piece whose outputs the piece reads. Includes the nodes of
+    weights.
     """
     inside = {node.index for node in piece}
     makers = (graph.producer.get(name) for node in piece for name in node.inputs)
@@ -27,7 +27,7 @@ def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
         for maker in makers
         if maker is not None and maker.op_type == DEQUANTISE and maker.index not in inside
     }
-    # Nodes of weights come first, because a brick that is read from its file has the other nodes among its layers.
+    # Nodes of weights come first, because a brick read from a file lists the other nodes among its layers.
     return sorted(nodes.values(), key=lambda maker: not maker.from_constants)
 
 
@@ -45,8 +45,8 @@ def entering(graph: Graph, piece: Sequence[Node]) -> list[str]:
 
 
 def leaving(graph: Graph, piece: Sequence[Node]) -> list[str]:
-    """Returns the names of the piece's outputs that other layers or the model's user read.
-    A layer outside the piece that reads a DequantizeLinear reads that node's input instead.
+    """Returns the names of the piece's outputs that other layers or the model's user read. If a layer outside the piece
+    reads a DequantizeLinear node, the input of that node is returned instead.
     """
     inside = {node.index for node in piece}
     return [
@@ -69,6 +69,6 @@ def _readers(graph: Graph, maker: Node, name: str) -> Iterator[int]:
 
 
 def is_known(graph: Graph, name: str) -> bool:
-    """Whether a tensor is a constant of the model, or computed from constants alone."""
+    """Whether a tensor is a constant of the model or is computed only from constants."""
     maker = graph.producer.get(name)
     return name in graph.constants or (maker is not None and maker.from_constants)

@@ -1,4 +1,4 @@
-"""Computes the least time that a model's layers allow, as sums, critical paths and makespans. Pure.
+"""Computes lower bounds of a model's time from its layers: sums, critical paths and makespans. Pure.
 
 Source: Benanza (Li et al., IPDPS 2020), section III-D1.
 """
@@ -19,9 +19,9 @@ class Path(NamedTuple):
 
 
 def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> Path:
-    """Returns the slowest chain, which no number of workers can beat.
+    """Returns the slowest chain. More workers cannot make the model faster than this chain.
 
-    unit_ns: (n,) in topological order. needs: (n,) earlier positions that each unit waits for.
+    unit_ns: (n,) in topological order. needs: (n,) the positions of the earlier units for which each unit waits.
     """
     until: list[float] = []
     before: list[int | None] = []
@@ -41,8 +41,8 @@ def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> P
 
 
 def makespan_ns(unit_ns: Sequence[float], needs: Sequence[Sequence[int]], workers: int) -> float:
-    """Returns the time if up to `workers` layers run at once, first come first served, as a runtime's pool schedules
-    them. It lies between the critical path and the sum.
+    """Returns the time if up to `workers` layers run at once. Layers start in the order in which they become ready, as
+    in a runtime's thread pool. The time lies between the critical path and the sum.
     """
     takers: list[list[int]] = [[] for _ in unit_ns]
     open_needs = [len(set(waits_for)) for waits_for in needs]

@@ -1,4 +1,4 @@
-"""Makes the graphs inside If, Loop and Scan independent, so that a brick can hold them."""
+"""Makes the graphs inside If, Loop and Scan independent of the model, so that a brick can contain them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,9 +23,9 @@ def subgraphs(attribute: Any) -> Iterator[Any]:
 
 
 def stand_alone(onnx: Any, graph: Any, outer: Mapping[str, str], prefix: str, seed: int) -> None:
-    """Renames everything in `graph` (changed in place) and makes up the numbers of large weights.
-    outer: maps a name outside of the graph to its name in the brick. prefix: prefix of each inner name, so that no name
-    collides with a name of the brick.
+    """Renames everything in `graph` and replaces large weights with made-up numbers. Changes `graph` in place.
+    outer: maps a name outside the graph to its name in the brick. prefix: put before each inner name to prevent
+    collisions with names in the brick.
     """
     random = np.random.default_rng(seed)
     tensors = [*graph.initializer, *(t for node in graph.node for t in _constants(node))]
@@ -63,7 +63,7 @@ def _constants(node: Any) -> Iterator[Any]:
 
 
 def _make_up(onnx: Any, tensor: Any, random: np.random.Generator) -> None:
-    """Replaces weights with made-up numbers. Integers that may be shapes or indices stay."""
+    """Replaces weights with made-up numbers. Keeps integers that may be shapes or indices."""
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
     is_elsewhere = tensor.data_location == _EXTERNAL
     if dtype.kind in "iubO" and not is_elsewhere:

@@ -1,7 +1,7 @@
-"""Lists the possible mistakes between an image file and a model. Each mistake is one change to the baseline.
+"""Lists the mistakes that can occur between an image file and a model. Each mistake is a change to the baseline.
 
-Changes of declared steps are enumerated from the schema, so that a new decoder or resize method is also measured. A
-change that the schema does not allow is listed as `Impossible` with its reason.
+The schema determines the changes to declared steps, so that a new decoder or resize method is also measured. A change
+that the schema does not allow is listed as `Impossible` with the reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class ArrayChange(NamedTuple):
 
 
 class BackendChange(NamedTuple):
-    """Another framework, file or precision for the same input. options: values of --backend-option."""
+    """A change of framework, file or precision with the same input. options: values of --backend-option."""
 
     kind: str
     name: str
@@ -82,8 +82,8 @@ def array_changes(
 ) -> Iterator[ArrayChange | Impossible]:
     """Yields the changes to an input's values.
 
-    shape: (n, ...) of the input. span: its least and largest value in the baseline. declared: the steps that prepare
-    it; () for none. white: the largest raw pixel value.
+    shape: (n, ...) of the input. span: smallest and largest value of the input in the baseline. declared: the steps
+    that prepare the input, or (). white: the largest raw pixel value.
     """
     if dtype in ("float32", "float64"):
         yield ArrayChange("precision", "input rounded to float16", _through_float16)
@@ -101,7 +101,7 @@ def array_changes(
 
 
 def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Impossible]:
-    """Yields each installed backend with each file of the model that it reads, and in lower precision."""
+    """Yields each installed backend with each file of the model that the backend can read, and with lower precision."""
     for backend, entry in registry.rows("backend"):
         # The null backend runs no model.
         if backend == "null" or backend in registry.REMOTE_BACKENDS:
@@ -130,7 +130,7 @@ def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Imp
 
 
 def _formats(backend: str, formats: Iterable[str], baseline: str) -> Iterator[BackendChange]:
-    """Yields a change per format, except for the baseline, which is the first format of the baseline's backend."""
+    """Yields a change per format. Skips the first format of the baseline's backend, because it is the baseline."""
     for i, name in enumerate(formats):
         if i or backend != baseline:
             options = (("format", name),)
@@ -215,7 +215,7 @@ def _normalisations(steps: Steps) -> Iterator[StepChange | Impossible]:
         return
     yield StepChange("normalise", "left out", _without(steps, "normalise"))
     shifts = any(step.options["mean"]) or set(step.options["std"]) != {1.0}
-    # With a single step, leaving out one step means leaving out all steps.
+    # If there is only one step, omitting it is the same as omitting all steps.
     if shifts and step.options["scale"] != 1:
         plain = _with(steps, "normalise", mean=(0.0,), std=(1.0,))
         yield StepChange("normalise", "without mean and std", plain)

@@ -20,7 +20,7 @@ JSON, LOG = "pitfalls.json", "pitfalls.log"
 
 
 def pitfalls(values: Mapping[str, Any], *, samples: int, out: Path | None) -> int:
-    """Prints the tables and writes the files to `out`. After Ctrl-C they hold the subjects so far.
+    """Prints the tables and writes the files to `out`. After Ctrl-C, the files contain the subjects measured so far.
 
     Returns the exit status. values: parsed options.
     """
@@ -70,7 +70,7 @@ def title(report: Mapping[str, Any]) -> str:
 
 
 def check_out(out: Path | None) -> None:
-    """Raises ConfigError, before a measurement, if `out` is not writable or has a report."""
+    """Raises ConfigError if `out` is not writable or already contains a report. Called before the first measurement."""
     if out is None:
         return
     home = next(path for path in (out, *out.parents) if path.exists())

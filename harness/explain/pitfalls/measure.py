@@ -31,27 +31,29 @@ from harness.run.progress import Pace
 from harness.types import Array, show_shape
 
 FEW = 100
-"""Number of samples below which agreement and accuracy change in steps of more than one percent."""
+"""Minimum number of samples. With fewer samples, agreement and accuracy change in steps of more than one percent."""
 
 
 class Row(NamedTuple):
-    """Effect of one change, as in pitfalls.json."""
+    """Effect of one change, as stored in pitfalls.json."""
 
     kind: str
     change: str
     input_share_differing: float
     """Share of the input's values that differ, in [0, 1]."""
     input_max_difference: float | None
-    """Largest difference in the input's unit; None if it is not finite, because JSON cannot hold such a value."""
+    """Largest difference in the input's unit. An infinite or undefined difference is None, because JSON cannot
+    represent it.
+    """
     input_mean_difference: float | None
     agreement: float | None
-    """Share of the samples with the baseline's answer, in [0, 1]; None without answers."""
+    """Share of the samples with the same answer as in the baseline, in [0, 1]. None without answers."""
     score: float | None
     """Score in the metric's unit."""
     verdict: str
-    """`dangerous`: the score falls by more than its error. `changed`: answers change, but the score
-    falls less. `small`: the input changes, the answers do not. `harmless`: neither changes.
-    `differs`: there is no score to show whether the change matters.
+    """`dangerous`: the score gets worse by more than its error. `changed`: answers change, but the score does not get
+    worse by more than its error. `small`: only the input changes. `harmless`: neither the input nor an answer changes.
+    `differs`: answers change, but no score shows whether this matters.
     """
 
 
@@ -163,7 +165,7 @@ def _measured(base: Baseline, change: Change) -> Row | Impossible:
                 difference.add(ours[base.target], theirs[base.target])
                 rows += runner.answers(theirs, indices) if runner else []
     except HarnessError as e:
-        if isinstance(e.__cause__, KeyboardInterrupt):  # Ctrl-C inside a plug-in also ends the verb
+        if isinstance(e.__cause__, KeyboardInterrupt):  # Ctrl-C in a plug-in also ends the command
             raise KeyboardInterrupt from e
         message = one_line(str(e).splitlines()[0])
         folder = base.subject.config.data_dir
@@ -209,9 +211,8 @@ def _verdict(
 
 
 def _falls(base: Baseline, agreement: float, score: float | None) -> bool:
-    """Whether the score falls by more than twice its standard error, or the metric refuses the changed answers.
-
-    Only changed answers affect the score, so the error is the square root of their number.
+    """Whether the score gets worse by more than twice its standard error, or the metric refuses the changed answers.
+    Only changed answers affect the score, so the standard error is the square root of their number.
     """
     if score is None or base.score is None:
         return True

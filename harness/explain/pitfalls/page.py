@@ -35,7 +35,7 @@ def write(reports: Sequence[Mapping[str, Any]], folder: Path) -> Path:
 
 
 def figures(report: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields the agreement of answers if there are any, then the change of the input."""
+    """Yields the agreement of answers, if any, and then the change of the input."""
     changes = report["changes"]
     if any(one["agreement"] is not None for one in changes):
         yield _bars(
@@ -65,7 +65,7 @@ def _bars(
     values: Sequence[float | None],
     axis: Mapping[str, Any],
 ) -> Figure:
-    """Draws a bar per change, coloured by verdict. values: in %; None draws no bar."""
+    """Draws a bar per change, coloured by verdict. values: in %. A None value has no bar."""
     by_verdict = list(zip([change["verdict"] for change in changes], values, strict=True))
     return bars_in_rows(
         title,

@@ -1,4 +1,4 @@
-"""Runs the verb `profile`: measures one model at several levels of the stack, with each number from a separate run."""
+"""Runs the verb `profile`: measures one model at several levels of the stack, each level in a separate run."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,7 +105,7 @@ def _lines(profiled: Profiled, tables: Sequence[Table], name: str | None) -> Ite
 
 
 def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None:
-    """Exports the spans. This is the last step, so a failure loses nothing, and --from can repeat the export."""
+    """Exports the spans as the last step. If the export fails, no result is lost, and --from can repeat it."""
     if target is None:
         return
     spans = files.spans(profiled, folder)
@@ -121,7 +121,7 @@ def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None
 
 
 def _collector(target: str) -> Collector:
-    """Returns the collector. Headers are sent only to the environment's collector, for which they were set."""
+    """Returns the collector. The headers from the environment are sent only to the collector from the environment."""
     if target == FROM_ENVIRONMENT:
         return from_environment(os.environ)
     return Collector(url=target)
@@ -203,7 +203,7 @@ class _ProfileJob(Study[ProfileOptions]):
         return status
 
     def _begin_step(self, text: str) -> None:
-        """Begins a step. No time left is estimated, because the time of one step does not predict the next."""
+        """Begins a step. Shows no remaining time, because the duration of one step does not predict the next."""
         counters = self._options.counters if "library" in self._levels else ()
         of = (
             bool(self._levels & RUN_LEVELS) + len(self._levels & {"model", "layer"}) + len(counters)
@@ -216,7 +216,7 @@ class _ProfileJob(Study[ProfileOptions]):
         self._begin_step("query, batch, stage: a run of the harness")
         out = self.folder / files.RUN
         config = replace(self._config, out=out, no_report=True)
-        with self._stopping.allowed(False):  # the run stops itself, and is kept
+        with self._stopping.allowed(False):  # the run stops itself, and its results are kept
             finished = self._measure(config, quiet=self._quiet, progress=self._progress)
             for left in ("latest", "runs.sqlite"):  # these belong to a folder of runs
                 (self.folder / left).unlink(missing_ok=True)

@@ -66,7 +66,7 @@ def figures(profiled: Profiled) -> Iterator[Figure]:
 
 
 def _flame(profiled: Profiled) -> Figure:
-    """Draws mean times as nested bars. Each level divides the level above it, and overheads are named."""
+    """Draws mean times as nested bars. Each level splits the level above it, and overheads are labelled."""
     boxes: list[tuple[str, str, str, float]] = []  # id, name, parent, ns
     level = profiled.level
     if profiled.done is not None:
@@ -109,7 +109,7 @@ def _kind(box: tuple[str, str, str, float]) -> str:
 
 
 def _colour(kind: str, types: Sequence[str]) -> str:
-    """Returns a colour of the palette for kernel types, the longest first; grey or blue for the rest."""
+    """Returns a colour for each kernel type, in the order of their times. Further types are grey or blue."""
     if kind in types:
         return _PALETTE[types.index(kind) % len(_PALETTE)]
     return {"query": "#4d5963", "infer": "#23618f", "kernels": "#2a78b5"}.get(kind, _UNKNOWN)
@@ -233,9 +233,8 @@ def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:
 def _points(
     name: str, named: Sequence[tuple[str, Layer | LayerLevel]], **more: Any
 ) -> Mapping[str, Any]:
-    """Returns positions below the roofline.
-
-    Entries without work are left out. named: pairs of text and layer or model.
+    """Returns positions below the roofline. Leaves out entries without work. named: pairs of a text and a layer or
+    model.
     """
     known = [(text, at) for text, at in named if at.intensity and at.flops_per_s]
     return line(
@@ -256,7 +255,7 @@ def _roofline(
     *,
     has_integers: bool = False,
 ) -> Figure:
-    """Draws the data below the measured peaks, with logarithmic axes."""
+    """Draws the data and the measured peaks on logarithmic axes."""
     ends = [x for trace in data for x in trace["x"]] + [peaks.ridge]
     x = [min(ends) / 2, peaks.ridge, max(ends) * 2]
     roofs = [_roof("measured peaks", x, peaks, "dash")]
@@ -317,7 +316,7 @@ def _throughput(batches: Mapping[str, Mapping[str, Sequence[int]]]) -> Figure:
 
 
 def _growth(growth: Mapping[str, Any]) -> Figure:
-    """Draws growth relative to the smallest input, because the kinds have no common unit."""
+    """Draws growth relative to the smallest input, because the kinds of growth do not share a unit."""
     data = []
     for kind, one in growth.items():
         points = sorted((int(size), p["activations"]) for size, p in one["points"].items())

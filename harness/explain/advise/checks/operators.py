@@ -19,10 +19,12 @@ from harness.models.graph.graph import Graph, Node
 from harness.types import Array
 
 LIMIT = 1e-4
-"""The largest error that passes, relative to the reference's largest value, or to 1 if that is larger."""
+"""Maximum accepted error, relative to the reference's largest value. If that value is below 1, the error is relative to
+1.
+"""
 
 _MOST_MACS = 250_000_000
-"""Largest layer to check. The reference uses NumPy, and a larger layer takes minutes."""
+"""Maximum size of a checked layer. The reference uses NumPy, which needs minutes for a larger layer."""
 _SEED = 2
 
 
@@ -78,7 +80,7 @@ def _signed(feeds: Mapping[str, Array]) -> dict[str, Array]:
 def errors(ours: Sequence[Array], theirs: Sequence[Array]) -> dict[str, Any]:
     """Returns the errors over all outputs. l1: mean absolute error. l2: Euclidean norm of the errors.
 
-    largest: largest absolute error. relative: largest / max(largest reference value, 1). passed: whether relative is
+    largest: largest absolute error. relative: largest / max(largest reference value, 1). passed: whether `relative` is
     below LIMIT.
     """
     if [a.shape for a in ours] != [np.shape(b) for b in theirs]:

@@ -1,4 +1,4 @@
-"""Checks whether a model's numbers are reliable: reruns, harness overhead, micro-batches.
+"""Checks whether a model's numbers are reliable, with reruns, harness overhead and micro-batches.
 
 Source: Deep500 (Ben-Nun et al., IPDPS 2019), for variance over reruns, wrapper overhead and micro-batches.
 """
@@ -45,7 +45,7 @@ def check(job: Job, _folder: Path) -> dict[str, Any]:
 def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Any]:
     """Makes RERUNS calls with the same input.
 
-    Returns, for each output, the largest variance of a value and the number of values that vary.
+    Returns the largest variance of a value and the number of varying values for each output.
     """
     rows: list[dict[str, Any]] = []
     runs = [session.run(None, feeds) for _ in range(RERUNS)]
@@ -70,9 +70,8 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
 
 
 def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting) -> dict[str, Any]:
-    """Compares the time of the backend `ort`, called as in a run, with the time of the session's own `run`.
-
-    Calls are made in pairs, with the setting's graph level and threads.
+    """Compares the time of a call to the backend `ort` with the time of a direct call to the session's `run`. Calls are
+    made in pairs, with the setting's graph level and threads.
     """
     rows = len(next(iter(feeds.values())))
     cls = registry.load("backend", "ort")
@@ -124,6 +123,6 @@ def _micro_batches(path: Path, feeds: Mapping[str, Array], setting: Setting) -> 
 
 
 def _peak_bytes(path: Path, feeds: Mapping[str, Array], setting: Setting) -> int | None:
-    """Returns the most bytes in use by the runtime's allocator."""
+    """Returns the maximum number of bytes that the runtime's allocator used."""
     setup = SessionSetup(threads=setting.kernel.threads, graph=setting.graph)
     return ort.profile(path, feeds, runs=1, warm_up=1, setup=setup).peak_bytes

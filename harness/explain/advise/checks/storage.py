@@ -1,7 +1,8 @@
-"""Measures the cost of loading each storage format of a model, in fresh processes that take turns.
+"""Measures the cost of loading a model from each storage format. Every load runs in a new process, and the formats
+alternate.
 
-inline: one ONNX file. external: weights in a second file next to it. ort: ONNX Runtime's own format,
-already optimised for this machine's settings. The page cache is warm, because every file was just written.
+inline: one ONNX file. external: an ONNX file with the weights in a second file. ort: ONNX Runtime's format, already
+optimised for this machine's settings. The page cache is warm, because every file was just written.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ _TIMEOUT_S = 300
 
 
 def check(job: Job, folder: Path) -> list[dict[str, Any]]:
-    """Returns a row per format, with every round's numbers or the reason why there are none."""
+    """Returns a row per format, with the numbers of every round or the reason why they are missing."""
     if size_bytes(job.path) > stored.MOST_BYTES:
         why = f"the model is larger than {stored.MOST_BYTES >> 20} MiB"
         return [{"format": name, "failed": why} for name in _MAKERS]

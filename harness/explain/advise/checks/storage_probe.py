@@ -1,6 +1,6 @@
 """Loads and runs a model once in a child process, and reports times and peak memory.
 
-It imports little, because its imports count in the peak memory.
+This module imports little, because its imports increase the peak memory.
 """
 
 import re
@@ -18,7 +18,7 @@ from harness.explain.advise.layers.timing import open_session
 
 def probe(request: Mapping[str, Any]) -> dict[str, int]:
     """Returns times in ns, excluding imports, and the peak memory in bytes.
-    request: `model`, a file; `feeds`, an npz of its inputs; `setting`.
+    request: has the keys `model` (a file), `feeds` (an npz file with its inputs) and `setting`.
     """
     import onnxruntime as ort
 

@@ -16,17 +16,17 @@ from harness.types import Array
 
 BINS = 32
 NEAR_ZERO = 1e-3
-"""Bound of "near zero", as a share of a tensor's largest value."""
+"""Upper limit for values "near zero", as a share of a tensor's largest value."""
 
 _LEAST_ELEMENTS = 256
-"""Minimum number of elements in a weight. Smaller tensors are offsets, scales and shapes."""
+"""Minimum number of elements in a weight. Smaller tensors are treated as offsets, scales and shapes."""
 
 _OUTPUT_AXIS = {"ConvTranspose": 1, "MatMul": -1}
-"""Axis of the output channels, by operator. It is 0 for all other operators."""
+"""Axis of the output channels by operator. For all other operators, the axis is 0."""
 
 
 def check(job: Job, _folder: Path) -> list[dict[str, Any]]:
-    """Returns a row per weight that has several axes, in the order of the file."""
+    """Returns a row per weight with several axes, in file order."""
     import onnx
 
     rows = []
@@ -57,12 +57,12 @@ def _used_by(graph: Graph) -> Mapping[str, tuple[str, int, str]]:
 
 
 def pattern(values: Array, axis: int) -> dict[str, Any]:
-    """Describes one weight. axis: its output channels.
-    zero_share, near_zero_share: in [0, 1]; near: below NEAR_ZERO of the largest value.
-    histogram: counts in BINS equal bins between least and largest.
-    channel_ranges: least, median and largest of the channels' largest absolute values.
-    snr_db: signal to noise ratio of eight bits with one scale for the tensor, and with one scale per
-    channel; None without noise.
+    """Describes one weight. axis: the axis of its output channels.
+    zero_share, near_zero_share: in [0, 1]. Values below NEAR_ZERO times the largest value are near zero.
+    histogram: counts in BINS equal bins from the smallest to the largest value.
+    channel_ranges: minimum, median and maximum of the channels' largest absolute values.
+    snr_db: signal-to-noise ratio of 8-bit integers with one scale for the tensor, and with one scale per channel. None
+    without noise.
     """
     numbers = np.asarray(values, np.float32)
     if not np.isfinite(numbers).all():
@@ -91,7 +91,7 @@ def pattern(values: Array, axis: int) -> dict[str, Any]:
 
 
 def _snr_db(rows: Array, ranges: Array) -> float | None:
-    """Returns the signal to noise ratio of eight bits.
+    """Returns the signal-to-noise ratio of 8-bit integers.
 
     rows: (channels, n). ranges: (channels,), the value that 127 represents.
     """

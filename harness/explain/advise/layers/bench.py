@@ -1,7 +1,7 @@
-"""Measures layers alone under each setting: micro-benchmarks from the kernels' own times.
+"""Measures each layer alone under each setting, using the times of its kernels.
 
-The time of a whole call is not a lower bound, because a layer alone has kernels at its ends that convert a layout or
-quantise. A model has no such kernels between its layers, so their times are stored separately.
+The time of a whole call is not a lower bound. When a layer runs alone, further kernels at its ends convert the layout
+or quantise. A model does not have such kernels between its layers, so their times are stored separately.
 """
 
 import tempfile
@@ -38,10 +38,10 @@ class LayerTimes(NamedTuple):
     """Times of one layer that was run alone under one setting, with one number per run.
     kernel_ns: time of the kernels that compute the layer.
     call_ns, cpu_ns: wall time and CPU time of the whole call.
-    border_ns: time of the BORDERS at its ends, which are absent inside a whole model.
+    border_ns: time of the BORDERS at the layer's ends, which a whole model does not have.
     kernels: executed operators.
-    failed: reason why there are no numbers; "" if there are numbers.
-    passes: number of measurements, which are far apart in time.
+    failed: reason for missing numbers, or "".
+    passes: number of measurements. They are far apart in time.
     """
 
     kernel_ns: tuple[int, ...] = ()
@@ -53,10 +53,10 @@ class LayerTimes(NamedTuple):
     passes: int = 1
 
     def least_ns(self, clock: Clock) -> float | None:
-        """Returns the least time of all runs.
+        """Returns the shortest time of all runs.
 
-        clock: `cpu` returns the least CPU time multiplied by the median share of kernels in a call, which is meaningful
-        only with one thread.
+        clock: with `cpu`, the result is the shortest CPU time multiplied by the kernels' median share of a call. This
+        is meaningful only with one thread.
         """
         if not self.kernel_ns:
             return None
@@ -107,12 +107,11 @@ def measure(
     between: Callable[[], None] = lambda: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> tuple[dict[str, dict[Setting, LayerTimes]], Counts]:
-    """Returns the times by key and setting. Measures only what the database lacks, and adds it. After Ctrl-C it returns
-    the times so far.
+    """Returns the times by key and setting. Measures only times that the database does not contain, and stores them.
+    After Ctrl-C, returns the times measured so far.
     settings: settings of single kernels.
     decided: the result of pieces.cut.decisions.
-    passes: measurements of each layer, which are far apart in time, so that a disturbance does not affect all
-    measurements of one layer.
+    passes: number of measurements per layer. They are far apart in time, so a disturbance does not affect all of them.
     between: called before, between and after the passes.
     progress: called with (measurements done, total).
     """
@@ -122,7 +121,7 @@ def measure(
     for setting in settings:
         for key, content in database.read(cuts, str(setting)).items():
             times[key][setting] = LayerTimes.from_json(content)
-    # After a stopped command some layers have fewer passes: only the missing passes are made.
+    # After a stopped command, some layers have fewer passes. Only the missing passes are made.
     have = {
         (key, setting): times[key][setting].passes if setting in times[key] else 0
         for key, setting in product(cuts, settings)
@@ -162,7 +161,7 @@ def _layer_times(
 
 
 def _file(cut: Cut, precision: str, folder: Path, decided: Mapping[str, Array]) -> Path:
-    """Returns the layer as a model file, which is written if it does not exist yet."""
+    """Returns the layer as a model file. Writes the file if it does not exist yet."""
     path = folder / f"{cut.brick.digest}-{precision}.onnx"
     if not path.is_file() and precision == INT8:
         own = _file(cut, FILE, folder, decided)
@@ -196,8 +195,8 @@ def times_from(
 ) -> LayerTimes:
     """Returns the times of a layer.
 
-    runs: the kernels of each run. calls: (wall ns, CPU ns) of each run. op_types: the unit's own operators; any other
-    BORDERS are at its ends.
+    runs: the kernels of each run. calls: (wall ns, CPU ns) of each run. op_types: the unit's operators. BORDERS that
+    are not among them are at the unit's ends.
     """
     borders = BORDERS - set(op_types)
 

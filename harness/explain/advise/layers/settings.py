@@ -19,8 +19,8 @@ SEQUENTIAL, PARALLEL = "sequential", "parallel"
 class Setting(NamedTuple):
     """One way to run the model.
     graph: one of GRAPH_LEVELS.
-    threads: number of threads in one kernel; with execution `parallel`, number of kernels at once, with one thread
-    each.
+    threads: number of threads per kernel. With execution `parallel`, the number of kernels that run at once, each with
+    one thread.
     precision: `file` (as stored) or `int8`.
     """
 
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
 
     @property
     def kernel(self) -> "Setting":
-        """The setting under which a single kernel runs; in parallel execution it has one thread."""
+        """The setting under which a single kernel runs. In parallel execution, a kernel has one thread."""
         if self.execution == PARALLEL:
             return self._replace(threads=1, execution=SEQUENTIAL)
         return self
@@ -61,8 +61,8 @@ def parse_setting(text: str) -> Setting:
 def candidates(now: Setting, axes: Sequence[str], cores: int) -> list[Setting]:
     """Returns every setting that differs from `now` in one of `axes`.
 
-    cores: usable cores of this machine. With threads=N, parallel execution runs N kernels at once. A candidate with
-    parallel execution uses at least all cores.
+    cores: usable cores of this machine. With threads=N, parallel execution runs N kernels at once. Candidates with
+    parallel execution have at least as many threads as cores.
     """
     return list(dict.fromkeys(s for s in _others(now, axes, cores) if s != now))
 

@@ -14,12 +14,12 @@ from harness.types import Array
 
 _WARM_UP = 2
 _LEAST_NS = 30 * NS_PER_MS
-"""Minimum duration of one measurement. A measurement repeats the call and takes the mean."""
+"""Minimum duration of a measurement, which is the mean of repeated calls."""
 _MOST_CALLS = 200
 
 
 Timing = Mapping[str, Sequence[int]]
-"""wall_ns, cpu_ns: (n,) times of one call; each is the mean of one measurement. CPU time covers all threads of this
+"""wall_ns, cpu_ns: (n,) times of a call, with one entry per measurement. CPU time covers all threads of this
 process.
 """
 
@@ -42,7 +42,7 @@ def time_in_turns(
 
 
 def time_alone(call: Callable[[], object], calls: int) -> Timing:
-    """Measures a single call; each run is one measurement."""
+    """Measures a single call, with one measurement per run."""
     for _ in range(_WARM_UP):
         call()
     (times,) = interleaved([call], calls)
@@ -70,6 +70,6 @@ def compare(
 
 
 def _repeats(call: Callable[[], object]) -> int:
-    """Returns how many runs of the warm call take _LEAST_NS together."""
+    """Returns the number of warm calls that together take _LEAST_NS."""
     (run_ns,) = time_alone(call, 1)["wall_ns"]
     return max(1, min(_MOST_CALLS, _LEAST_NS // max(run_ns, 1)))

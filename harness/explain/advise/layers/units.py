@@ -1,7 +1,7 @@
 """Groups a graph's nodes into units: the nodes that one kernel computes.
 
-For example, a convolution with its normalisation, activation and sum is one unit. Timed node by node, a
-model would look slower than it is, because nothing would be fused.
+For example, a convolution with its normalisation, activation and sum is one unit. The nodes are not timed one by one,
+because they would not be fused and the model would look slower than it is.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,8 +32,8 @@ class Unit(NamedTuple):
 def units(graph: Graph, fused: Iterable[Sequence[int]]) -> list[Unit]:
     """Returns units in topological order.
 
-    fused: groups of nodes that one kernel computes. Groups that share a node are joined. A node without a kernel is a
-    separate unit, unless it is computed once at load time.
+    fused: groups of nodes that one kernel computes. Groups that share a node are joined. A node without a kernel
+    becomes a separate unit unless it is computed at load time.
     """
     try:
         return _units_in_order(graph, _groups(graph, fused))

@@ -1,4 +1,4 @@
-"""Writes the configuration for --config that applies the best measured advice, and the commands to prove it."""
+"""Writes a configuration for --config that applies the best measured advice, and commands that verify the gain."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +23,7 @@ INT8_FILE = "int8.onnx"
 
 
 def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
-    """Writes CONFIG and BEFORE if a setting was measured to be faster and the backend `ort` has options for it.
+    """Writes CONFIG and BEFORE if a setting was faster in a measurement and the backend `ort` has options for it.
     advice: the content of advise.json. run: the run options passed to `advise`.
     """
     chosen = best_measured(advice)
@@ -32,7 +32,7 @@ def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> No
     for name, text in ((BEFORE, advice["now"]), (CONFIG, chosen["setting"])):
         config = replace(
             RunConfig(scenario="offline", **run),
-            max_batch=advice["batch"],  # otherwise, each warm-up would choose one
+            max_batch=advice["batch"],  # otherwise, each warm-up would choose a batch size
             **_options(text, folder),
         )
         write_yaml(folder / name, to_plain(replace(config, **resolved.absolute(config))))
@@ -52,8 +52,8 @@ def _options(setting: str, folder: Path) -> Mapping[str, Any]:
 
 
 def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
-    """Returns the lines with the commands that apply and prove the advice; none if no setting was measured to be
-    faster.
+    """Returns lines with the commands that apply and verify the advice. Empty if no setting was faster in a
+    measurement.
     """
     chosen = best_measured(advice)
     if chosen is not None and (folder / CONFIG).is_file():
@@ -71,7 +71,7 @@ def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
 
 
 def commands(advice: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
-    """Returns the commands that apply and prove the advice, with their labels; none without CONFIG."""
+    """Returns the labelled commands that apply and verify the advice. Empty without CONFIG."""
     chosen = best_measured(advice)
     file = folder / CONFIG
     if chosen is None or not file.is_file():
@@ -89,7 +89,7 @@ def saved(one: Mapping[str, Any]) -> str:
 def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
     """Returns a command that runs both configurations, then repeats them in turns and compares them.
 
-    Returns [] if the int8 file has no accuracy score, because the cost of the change is then unknown.
+    Returns [] if the int8 file has no accuracy score, because the cost of the change is unknown.
     """
     is_int8 = parse_setting(chosen["setting"]).precision == INT8
     if is_int8 and (chosen["accuracy"] or {}).get("score") is None:
@@ -106,7 +106,7 @@ def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
 def best_measured(advice: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Returns the setting that saved the most time.
 
-    Prefers settings that need no decision, and skips int8 if it breaks the model.
+    Prefers settings that do not need a decision by the user, and skips int8 if it breaks the model.
     """
     able = [one for one in _measured_faster(advice) if _execution(one) == SEQUENTIAL]
     sound = [one for one in able if not (one["accuracy"] or {}).get("broken")]

@@ -18,8 +18,8 @@ _MOST = 40
 
 
 def write(advice: Mapping[str, Any], folder: Path) -> Path:
-    """Writes the page and returns its path. Raises PluginUnavailable, which names the missing extra, if plotly is not
-    installed.
+    """Writes the page and returns its path. If plotly is not installed, raises PluginUnavailable with the missing
+    extra.
     advice: the content of advise.json.
     """
     article = Article(list(_head(advice, folder)), list(figures(advice)), list(_tail(advice)))
@@ -70,7 +70,7 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draws each tensor's histogram on its own scale, from -1 to 1 times its largest value."""
+    """Draws a histogram per tensor, scaled from -1 to 1 times the tensor's largest value."""
     shown = sorted(rows, key=lambda row: -row["elements"])[:_MOST]
     points: list[tuple[float | None, str, float | None]] = []
     for row in shown:

@@ -117,10 +117,7 @@ def outcome(advice: Mapping[str, Any]) -> str:
 
 
 def conclusion(advice: Mapping[str, Any]) -> str:
-    """States the setting that was measured to be fastest.
-
-    Without such a setting, states what to do with the top advice.
-    """
+    """States the fastest measured setting. Without a measured gain, states what to do with the top advice."""
     best = apply.best_measured(advice)
     if best is None:
         top = f"{advice['top']['change']}: " if advice["top"] else ""
@@ -138,7 +135,7 @@ _OUTCOMES = {
 
 
 def _interval(realised: Mapping[str, Any] | None) -> str | None:
-    """Formats the ends of the gain's 95 % interval, from the ratio's interval."""
+    """Formats the gain's 95 % interval, computed from the ratio's interval."""
     if realised is None or realised["low"] is None or realised["high"] is None:
         return None
     return " ".join(show_percent(1 - 1 / realised[e], 1, signed=True) for e in ("low", "high"))
@@ -168,7 +165,7 @@ def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _of_peak(share: float | None) -> str:
-    """Formats the share of the fp32 peak that `machine` has stored; '' without a peak."""
+    """Formats a share of the fp32 peak that `machine` has stored, or returns '' without a peak."""
     return "" if share is None else f", {show_percent(share)} of this machine's fp32 peak"
 
 
@@ -231,14 +228,14 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _filled(heads: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    """Yields the table; yields nothing if there are no rows."""
+    """Yields the table unless it has no rows."""
     return aligned(heads, rows) if rows else iter(())
 
 
 def _no_data(reasons: Iterable[tuple[str, str | None]]) -> Iterator[str]:
     """Yields the reasons why numbers are missing.
 
-    reasons: name, and why there are no numbers (None or '' if there are).
+    reasons: pairs of a name and a reason, which is None or '' if the numbers exist.
     """
     yield from (f"{name}: no data: {why}" for name, why in reasons if why)
 
@@ -303,7 +300,7 @@ def _checks(checks: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _overhead(times: Mapping[str, Any]) -> str:
-    """Compares CPU times, so that other processes on the machine do not count."""
+    """Compares CPU times, which exclude the work of other processes."""
     pairs = list(zip(times["harness"]["cpu_ns"], times["bare"]["cpu_ns"], strict=True))
     added, bare = [a - b for a, b in pairs], median(b for _, b in pairs)
     low, high = ("-" if ns is None else show_ns(ns) for ns in median_interval(added))

@@ -1,7 +1,7 @@
 """Cuts a graph into pieces of at most G layers.
 
-`by_groups` is the rule of this harness; `by_chains` is the published rule, for comparison. The published rule takes
-stretches of the file's order that are chains, and falls back to a single layer at every beginning and end of a branch.
+`by_groups` is the rule of this harness. `by_chains` is the published rule, for comparison. The published rule takes
+layers in the file's order as long as they form a chain, and takes a single layer at each beginning and end of a branch.
 """
 
 from collections import Counter
@@ -24,10 +24,12 @@ Piece = tuple[Node, ...]
 """Layers in topological order."""
 
 PIECE_BYTES = 1 << 16
-"""Cost of each piece in the partition, in bytes that cross a cut. It keeps the number of pieces small."""
+"""Cost of each piece in the partition, expressed in bytes that cross a cut. This cost keeps the number of pieces
+small.
+"""
 
 BYTES_PER_MAC = 0.2
-"""Weight of a multiplication, in bytes that cross a cut. The larger the weight, the more pieces are alike."""
+"""Cost of a multiplication, expressed in bytes that cross a cut. A larger value makes more pieces equal."""
 
 _ELEMENTWISE = frozenset([
     "Abs", "Add", "BatchNormalization", "Cast", "Ceil", "Clip", "Div", "Dropout", "Elu", "Erf",
@@ -39,23 +41,23 @@ _ELEMENTWISE = frozenset([
 """Operators that runtimes fuse into the layer before them, or that only reinterpret the shape of its output."""
 
 _RESIZES = frozenset(("Resize", "Upsample"))
-"""Operators for which ONNX Runtime has a faster kernel if the layer before them outputs ONNX Runtime's own layout."""
+"""Operators that ONNX Runtime computes faster if the layer before them outputs ONNX Runtime's internal layout."""
 
 _DYNAMIC = "DynamicQuantizeLinear"
 _INTEGER_PRODUCTS = frozenset(("ConvInteger", "MatMulInteger"))
 
 _POOLS = frozenset(("AveragePool", "MaxPool"))
-"""Pools. With integers, they are ten times slower outside of ONNX Runtime's own layout (NHWC)."""
+"""Pools. On integers, they are ten times slower if the layout is not ONNX Runtime's internal layout (NHWC)."""
 
 _PLAIN_POOL_BYTES = 1 << 40
-"""Cost of a slow pool in the partition, so high that any other cut is better."""
+"""Cost of a slow pool in the partition. It is so high that any other cut is better."""
 
 
 def groups(graph: Graph) -> list[Piece]:
     """Returns groups of layers that runtimes fuse, in topological order, branch by branch.
 
-    A group is a layer with the element-wise layers after it, as long as no other layer reads its output,
-    and with the DequantizeLinear nodes before it, without which it would compute in floats.
+    A group is a layer with the element-wise layers after it, as long as no other layer reads its output. The group also
+    contains the DequantizeLinear nodes before the layer, because without them the layer would compute in floats.
     """
     head: dict[int, int] = {}
     for node in graph.layers:
@@ -80,8 +82,7 @@ def groups(graph: Graph) -> list[Piece]:
 
 def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
     """Joins a quantisation with the integer product that reads it, unless another layer also reads the quantisation.
-
-    Both, and the conversion to floats, are one kernel.
+    One kernel computes both of them and the conversion to floats.
     """
     readers = [n for name in node.outputs for n in graph.consumers.get(name, ())]
     products = {head[n.index] for n in readers if n.op_type in _INTEGER_PRODUCTS}
@@ -93,7 +94,7 @@ def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
 
 
 def _fused_with(graph: Graph, node: Node) -> Node | None:
-    """Returns the layer with which `node` is fused; the last of these layers if it joins two."""
+    """Returns the layer with which `node` is fused. If `node` joins two layers, returns the later layer."""
     if node.op_type not in _ELEMENTWISE | _RESIZES or node.domain:
         return None
     makers = [
@@ -134,13 +135,13 @@ def _maker(graph: Graph, name: str) -> Node | None:
 
 
 def _length(piece: Sequence[Node]) -> int:
-    """Counts layers without quantisation nodes, for which runtimes have no kernels."""
+    """Counts layers. Quantisation nodes do not count, because runtimes have no kernels for them."""
     return max(1, sum(node.op_type not in (DEQUANTISE, QUANTISE) for node in piece))
 
 
 def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
-    """Joins the reader of a tensor whose shape depends on data with the layer that computes the tensor, and with all
-    layers between them, at any length. Such a tensor cannot be made up as an input.
+    """Handles tensors whose shape depends on data, which cannot be made up as inputs. Joins each reader of such a
+    tensor with the layer that computes it and all layers between them, at any length.
     """
     joined: list[Piece] = []
     for part in parts:
@@ -152,7 +153,7 @@ def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list
 
 
 def _unknown_makers(graph: Graph, piece: Piece) -> set[int]:
-    """Returns the layers outside of the piece that compute tensors with which the piece cannot begin."""
+    """Returns the layers outside the piece that compute tensors with which the piece cannot begin."""
     inside = {node.index for node in piece}
     names = (name for name in entering(graph, piece) if not can_be_made_up(graph, name))
     makers = (graph.producer.get(name) for name in names)
@@ -179,9 +180,9 @@ def _single_layers(group: Piece) -> list[Piece]:
 def by_groups(graph: Graph, most: int) -> list[Piece]:
     """Returns pieces of at most `most` layers, made of whole groups unless a group is longer.
 
-    Each piece can run alone: its inputs and outputs are the tensors that cross its ends. The chosen
-    partition has the least cost: bytes of activations over the cuts, plus the work of each piece divided
-    by the number of places in this model where the same piece fits.
+    Each piece can run alone, with the tensors at its ends as inputs and outputs. The chosen partition has the lowest
+    cost. The cost is the number of activation bytes at the cuts, plus the work of each piece divided by the number of
+    places in this model where the same piece fits.
     """
     parts: list[Piece] = []
     for group in groups(graph):
@@ -224,7 +225,7 @@ def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int
 
 
 def _pools_in_plain_layout(cut: Cut) -> bool:
-    """Whether an integer pool reads an input of the piece only through layers that take either layout."""
+    """Whether an integer pool reads an input of the piece directly or through layers that accept both layouts."""
     graph, inside = cut.graph, {node.index for node in cut.nodes}
     pools = (node for node in cut.nodes if node.op_type in _POOLS)
     todo = [name for node in pools for name in node.inputs if _is_dequantised(graph, name)]
@@ -254,14 +255,14 @@ def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
 
 
 def _crossing_bytes(cut: Cut) -> int:
-    """Counts the bytes that cross the ends, plus PIECE_BYTES, so that an empty cut also has a cost."""
+    """Counts the bytes that cross the ends. Adds PIECE_BYTES, so that an empty cut also has a cost."""
     tensors = (*cut.brick.inputs, *cut.brick.outputs)
     return PIECE_BYTES + sum(tensor.size_bytes or 0 for tensor in tensors)
 
 
 def by_chains(graph: Graph, most: int) -> list[Piece]:
-    """Applies the published rule: takes up to `most` layers in the file's order if they are a chain, otherwise the
-    first layer alone, and repeats this from the next layer.
+    """Applies the published rule. Takes up to `most` layers in the file's order if they are a chain, otherwise the
+    first layer alone. Repeats this from the next layer.
     Source: DLBricks (Li et al., ICPE 2020), algorithms 1 and 2.
     """
     layers, pieces, begin = graph.layers, list[Piece](), 0
@@ -275,8 +276,8 @@ def by_chains(graph: Graph, most: int) -> list[Piece]:
 
 
 def _is_chain(graph: Graph, piece: Sequence[Node]) -> bool:
-    """Whether at most one activation enters, at the first layer, and only the last layer's output
-    leaves.
+    """Whether at most one activation enters the piece, at the first layer, and only the last layer's output leaves
+    it.
     """
     outside = entering(graph, piece)
     first = set(piece[0].inputs)

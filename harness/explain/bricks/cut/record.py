@@ -1,4 +1,4 @@
-"""Describes models and their bricks as bricks.json holds them, before anything runs."""
+"""Describes models and their bricks in the form of bricks.json, before any brick runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,9 +15,9 @@ SCHEMA = {"schema": 1}
 
 class Subject(NamedTuple):
     """Bricks that belong together. by_digest: one cut per brick.
-    graph: the model from which they were cut; None for published bricks.
-    weight_bytes: size of the model's weights, as far as known.
-    about: how the bricks form the model, as in bricks.json; None if this was not published.
+    graph: the model from which the bricks were cut, or None for published bricks. weight_bytes: size of the model's
+    weights, as far as known. about: how the bricks form the model, as in bricks.json, or None if this was not
+    published.
     """
 
     name: str
@@ -37,7 +37,7 @@ def cut(name: str, graph: Graph, most: int) -> Subject:
 def _about(graph: Graph, cuts: Sequence[Cut], most: int) -> dict[str, Any]:
     """Returns how the bricks form the model.
 
-    Layers are named by the digests of their keys; `pieces` refer to layers by position.
+    Layers are named after the digests of their keys. `pieces` refer to layers by position.
     """
     place = {node.index: i for i, node in enumerate(graph.layers)}
     return {
@@ -66,7 +66,7 @@ def _readers(graph: Graph, node: Any, place: Mapping[int, int]) -> set[int]:
 def content(subjects: Sequence[Subject], options: BrickOptions) -> dict[str, Any]:
     """Returns the content of bricks.json.
 
-    most_layers, batch: values for models that are cut here; published bricks may have other values.
+    most_layers, batch: values for models that are cut here. Published bricks may have other values.
     """
     machine = host.fingerprint()["machine"]
     bricks = {d: _brick(one.brick) for sub in subjects for d, one in sub.by_digest.items()}

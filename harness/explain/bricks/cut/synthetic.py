@@ -1,7 +1,7 @@
 """Builds a synthetic model with the operator frequencies of another model.
 
-It consists of that model's unique layers, each wired to tensors of the right shape. So its layers are as
-large as the original's, but its structure, weights and length differ.
+The synthetic model consists of the original's unique layers, each connected to tensors of the right shape. Its layers
+are as large as the original's, but its structure, weights and length differ.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ _SEED = 0
 class SyntheticModel(NamedTuple):
     """A synthetic model.
 
-    model: an onnx.ModelProto. distance: distance between the two operator histograms, from 0 (alike) to 1.
+    model: an onnx.ModelProto. distance: distance between the two operator histograms, from 0 (equal) to 1.
     """
 
     model: Any
@@ -30,7 +30,7 @@ class SyntheticModel(NamedTuple):
 
 
 def histogram_distance(one: Iterable[str], other: Iterable[str]) -> float:
-    """Returns the total variation of the shares: 0 if they are alike, 1 if they have nothing in common."""
+    """Returns the total variation distance of the shares, from 0 (equal) to 1 (no common operator)."""
     first, second = Counter(one), Counter(other)
     sizes = (first.total() or 1, second.total() or 1)
     kinds = first.keys() | second.keys()
@@ -38,7 +38,7 @@ def histogram_distance(one: Iterable[str], other: Iterable[str]) -> float:
 
 
 class _SyntheticGraph:
-    """A graph under construction. free: tensors that no node reads yet, the newest last."""
+    """A graph under construction. free: tensors without a reader, the newest last."""
 
     def __init__(self, graph: Graph) -> None:
         self.tensors: dict[str, Tensor] = {name: graph.tensors[name] for name in graph.inputs}
@@ -48,8 +48,8 @@ class _SyntheticGraph:
         self.operators: list[str] = []
 
     def wiring(self, inputs: Sequence[Tensor]) -> list[str] | None:
-        """Returns the newest fitting tensor for each input, preferably an unread tensor; None if no tensor fits an
-        input.
+        """Returns the newest fitting tensor for each input, preferably a tensor without a reader. Returns None if no
+        tensor fits an input.
         """
         chosen: list[str] = []
         for expected in inputs:
@@ -88,10 +88,10 @@ class _SyntheticGraph:
 
 
 def synthesize(graph: Graph, layers: int) -> SyntheticModel:
-    """Builds a model of `layers` layers that imitates `graph`. Seeded, so the result is always the same.
+    """Builds a model with `layers` layers that imitates `graph`. A fixed seed makes the result reproducible.
 
-    Layers are added one by one. The next layer is chosen from all layers that fit: it brings the operator histogram
-    closest to the original's, and preferably reads a free tensor.
+    Layers are added one by one. The next layer is the fitting layer that brings the operator histogram closest to the
+    original's. Layers that read a free tensor are preferred.
     """
     cuts = [Cut(graph, (node,)) for node in graph.layers]
     candidates = {cut.brick.digest: cut for cut in cuts if cut.brick.why_not is None}.values()
@@ -114,13 +114,13 @@ def synthesize(graph: Graph, layers: int) -> SyntheticModel:
 
 
 def _need(counts: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
-    """Returns the number of layers that the model lacks at its next size, by operator."""
+    """Returns how many layers of each operator are missing in the model at its next size."""
     now, size = Counter(have), len(have) + 1
     return {op: n * size / counts.total() - now[op] for op, n in counts.items()}
 
 
 def _model(graph: Graph, synthetic: _SyntheticGraph) -> Any:
-    """Builds the model. Tensors that no node reads become outputs, so that no layer is removed as useless."""
+    """Builds the model. Tensors without a reader become outputs, so that no layer is removed as unused."""
     import onnx
 
     inputs, outputs = (

@@ -1,1 +1,1 @@
-"""Times computed from bricks, repeated sequences, and their printed forms."""
+"""Times that are computed from bricks, repeated layer sequences, and the output of both."""

@@ -1,6 +1,5 @@
-"""Computes the times of models from their bricks, and the errors relative to the measured times.
-
-The content of a bricks.json is the only input.
+"""Computes the times of models from their bricks, and the errors relative to the measured times. Uses only the content
+of a bricks.json.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +16,15 @@ Content = Mapping[str, Any]
 
 
 def result(brick: Content) -> Content:
-    """Returns the brick's result; empty if the brick was not run."""
+    """Returns the brick's result, which is empty if the brick was not run."""
     return brick.get("result") or {}
 
 
 class Construction(NamedTuple):
     """A model's time in ns, computed from its bricks.
     sequential_ns: all bricks one after the other.
-    critical_ns: the slowest chain of bricks that wait for each other. reorders_ns, overhead_ns: times that were
-    subtracted, because they occur for a brick alone but not for a layer inside a model.
+    critical_ns: the slowest chain of dependent bricks. reorders_ns, overhead_ns: times that were subtracted. A brick
+    has them only when it runs alone, not inside a model.
     covered: share of the layers whose brick was measured.
     """
 
@@ -63,10 +62,10 @@ def construct(model: Content, bricks: Content, clock: str) -> Construction:
 
 
 def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
-    """Returns, for each piece, the time of layout conversions at its ends that the model does not perform.
+    """Returns the time per piece of layout conversions at its ends that the model does not perform.
 
-    If a tensor's maker converts it back and all its readers convert it again, the model passes it on unconverted. A
-    tensor computed in the plain layout is converted once for all its readers.
+    If the brick that computes a tensor converts it back and all readers convert it again, the model omits both
+    conversions. The model converts a tensor in the plain layout only once for all readers.
     """
     unpaid_ns = [0.0] * len(pieces)
     makers: dict[str, tuple[int, float | None]] = {}
@@ -100,7 +99,7 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
 
 class Errors(NamedTuple):
     """Statistics of the ratios constructed / measured.
-    mean: mean distance from 1. worst: the model with the largest distance.
+    mean: mean distance of the ratios from 1. worst: the model with the largest distance.
     """
 
     mean: float
@@ -122,18 +121,18 @@ def errors(ratios: Mapping[str, float]) -> Errors | None:
 
 
 def measured_ns(model: Content, clock: str) -> float | None:
-    """Returns the time of the whole model; None if it was not run."""
+    """Returns the time of the whole model, or None if it was not run."""
     samples = (model.get("whole") or {}).get(clock)
     return trimmed_mean(samples) if samples else None
 
 
 def is_measured(model: Content) -> bool:
-    """Whether enough bricks were run to add up the model's time. The model itself may be absent."""
+    """Whether enough bricks were run to add up the model's time. The model may be missing."""
     return bool((model.get("overhead") or {}).get("cpu_ns"))
 
 
 def of_no_model(content: Content) -> list[str]:
-    """Returns the digests of bricks that belong to no model with a known order."""
+    """Returns the digests of bricks that do not belong to any model with a known order."""
     used = {p["brick"] for model in content["models"].values() for p in model["pieces"]}
     return [digest for digest in content["bricks"] if digest not in used]
 
@@ -175,9 +174,7 @@ def saving(content: Content, clock: str) -> Saving | None:
 
 
 def jaccard(content: Content) -> dict[tuple[str, str], float]:
-    """Returns the Jaccard index of the layer sets of each pair of models, in both orders, and of each model with
-    itself.
-    """
+    """Returns the Jaccard index of the layer sets for each ordered pair of models, including each model with itself."""
     sets = {name: set(model["layers"]) for name, model in content["models"].items()}
     shares = {(name, name): 1.0 for name in sets}
     for one, other in combinations(sets, 2):
@@ -187,7 +184,7 @@ def jaccard(content: Content) -> dict[tuple[str, str], float]:
 
 
 def fallback_share(lengths: Sequence[int], most: int) -> float:
-    """Returns the share of layers that are in pieces of one layer, although a piece may have `most` layers."""
+    """Returns the share of layers that are alone in their piece, although a piece may have `most` layers."""
     return sum(1 for n in lengths if n == 1) / sum(lengths) if most > 1 else 0.0
 
 
@@ -207,7 +204,7 @@ def failures(content: Content) -> Iterator[str]:
 
 
 def busy(content: Content) -> Iterator[str]:
-    """Yields a doubt for each model during whose runs other processes used the cores."""
+    """Yields a doubt for each model if other processes used the cores during its runs."""
     for name, model in content["models"].items():
         cpu_ns, wall_ns = (measured_ns(model, clock) for clock in ("cpu_ns", "wall_ns"))
         if cpu_ns and wall_ns and wall_ns > 1.2 * cpu_ns * content["threads"]:

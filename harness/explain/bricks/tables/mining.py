@@ -1,4 +1,4 @@
-"""Finds structures that models have in common: chains of operators, and blocks with branches."""
+"""Finds structures that several models share: chains of operators, and blocks with branches."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ _CHAIN = 3
 class Chain(NamedTuple):
     """A chain of operators.
 
-    operators: each reads the output of the previous operator. times: number of occurrences in all models. models:
+    operators: each operator reads the output of the previous one. times: number of occurrences in all models. models:
     number of models that contain the chain.
     """
 
@@ -23,7 +23,7 @@ class Chain(NamedTuple):
 
 
 def chains(content: Content) -> list[Chain]:
-    """Returns chains of operators from which nothing branches off, the most frequent first."""
+    """Returns chains of operators without branches, the most frequent first."""
     count: Counter[tuple[str, ...]] = Counter()
     models: Counter[tuple[str, ...]] = Counter()
     for model in content["models"].values():
@@ -43,9 +43,9 @@ def _paths(op_types: Sequence[str], readers: Sequence[Sequence[int]]) -> Iterato
 
 
 class Block(NamedTuple):
-    """Layers between two tensors through which everything passes (dominators).
-    operators: the operators in order. times: number of occurrences in all models together. models: the models that
-    contain the block.
+    """The layers between two dominators, which are tensors through which all data passes.
+    operators: the operators in order. times: number of occurrences in all models. models: the models that contain the
+    block.
     """
 
     operators: tuple[str, ...]
@@ -75,7 +75,7 @@ def _between_dominators(readers: Sequence[Sequence[int]]) -> Iterator[range]:
     last = [max(own, default=i) for i, own in enumerate(readers)]
     begin, open_until = 0, 0
     for i in range(len(readers)):
-        if open_until <= i:  # no layer after i reads a tensor from before i
+        if open_until <= i:  # later layers do not read tensors from before i
             if i > begin:
                 yield range(begin, i + 1)
             begin = i + 1

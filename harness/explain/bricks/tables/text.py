@@ -1,4 +1,4 @@
-"""Prints the tables of `bricks` and writes its page, from the content of a bricks.json alone."""
+"""Prints the tables of `bricks` and writes its page, using only the content of a bricks.json."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -112,8 +112,8 @@ def _structure(models: Numbers) -> Table:
 
 
 def _bricks(bricks: Sequence[Numbers]) -> Table:
-    """Tabulates the slowest bricks of models whose time cannot be computed, because the order of their bricks is not
-    known.
+    """Tabulates the slowest bricks of models whose brick order is unknown. The time of such a model cannot be
+    computed.
     """
     rows: list[list[Cell]] = [
         [

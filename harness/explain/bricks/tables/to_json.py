@@ -1,4 +1,4 @@
-"""Computes the numbers of all tables, from the content of a bricks.json alone: `bricks --json`."""
+"""Computes the numbers of all tables for `bricks --json`, using only the content of a bricks.json."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -73,7 +73,7 @@ def _construction(
 ) -> dict[str, Any] | None:
     """Returns the numbers of a construction.
 
-    measured_ns: None if the model is absent. ratio: None unless every brick was measured.
+    measured_ns: None if the model is missing. ratio: None unless every brick was measured.
     """
     if not construct.is_measured(model):
         return None

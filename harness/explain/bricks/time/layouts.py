@@ -16,25 +16,26 @@ _OWN_LAYOUT = (
 
 _CONVERSIONS = ("ReorderInput", "ReorderOutput")
 _INTEGER_CONVERSION = "Transpose"
-"""Operator before and after integer convolutions, which are computed in NHWC."""
+"""Operator before and after integer convolutions, because these are computed in NHWC."""
 
 
 class Reorders(NamedTuple):
-    """Time in ns of the layout conversion at each input and output of a brick, the least of several runs; 0 without a
-    conversion. None if the neighbour decides whether there is a conversion, because only layers that take either layout
-    (sums, concatenations) lie between that end and the rest.
+    """Time in ns of the layout conversion at each input and output of a brick: the shortest of several runs, or 0
+    without a conversion. None if the neighbouring layer determines whether a conversion is needed. This happens if only
+    layers that accept both layouts (sums, concatenations) are at that end.
     """
 
     inputs_ns: tuple[int | None, ...]
     outputs_ns: tuple[int | None, ...]
     inside: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """Positions of inputs, and ns: conversions around layers that take either layout and read these inputs without
-    converting them. They vanish if the inputs have ONNX Runtime's own layout.
+    """Positions of inputs, and a time in ns. The time belongs to conversions around layers that accept both layouts and
+    read these inputs without a conversion. These conversions disappear if the inputs have ONNX Runtime's internal
+    layout.
     """
 
 
 def never_converts(operators: Sequence[str]) -> bool:
-    """Whether a brick of these operators runs in the plain layout with any neighbours."""
+    """Whether a brick of these operators always runs in the plain layout, whatever its neighbours."""
     kinds = set(operators)
     return not kinds & set(_OWN_LAYOUT) and not kinds <= set(EITHER_LAYOUT)
 
@@ -48,7 +49,7 @@ def reorders(
 ) -> Reorders:
     """Finds the conversions. optimised: the brick as ONNX Runtime executes it. events: events of its profiler.
     inputs, outputs: tensor names in the brick.
-    layers: the brick's operators; a Transpose that is not among them is a conversion.
+    layers: the brick's operators. Any other Transpose is a conversion.
     """
     is_inserted = _INTEGER_CONVERSION not in layers
     kinds = (*_CONVERSIONS, *([_INTEGER_CONVERSION] if is_inserted else []))
@@ -63,7 +64,7 @@ def reorders(
 class _Layout:
     """Layout conversions in an optimised model.
 
-    least_ns: least time of each node's kernel. kinds: operators that convert.
+    least_ns: shortest time of each node's kernel. kinds: operators that convert.
     """
 
     def __init__(self, optimised: Path, least_ns: Mapping[str, int], kinds: Sequence[str]) -> None:
@@ -94,7 +95,7 @@ class _Layout:
             left = [i for i in left if inputs[i] not in names]
 
     def _region(self, name: str) -> list[Any]:
-        """Returns the connected layers that take either layout, beginning with the readers of `name`."""
+        """Returns the connected layers that accept both layouts, beginning with the readers of `name`."""
         nodes, todo = list[Any](), self._readers(name)
         while todo:
             node = todo.pop()
@@ -104,7 +105,7 @@ class _Layout:
         return nodes
 
     def _around(self, region: Sequence[Any]) -> Iterator[Any]:
-        """Yields the nodes next to these layers, except at the brick's own ends."""
+        """Yields the nodes next to these layers, except at the brick's ends."""
         for node in region:
             before, after = self._makers(node), self._readers(*node.output)
             yield from (n for n in before if n.input and n.input[0] not in self._inputs)
@@ -120,7 +121,9 @@ class _Layout:
         return [node for name in names for node in self._nodes if name in node.input]
 
     def at_output(self, name: str) -> int | None:
-        """Returns the time of conversions at an output, or separated from it only by layers that take either layout."""
+        """Returns the time of conversions at an output. Only layers that accept both layouts may lie between them and
+        the output.
+        """
         todo, conversions_ns, is_plain = [name], list[int](), False
         while todo:
             node = self._maker.get(todo.pop())
@@ -136,7 +139,7 @@ class _Layout:
 
 
 def _least_ns(events: Sequence[Event]) -> dict[str, int]:
-    """Returns the shortest run of each node's kernel."""
+    """Returns the shortest time of each node's kernel."""
     least_ns: dict[str, int] = {}
     for event in events:
         node = event["name"].removesuffix(KERNEL)

@@ -1,9 +1,9 @@
 """Times bricks on ONNX Runtime, and the models they were cut from.
 
-A brick is measured with caches in the same state as inside its model: its input was just written, and its
-weights were last read before all other weights of the model. Therefore the bricks of a model run in turns.
-Between two turns, the program reads further bytes: the size of the model's weights minus the size of the bricks' weights.
-An empty model measures the overhead of a run.
+A brick is measured with caches in the same state as inside its model. Its input was just written, and all other weights
+of the model were read since its weights were last read. The bricks of a model therefore run in turns. If the model has
+more weights than its bricks, the program reads the remaining number of bytes from memory between two turns. An empty
+model measures the overhead of a run.
 """
 
 import functools
@@ -28,7 +28,7 @@ from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
 CACHE_BYTES = 64 << 20
-"""Number of bytes to read in order to evict the contents of the caches."""
+"""Number of bytes that are read to evict the contents of the caches."""
 
 _REORDER_RUNS = 7
 _IN_A_ROW = 2
@@ -60,8 +60,8 @@ def onnxruntime() -> Any:
 
 @functools.cache
 def _share_arena() -> None:
-    """Lets sessions take activation memory from one arena, so that a brick finds it as warm as a
-    layer inside a model does.
+    """Lets all sessions take activation memory from one arena. The memory is then as warm for a brick as for a layer
+    inside a model.
     """
     ort = onnxruntime()
     kind, use = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, ort.OrtMemType.DEFAULT
@@ -69,7 +69,9 @@ def _share_arena() -> None:
 
 
 def _brick_session(model: bytes, setup: SessionSetup, folder: Path | None = None) -> Any:
-    """Opens a session for a brick. folder: folder for the profile and the optimised graph; None writes neither."""
+    """Opens a session for a brick. folder: folder for the profile and the optimised graph. With None, neither is
+    written.
+    """
     _share_arena()
     return open_session(
         model,
@@ -81,7 +83,7 @@ def _brick_session(model: bytes, setup: SessionSetup, folder: Path | None = None
 
 
 class Pool:
-    """Input memory that all bricks share, because the layers of a model also reuse their memory."""
+    """Input memory that all bricks share, because the layers of a model also share memory."""
 
     ALIGNED_BYTES = 4096
 
@@ -114,9 +116,7 @@ class TimedSession:
         self.run()
 
     def run(self) -> tuple[int, int]:
-        """Runs once, with inputs just written, as if by the previous layer. Returns (CPU ns,
-        wall ns).
-        """
+        """Writes the inputs, as the previous layer would do, and runs once. Returns (CPU ns, wall ns)."""
         binding = self._binding
         places = self._pool.place(self._given)
         for name, place, array in zip(self._inputs, places, self._given, strict=True):
@@ -141,8 +141,8 @@ def _no_samples() -> Samples:
 class ModelSamples:
     """Samples of one model and its bricks.
     whole: samples of the model. overhead: samples of the empty model alone.
-    bricks: by digest, the samples, the samples of the empty model right after each of them (`beside`), and `reorders`;
-    or the reason why the brick did not run (`failed`).
+    bricks: the data of each brick by digest: its samples, the samples of the empty model right after each of them
+    (`beside`), and `reorders`. A brick that did not run has only the reason (`failed`).
     why_not: reason why the whole model did not run.
     setup_s: time to build and load everything.
     """
@@ -163,9 +163,9 @@ def measure(
     rounds: int,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> ModelSamples:
-    """Runs the model and the given bricks (by digest) in turns. After Ctrl-C it returns the
-    samples so far, with `was_stopped`.
-    graph: None if the model is absent. weight_bytes: size of the model's weights.
+    """Runs the model and the given bricks (by digest) in turns. After Ctrl-C, returns the samples so far and sets
+    `was_stopped`.
+    graph: None if the model is missing. weight_bytes: size of the model's weights.
     rounds: turns of all bricks, each after a turn of the model.
     progress: called with the number of rounds done.
     """
@@ -178,7 +178,7 @@ def measure(
         if graph is not None:
             feeds = _made_inputs(graph)
             decided = decisions(graph, cuts.values(), feeds, setup)
-            # The model comes from its own file, with the symbolic dimensions of the bricks.
+            # The model comes from its file, with the symbolic dimensions of the bricks.
             session = open_session(graph.path, setup, sizes=graph.sizes)
             whole.append((TimedSession(session, list(feeds.values()), Pool()), measured.whole))
     except Exception as e:  # noqa: BLE001 - bricks of a model that does not run may still run
@@ -235,7 +235,7 @@ def _filler(size_bytes: int) -> Array:
 
 
 def _empty(setup: SessionSetup) -> TimedSession:
-    """Opens a model that does nothing; its time is the overhead of a run."""
+    """Opens a model that does nothing. Its time is the overhead of a run."""
     from onnx import TensorProto, helper
 
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]

@@ -1,8 +1,8 @@
 """Estimates the time that a worker saves by sharing a model's weights: rho = b / q - n (o + s).
 
-b: size of the weights in bytes. q: rate at which they would be read otherwise. n: number of shared objects, here
-tensors. o: time to get an object from its owner and to return it. s: time until the first byte of an object is
-available. Sharing pays if rho > 0.
+b: size of the weights in bytes. q: read rate without sharing. n: number of shared objects (tensors). o: time to get an
+object from its owner and to return it. s: time until the first byte of an object is available. Sharing pays off if rho
+> 0.
 Source: Dakkak et al., TrIMS (2019), section V-B, which also measures the constants once per machine.
 """
 
@@ -24,7 +24,7 @@ class Constants(NamedTuple):
 
     @property
     def even_bytes(self) -> float:
-        """Size of a tensor that takes as long to read as to share.
+        """Size of a tensor that takes as long to read as to share, in bytes.
 
         Below this size, sharing costs more than it saves.
         """
@@ -32,14 +32,15 @@ class Constants(NamedTuple):
 
 
 def pays(saved_ns: float, weights_bytes: int, owner_bytes: int) -> bool:
-    """Whether sharing saves time, and two workers with an owner take less memory than two workers without.
+    """Whether sharing saves both time and memory. The memory of the owner counts: two workers and an owner must need
+    less memory than two separate workers.
 
-    TrIMS ignores the owner's memory, because one owner serves a whole node. For a small model, this memory is decisive.
+    TrIMS ignores the owner's memory, because one owner serves a whole node. For a small model, this memory matters.
     """
     return saved_ns > 0 and weights_bytes > owner_bytes
 
 
 def benefit_ns(sizes_bytes: Sequence[int], constants: Constants) -> float:
-    """Returns rho in ns; it is negative if reading is faster. sizes_bytes: the size of each object."""
+    """Returns rho in ns, which is negative if reading is faster. sizes_bytes: the size of each object."""
     read_ns = sum(sizes_bytes) / constants.read_bytes_per_s * 1e9
     return read_ns - len(sizes_bytes) * constants.cost_ns

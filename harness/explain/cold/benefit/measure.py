@@ -1,4 +1,4 @@
-"""Measures the constants of the benefit estimate on this machine, and the real savings from sharing a model."""
+"""Measures the constants of the benefit estimate on this machine, and the time that sharing a model saves."""
 
 import mmap
 import os
@@ -23,14 +23,14 @@ from harness.models.manifest.files import files_of
 _OWNER = "harness.explain.cold.benefit.owner"
 _OBJECT_BYTES, _OBJECTS = 1 << 20, 64
 _ROUNDS = 9
-"""Number of rounds. The least time of all rounds is taken, because other processes only add time."""
+"""Number of rounds. The shortest time of all rounds is used, because other processes can only add time."""
 
 
 class Pass(NamedTuple):
     """Times of one pass over all objects, in ns; each field is (n,)."""
 
     given_ns: list[int]
-    """Time to request, receive, map and finally return each object."""
+    """Time to request, receive, map and later return each object."""
     touched_ns: list[int]
     """Time to touch the first byte of each object."""
 
@@ -38,7 +38,8 @@ class Pass(NamedTuple):
 def benefit(path: Path, folder: Path) -> dict[str, Any]:
     """Returns the estimate for the model file `path`, and measurements. folder: place for a file of 64 MiB.
 
-    saved_ns: time to read all objects minus time to share them, each the least of its rounds. predicted_ns: rho.
+    saved_ns: time to read all objects minus time to share them. Each time is the shortest of all rounds. predicted_ns:
+    rho.
     owner_bytes: memory of a process that owns the weights, excluding the weights.
     """
     constants = measure_constants(folder)
@@ -66,7 +67,9 @@ def benefit(path: Path, folder: Path) -> dict[str, Any]:
 
 
 def objects(path: Path) -> tuple[list[int], str]:
-    """Returns the sizes in bytes of the shared objects: the weight tensors of an ONNX file, or else whole files."""
+    """Returns the sizes of the shared objects in bytes. The objects are the weight tensors of an ONNX file, or whole
+    files for other formats.
+    """
     try:
         sizes = [len(tensor.raw) for tensor in initializers(path)]
     except (OSError, ValueError):
@@ -93,7 +96,7 @@ def measure_constants(folder: Path) -> Constants:
 
 
 def _least(rounds: Iterable[Sequence[int]]) -> list[int]:
-    """Returns the least time of each object over the rounds."""
+    """Returns the shortest time of each object over all rounds."""
     return [min(times) for times in zip(*rounds, strict=True)]
 
 
@@ -101,7 +104,7 @@ def _least(rounds: Iterable[Sequence[int]]) -> list[int]:
 def _owner(sizes_bytes: Sequence[int]) -> Iterator[tuple[socket.socket, int]]:
     """Runs a process that owns objects of these sizes.
 
-    Yields the socket on which the process hands out the objects, and its memory (PSS) without them.
+    Yields the socket from which the objects are requested, and the memory (PSS) of the process without the objects.
     """
     ours, theirs = socket.socketpair()
     with ours:
@@ -142,7 +145,7 @@ def _share(owner: socket.socket, sizes_bytes: Sequence[int]) -> Pass:
 
 
 def _read_ns(files: Iterable[Path], sizes_bytes: Sequence[int]) -> list[int]:
-    """Returns the times to read pieces of these sizes into new pages, as in a fresh process, and to free each piece."""
+    """Returns the times to read pieces of these sizes into new pages, as in a new process, and to free them."""
     longest = max(files, key=lambda file: file.stat().st_size)
     times_ns = []
     with longest.open("rb", buffering=0) as file:

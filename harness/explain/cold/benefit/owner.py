@@ -1,4 +1,4 @@
-"""Runs the process that owns shared memory and hands out a descriptor of each requested object.
+"""Runs the process that owns shared memory and sends a descriptor of each requested object.
 
 It counts the users of each object, as TrIMS' model resource manager does when a model is opened and closed.
 """
@@ -10,7 +10,9 @@ import socket
 from harness.core.child import Channel, serve
 
 ASK = 4
-"""Number of bytes in a request: the number of the object, and RETURNED if its user is done with it."""
+"""Number of bytes in a request. A request contains the object's number, and RETURNED if its user no longer needs the
+object.
+"""
 
 RETURNED = 1 << 31
 
@@ -20,7 +22,7 @@ def main() -> None:
 
 
 def _work(channel: Channel, number: int) -> None:
-    """Handles requests. number: the descriptor of the socket on which objects are requested."""
+    """Handles requests. number: descriptor of the socket that receives the requests."""
     message = channel.receive()
     if message is None:
         return

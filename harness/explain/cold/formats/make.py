@@ -14,7 +14,7 @@ _SOFTMAX_OPSET = 13
 
 
 def make(request: Mapping[str, Any]) -> dict[str, str]:
-    """Returns `path`. request: `name` of the format, `source`, and `folder`, which is empty."""
+    """Returns `path`. request: has the `name` of the format, `source`, and an empty `folder`."""
     name = request["name"]
     try:
         path = MAKERS[name](Path(request["source"]), Path(request["folder"]))
@@ -24,9 +24,8 @@ def make(request: Mapping[str, Any]) -> dict[str, str]:
 
 
 def make_mapped(request: Mapping[str, Any]) -> dict[str, str]:
-    """Returns `path`, an ONNX model whose weights can be shared by processes.
-
-    request: `source`, `folder`, `threads`.
+    """Returns `path`, an ONNX model whose weights several processes can share. request: has `source`, `folder` and
+    `threads`.
     """
     source, folder = Path(request["source"]), Path(request["folder"])
     try:
@@ -62,7 +61,9 @@ def _tflite(source: Path, folder: Path) -> Path:
 
 
 def _mnn(source: Path, folder: Path) -> Path:
-    """Uses the converter itself, because MNN.tools.mnnconvert installs a package and reports to its maker."""
+    """Calls the converter directly, because MNN.tools.mnnconvert installs a package and sends reports to MNN's
+    developers.
+    """
     import _tools
 
     if (onnx_opset(source) or 0) < _SOFTMAX_OPSET:

@@ -1,4 +1,4 @@
-"""Lists the storage formats that a model has or can be converted to, each as a separate start."""
+"""Lists the storage formats that a model has or can be converted to. Each format is a separate start."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,9 +29,8 @@ MNN, NNEF = "MNN", "NNEF"
 
 
 class Stored(NamedTuple):
-    """A storage format. file_format: as in a manifest; "" for a format that a manifest cannot name.
-
-    sources: formats from which it can be made, the best first; () for none.
+    """A storage format. file_format: the format's name in a manifest, or "" if a manifest cannot name it. sources:
+    formats that can be converted to this format, the best first.
     """
 
     name: str
@@ -63,7 +62,7 @@ FORMATS = (
 
 
 class Absent(NamedTuple):
-    """A format that the model cannot have here, with the reason."""
+    """A format that is not possible for the model on this machine, with the reason."""
 
     name: str
     backend: str
@@ -95,7 +94,7 @@ def _find(
 
 
 def _own(file_format: str, model: Model) -> Path | None:
-    """Returns the model's file in this format; None if it has none."""
+    """Returns the model's file in this format, or None without such a file."""
     if not file_format or not model.may_have(file_format):
         return None
     with suppress(HarnessError):  # the file is declared, but missing

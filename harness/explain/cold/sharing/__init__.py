@@ -1,1 +1,1 @@
-"""Ways for two workers to hold the weights of one model once."""
+"""Ways for two workers to share one copy of a model's weights."""

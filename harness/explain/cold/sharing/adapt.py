@@ -1,6 +1,6 @@
-"""Makes a framework share weights inside this process, by changing the backend's calls to it.
+"""Makes a framework share weights by replacing some of the backend's calls to the framework in this process.
 
-The backend and its options are the same as in a run. Only the call that takes or makes the weights is replaced. Each
+The backend and its options are the same as in a run. Only the call that reads or creates the weights is replaced. Each
 function is called once, after the framework is imported and before a model is loaded.
 """
 
@@ -12,7 +12,7 @@ from harness.explain.cold.sharing.ways import INITIALISERS, MAPPED
 
 
 def adapt(way: str, backend: str, folder: Path) -> None:
-    """Applies a way to share. folder: place for files that all workers of the pair share."""
+    """Applies a way to share. folder: folder for files that both workers share."""
     change = _CHANGES.get((way, backend))
     if change is not None:
         change(folder)

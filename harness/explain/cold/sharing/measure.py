@@ -24,7 +24,7 @@ _LIMIT_S = 900.0
 
 
 class Pair(NamedTuple):
-    """One way to share on one backend. folder: place for the files that the workers share; empty at first."""
+    """One way to share on one backend. folder: initially empty folder for the files that the workers share."""
 
     way: Way
     config: RunConfig
@@ -45,9 +45,8 @@ def new_row(way: Way, backend: str, size_bytes: int | None, failed: str | None) 
 
 
 def plan(way: Way, start: Start, ir: Path | None, trials: Trials, folder: Path) -> Pair:
-    """Plans a pair, and makes the file to map.
-
-    start: the start of the backend's own file. ir: OpenVINO's file, if any.
+    """Plans a pair of workers, and makes the file to map. start: the start of the backend's file. ir: OpenVINO's file,
+    if any.
     """
     folder.mkdir()
     config, path, threads = start.config, start.path, trials.threads
@@ -80,8 +79,8 @@ def one_round(pair: Pair, row: dict[str, Any], trials: Trials) -> None:
 
 
 def _round(pair: Pair, trials: Trials) -> dict[str, Any]:
-    """Makes a round. alone_bytes: PSS with one worker. growth_bytes: PSS that the second worker adds.
-    of_model_bytes: the part of growth_bytes that is added after the second process has imported its framework.
+    """Makes a round. alone_bytes: PSS with one worker. growth_bytes: PSS that the second worker adds. of_model_bytes:
+    the part of growth_bytes that the second process adds after it has imported its framework.
     """
     answers = [pair.folder / f"answer-{number}.npz" for number in range(2)]
     with ExitStack() as stack:
@@ -157,8 +156,8 @@ def _worker(pair: Pair, trials: Trials) -> Iterator[_Asked]:
 
 
 def compare(plain: Path, other: Path) -> float:
-    """Returns the largest difference between two answers, as a share of the first answer's largest value; 0 if they are
-    bit-identical.
+    """Returns the largest difference between two answers, as a share of the first answer's largest value. Returns 0 for
+    bit-identical answers.
     """
     with np.load(plain, allow_pickle=False) as a, np.load(other, allow_pickle=False) as b:
         pairs = [(a[name], b[name]) for name in a.files]
@@ -170,8 +169,8 @@ def compare(plain: Path, other: Path) -> float:
 
 
 def compare_all(pairs: Sequence[Pair], rows: Sequence[dict[str, Any]], plain: str) -> None:
-    """Adds `difference` to every row with rounds: the difference from the answer of the way `plain` on the same
-    backend.
+    """Adds `difference` to every row with rounds. The difference is relative to the answer of the way `plain` on the
+    same backend.
     """
     found = {
         pair.config.backend: pair.folder

@@ -1,4 +1,4 @@
-"""Reads how much memory processes hold, with shared pages counted once (proportional set size, PSS).
+"""Reads how much memory processes use, counting shared pages once (proportional set size, PSS).
 
 A page that n processes map counts as 1/n in each process. Source: proc(5), /proc/PID/smaps_rollup.
 """

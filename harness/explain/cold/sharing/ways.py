@@ -1,10 +1,10 @@
-"""Lists the ways to share a model's weights, and the reasons why some frameworks cannot use some of them."""
+"""Lists the ways to share a model's weights, and the reasons why a framework cannot use a way."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 SHARED = 0.5
-"""A second worker shares the weights if it adds at most this share of their size (TrIMS)."""
+"""Maximum memory that a second worker adds if it shares the weights, as a share of their size (TrIMS)."""
 
 INSTANCES, PROCESSES = "instances", "processes"
 MAPPED, INITIALISERS, FORK = "mapped", "initialisers", "fork"
@@ -13,7 +13,8 @@ MAPPED, INITIALISERS, FORK = "mapped", "initialisers", "fork"
 class Way(NamedTuple):
     """A way to share.
 
-    second: whether the second worker is a separate `process`, an `instance` in the first worker, or a `fork` of it.
+    second: the second worker is a separate `process`, an `instance` in the first worker, or a `fork` of the first
+    worker.
     """
 
     name: str
@@ -47,7 +48,7 @@ HOW: Mapping[tuple[str, str], str] = {
     (INITIALISERS, "openvino"): "another infer request of the same compiled model",
     (INITIALISERS, "torch"): "parameters of the first instance",
 }
-"""Meaning of a way, by way and backend."""
+"""Description of each way by backend."""
 
 _NO_SHARING = "its Python package has no call that accepts external weights"
 
@@ -73,7 +74,7 @@ CANNOT: Mapping[tuple[str, str], str] = {
 
 
 def pairs(backends: Mapping[str, object]) -> Iterator[tuple[Way, str, str | None]]:
-    """Yields every way on every backend, with the reason why it is not possible, or None if it is."""
+    """Yields every way on every backend, with the reason why the way is not possible, or None."""
     for backend in backends:
         for way in WAYS.values():
             yield way, backend, CANNOT.get((way.name, backend))

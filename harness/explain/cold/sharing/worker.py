@@ -1,4 +1,4 @@
-"""Runs a worker that shares weights. It opens instances, answers one sample and forks when its parent requests it."""
+"""Runs a worker that shares weights. At its parent's request, it opens instances, answers one sample and forks."""
 
 import hashlib
 import os
@@ -26,14 +26,16 @@ from harness.models.opened.loading import open_backends
 from harness.types import Backend, Batch
 
 LEAST_WAIT_S = 10.0
-"""Time limit for the answer of a forked process, in addition to twenty times the time that its parent took."""
+"""Part of the time limit for a forked process's answer. The limit also includes twenty times the parent's answer
+time.
+"""
 
 
 class Worker:
     """Opens and runs instances of one model; `stack` closes them."""
 
     def __init__(self, request: Mapping[str, Any], stack: ExitStack) -> None:
-        """request: contains `config`, `model`, `path`, `dataset`, `threads`, `runs`, `way`, and `folder`."""
+        """request: has `config`, `model`, `path`, `dataset`, `threads`, `runs`, `way` and `folder`."""
         self._request, self._stack = request, stack
         self._config = from_plain(request["config"])
         self._model = model_from_json(request["model"])
@@ -100,7 +102,7 @@ class Worker:
         return {**message["result"], "pid": pid}
 
     def _answer_in_child(self, channel: Channel, begun_ns: int, answer: Path) -> None:
-        """Answers, and never returns. The process ends when the parent closes its end of the socket, or dies."""
+        """Answers and never returns. The process ends when the parent closes its end of the socket or dies."""
         try:
             forked_ns = time.monotonic_ns() - begun_ns
             channel.send("result", result={"load_ns": forked_ns, **self.run(answer)})
@@ -116,7 +118,9 @@ def main() -> None:
 
 
 def _work(channel: Channel) -> None:
-    """Handles messages: `open` with the request, then `load` and `fork` with the file for an answer; None ends it."""
+    """Handles messages: first `open` with the request, then `load` and `fork` with the file for an answer. None ends
+    the worker.
+    """
     message = channel.receive()
     if message is None:
         return

@@ -1,6 +1,6 @@
-"""Drops chosen files from the kernel's page cache, and measures how much of them is in it.
+"""Drops chosen files from the kernel's page cache, and measures how much of these files is cached.
 
-Dirty pages and pages that a process maps stay in the cache. Source: posix_fadvise(2), POSIX_FADV_DONTNEED.
+Dirty pages and mapped pages stay in the cache. Source: posix_fadvise(2), POSIX_FADV_DONTNEED.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import numpy as np
 _PIECE_BYTES = 1 << 20
 
 MOST_RESIDENT = 0.05
-"""Largest share of a cold file that may stay in the page cache."""
+"""Maximum share of a cold file that may stay in the page cache."""
 
 
 def drop(paths: Iterable[Path]) -> None:
@@ -29,7 +29,9 @@ def drop(paths: Iterable[Path]) -> None:
 
 
 def resident_share(paths: Iterable[Path]) -> float:
-    """Returns the share of file pages in the page cache, in [0, 1]. Raises OSError if the kernel does not report it."""
+    """Returns the share of the files' pages that are in the page cache, in [0, 1]. Raises OSError if the kernel does
+    not report it.
+    """
     pages = resident = 0
     for path in paths:
         with path.open("rb") as file:
@@ -43,7 +45,7 @@ def resident_share(paths: Iterable[Path]) -> float:
 
 
 def _resident(mapped: mmap.mmap) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
-    """Returns a byte per page; its lowest bit is 1 if the page is in memory (mincore(2))."""
+    """Returns a byte per page. Its lowest bit is 1 if the page is in memory (mincore(2))."""
     view = np.frombuffer(mapped, np.uint8)
     here = np.zeros(-(-len(view) // mmap.PAGESIZE), np.uint8)
     library = ctypes.CDLL(None, use_errno=True)
@@ -52,7 +54,7 @@ def _resident(mapped: mmap.mmap) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]"
         ctypes.c_size_t(len(view)),
         ctypes.c_void_p(here.ctypes.data),
     )
-    del view  # a map cannot be closed while a view on it exists
+    del view  # a map cannot be closed while a view of it exists
     if status:
         raise OSError(ctypes.get_errno(), "mincore failed")
     return here

@@ -1,6 +1,6 @@
-"""Separates the phases of a backend's load by timing the framework's calls inside it.
+"""Separates the phases of a backend's load by timing the framework's calls.
 
-The backend is opened as a run opens it. Each framework performs a phase in one public call. A clock wraps this call
+The backend is opened as in a run. Each framework performs a phase in one public call, which is wrapped with a timer
 before the backend is opened. Time outside these calls is the rest of the load.
 """
 
@@ -13,7 +13,7 @@ DESERIALISE, PREPARE = "deserialise", "prepare"
 
 
 class Call(NamedTuple):
-    """The function `owner.name` of a module. owner: dotted name; "" for the module itself."""
+    """The function `owner.name` of a module. owner: dotted name, or "" for the module."""
 
     phase: str
     module: str
@@ -65,7 +65,7 @@ CALLS: Mapping[str, Sequence[Call]] = {
         Call(PREPARE, "tract", "Model", "into_runnable"),
     ),
 }
-"""Calls of each backend's framework."""
+"""The timed calls of each backend's framework."""
 
 NOTES: Mapping[str, str] = {
     "ort": "ONNX Runtime optimises the graph and prepacks the weights in one call: they are one phase",
@@ -81,7 +81,7 @@ NOTES: Mapping[str, str] = {
     "mnn": "MNN repacks the weights when it creates the session, or in the first run after a new shape",
     "tract": "tract reads the file once for the inputs and once for each batch size for which it prepares a network",
 }
-"""Notes on the phases that a backend's framework does not separate."""
+"""Notes about phases that a backend's framework does not separate."""
 
 FOREIGN = "the backend is a plug-in, whose calls are not known: its load is one phase"
 
@@ -93,7 +93,7 @@ def note(backend: str) -> str:
 class Clock:
     """Adds up the time in wrapped calls.
 
-    spent_ns: the time in the calls of each phase. A phase is left out if its calls were not made.
+    spent_ns: the time spent in the calls of each phase. Phases without calls are left out.
     """
 
     def __init__(self) -> None:
@@ -114,11 +114,11 @@ class Clock:
 def watch(backend: str) -> Clock:
     """Wraps the framework's calls for the rest of this process.
 
-    The framework must be imported. If this version of the framework lacks a call, the time of that phase counts in the
-    rest of the load.
+    The framework must already be imported. If this version of the framework does not have a call, the time of that
+    phase counts in the rest of the load.
     """
     clock = Clock()
-    # Methods come first, because afterwards the name of a class may refer to a wrapped function.
+    # Methods are wrapped first, because later the name of a class may refer to a wrapped function.
     for call in sorted(CALLS.get(backend, ()), key=lambda one: not one.owner):
         try:
             owner: Any = import_module(call.module)

@@ -1,6 +1,5 @@
-"""Runs the process of one trial, which reads, loads and runs a model for the first time, and times each phase.
-
-It imports little, because its imports count in the start time of the process.
+"""Runs one trial in a new process: reads, loads and runs a model for the first time, and times each phase. This module
+imports little, because imports count in the start time of the process.
 """
 
 import re
@@ -23,15 +22,15 @@ from harness.models.opened.loading import inputs_of, open_backends, open_dataset
 from harness.types import Backend, Batch
 
 _SAMPLE = [0]
-"""The dataset's first sample, which every trial answers."""
+"""The dataset's first sample. Every trial answers this sample."""
 
 
 def trial(request: Mapping[str, Any]) -> dict[str, Any]:
     """Returns times in ns, and the peak resident memory in bytes.
 
-    request: `config` and `model`, plain; `path`, the model file; `dataset`; `threads`; `runs`, the number of
-    steady runs; `read`, whether the files are read from the disk first; `asked_ns`, the monotonic
-    clock when the process was requested. read_ns is None if nothing was read.
+    request: has `config` and `model` (plain data), `path` (the model file), `dataset`, `threads`, `runs` (number of
+    steady runs), `read` (whether to read the files from the disk first), and `asked_ns` (monotonic time at which the
+    process was requested). read_ns is None if no file was read.
     """
     entered_ns = time.monotonic_ns()
     config, model = from_plain(request["config"]), model_from_json(request["model"])
@@ -70,7 +69,7 @@ def _read_ns(path: Path) -> int:
 
 
 def first_sample(config: RunConfig, model: Model, backend: Backend, name: str) -> tuple[Batch, int]:
-    """Returns the dataset's first sample as a batch, and the time in ns to decode and prepare it."""
+    """Returns the dataset's first sample as a batch, and the time in ns to decode and preprocess it."""
     dataset = open_dataset(config, model, name, inputs_of(model, backend))
     with plugin(f"dataset {name!r}"):
         begun_ns = time.monotonic_ns()

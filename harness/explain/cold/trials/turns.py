@@ -1,4 +1,4 @@
-"""Makes the trials of several starts in turns, so that a slow minute of the machine slows all of them."""
+"""Alternates the trials of several starts, so that a slow period of the machine affects all of them."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +21,8 @@ _LIMIT_S = 900.0
 
 
 class Start(NamedTuple):
-    """One way to start: a file or folder of the model on a backend. about: special features of this start.
-
-    is_required: whether its first failure ends the verb.
+    """One way to start: a file or folder of the model on a backend. about: special features of this start. is_required:
+    whether the command ends if this start fails.
     """
 
     name: str
@@ -58,7 +57,9 @@ def new_row(start: Start) -> dict[str, Any]:
 
 
 def empty_row(name: str, backend: str, failed: str | None) -> dict[str, Any]:
-    """Returns the row of a start without files and trials. failed: reason why the start is impossible here."""
+    """Returns the row of a start without files and trials. failed: reason why the start is not possible on this
+    machine.
+    """
     return {
         "name": name,
         "backend": backend,
@@ -81,7 +82,7 @@ def one_round(
 ) -> None:
     """Makes one cold and one warm trial of each start, and adds them to its row. ended: called after each trial.
 
-    A start that fails keeps its reason, and is not tried again. Raises the HarnessError of a required start.
+    A failed start is not tried again, and its row contains the reason. Raises the HarnessError of a required start.
     """
     for start, row in zip(starts, rows, strict=True):
         for temperature in (COLD, WARM):

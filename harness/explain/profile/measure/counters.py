@@ -1,7 +1,7 @@
 """Counts processor and kernel events around calls, through perf_event_open(2).
 
-Virtual machines often have no hardware counters, and kernel.perf_event_paranoid may forbid them. In these cases a
-reason takes the place of the number.
+Virtual machines often have no hardware counters, and kernel.perf_event_paranoid may forbid their use. The result then
+contains a reason instead of a number.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ _READ = struct.Struct("=QQQ")
 class Reading(NamedTuple):
     """A counter's value, or the reason why it is missing.
 
-    value: scaled up if the kernel time-shared the counter; None if there is a reason.
+    value: scaled up if the kernel time-shared the counter. None if `reason` is set.
     """
 
     value: float | None
@@ -44,7 +44,7 @@ class Reading(NamedTuple):
 
 
 class Counters:
-    """Counters of this thread and of the threads that it starts, between `start` and `stop`."""
+    """Counts events of this thread, and of the threads that it starts, between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
@@ -75,7 +75,7 @@ class Counters:
             fcntl.ioctl(file, request, 0)
 
     def read(self) -> Mapping[str, Reading]:
-        """Returns the counts that were made between each start and stop so far."""
+        """Returns the total counts of all intervals between `start` and `stop`."""
         readings = {name: Reading(None, why) for name, why in self._reasons.items()}
         for name, file in self._files.items():
             value, enabled, running = _READ.unpack(os.read(file, _READ.size))

@@ -30,11 +30,11 @@ LAYER_BACKENDS = ("ort", "openvino", "torch", "tensorflow", "executorch", "ncnn"
 
 
 class Unprofiled(Exception):
-    """The reason for a missing layer level; the rest of the profile continues."""
+    """Raised with the reason if the layer level cannot be measured. The rest of the profile continues."""
 
 
 def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> dict[str, Any]:
-    """Measures the layer level at other batches. If a batch is refused, the reason takes the place of the level."""
+    """Measures the layer level at other batch sizes. If a batch is refused, the result contains the reason instead."""
     measured, skipped = {}, {}
     for size in batches:
         try:
@@ -50,8 +50,7 @@ def layer_level(
     subject: Subject, batch: int, runs: int, events: Path | None = None
 ) -> tuple[dict[str, Any], Graph | None]:
     """Returns the level as stored, and the graph of the model's file if it can be read.
-    events: a file for ONNX Runtime's own JSON. Raises Unprofiled if the backend reports no
-    kernels.
+    events: a file for ONNX Runtime's JSON profile. Raises Unprofiled if the backend reports no kernels.
     """
     is_ort = subject.config.backend == "ort"
     level = _of_ort(subject, batch, runs, events) if is_ort else _of_backend(subject, batch, runs)
@@ -75,7 +74,7 @@ def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> Fra
 
 
 def _of_backend(subject: Subject, batch: int, runs: int) -> FrameworkProfile:
-    """Profiles a separate instance for this batch, because frameworks specialise for it."""
+    """Profiles a separate instance for this batch size, because frameworks optimise for the batch size."""
     config, path = subject.config, subject.path
     spec = subject.spec._replace(max_batch=batch)
     with ExitStack() as stack:
@@ -120,7 +119,8 @@ def node_costs(
 ) -> list[NodeCost]:
     """Returns a cost per node of the file.
 
-    The cost is unknown if the graph lacks the node. tensors: types by name, for tensors that the graph does not know.
+    The cost is unknown if the graph does not contain the node. tensors: types by name of tensors without a type in the
+    graph.
     """
     costs = graph_costs(graph) if graph else []
     position = {node.index: i for i, node in enumerate(graph.nodes)} if graph else {}

@@ -25,15 +25,15 @@ from harness.types import Array, Backend, Batch, Dataset
 
 LEAST_RUNS = 5
 BUDGET_S = 3.0
-"""Time for each kind of call. Slow models get fewer runs, but at least LEAST_RUNS."""
+"""Time limit for each kind of call. Slow models are run less often, but at least LEAST_RUNS times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The loaded model under profile.
     path: the model's file; None if the backend reads no file.
-    fixed: the batch that the file fixes; None if the file takes any batch.
-    dataset_name: name with which the dataset was opened.
+    fixed: the batch size that the file requires, or None if the file takes any batch size.
+    dataset_name: the name under which the dataset was opened.
     """
 
     config: RunConfig
@@ -46,7 +46,9 @@ class Subject:
     fixed: int | None
 
     def batch(self, size: int) -> Batch:
-        """Returns the dataset's first samples, repeated if it has fewer. Sequences are cut to their first frames."""
+        """Returns the dataset's first samples. Repeats them if the dataset is too small. Sequences are cut to their
+        first frames.
+        """
         indices = [i % len(self.dataset) for i in range(size)]
         batch = self.dataset.batch(indices)
         if not self.model.has_states:
@@ -78,7 +80,7 @@ def opened(
 
 
 def affordable(call: Callable[[], object], most_runs: int) -> int:
-    """Calls once, and returns how many runs to make: `most_runs`, or fewer if the runs would exceed BUDGET_S."""
+    """Calls the model once, and returns how often to run it: `most_runs`, or less if that would exceed BUDGET_S."""
     begin = time.perf_counter()
     call()
     call_s = max(time.perf_counter() - begin, 1e-9)
@@ -86,7 +88,7 @@ def affordable(call: Callable[[], object], most_runs: int) -> int:
 
 
 def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int) -> dict[str, Any]:
-    """Times bare calls of the backend for each batch size, without harness, LoadGen or profiler."""
+    """Times bare calls of the backend at each batch size, without the harness, LoadGen or a profiler."""
     measured, skipped = {}, {}
     for size in sorted({batch, *batches}):
         try:
@@ -112,7 +114,7 @@ def peaks(threads: int) -> dict[str, Any]:
 
 
 def highest(*measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the highest value of each rate, because noise only slows calls; `missing` without rates."""
+    """Returns the highest value of each rate, because noise can only slow calls. Returns `missing` without rates."""
     found = [one for one in measured if "flops_per_s" in one and "bytes_per_s" in one]
     if not found:
         return dict(next(one for one in reversed(measured) if "missing" in one))
@@ -122,7 +124,7 @@ def highest(*measured: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
-    """Counts events per bare call of a fresh instance, including its threads."""
+    """Counts events per bare call of a new instance, including events of its threads."""
     with Counters() as counters, ExitStack() as stack:
         (backend,) = loading.open_backends(
             subject.config, subject.model, subject.path, subject.spec, stack
@@ -147,7 +149,7 @@ def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, An
 
 
 def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
-    """Makes the same calls on the dataset's samples and on seeded noise of the same shapes, in turns."""
+    """Calls the model alternately with the dataset's samples and with seeded noise of the same shapes."""
     if getattr(subject.dataset, "synthetic", False):
         return {"missing": "the dataset is synthetic: there are no real samples to compare"}
     inputs = subject.batch(batch)
@@ -176,7 +178,7 @@ def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]
 
 
 def _noise(random: np.random.Generator, rows: Array) -> Array:
-    """Makes noise of the samples' type and within their range, because token IDs must be valid."""
+    """Makes noise with the type and range of the samples, because token IDs must be valid."""
     if rows.dtype.kind in "iub":
         low, high = int(rows.min()), int(rows.max())
         return random.integers(low, high, rows.shape, endpoint=True).astype(rows.dtype)

@@ -1,7 +1,7 @@
-"""Computes a model's memory: weights, inputs, activations, and their growth with the input.
+"""Computes the memory of a model's weights, inputs and activations, and its growth with the input.
 
-The numbers follow from a graph's shapes. An activation counts as alive from the node that makes it to the last node
-that reads it, in the file's order. A runtime cannot use less memory, unless it computes a tensor twice or in place. The
+The numbers follow from the shapes in the graph. An activation is alive from the node that computes it to the last node
+that reads it, in the file's order. A runtime can use less memory only if it computes a tensor twice or in place. The
 table also shows the measured memory.
 """
 
@@ -20,15 +20,15 @@ _BATCHES = (1, 2, 4, 8)
 _AREA_FACTORS = (0.5, 1.0, 1.5, 2.0, 3.0)
 _LENGTHS = (32, 64, 128, 256, 512)
 _LONG_SIDE = 32
-"""Minimum size, in pixels, of a dimension of four-dimensional input to count as the side of an image."""
+"""Minimum size in pixels of an image side. Smaller dimensions of a four-dimensional input are not image sides."""
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Footprint(NamedTuple):
     """Sizes in bytes.
-    activations: largest total size alive at once, including inputs and outputs of the model.
-    unknown: number of tensors whose size depends on data. They are excluded from all numbers.
+    activations: maximum total size of tensors that are alive at once, including the model's inputs and outputs.
+    unknown: number of tensors whose size depends on data. All other numbers exclude these tensors.
     """
 
     weights: int
@@ -81,7 +81,7 @@ def slope(points: Mapping[float, float]) -> float:
 def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
     """Returns the footprint of the graph, and its growth with the input.
     shapes: shapes of the model's inputs by name.
-    growth: for each kind of growth, the footprints by size (points), and why other sizes were refused.
+    growth: for each kind of growth, the footprints by size (points) and the reasons why other sizes were refused.
     """
     grown = {}
     for kind, variants in _variants(shapes, graph).items():
@@ -123,7 +123,7 @@ def _variants(shapes: _Shapes, graph: Graph) -> dict[str, dict[int, _Shapes]]:
 
 
 def _scaled(shape: tuple[int, ...], area_factor: float) -> tuple[int, ...]:
-    """Scales sides to multiples of 32, because networks may halve them five times."""
+    """Scales image sides to multiples of 32, because networks may halve them five times."""
     return tuple(
         d if i == 0 or d < _LONG_SIDE else round(d * area_factor**0.5 / 32) * 32
         for i, d in enumerate(shape)

@@ -1,8 +1,8 @@
 """Simulates a call with valgrind to count instructions and cache misses without hardware counters.
 
 The simulation is at least fifty times slower than the call, but other programs on the machine do not change the counts.
-It is not a measurement: caches do not prefetch, threads run one at a time, and vector instructions that valgrind lacks
-are not used.
+The result differs from a measurement: caches do not prefetch, threads run one at a time, and vector instructions that
+valgrind does not support are not used.
 
 Source: Valgrind user manual, Callgrind (cache simulation, options) and "Callgrind Format
 Specification".
@@ -28,13 +28,13 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_lin
 from harness.loadgen.plan import InstanceGroup
 
 CALLS = 2
-"""Number of counted calls, after a warm-up call. They differ by a few per cent, because each call allocates its memory
-again.
+"""Number of counted calls, after a warm-up call. The counts differ by a few per cent, because each call allocates
+memory again.
 """
 
 INSTRUCTIONS = "Ir"
 _MARK = "getpgrp"
-"""A C function that no other code calls. valgrind writes its counts when this function begins."""
+"""A C function that only this module calls. valgrind writes its counts whenever this function begins."""
 
 _OPTIONS = (
     "--tool=callgrind",
@@ -49,7 +49,7 @@ _COST = re.compile(r"[+*0-9-]\S* (\d+)")
 class Dump(NamedTuple):
     """The code that ran between two marks.
     counts: counts by callgrind event name.
-    libraries: number of instructions by file name; "" for code outside of files.
+    libraries: number of instructions by file name. The name is "" for code outside files.
     caches: valgrind's descriptions of the caches.
     """
 
@@ -84,7 +84,9 @@ def simulate(config: RunConfig, dataset: str, spec: InstanceGroup, folder: Path)
 
 
 def _of_calls(out: Path) -> list[Dump]:
-    """Reads the calls. Output 1 is before the first mark; the output without a number is after the last."""
+    """Reads the calls. Output 1 covers the time before the first mark. The output without a number covers the time
+    after the last mark.
+    """
     count = len(list(out.parent.glob(f"{out.name}.*")))
     if count != CALLS + 1:
         raise ConfigError(f"valgrind wrote {count} outputs for {CALLS} calls")
@@ -111,7 +113,9 @@ def calls(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def vector_extensions() -> list[str]:
-    """Returns the extensions beyond numpy's baseline in this process; under valgrind, the simulated ones."""
+    """Returns the CPU extensions beyond numpy's baseline that this process can use. Under valgrind, these are the
+    simulated extensions.
+    """
     numpy_config: Any = np.show_config(mode="dicts")
     return list(numpy_config["SIMD Extensions"]["found"])
 
@@ -125,7 +129,7 @@ def read_dump(path: Path) -> Dump:
         )
         events = header["events"].split()
         values = [int(word) for word in header["summary"].split()]
-        values += [0] * (len(events) - len(values))  # zeros at the end are left out
+        values += [0] * (len(events) - len(values))  # the file omits zeros at the end
         counts = dict(zip(events, values, strict=True))
         whole = counts[INSTRUCTIONS]
     libraries: Counter[str] = Counter()
@@ -140,7 +144,9 @@ def read_dump(path: Path) -> Dump:
 
 
 def _own_costs(lines: list[str]) -> Iterator[tuple[str, int]]:
-    """Yields the library and number of instructions of each cost line. Calls count for the called function."""
+    """Yields the library and number of instructions of each cost line. The cost of a call counts for the called
+    function.
+    """
     library, is_of_a_call = "", False
     for line in lines:
         if line.startswith("ob="):

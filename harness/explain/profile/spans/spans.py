@@ -41,9 +41,8 @@ class Span:
 def with_parents(spans: Sequence[Span]) -> list[Span]:
     """Returns the spans in order.
 
-    The parent of a span is the only span of the level above that contains it. The level above is the next level that
-    has spans. If several spans contain a span, as in parallel work, the span is marked ambiguous. A run with one thread
-    would resolve this.
+    The parent of a span is the span that contains it on the next higher level with spans. If several spans contain it,
+    as in parallel work, the span is marked ambiguous. Profiling with one thread avoids this.
     """
     present = [level for level in LEVELS if any(span.level == level for span in spans)]
     above = dict(zip(present[1:], present, strict=False))
@@ -63,7 +62,7 @@ def _adopted(span: Span, containers: Sequence[Span]) -> Span:
 
 
 class _Sorted:
-    """Spans by start; `_latest` is the running maximum of the ends, so that a search can stop early."""
+    """Spans sorted by start. `_latest` is the running maximum of their ends, so that a search can stop early."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._spans = sorted(spans, key=lambda s: s.start_ns)
@@ -118,7 +117,7 @@ def _meta(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 
 def lanes(intervals: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """Yields a lane for each interval, so that intervals of a lane do not overlap.
+    """Yields a lane number for each interval. Intervals in the same lane do not overlap.
 
     intervals: (start, end), ascending by start.
     """

@@ -30,14 +30,14 @@ from harness.run.study import NOT_AT_REST, machine_text
 PROFILE, TRACE, PAGE, RUN = "profile.json", "trace.json", "profile.html", "run"
 TEXT, JSON, CSV = "tables.txt", "tables.json", "tables"
 LOG = "frameworks.log"
-"""Output of the framework below the harness; the run keeps its own logs."""
+"""Log of the framework's output outside the harness run. The run has separate logs."""
 
 SHOWN_ROWS = 12
 """Maximum number of rows of a table that are printed on a screen."""
 
 
 def read(folder: Path) -> Profiled:
-    """Reads a profile, or a run, which has only the levels query, batch and stage."""
+    """Reads a profile or a run. A run has only the levels query, batch and stage."""
     if (folder / PROFILE).is_file():
         content = read_json(folder / PROFILE)
         if content.get("schema_version") != SCHEMA_VERSION or "batch" not in content:
@@ -81,7 +81,7 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(profiled: Profiled) -> Iterator[str]:
-    """Yields the run's headline (measured without a profiler), the slowest kernels, doubts and missing levels."""
+    """Yields the headline of the run without a profiler, the slowest kernels, doubts and missing levels."""
     content = profiled.content
     run = content.get("run")
     if run:

@@ -47,7 +47,7 @@ class LayerLevel:
 
     @cached_property
     def flops(self) -> int | None:
-        """Sums the flops of the layers; None if one is unknown."""
+        """Sums the FLOPs of the layers. Returns None if any of them is unknown."""
         return ly.summed(layer.flops for layer in self.layers)
 
     @cached_property
@@ -77,17 +77,17 @@ class Profiled:
 
     content: Content
     done: Completions | None = None
-    """The rows of the harness run; None if there is none."""
+    """The rows of the harness run, or None without a run."""
 
     @cached_property
     def level(self) -> LayerLevel | None:
-        """The layer level at the profile's own batch; None if it was not measured."""
+        """The layer level at the profile's batch size, or None if it was not measured."""
         stored = self.content.get("layer")
         return LayerLevel.from_json(stored) if stored else None
 
     @cached_property
     def by_batch(self) -> Mapping[int, LayerLevel]:
-        """The layer level of every batch, ascending; empty without a layer level."""
+        """The layer level at each batch size, in ascending order. Empty without a layer level."""
         if self.level is None:
             return {}
         others = (self.content.get("layer_batches") or {}).get("measured", {})
@@ -101,7 +101,7 @@ class Profiled:
 
     @property
     def doubts(self) -> list[str]:
-        """Doubts about the work and rates of the kernels."""
+        """Reasons to doubt the work or the rates of the kernels."""
         return self.level.doubts(self.peaks) if self.level else []
 
 
@@ -110,8 +110,8 @@ FEW = 3
 
 
 def most_time(level: LayerLevel) -> str:
-    """States the smallest set of kernels that takes MOST_TIME, or the smallest set of types if there are more than FEW
-    such kernels.
+    """Names the smallest set of kernels that together take MOST_TIME. If this set has more than FEW kernels, names
+    kernel types instead.
     """
     kernels = [(f"{one.name} ({one.op_type})", one.latency_ns) for one in level.layers]
     share, names = _fewest(kernels)
@@ -182,7 +182,7 @@ def _layers(level: LayerLevel) -> Table:
 
 
 _OPTIONAL = ("implementation", "spread", "allocated", "of memory")
-"""Columns that are left out of a table if no cell has a value."""
+"""Columns that a table omits if all their cells are empty."""
 
 
 def _without_empty(table: Table) -> Table:
@@ -240,7 +240,7 @@ def _kernels(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
 
 
 def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
-    """Returns the kernel's rate, divided by the highest rate that the roofline allows at its intensity."""
+    """Returns the kernel's rate as a share of the roofline at the kernel's intensity."""
     rate, intensity, own = layer.flops_per_s, layer.intensity, peaks.of(layer)
     if not rate or not intensity or own is None:
         return None
@@ -280,7 +280,7 @@ def _groups(key: str, title: str, about: str, kind: str, groups: Sequence[Group]
 
 
 def _accounted(level: LayerLevel) -> Table:
-    """Tabulates a call. Every part outside of the kernels has a name."""
+    """Tabulates the parts of a call. Every part outside the kernels has a name."""
     parts = level.parts
     times_ns = [
         *((f"kernels {group.name}", group.latency_ns) for group in level.by_type),
@@ -323,7 +323,7 @@ def _thirds(layers: Sequence[Layer]) -> Table:
 
 
 def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
-    """Tabulates the file's work. Operators without a rule are listed, and not counted as 0."""
+    """Tabulates the work of the model's file. Operators without a FLOP rule are listed and do not count as 0."""
     layers, nodes = level.layers, level.nodes
     flops = sum(layer.flops or 0 for layer in layers)
     is_known = any(la.flops is not None for la in layers if not la.inserted)
@@ -357,7 +357,7 @@ def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
 
 
 def _sources(level: LayerLevel) -> Table:
-    """Tabulates each node of the file with the kernels that compute it, or the reason why none does."""
+    """Tabulates each node of the file with the kernels that compute it, or the reason why it has no kernel."""
     layers, eliminated = level.layers, level.profile.eliminated
     kernels: dict[int, list[str]] = {}
     for layer in layers:

@@ -1,7 +1,7 @@
 """Builds the tables of a profile from the content of its folder alone.
 
-Pure. The input is profile.json and the rows of the harness run next to it. A level that was not measured
-has no tables; `missing` in profile.json has the reason.
+Pure. The input is profile.json and the rows of the harness run next to it. A level that was not measured has no tables,
+and `missing` in profile.json states the reason.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,7 +68,9 @@ def tables(profiled: Profiled) -> list[Table]:
 
 
 def _levels(profiled: Profiled) -> Table:
-    """Tabulates XSP's leveled experimentation: each number comes from the run whose deepest level it is."""
+    """Tabulates XSP's leveled experimentation. Each level is measured in a run that does not measure any deeper
+    level.
+    """
     content, done, level = profiled.content, profiled.done, profiled.level
     rows: list[list[Cell]] = []
     if done is not None:
@@ -109,7 +111,7 @@ def _levels(profiled: Profiled) -> Table:
 
 
 def contended(content: Content) -> Iterator[str]:
-    """Yields a note if other processes disturbed the calls, because all kernel times depend on them."""
+    """Yields a note if other processes disturbed the calls, because this changes all kernel times."""
     layer = (content.get("layer") or {}).get("profile", {})
     calls = [c for c in (_bare_calls(content), layer.get("plain"), layer.get("profiled")) if c]
     if not calls:

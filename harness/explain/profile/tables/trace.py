@@ -1,7 +1,7 @@
-"""Puts a profile's spans on one time line: queries, batches, stages, calls, kernels.
+"""Places a profile's spans on one time line: queries, batches, stages, calls, kernels.
 
-The harness run, the bare calls and the profiled calls were made one after the other, on clocks that cannot be compared.
-Each group therefore begins where the previous group ends.
+The harness run, the bare calls and the profiled calls ran one after the other, and their clocks cannot be compared.
+Each group is therefore drawn directly after the previous group.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,13 @@ from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
 from harness.results.evidence.stages import Completions
 
 MOST_BATCHES = 2_000
-"""Number of batches in the trace, from the beginning of the harness run. completions.npz has all batches."""
+"""Number of batches in the trace, counted from the start of the harness run. completions.npz contains all batches."""
 
 _GAP_NS = 1_000_000
 
 
 def spans_of(profiled: Profiled) -> list[Span]:
-    """Returns all spans. Parents are found by interval unless the journal has them."""
+    """Returns all spans. A parent that is not in the journal is found by comparing intervals."""
     ids = count(1)
     groups: list[list[Span]] = []
     content = profiled.content
@@ -48,8 +48,8 @@ def _in_a_row(groups: Sequence[Sequence[Span]]) -> Iterator[Span]:
 def _run_spans(done: Completions, ids: Iterator[int]) -> Iterator[Span]:
     """Yields the spans of the run.
 
-    A batch's parent is the query of its first sample. That query waits from before LoadGen's thread launches the batch
-    until after a worker has executed it.
+    A batch's parent is the query of its first sample. This query starts before the batch is launched and ends after a
+    worker has executed the batch.
     """
     columns = {name: column.tolist() for name, column in done.columns.items()}
 
@@ -117,7 +117,7 @@ def _kernel_spans(level: LayerLevel, ids: Iterator[int]) -> Iterator[Span]:
     """Yields the spans of kernels.
 
     Shifts the profiler's clock to Python's clock so that every run lies within its call. If kernels have no start
-    times, yields one mean call, in which the kernels follow each other from the start.
+    times, yields one mean call in which the kernels run one after the other.
     """
     profile = level.profile
     calls, session = profile.profiled, profile.session

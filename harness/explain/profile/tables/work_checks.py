@@ -1,6 +1,6 @@
 """Checks a profile's work for consistency: kernels against nodes, and rates against the measured peak.
 
-Pure. Work counted twice or lost, or a wrong peak, fails one of these checks.
+Pure. At least one check fails if work is lost or counted twice, or if the peak is wrong.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ measurements.
 """
 
 LEAST_NS = 20_000
-"""Minimum time of a kernel to be checked. A profiler that counts whole microseconds is up to 5 % off for a kernel this
-short.
+"""Minimum time of a kernel that is checked. A profiler that counts whole microseconds has an error of up to 5 % at this
+time.
 """
 
 _MOST_APART = 0.001
@@ -74,7 +74,7 @@ def _against_nodes(
 def _whole_against_peak(
     profile: LayerProfile, layers: Sequence[Layer], peaks: Peaks
 ) -> Iterator[str]:
-    """Checks the unprofiled call, to detect excess work in kernels that are too short to be judged alone."""
+    """Checks the unprofiled call. This detects excess work in kernels that are too short for a separate check."""
     work = sum(layer.flops or 0 for layer in layers if not layer.is_integer)
     share = work / overhead(profile).plain_ns * 1e9 / peaks.flops_per_s
     if share > MOST_OF_PEAK:
