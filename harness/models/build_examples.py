@@ -2,9 +2,9 @@
 
     python -m harness.models.build_examples OUT
 
-The command needs the package `onnx`; it writes Parquet and HuggingFace files if their packages are
-installed. docs/datasets.md has a run for each. A model computes the rule that its data follow: a score
-shows only whether the path from file to score is correct.
+The command needs the package `onnx`; it writes Parquet and HuggingFace files if their packages are installed.
+docs/datasets.md has a run for each dataset. A model computes the rule that its data follow, so the score only shows
+whether the path from file to score is correct.
 """
 
 import argparse
@@ -39,7 +39,7 @@ CITIES = ("oslo", "rome", "lima", "cairo", "delhi", "quito", "tunis", "hanoi")
 ASIDES = ("where it often rains", "as everybody knows", "which is far away")
 WORDS = ("the", "sky", "over", "is", "what", "colour", "today", "and", "people", "like", "it")
 SENTENCES = ("THE SUN IS UP", "IT'S RAINING", "GO ON", "HELLO WORLD", "NO", "WE SAW A SHIP")
-"""The transcripts; the last letter of the last sentence is spoken wrongly."""
+"""The transcripts. In the recordings, the last letter of the last sentence is wrong."""
 
 
 def pieces() -> list[str]:
@@ -79,7 +79,7 @@ def write_images(out: Path) -> None:
 
 
 def write_coco(out: Path) -> None:
-    """Writes images with up to three coloured tiles, each an object."""
+    """Writes images with up to three coloured tiles. Each tile is an object."""
     random = np.random.default_rng(0)
     images: list[dict[str, object]] = []
     annotations: list[dict[str, object]] = []
@@ -127,14 +127,16 @@ def write_squad(out: Path) -> None:
 
 
 def write_texts(out: Path) -> None:
-    """Writes texts.csv: texts, each with a summary that resembles its first words."""
+    """Writes texts.csv, which contains texts with summaries that resemble their first words."""
     lines = ["text,label"]
     lines += [f'"{text}",the sky over {city} is {colour}' for city, colour, text in weather()]
     (out / "texts.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_speech(out: Path) -> None:
-    """Writes recordings in which each letter is a tone; its loudness is the letter's position in SYMBOLS."""
+    """Writes recordings in which each letter is a tone. The loudness of the tone is the letter's position in
+    SYMBOLS.
+    """
     folder = out / "librispeech/7/3"
     folder.mkdir(parents=True, exist_ok=True)
     tone = np.sin(2 * np.pi * np.arange(models.SYMBOL_FRAMES) / 8)

@@ -1,4 +1,4 @@
-"""Builds all-MiniLM-L6-v2 as an ONNX file with a manifest from its published weights, as a real sequence workload.
+"""Builds an ONNX file of all-MiniLM-L6-v2 with a manifest from the published weights, as a realistic sequence workload.
 
     python -m harness.models.build_minilm SOURCE OUT
 
@@ -37,10 +37,10 @@ LARGEST_HEADER_BYTES = 100 << 20
 
 
 def read_safetensors(path: Path) -> dict[str, Array]:
-    """Returns tensor name -> array for float32 tensors. Raises ValueError for a different format.
+    """Maps the names of float32 tensors to arrays. Raises ValueError for a different format.
 
-    The format is eight bytes with the header's length, the header as JSON (name -> dtype, shape,
-    data_offsets), then the tensors.
+    The file contains eight bytes with the header's length, the header in JSON (dtype, shape and data_offsets by name),
+    and the tensors.
     """
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
@@ -99,7 +99,7 @@ class _Graph:
         return self.normalised(self.add("Add", words, places), "embeddings.LayerNorm", epsilon)
 
     def attention(self, x: str, layer: str, blocked: str, heads: int) -> str:
-        """blocked: (n, 1, 1, length), 0 for pieces of the text, very negative for padding."""
+        """blocked: (n, 1, 1, length), with 0 for pieces of the text and a large negative number for padding."""
         hidden = self._weights[f"{layer}.self.query.bias"].size
         split = np.array([0, 0, heads, hidden // heads])
 

@@ -2,8 +2,8 @@
 
     python -m harness.models.build_token_engines [--out DIR]
 
-Writes FILES under DIR, the root of the repository by default, and prints each one's SHA-256. Each file computes the
-same network as tinylm.onnx:
+Writes FILES under DIR (default: the root of the repository), and prints the SHA-256 of each file. Each file computes
+the same network as tinylm.onnx:
 
 - ONNX Runtime GenAI: the ONNX file with the configuration that its model builder writes for a decoder.
 - OpenVINO GenAI: an IR in the form of Optimum Intel's exports, i.e. with the cache as variables and with the operation
@@ -11,7 +11,7 @@ same network as tinylm.onnx:
 - llama.cpp: a GPT-2 in GGUF. llama.cpp's GPT-2 has GELU and no bias after the last layer. STEEPNESS turns GELU into
   ReLU, and the bias of the last normalisation includes the head's bias.
 
-Two runs with the same versions of `openvino` and `gguf` give identical bytes.
+Repeated runs with the same versions of `openvino` and `gguf` write identical bytes.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class _Ir:
         return ops.add(scaled, self._constant(f"{layer}.bias"))
 
     def _causal(self, tokens: Any, mask: Any) -> Any:
-        """Returns the bias of attention: 0 for tokens up to the current token, else -1e9; (batch, 1, new, total)."""
+        """Returns the attention bias, (batch, 1, new, total). It is 0 for tokens up to the current token, else -1e9."""
         ops, one = self._ops, self._whole(1)
         new, total = (ops.gather(ops.shape_of(x), one, self._whole(0)) for x in (tokens, mask))
         columns = ops.range(self._whole(0), total, one, "i64")
@@ -208,7 +208,7 @@ def write_gguf(path: Path, weights: Weights) -> None:
 
 
 def _add_vocabulary(writer: Any) -> None:
-    """Adds the pieces: prompts are token ids, but llama.cpp's server turns every answer into text."""
+    """Adds the pieces. Prompts are token ids, but llama.cpp's server converts every answer to text."""
     from gguf import TokenType
 
     own = {0: ("<end>", TokenType.CONTROL), 1: (PIECES[1], TokenType.UNKNOWN)}

@@ -1,7 +1,7 @@
 """Defines tiny ONNX models that need no training, each with its manifest, for build_examples.py.
 
-Each model computes its answers by the rule that its example data follow, so its score is known in
-advance. The models' speed is not worth measuring.
+Each model computes its answers with the rule that its example data follow, so its score is known in advance. The speed
+of these models is not meaningful.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ from harness.types import Array
 
 VOCABULARY = "vocab.txt"
 PIECES, SHORT = 48, 8
-"""Wordpieces of an input, and of a summary."""
+"""Number of wordpieces in an input and in a summary."""
 
 RATE, SYMBOL_FRAMES, UTTERANCE_SYMBOLS, LOUDEST = 16_000, 800, 40, 32
 """Audio samples/s; audio samples per spoken symbol; symbols per input; symbol i has the amplitude i / LOUDEST."""
 
 SYMBOLS = ("", " ", "'", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-"""The symbols; silence is first, because it is the padding."""
+"""The symbols. Silence is first, because it is the padding."""
 
 TILES = (2, 3)
 TILE = 16
@@ -41,9 +41,9 @@ def save(
 
 
 def declare(path: Path, model: str, task: str, about: str, **more: Any) -> None:
-    """Writes the manifest `path` of the ONNX file `model` in the same folder.
+    """Writes the manifest `path` for the ONNX file `model` in the same folder. more: further fields.
 
-    more: further fields. The default dataset is the manifest's name.
+    The default dataset has the manifest's name.
     """
     files = {"onnx": {"path": model, "sha256": sha256_of(path.parent / model)}}
     fields = {
@@ -68,7 +68,7 @@ def _output(name: str, *steps: Any) -> dict[str, Any]:
 
 
 def write_tiles(folder: Path) -> None:
-    """Writes an image classifier: the brightest of six tiles."""
+    """Writes an image classifier that finds the brightest of six tiles."""
     shape: Shape = ["batch", 3, TILES[0] * TILE, TILES[1] * TILE]
     nodes = [
         node("ReduceMean", ["image"], ["grey"], axes=[1]),
@@ -96,7 +96,7 @@ def write_tiles(folder: Path) -> None:
 
 
 def write_lights(folder: Path) -> None:
-    """Writes an object detector: a YOLO head with tiles as anchors and the classes red, green and blue."""
+    """Writes an object detector, which is a YOLO head with tiles as anchors and the classes red, green and blue."""
     side = GRID * TILE
     centres = TILE / 2 + TILE * np.arange(GRID)
     y, x = (axis.ravel() for axis in np.meshgrid(centres, centres, indexing="ij"))
@@ -134,7 +134,7 @@ def write_lights(folder: Path) -> None:
 
 
 def write_spans(folder: Path, pieces: Sequence[str], answers: Sequence[str]) -> None:
-    """Writes a model that answers questions: each piece that can be an answer has high start and end scores."""
+    """Writes a model that answers questions. Each piece that can be an answer has high start and end scores."""
     table = np.isin(np.array(pieces), list(answers)).astype(np.float32) * 9
     nodes = [
         node("Gather", ["table", "ids"], ["start"]),
@@ -156,7 +156,7 @@ def write_spans(folder: Path, pieces: Sequence[str], answers: Sequence[str]) -> 
 
 
 def write_summaries(folder: Path, pieces: Sequence[str]) -> None:
-    """Writes a model that summarises: it returns the first words of a text, as pieces of a vocabulary."""
+    """Writes a model that returns the first words of a text as its summary, in pieces of a vocabulary."""
     nodes = [node("Slice", ["ids", "first", "last", "axis"], ["summary"])]
     constants = {"first": np.array([1]), "last": np.array([1 + SHORT]), "axis": np.array([1])}
     inputs: Ports = {"ids": (INT64, ["batch", PIECES])}
@@ -180,7 +180,7 @@ def write_summaries(folder: Path, pieces: Sequence[str]) -> None:
 
 
 def write_letters(folder: Path) -> None:
-    """Writes a speech recogniser: the loudness of each twentieth of a second is a letter."""
+    """Writes a speech recogniser, for which the loudness of each twentieth of a second is a letter."""
     frames = SYMBOL_FRAMES * UTTERANCE_SYMBOLS
     nodes = [
         node("Reshape", ["samples", "parts"], ["spoken"]),
@@ -209,7 +209,7 @@ def write_letters(folder: Path) -> None:
 
 
 def write_vectors(folder: Path, matrix: Array) -> None:
-    """Writes two embedding models: a projection, and the input scaled to length 1."""
+    """Writes two embedding models. One is a projection, and the other scales the input to length 1."""
     wide, narrow = matrix.shape
     path = folder / "projection.onnx"
     nodes = [node("MatMul", ["x", "matrix"], ["embedding"])]
@@ -240,7 +240,7 @@ def write_vectors(folder: Path, matrix: Array) -> None:
 
 
 def write_densities(folder: Path) -> None:
-    """Writes a model that segments volumes: each voxel's class is the nearest density, 0, 1 or 2."""
+    """Writes a model that segments volumes. A voxel's class is the nearest density, 0, 1 or 2."""
     nodes = [
         node("Sub", ["volume", "densities"], ["off"]),
         node("Mul", ["off", "off"], ["squares"]),

@@ -2,22 +2,22 @@
 
     python -m harness.models.train_digits [--out DIR] [--formats-only]
 
-Writes FILES under DIR, the root of the repository by default, and prints each one's SHA-256 (of a
-folder: harness.models.manifest.files.sha256_of). `--formats-only` does not train: it writes every format again,
+Writes FILES under DIR (default: the root of the repository), and prints the SHA-256 of each file. For a folder, prints
+the result of harness.models.manifest.files.sha256_of. `--formats-only` does not train. It writes every format again
 from the weights in digits_weights.npz.
 
-Model, in every format: "image" float32 (batch, 1, 8, 8), grey values already scaled to 0..1,
--> "logits" float32 (batch, 10). conv 3x3 1->16, relu, conv 3x3 16->32, relu, max pool 2x2, flatten
-(C, H, W order), dense 512->128, relu, dense 128->10.
+In every format, the model maps "image" to "logits". "image" is float32 (batch, 1, 8, 8) with grey values scaled to
+0..1, and "logits" is float32 (batch, 10). Layers: conv 3x3 1 to 16, relu, conv 3x3 16 to 32, relu, max pool 2x2,
+flatten (C, H, W order), dense 512 to 128, relu, dense 128 to 10.
 
-Data: "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak (1998), UCI Machine
-Learning Repository, https://doi.org/10.24432/C50P49, CC BY 4.0 (UCI's licence for what it hosts).
-scikit-learn (BSD-3-Clause) ships it as `load_digits`, in its words "a copy of the test set of the
-UCI ML hand-written digits datasets": 1,797 images of 8x8 integer pixels in the range 0..16, by 13
-writers. Changed here: split (by digit, not by writer), and stored as uint8.
+Data: "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository,
+https://doi.org/10.24432/C50P49, CC BY 4.0 (UCI's licence for what it hosts). scikit-learn (BSD-3-Clause) ships the data
+as `load_digits` and describes them as "a copy of the test set of the UCI ML hand-written digits datasets". They are
+1,797 images of 8x8 integer pixels in the range 0..16, by 13 writers. This module splits them by digit and not by
+writer, and stores them as uint8.
 
-No setting was tuned on the 500 held-out images. Two runs on one machine give identical bytes. A
-different CPU model or different versions may round differently and give different weights.
+No setting was tuned on the 500 held-out images. Repeated runs on one machine write identical bytes. Another CPU model
+or other versions may round differently and produce different weights.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ EPOCHS, BATCH = 60, 64  # passes over the training images, images per step
 PEAK_LEARNING_RATE = 4e-3
 DROPOUT = 0.25
 GREY_MAX = 16  # the largest pixel value in the data
-MOST_SAMPLES = 1024  # samples in a batch of the ExecuTorch program, whose export plans its memory
-IR_VERSION = 10  # of onnx 1.16, so that runtimes older than the onnx package read the file
+MOST_SAMPLES = 1024  # maximum batch of the ExecuTorch program, which fixes its memory at export
+IR_VERSION = 10  # from onnx 1.16, so that runtimes older than the onnx package can read the file
 
 # The libraries read these variables when they are first imported. They set one thread, and the same
 # instruction set on every CPU that has it, because the order of a sum decides its last bit.
@@ -62,7 +62,7 @@ FILES = (
     "datasets/parts/digits.npz",  # the held-out images and their labels
     "harness/models/shipped/digits_weights.npz",  # see Weights
     "datasets/parts/digits_calibration.npz",  # the first CALIBRATED_ON training images, same format
-    # The same weights; a format's writer is in WRITERS under the same name.
+    # # The files contain the same weights. WRITERS has the writer of each format under the same name.
     "harness/models/shipped/digits.onnx",
     "harness/models/shipped/digits.tflite",
     "harness/models/shipped/digits_savedmodel",
@@ -80,8 +80,8 @@ LAYERS = (("conv1", 0), ("conv2", 2), ("dense1", 7), ("dense2", 10))
 Weights = Mapping[str, NDArray[np.float32]]
 """The arrays of digits_weights.npz, all float32, in PyTorch's layout.
 
-conv1_weight (16, 1, 3, 3), conv2_weight (32, 16, 3, 3): out, in, height, width; padding 1.
-dense1_weight (128, 512), dense2_weight (10, 128): out, in; the 512 are in C, H, W = 32, 4, 4 order.
+conv1_weight (16, 1, 3, 3), conv2_weight (32, 16, 3, 3): out, in, height, width; padding 1. dense1_weight (128, 512),
+dense2_weight (10, 128): out, in. The 512 inputs are in C, H, W = 32, 4, 4 order.
 The biases: (16,), (32,), (128,), (10,).
 """
 
@@ -96,7 +96,9 @@ class Split(NamedTuple):
 
 
 def load_split() -> Split:
-    """Returns 1,297 training and 500 held-out images, stratified by digit and the same on every call."""
+    """Returns 1,297 training images and 500 held-out images. They are stratified by digit and the same on every
+    call.
+    """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -109,12 +111,12 @@ def load_split() -> Split:
 
 
 def to_input(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Scales (n, 8, 8) uint8, 0..16 to (n, 1, 8, 8) float32, 0..1; exact, because 16 is a power of two."""
+    """Scales (n, 8, 8) uint8 in 0..16 to (n, 1, 8, 8) float32 in 0..1. This is exact, because 16 is a power of two."""
     return images[:, np.newaxis].astype(np.float32) / np.float32(GREY_MAX)
 
 
 def build_network() -> Any:
-    """Returns the untrained torch model; LAYERS names its layers by index."""
+    """Returns the untrained torch model. LAYERS names its layers by index."""
     from torch import nn
 
     first = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU()]
@@ -164,7 +166,7 @@ def weights_of(network: Any) -> Weights:
 
 
 def write_onnx(path: Path, weights: Weights) -> None:
-    """Builds the file node by node: an exporter would write its version and names into it."""
+    """Builds the file node by node, because an exporter would write its version and names into the file."""
     from onnx import checker
 
     from harness.models.made.onnx_graph import FLOAT, Ports, build
@@ -194,10 +196,10 @@ def write_onnx(path: Path, weights: Weights) -> None:
 
 
 def tensorflow_function(weights: Weights) -> Any:
-    """Returns the model as a tf.function: (batch, 1, 8, 8) float32 -> {"logits": (batch, 10) float32}.
+    """Returns the model as a tf.function. It maps (batch, 1, 8, 8) float32 to {"logits": (batch, 10) float32}.
 
-    TensorFlow on the CPU needs N, H, W, C. With one channel, a reshape of the input is enough. The rows
-    of dense1 are put in that order once, here.
+    TensorFlow needs the order N, H, W, C on the CPU. With one channel, it is enough to reshape the input. The rows of
+    dense1 are reordered here once.
     """
     import tensorflow as tf
 
@@ -218,7 +220,9 @@ def tensorflow_function(weights: Weights) -> Any:
 
 
 def write_savedmodel(path: Path, weights: Weights) -> None:
-    """Writes the signature "serving_default": image -> logits. Omits the fingerprint, a random number."""
+    """Writes the signature "serving_default" from image to logits. Omits the fingerprint, because it is a random
+    number.
+    """
     import tensorflow as tf
 
     module = tf.Module()
@@ -226,11 +230,11 @@ def write_savedmodel(path: Path, weights: Weights) -> None:
     shutil.rmtree(path, ignore_errors=True)
     tf.saved_model.save(module, str(path), {"serving_default": module.digits})
     (path / "fingerprint.pb").unlink()
-    (path / "assets").rmdir()  # empty: git would not keep it
+    (path / "assets").rmdir()  # it is empty, and git does not store empty folders
 
 
 def write_tflite(path: Path, weights: Weights) -> None:
-    """Writes float32 with the signature "serving_default": image -> logits; the batch can be resized."""
+    """Writes float32 with the signature "serving_default" from image to logits. The batch can be resized."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as folder:
@@ -240,7 +244,7 @@ def write_tflite(path: Path, weights: Weights) -> None:
 
 
 def write_keras(path: Path, weights: Weights) -> None:
-    """Writes layers of Keras only, without Keras' date and object numbers."""
+    """Writes only Keras layers, without Keras' date and object numbers."""
     import keras
 
     layers = keras.layers
@@ -266,12 +270,14 @@ def write_keras(path: Path, weights: Weights) -> None:
 
 
 def _without_object_ids(node: dict[str, Any]) -> dict[str, Any]:
-    """Drops the memory addresses that identify shared objects in Keras: here nothing is shared."""
+    """Drops the memory addresses by which Keras identifies shared objects, because no object is shared here."""
     return {key: value for key, value in node.items() if key != "shared_object_id"}
 
 
 def _copy_archive(source: Path, target: Path, replaced: Mapping[str, Any]) -> None:
-    """Copies a zip file, not compressed and dated 1980. replaced: name -> JSON; None omits the file."""
+    """Copies a zip file without compression and with the date 1980. replaced: maps names to new JSON, or to None to
+    omit the file.
+    """
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         for name in old.namelist():
             content = old.read(name)
@@ -283,7 +289,7 @@ def _copy_archive(source: Path, target: Path, replaced: Mapping[str, Any]) -> No
 
 
 def write_openvino(path: Path, weights: Weights) -> None:
-    """Writes a float32 IR, converted from the ONNX file: a folder with digits.xml and digits.bin."""
+    """Converts the ONNX file to a float32 IR, which is a folder with digits.xml and digits.bin."""
     import openvino
 
     shutil.rmtree(path, ignore_errors=True)
@@ -297,7 +303,7 @@ def write_openvino(path: Path, weights: Weights) -> None:
 
 
 def torch_module(weights: Weights) -> Any:
-    """Returns the model as a torch module, image -> logits."""
+    """Returns the model as a torch module that maps image to logits."""
     import torch
 
     class Digits(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
@@ -355,11 +361,13 @@ Flatten flat 1 1 pool flat
 InnerProduct dense1 1 1 flat relu3 0=128 1=1 2=65536 9=1
 InnerProduct logits 1 1 relu3 logits 0=10 1=1 2=1280
 """
-"""Layers of the ncnn model: 0 outputs, 1 kernel or bias, 4 padding, 5 bias, 6 or 2 weights, 9 activation (1: ReLU)."""
+"""Layers of the ncnn model. Keys: 0 outputs, 1 kernel or bias, 4 padding, 5 bias, 6 or 2 weights, 9 activation (1 is
+ReLU).
+"""
 
 
 def write_ncnn(path: Path, weights: Weights) -> None:
-    """Writes a folder with digits.param and digits.bin, in which a zero before the weights means float32."""
+    """Writes a folder with digits.param and digits.bin. In digits.bin, a zero before the weights means float32."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
     (path / "digits.param").write_text(NCNN_LAYERS, encoding="ascii")
@@ -371,8 +379,8 @@ def write_ncnn(path: Path, weights: Weights) -> None:
 
 
 def write_mnn(path: Path, weights: Weights) -> None:
-    """Converts the ONNX file. Replaces the identifier, which MNN's converter draws at random, by zeros."""
-    import _tools  # of the package MNN; its command mnnconvert reports to MNN's maker
+    """Converts the ONNX file. Replaces the random identifier of MNN's converter with zeros."""
+    import _tools  # from the package MNN, whose command mnnconvert sends reports to MNN's developers
 
     with tempfile.TemporaryDirectory() as folder:
         onnx, made = Path(folder) / "digits.onnx", Path(folder) / "digits.mnn"
@@ -412,7 +420,7 @@ def write_trained(root: Path) -> None:
     """Trains, writes the held-out images and the weights under `root`, and prints the accuracy."""
     split = load_split()
     network = train(to_input(split.train_images), split.train_labels)
-    # Not compressed: the bytes do not depend on zlib, and numpy dates every member 1980-01-01.
+    # Not compressed, so that the bytes do not depend on zlib. numpy sets the date of every member to 1980-01-01.
     np.savez(root / FILES[0], images=split.test_images, labels=split.test_labels)
     np.savez(root / FILES[1], allow_pickle=False, **weights_of(network))
     write_calibration(root, split)
@@ -421,13 +429,13 @@ def write_trained(root: Path) -> None:
 
 
 def write_calibration(root: Path, split: Split) -> None:
-    """Writes training images, which are never scored: quantisation takes its ranges from them."""
+    """Writes training images for the ranges of quantisation. These images are never scored."""
     some = slice(CALIBRATED_ON)
     np.savez(root / FILES[2], images=split.train_images[some], labels=split.train_labels[some])
 
 
 def write_all(root: Path, *, formats_only: bool) -> None:
-    """Writes all FILES under `root`. The formats are made from the weights that lie there."""
+    """Writes all FILES under `root`. The formats are made from the weights in that folder."""
     for name in FILES:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
     if not formats_only:

@@ -1,20 +1,20 @@
-"""Trains the small embedded language model and writes it with the prompts that it is scored on.
+"""Trains the small embedded language model, and writes it together with the prompts for its score.
 
     python -m harness.models.train_tinylm [--out DIR]
 
-Writes FILES under DIR, the root of the repository by default, and prints each one's SHA-256 and the
-share of the held-out prompts that are answered exactly.
+Writes FILES under DIR (default: the root of the repository). Prints the SHA-256 of each file, and the share of the
+held-out prompts that are answered exactly.
 
-Task: a prompt is a word and a string of digits, `sort 40271=` or `reverse 40271=`. The answer is the digits,
-sorted or in reverse order: the right answer is known and has the string's length. Nothing is downloaded: all
-strings are drawn from a seed. No string of a held-out prompt is trained on.
+Task: a prompt consists of a word and a string of digits, `sort 40271=` or `reverse 40271=`. The answer is the digits,
+sorted or in reverse order. The correct answer is therefore known and has the string's length. All strings are drawn
+from a seed, so the script does not download data. Strings of held-out prompts are not used for training.
 
 Model: a transformer decoder (normalisation before each part, learned positions). Its inputs and outputs have
 the names of Optimum's exports to ONNX, including the keys and values of earlier tokens (docs/manifest.md,
 `generation`).
 
-Two runs on one machine give identical bytes. A different CPU model or different versions may round
-differently and give different weights.
+Repeated runs on one machine write identical bytes. Another CPU model or other versions may round differently and
+produce different weights.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 class Drawn(NamedTuple):
-    """n prompts, each followed by its answer."""
+    """Prompts, each followed by its answer."""
 
     tokens: Tokens
     """(n, 2 * LONGEST + 3), with END after the answer and as padding."""
     lengths: Tokens
-    """(n,) digits of each string; the answer begins at token length + 2."""
+    """(n,) number of digits in each string. The answer begins at token length + 2."""
 
 
 def draw(random: np.random.Generator, count: int) -> Drawn:
@@ -76,7 +76,7 @@ def draw(random: np.random.Generator, count: int) -> Drawn:
 
 
 def held_out() -> Drawn:
-    """Returns the prompts that are scored, the same on every call."""
+    """Returns the scored prompts, which are the same on every call."""
     return draw(np.random.default_rng([SEED, 0]), HELD_OUT)
 
 
@@ -87,7 +87,7 @@ def _strings(drawn: Drawn) -> list[bytes]:
 
 
 def build_network() -> Any:
-    """Returns the untrained torch model: (n, length) tokens -> (n, length, len(PIECES)) logits."""
+    """Returns the untrained torch model. It maps (n, length) tokens to (n, length, len(PIECES)) logits."""
     import torch
     from torch import nn
 
@@ -127,7 +127,7 @@ def build_network() -> Any:
 
 
 def train(unseen: Sequence[bytes]) -> Any:
-    """Returns the trained torch model in evaluation mode. unseen: strings that are not trained on."""
+    """Returns the trained torch model in evaluation mode. unseen: strings to exclude from training."""
     import torch
 
     torch.set_num_threads(1)
@@ -158,7 +158,7 @@ def train(unseen: Sequence[bytes]) -> Any:
 
 
 def exact(network: Any, drawn: Drawn) -> float:
-    """Returns the share of prompts for which every token of the answer is the likeliest token."""
+    """Returns the share of prompts for which each token of the answer is the most likely token."""
     import torch
 
     with torch.no_grad():
@@ -179,7 +179,7 @@ def weights_of(network: Any) -> Weights:
 
 
 def write_onnx(path: Path, weights: Weights) -> None:
-    """Builds the file node by node: an exporter would write its version and names into it."""
+    """Builds the file node by node, because an exporter would write its version and names into the file."""
     from onnx import checker
 
     from harness.models.made.onnx_graph import FLOAT, INT64, Ports, build
@@ -231,7 +231,7 @@ def write_onnx(path: Path, weights: Weights) -> None:
 
 
 class _Nodes:
-    """The nodes of a graph so far; a call adds one and returns the name of its only output."""
+    """The nodes of a graph so far. A call adds a node and returns the name of its only output."""
 
     def __init__(self) -> None:
         self.made: list[Any] = []
@@ -274,7 +274,7 @@ def _block(nodes: _Nodes, x: str, bias: str, i: int) -> str:
 
 
 def write_prompts(path: Path, drawn: Drawn) -> None:
-    """Writes one line per prompt, in the format of the dataset `prompts`; `text` is for people."""
+    """Writes a line per prompt, in the format of the dataset `prompts`. The field `text` is for readers."""
     with path.open("w", encoding="utf-8") as file:
         for row, length in zip(drawn.tokens.tolist(), drawn.lengths.tolist(), strict=True):
             asked, answer = row[: length + 2], row[length + 2 : 2 * length + 2]

@@ -2,12 +2,12 @@
 
     python -m harness.models.train_trees [--out DIR]
 
-Writes FILE under DIR, the root of the repository by default, and prints its SHA-256.
+Writes FILE under DIR (default: the root of the repository), and prints its SHA-256.
 
-Model: XGBoost's gradient-boosted trees, ROUNDS for each of the ten digits. A sample is the 64 pixels of an image, grey
-values scaled to 0..1, row by row; its answer is the probability of each digit. The trees see the training images of
-harness/models/train_digits.py alone; the settings were chosen by cross-validation on them. XGBoost computes with one
-thread, so repeated runs give identical bytes.
+Model: XGBoost's gradient-boosted trees, ROUNDS for each of the ten digits. A sample consists of the 64 pixels of an
+image row by row, as grey values scaled to 0..1. Its answer is the probability of each digit. The trees are trained only
+on the training images of harness/models/train_digits.py, and cross-validation on these images determined the settings.
+XGBoost computes with one thread, so repeated runs write identical bytes.
 """
 
 import argparse
@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 def features(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Returns (n, 64) of (n, 8, 8) pixels."""
+    """Reshapes (n, 8, 8) pixels to (n, 64)."""
     rows: NDArray[np.float32] = to_input(images).reshape(len(images), -1)
     return rows
 

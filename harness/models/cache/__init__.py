@@ -1,1 +1,1 @@
-"""A cache of models: it decides which models stay in memory or in local files if not all of them fit."""
+"""A cache of models. It decides which models stay in memory or in local files if they do not all fit."""

@@ -1,7 +1,7 @@
 """Ranks the models of a set by the time that keeping them saves: popularity x load time / bytes.
 
-The ranking needs no query. It shows which models are worth their place in a cache of the set's capacity, if their
-popularity does not change.
+The ranking does not need a query. It shows which models a cache of the set's capacity should keep if their popularity
+does not change.
 """
 
 from collections.abc import Sequence
@@ -9,27 +9,27 @@ from typing import NamedTuple
 
 
 class Candidate(NamedTuple):
-    """A model and its measured load time, before any query."""
+    """A model and its load time, measured before the first query."""
 
     share: float
     """The model's share of the queries, in [0, 1]."""
     load_ns: int
-    """The measured time of a load."""
+    """The measured load time."""
     bytes: int
     always: bool
 
 
 class Benefit(NamedTuple):
-    """Savings from keeping one model."""
+    """The savings from keeping one model in the cache."""
 
     saved_ns: float
-    """The load time that keeping the model saves per query of the run, on average: share x load time."""
+    """The mean load time per query of the run that is saved by keeping the model: share x load time."""
     keep: bool
-    """Whether the model is among the models that save most per byte and fit into the capacity."""
+    """Whether the model belongs to the models that save the most per byte and fit into the capacity."""
 
 
 def benefits(candidates: Sequence[Candidate], capacity_bytes: int) -> list[Benefit]:
-    """Returns the benefits in the order of the candidates. Always resident models are kept first."""
+    """Returns the benefits in the order of the candidates. Always-resident models are kept first."""
     left = capacity_bytes - sum(c.bytes for c in candidates if c.always)
     kept = {i for i, c in enumerate(candidates) if c.always}
     saved = [c.share * c.load_ns for c in candidates]
@@ -44,5 +44,5 @@ def benefits(candidates: Sequence[Candidate], capacity_bytes: int) -> list[Benef
 
 
 def expected_load_ns(found: Sequence[Benefit]) -> float:
-    """Returns the mean load time per query if exactly the models with `keep` are resident."""
+    """Returns the mean load time per query if only the models with `keep` are resident."""
     return sum(each.saved_ns for each in found if not each.keep)

@@ -1,7 +1,7 @@
-"""Keeps loaded items between requests of several threads, with one load per miss.
+"""Keeps loaded items between the requests of several threads, with one load per miss.
 
-A hit takes one lock for a few dictionary steps. Items are loaded and closed without the lock: a load blocks only
-threads that request the same item or need room that is in use.
+A hit holds the lock only for a few dictionary operations. Items are loaded and closed without the lock, so a load
+blocks only threads that request the same item or need memory that is in use.
 """
 
 import threading
@@ -15,13 +15,13 @@ from harness.models.cache.residents import Residents
 Loaded = TypeVar("Loaded")
 
 HIT, JOINED, LOADED, ALONE = "hit", "joined", "loaded", "alone"
-"""How a request was served: from the cache, by another request's load, by a load that is kept, or by a load for this
-request only.
+"""How a request was served: from the cache, by another request's load, by a load that is kept, or by a load only for
+this request.
 """
 
 ORIGINS = ("hit", "joined", "local", "source", "alone-local", "alone-source", "failed")
-"""The origin of a sample's model: resident; being loaded for another sample; loaded from a local file; loaded from its
-source through a local file; either of these loads for this sample only; or a failed load.
+"""Where the model for a sample came from: resident, loading for another sample, loaded from a local file, loaded from
+its source through a local file, either of these loads only for this sample, or a failed load.
 """
 
 
@@ -35,10 +35,10 @@ class Counts:
     loads: int = 0
     """Loads that were kept."""
     alone: int = 0
-    """Loads for one request only."""
+    """Loads only for one request."""
     evictions: int = 0
     failures: int = 0
-    """Loads that failed; they also count as loads."""
+    """Failed loads, which also count as loads."""
 
     @property
     def requests(self) -> int:
@@ -46,18 +46,18 @@ class Counts:
 
 
 class LoadFailed(Exception):
-    """Raised in all threads that waited for an item whose load failed; the cause is the load's error."""
+    """Raised in all threads that waited for an item whose load failed. The cause is the load's error."""
 
 
 class Lease(NamedTuple, Generic[Loaded]):
-    """A loaded item in use, until it is given to `release`."""
+    """A loaded item that is in use until it is passed to `release`."""
 
     key: int
     loaded: Loaded
     how: str
     """HIT, JOINED, LOADED or ALONE."""
     evicted: tuple[int, ...]
-    """The items that were evicted for it."""
+    """The items that were evicted for this item."""
 
 
 class _Slot(Generic[Loaded]):
@@ -69,14 +69,14 @@ class _Slot(Generic[Loaded]):
         self.done = threading.Event()
         self.error: BaseException | None = None
         self.lease: Lease[Loaded] | None = None
-        """The lease that a hit gets; None until the item is loaded."""
+        """The lease that a hit gets, or None until the item is loaded."""
 
 
 class Cache(Generic[Loaded]):
     """Items that several threads share; each item is loaded at its first request.
 
-    residents: used by this cache only. sizes_bytes: every item's size. load: takes an item's number; callers get its
-    errors as LoadFailed. close: frees the value that `load` returned; its errors are ignored.
+    residents: used only by this cache. sizes_bytes: every item's size. load: takes an item's number. Callers get its
+    errors as LoadFailed. close: frees the value that `load` returned. Its errors are ignored.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Cache(Generic[Loaded]):
         self._waiting = 0
 
     def acquire(self, key: int) -> Lease[Loaded]:
-        """Returns the item, loaded if necessary. Waits while all room is in use. Raises LoadFailed."""
+        """Returns the item, and loads it if necessary. Waits while all memory is in use. Raises LoadFailed."""
         with self._lock:
             while (grant := self._request(key, self._sizes_bytes[key])) is None:
                 self._waiting += 1
@@ -125,7 +125,7 @@ class Cache(Generic[Loaded]):
         return Lease(key, loaded, LOADED if grant.kept else ALONE, grant.evicted)
 
     def release(self, lease: Lease[Loaded]) -> tuple[int, ...]:
-        """Ends the use of an item; returns the items that this call evicts."""
+        """Ends the use of an item. Returns the items evicted by this call."""
         if lease.how == ALONE:
             self._close_all([lease.loaded])
             return ()
@@ -155,7 +155,7 @@ class Cache(Generic[Loaded]):
         self._close_all(lease.loaded for lease in leases if lease is not None)
 
     def _removed(self, keys: Iterable[int]) -> list[Loaded]:
-        """Counts and returns the items of evicted keys: they are out of use and therefore loaded."""
+        """Counts and returns the items of evicted keys. These items are not in use, so they are completely loaded."""
         removed = []
         for key in keys:
             self.counts[key].evictions += 1

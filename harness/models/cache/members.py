@@ -1,4 +1,4 @@
-"""Opens the models of a set one by one, from local copies of their files if the files have a cache."""
+"""Opens the models of a set one by one. Uses local copies of their files if the files have a cache."""
 
 import shutil
 import threading
@@ -31,19 +31,19 @@ class OpenModel(NamedTuple):
     use: threading.Lock
     """Lock of the only thread that may use the backend."""
     from_source: bool
-    """Whether its file was copied for this load."""
+    """Whether the model's file was copied for this load."""
 
 
 class Place(NamedTuple):
     """Location and size of one model's files."""
 
     path: Path | None
-    """None for a backend that reads no file."""
+    """None for a backend that does not read a file."""
     bytes: int
 
 
 def places_of(config: RunConfig, models: ModelSet) -> list[Place]:
-    """Returns each model's file and size. Raises a ConfigError that lists every model without its file."""
+    """Returns each model's file and size. Raises ConfigError with a list of all models whose file is missing."""
     places, problems = [], []
     for member in models.members:
         try:
@@ -58,7 +58,7 @@ def places_of(config: RunConfig, models: ModelSet) -> list[Place]:
 
 
 def of_member(config: RunConfig, member: Member) -> RunConfig:
-    """Returns the configuration that opens one model of the set as if it were the only one."""
+    """Returns the configuration that opens one model of the set as if it were the only model."""
     return replace(config, models=None, dataset=member.dataset)
 
 
@@ -88,7 +88,7 @@ class Members:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets the local copies and their counts."""
+        """Drops the local copies and their counts."""
         if self._files is not None:
             self._files.close()
         self._files = None
@@ -102,11 +102,11 @@ class Members:
 
     @property
     def file_counts(self) -> Mapping[int, Counts] | None:
-        """Counts of the local copies; None if the files have no cache."""
+        """Counts of the local copies, or None if the files have no cache."""
         return self._files.counts if self._files is not None else None
 
     def open(self, number: int) -> OpenModel:
-        """Loads the model. Raises whatever the backend, or the copying of its file, raises."""
+        """Loads the model. Raises the errors of the backend and of the copying of its file."""
         source = self.places[number].path
         files = self._files
         if files is None or source is None:
@@ -118,7 +118,7 @@ class Members:
             files.release(lease)
 
     def open_source(self, number: int) -> OpenModel:
-        """Loads the model without local copies, as in a run of this model alone."""
+        """Loads the model without local copies, as in a run of only this model."""
         return self._open(number, self.places[number].path, from_source=False)
 
     def _open(self, number: int, path: Path | None, *, from_source: bool) -> OpenModel:
@@ -151,7 +151,7 @@ class Members:
 
 
 def residents_of(models: ModelSet, places: Sequence[Place]) -> Residents:
-    """Returns an empty cache of the set. Raises a ConfigError if the always resident models do not fit."""
+    """Returns an empty cache for the set. Raises ConfigError if the always-resident models do not fit."""
     always = {i: places[i].bytes for i, member in enumerate(models.members) if member.always}
     try:
         return Residents(models.capacity_bytes, models.content.policy, always)
@@ -162,7 +162,7 @@ def residents_of(models: ModelSet, places: Sequence[Place]) -> Residents:
 
 
 class ResidentModels:
-    """The models of a run, served from a cache. Any thread may acquire a model, and must release it."""
+    """The models of a run, served from a cache. Any thread may acquire a model and must later release it."""
 
     def __init__(self, members: Members) -> None:
         self.members = members
@@ -182,18 +182,18 @@ class ResidentModels:
         return self._cache.counts
 
     def acquire(self, number: int) -> Lease[OpenModel]:
-        """Returns the loaded model, which no other thread uses. Raises LoadFailed."""
+        """Returns the loaded model for exclusive use by the calling thread. Raises LoadFailed."""
         lease = self._cache.acquire(number)
         lease.loaded.use.acquire()
         return lease
 
     def release(self, lease: Lease[OpenModel]) -> int:
-        """Releases a model. Returns the number of models that this call evicts."""
+        """Releases a model. Returns the number of models evicted by this call."""
         lease.loaded.use.release()
         return len(self._cache.release(lease))
 
     def reset(self) -> None:
-        """Empties the cache and loads the always resident models: the state in which a run begins."""
+        """Resets the cache to the state at the start of a run, in which only the always-resident models are loaded."""
         self._cache.close()
         self.members.reset()
         self._cache = self._empty()

@@ -1,4 +1,6 @@
-"""Compares loads through a cache of one model, in which every request misses, with plain loads, in pairs."""
+"""Compares plain loads with loads through a cache that holds one model and misses on every request. The loads form
+pairs.
+"""
 
 import tempfile
 import time
@@ -15,7 +17,7 @@ from harness.models.cache.residents import Residents
 
 
 def measure(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Measures both ways; runs in a child process. request: `config`, `threads` per model, and `pairs`.
+    """Measures both ways in a child process. request: has `config`, `threads` per model, and `pairs`.
 
     Returns `plain_ns` and `cached_ns`, with one time per pair. The plain way closes the previous model and loads this
     one. The cached way acquires this model, which evicts the previous one, and releases it. The models alternate, and
@@ -35,7 +37,9 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(members: Members, pairs: int) -> dict[str, Any]:
-    """Times both ways. Each replaces a loaded model; a load while another model stays would need new memory pages."""
+    """Times both ways. Each way replaces a loaded model. If the other model stayed loaded, the load would need new
+    memory pages.
+    """
     count, hits = len(members.places), 0
 
     def plain(number: int) -> int:
@@ -65,7 +69,7 @@ def _pairs(members: Members, pairs: int) -> dict[str, Any]:
 
     ways = {"plain_ns": plain, "cached_ns": cached}
     for way in ways.values():
-        way(count - 1)  # not counted, because the first load of a process also imports modules
+        way(count - 1)  # does not count, because the first load of a process also imports modules
     times: dict[str, list[int]] = {name: [] for name in ways}
     for pair in range(pairs):
         for name in [*ways][:: 1 if pair % 2 else -1]:

@@ -1,4 +1,4 @@
-"""Reads the file of --models: a set of models, their popularity, and the cache that they are served from."""
+"""Reads the file of --models. It defines a set of models, their popularity, and the cache that serves them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,11 +18,11 @@ from harness.models.manifest.model import Model
 from harness.types import Array
 
 NAME = "models"
-"""The dataset name of a run with several models; each model has a separate dataset."""
+"""The dataset name of a run with several models. Each model has a separate dataset."""
 
 SLOTS = 10_000
-"""Samples of the run, each for one model. LoadGen draws them at random: a model's share of the queries is its
-share of the slots.
+"""Number of samples in the run. Each sample belongs to one model. LoadGen draws samples at random, so a model's share
+of the queries equals its share of the samples.
 """
 SLOTS_PER_MODEL = 10
 
@@ -30,7 +30,7 @@ _DRAWN_BY_SLOTS = 0x51_075
 
 
 def _size(value: object) -> object:
-    """Returns the value. Raises a ValueError if it is not a size with its unit."""
+    """Returns the value. Raises ValueError if it is not a size with a unit."""
     parse_bytes(str(value))
     return value
 
@@ -52,9 +52,9 @@ class Entry(_Strict):
     dataset: str | None = None
     """The dataset, written as for --dataset. Default: the manifest's dataset, else synthetic."""
     requests: Annotated[int, Field(ge=0)] | None = None
-    """Requests that were counted for the model, with the popularity `measured`."""
+    """Number of requests that were counted for the model, for the popularity `measured`."""
     bytes: Size | None = None
-    """The memory that the model takes. Default: the size of its files."""
+    """The memory that the model needs. Default: the size of its files."""
     always: bool = False
     """Whether the model is loaded before the first query and never evicted."""
     copies: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -76,13 +76,13 @@ class SetFile(_Strict):
 
     models: Annotated[list[Entry], Field(min_length=1)]
     capacity: Size
-    """Bytes of the models that are kept in memory."""
+    """Maximum size of the models in memory, in bytes."""
     policy: Literal["lru", "lcu", "fifo", "never", "eager"] = "lru"
     popularity: Popularity = Popularity(law="zipf")
     local_capacity: Size | None = None
-    """Bytes of local copies of the models' files. If omitted, the files themselves are local."""
+    """Maximum size of the local copies of model files, in bytes. If omitted, the original files are local."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Threads that answer; --instances replaces it."""
+    """Number of threads that answer. --instances overrides it."""
 
 
 assert set(POLICIES) == set(SetFile.model_fields["policy"].annotation.__args__)  # type: ignore[union-attr]
@@ -100,7 +100,7 @@ class Member(NamedTuple):
 
 
 class ModelSet(Model):
-    """The models of a run with several models; replaces the single model."""
+    """The models of a run with several models. Takes the place of the single model."""
 
     def __init__(self, name: str, content: SetFile, members: Sequence[Member]) -> None:
         super().__init__(name, None, Path(), None)
@@ -138,7 +138,7 @@ class ModelSet(Model):
                 model.obtain(formats, say)
 
     def is_pinned(self, _sha256: str | None, /) -> bool:
-        """Returns True: each member's own manifest pins its file, and a different file is refused."""
+        """Returns True, because each member's manifest pins its file and a different file is refused."""
         return True
 
     @property
@@ -150,7 +150,7 @@ class ModelSet(Model):
         return self.content.workers
 
     def shares(self, seed: int) -> Array:
-        """Returns (models,) float64 that add up to 1. seed: the run's seed."""
+        """Returns the share of each model: (models,) float64, with the sum 1. seed: the run's seed."""
         law = self.content.popularity
         if law.law == "measured":
             return measured([member.requests or 0 for member in self.members])
@@ -160,20 +160,19 @@ class ModelSet(Model):
 
 
 def slots_of(shares: Array) -> Array:
-    """Returns (models,) int64: the number of the run's samples for each model."""
+    """Returns the number of the run's samples for each model: (models,) int64."""
     return allotted(shares, max(SLOTS, SLOTS_PER_MODEL * len(shares)))
 
 
 def models_of(slots: Sequence[int], seed: int) -> Array:
-    """Returns (samples,) int64: the model of each sample. slots: per model. seed: the run's seed."""
+    """Returns the model of each sample: (samples,) int64. slots: number of samples per model. seed: the run's seed."""
     each = np.repeat(np.arange(len(slots)), slots)
     return np.random.default_rng([_DRAWN_BY_SLOTS, seed]).permutation(each)
 
 
 def load_model_set(path: Path, *, without_files: bool = False) -> ModelSet:
-    """Returns the set in a file of --models. Raises a ConfigError that lists every fault of the file.
-
-    without_files: model files may be missing, as in a published copy.
+    """Returns the set in a file of --models. Raises ConfigError with a list of the file's faults. without_files:
+    whether model files may be missing, as in a published copy.
     """
     content: Any = load_yaml(path)
     if not isinstance(content, dict):
@@ -236,7 +235,7 @@ def _problems(parsed: SetFile, members: Sequence[Member]) -> Iterator[str]:
 
 
 def any_model_from_json(values: Mapping[str, Any]) -> Model:
-    """Inverts `to_json` of a model or a set of models."""
+    """Makes a model or a set of models from the result of `to_json`."""
     if "set" not in values:
         return model_from_json(values)
     members = [

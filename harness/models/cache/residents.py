@@ -1,6 +1,6 @@
-"""Decides which items a cache of limited bytes keeps, by reference counts and eviction policies. Loads nothing.
+"""Decides which items a cache of limited size keeps, using reference counts and eviction policies. Does not load items.
 
-Source: TrIMS (arXiv:1811.09732, §IV): items in use are never evicted; the policy chooses among the other items.
+Source: TrIMS (arXiv:1811.09732, §IV): items in use are never evicted, and the policy chooses among the other items.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,11 +20,11 @@ class Grant(NamedTuple):
     """The answer to a request. The caller holds a reference if the item is kept."""
 
     hit: bool
-    """Whether the item was resident; otherwise the caller loads it."""
+    """Whether the item was resident. Otherwise the caller loads it."""
     kept: bool
-    """Whether the item keeps a place until `release`; otherwise it is loaded for this request only."""
+    """Whether the item stays in the cache until `release`. Otherwise it is loaded only for this request."""
     evicted: tuple[int, ...] = ()
-    """Items that made room, in the order of their eviction: the caller frees them before it loads."""
+    """Items that were evicted to make room, in order. The caller must free them before it loads."""
 
 
 _HIT = Grant(hit=True, kept=True)
@@ -44,7 +44,7 @@ class _Entry:
 class Residents:
     """The items that are kept, by number. Not thread-safe.
 
-    The bytes of kept items never exceed the capacity, and an item with references is never evicted.
+    The total size of kept items never exceeds the capacity, and an item with references is never evicted.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class Residents:
     ) -> None:
         """capacity_bytes: None for no limit. policy: a key of POLICIES.
 
-        always: items that are kept from the start and never evicted, with their bytes.
-        Raises a ValueError if the policy is unknown, or if `always` exceeds the capacity.
+        always: items that are kept from the start and never evicted, with their sizes.
+        Raises ValueError if the policy is unknown or `always` exceeds the capacity.
         """
         if policy not in POLICIES:
             raise ValueError(f"policy {policy!r}: choose from {', '.join(POLICIES)}")
@@ -71,7 +71,7 @@ class Residents:
         self._always = frozenset(always or ())
         self._now = 0
         self._requests: dict[int, int] = {}
-        """Requests for items that are not resident now."""
+        """Number of requests per item that is currently not resident."""
         self._entries: dict[int, _Entry] = {}
         for key, size_bytes in (always or {}).items():
             self._entries[key] = entry = _Entry(size_bytes, 0, 0)
@@ -88,7 +88,9 @@ class Residents:
         return self._entries[key].references if key in self._entries else 0
 
     def request(self, key: int, size_bytes: int) -> Grant | None:
-        """Requests an item. Returns None and changes nothing if it must wait until other items are released."""
+        """Requests an item. If the request must wait until other items are released, returns None and does not change
+        anything.
+        """
         entry = self._entries.get(key)
         if entry is not None:
             self._now += 1
@@ -110,7 +112,7 @@ class Residents:
         return Grant(hit=False, kept=True, evicted=victims)
 
     def release(self, key: int) -> tuple[int, ...]:
-        """Releases a reference. Returns the items that are evicted now; only the policy `eager` evicts here."""
+        """Releases a reference. Returns the evicted items. Only the policy `eager` evicts here."""
         entry = self._entries[key]
         if entry.references < 1:
             raise ValueError(f"{key!r} is released more often than it was requested")
@@ -121,7 +123,7 @@ class Residents:
         return ()
 
     def forget(self, key: int) -> None:
-        """Removes an item whose load failed, even if it has references. An always resident item keeps its place."""
+        """Removes an item whose load failed, even if it has references. An always-resident item stays."""
         if key in self._always:
             self._entries[key].references = 0
         else:
@@ -130,7 +132,7 @@ class Residents:
             self.used_bytes -= gone.bytes
 
     def _count(self, key: int) -> int:
-        """Counts a request for an item that is not resident; returns its requests so far."""
+        """Counts a request for an item that is not resident. Returns the number of requests for it so far."""
         self._now += 1
         self._requests[key] = count = self._requests.get(key, 0) + 1
         return count
@@ -143,7 +145,7 @@ class Residents:
         return self.always_bytes + size_bytes > self.capacity_bytes
 
     def _victims(self, size_bytes: int) -> tuple[int, ...] | None:
-        """Returns the items to evict for `size_bytes`; None if the unused items do not make enough room."""
+        """Returns the items to evict for `size_bytes`, or None if the unused items are too small."""
         assert self.capacity_bytes is not None
         missing = self.used_bytes + size_bytes - self.capacity_bytes
         free = [
@@ -160,7 +162,7 @@ class Residents:
         return tuple(victims) if missing <= 0 else None
 
     def _orders(self) -> Mapping[str, Callable[[int], tuple[int, ...]]]:
-        """Returns the sort key of each policy: the item that is evicted first sorts first."""
+        """Returns the sort key of each policy. The first item in this order is evicted first."""
         entries = self._entries
 
         def least_recent(key: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Simulates a sequence of requests to a cache without loading anything: counts, and hit rate by capacity."""
+"""Simulates a sequence of requests to a cache without loads. Computes counts, and hit rates by capacity."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -16,11 +16,11 @@ class Served(NamedTuple):
     how: str
     """HIT, LOADED or ALONE (cache.py)."""
     evicted: tuple[int, ...]
-    """Evicted items in order: first the items that made room, then the items that left when the request ended."""
+    """Evicted items in order. Items evicted to make room come before items evicted at the end of the request."""
 
 
 class Point(NamedTuple):
-    """Share of a sequence's requests that a cache of this capacity serves without a load."""
+    """Share of the requests that a cache of this capacity serves without a load."""
 
     capacity_bytes: int
     hit_rate: float
@@ -32,7 +32,7 @@ def play(
     """Serves the requests one after the other. Each item is released before the next request."""
     for key in requests:
         grant = residents.request(key, sizes_bytes[key])
-        assert grant is not None  # no item is in use, so the request need not wait
+        assert grant is not None  # items are not in use, so the request does not wait
         left = residents.release(key) if grant.kept else ()
         how = HIT if grant.hit else LOADED if grant.kept else ALONE
         yield Served(how, (*grant.evicted, *left))
@@ -45,9 +45,8 @@ def curve(
     policy: str = LRU,
     always: Sequence[int] = (),
 ) -> list[Point]:
-    """Returns the hit rate at each capacity. LRU needs one pass over the requests, other policies one per capacity.
-
-    A capacity below the bytes of `always` is omitted: no cache can have it.
+    """Returns the hit rate at each capacity. LRU needs one pass over all requests. Other policies need one pass per
+    capacity. Capacities below the size of `always` are not possible and therefore omitted.
     """
     kept = {key: sizes_bytes[key] for key in always}
     possible = [c for c in capacities_bytes if c >= sum(kept.values())]
@@ -77,12 +76,11 @@ def _hit_rate(
 def stack_distances_bytes(
     requests: Sequence[int], sizes_bytes: Mapping[int, int], always: Sequence[int] = ()
 ) -> Array:
-    """Returns (n,) float64: the smallest capacity at which LRU still has each request's item.
+    """Returns the smallest capacity at which LRU still keeps each request's item: (n,) float64.
 
-    The value is infinite at an item's first request. Otherwise it is the bytes of the different items that were
-    requested since the item's last request, including the item, plus the bytes of `always`. If each single item
-    fits, LRU keeps a prefix of the items in the order of their last request. One pass therefore covers every
-    capacity from the largest item on.
+    The value is infinite at an item's first request. Otherwise it is the total size of `always`, of this item and of
+    all items requested since its last request. If each single item fits, LRU keeps the most recently requested items.
+    One pass therefore covers every capacity that is at least the size of the largest item.
 
     Source: R. L. Mattson et al., Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970.
     """
@@ -106,7 +104,7 @@ def stack_distances_bytes(
 
 
 class _Sums:
-    """Prefix sums of numbers by position: a Fenwick tree."""
+    """Prefix sums of numbers by position (a Fenwick tree)."""
 
     def __init__(self, count: int) -> None:
         self._tree = [0] * (count + 1)

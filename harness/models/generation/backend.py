@@ -29,7 +29,7 @@ from harness.types import (
 
 
 class TokenBackend(ABC):
-    """Answers batches of samples, each token by token. All samples of a batch are processed at the same time."""
+    """Answers batches of samples token by token. All samples of a batch are processed at the same time."""
 
     def __init__(self, step: Backend, sequences: int) -> None:
         """step: the backend of one step, or an engine. sequences: the maximum number of samples that are processed at once."""
@@ -46,7 +46,7 @@ class TokenBackend(ABC):
 
     @abstractmethod
     def _generator(self, step: Backend) -> AnyGenerator:
-        """step: the backend, which has been entered."""
+        """step: the backend, whose context must be entered."""
 
     def __exit__(
         self,
@@ -68,7 +68,7 @@ class TokenBackend(ABC):
         return [self.answer(one) for one in answering]
 
     def begin(self, batch: Batch) -> list[Answering]:
-        """Passes the samples to the generator. Raises a ValueError if a sample cannot be answered."""
+        """Passes the samples to the generator. Raises ValueError if a sample cannot be answered."""
         (rows,) = batch.inputs.values()
         answering = self._read(rows)
         for one in answering:
@@ -81,7 +81,7 @@ class TokenBackend(ABC):
 
     @abstractmethod
     def answer(self, one: Answering) -> Array:
-        """Returns the answer to a sample that is complete."""
+        """Returns the complete answer to a sample."""
 
     def describe(self) -> Mapping[str, object]:
         return {**self._step.describe(), "generation": "greedy", "sequences": self.max_batch}
@@ -90,7 +90,7 @@ class TokenBackend(ABC):
 class GeneratingBackend(TokenBackend):
     """Answers batches of prompts, which have the format of the dataset `prompts`.
 
-    An answer is int32 token ids; the last id is an end token.
+    An answer is a list of int32 token ids. The last id is an end token.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class GeneratingBackend(TokenBackend):
         return Answering(self._prompts.tokens(request), most)
 
     def rehearse(self, prompts: int) -> None:
-        """Answers `sequences` prompts of one token each, until the context is full."""
+        """Answers `sequences` prompts of one token each until the context is full."""
         for _ in range(prompts):
             self.generator.add(Answering([0], self._about.context, ignores_end=True))
         while not self.generator.is_idle:
@@ -130,7 +130,9 @@ class GeneratingBackend(TokenBackend):
 
 
 def generator(step: Backend, about: Generation, sequences: int) -> AnyGenerator:
-    """step: a backend that has been entered. sequences: the maximum number that is processed at the same time."""
+    """step: a backend whose context is entered. sequences: the maximum number of sequences that are processed at
+    once.
+    """
     if isinstance(step, GeneratesTokens):
         return EngineGenerator(step, about, sequences)
     if not isinstance(step, HasSignature):

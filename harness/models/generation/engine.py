@@ -1,7 +1,7 @@
-"""Generates the answers to several prompts at the same time: at each step, new prompts join and finished prompts leave.
+"""Generates the answers to several prompts at the same time. At each step, new prompts join and finished prompts leave.
 
-The model has the form in which Optimum exports to ONNX. A step gets the new tokens of each sequence, and the keys
-and values of its earlier tokens. It returns logits, and the keys and values of all tokens. Generation is greedy.
+The model has the form of Optimum's exports to ONNX. A step takes the new tokens of each sequence, and the keys and
+values of the earlier tokens. It returns logits, and the keys and values of all tokens. Generation is greedy.
 """
 
 import re
@@ -38,20 +38,22 @@ class Answering:
         least: int = 0,
         stops: frozenset[int] = frozenset(),
     ) -> None:
-        """most: maximum tokens in the answer. least: minimum tokens before its end. stops: further tokens that end it."""
+        """most: maximum number of tokens in the answer. least: minimum number of tokens before its end. stops: further
+        tokens that end the answer.
+        """
         self.prompt = prompt
         self.most = most
         self.ignores_end = ignores_end
         self.least = least
         self.stops = stops
         self.tokens: list[int] = []
-        """The answer; its last token ended it."""
+        """The tokens of the answer, including the token that ended it."""
         self.cached = 0
-        """Tokens of the prompt that were in the prefix cache when the prompt joined."""
+        """Number of the prompt's tokens that were in the prefix cache when the prompt joined."""
         self.finish_reason = ""
         """`stop` or `length` once the answer is complete."""
         self.is_wanted = True
-        """False if no client waits for the answer; the prompt then leaves at the next step."""
+        """False if no client waits for the answer. The prompt then leaves at the next step."""
 
 
 class _Cache(NamedTuple):
@@ -62,7 +64,7 @@ class _Cache(NamedTuple):
     present: str
     """The model's output: the input, followed by the keys or values of the new tokens."""
     rows: Array
-    """(sequences, heads, context, size); each row holds the tokens of its sequence."""
+    """(sequences, heads, context, size). Each row contains the tokens of one sequence."""
 
 
 class Generator:
@@ -79,7 +81,9 @@ class Generator:
         about: Generation,
         most_sequences: int,
     ) -> None:
-        """infer: the backend's method. inputs: of the model's file. most_sequences: the maximum that is active."""
+        """infer: the backend's method. inputs: inputs of the model's file. most_sequences: maximum number of active
+        sequences.
+        """
         self._infer = infer
         self._about = about
         self._end = frozenset(about.end)
@@ -91,10 +95,10 @@ class Generator:
         self._lengths = np.zeros(most_sequences, np.int64)  # tokens in each row of the caches
         self._waiting: deque[Answering] = deque()
         self.prefixes: PrefixCache | None = None
-        """The prefix cache; None if every prompt is computed completely."""
+        """The prefix cache, or None if every prompt is computed completely."""
 
     def keep_prefixes(self, cache: PrefixCache) -> None:
-        """Computes each prefix once. Raises a ConfigError if the model cannot continue prefixes of different lengths."""
+        """Turns on the prefix cache. Raises ConfigError if the model cannot continue prefixes of different lengths."""
         if not (self._has_mask and self._has_positions):
             raise ConfigError(
                 f"a prefix cache needs a model with the inputs {MASK} and {POSITIONS}: drop --prefix-cache"
@@ -115,9 +119,8 @@ class Generator:
         self._waiting.append(one)
 
     def embed(self, prompts: Sequence[Sequence[int]]) -> Array:
-        """Returns (n, vocabulary) logits after each prompt's last token, as float32 vectors of length 1.
-
-        The active sequences stay as they are. Raises the same ValueError as `room`.
+        """Returns the logits after each prompt's last token as float32 vectors of length 1: (n, vocabulary). Does not
+        change the active sequences. Raises the same ValueError as `room`.
         """
         for prompt in prompts:
             self.room(prompt)
@@ -142,7 +145,7 @@ class Generator:
         self._waiting.clear()
 
     def step(self) -> Sequence[Answering]:
-        """Adds a token to each active sequence, lets waiting sequences join, and returns all sequences with a new token."""
+        """Adds a token to each active sequence, adds waiting sequences, and returns all sequences with a new token."""
         self._remove(lambda one: not one.is_wanted)
         if self._working:
             self._decode()
@@ -152,7 +155,7 @@ class Generator:
         answered = [*self._working]
         if self.prefixes is not None:
             for row, one in enumerate(answered):
-                if one.finish_reason:  # the last token was never given to the model
+                if one.finish_reason:  # the model has not processed the last token
                     self._keep(self.prefixes, row, [*one.prompt, *one.tokens[:-1]])
         self._remove(lambda one: bool(one.finish_reason))
         return answered
@@ -203,7 +206,7 @@ class Generator:
         self._take(joined, outputs[LOGITS][np.arange(count), sizes - 1])
 
     def _restore(self, joined: Sequence[Answering], begin: int) -> None:
-        """Copies the prefixes in the cache into the rows of the prompts. begin: the first of these rows."""
+        """Copies cached prefixes into the rows of the prompts. begin: the first of these rows."""
         if self.prefixes is None:
             return
         for row, one in enumerate(joined, begin):
@@ -277,7 +280,7 @@ class Generator:
                 one.finish_reason = "length"
 
     def _without_ends(self, sequences: Sequence[Answering], logits: Array) -> Array:
-        """Returns a copy of the logits in which -inf excludes the ends of answers that are still too short."""
+        """Returns a copy of the logits. If an answer is too short, its end tokens are excluded by -inf."""
         logits = logits.copy()
         for one, row in zip(sequences, logits, strict=True):
             if len(one.tokens) < one.least:
@@ -312,7 +315,7 @@ def room_of(about: Generation, prompt: Sequence[int]) -> int:
 
 
 def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Iterator[_Cache]:
-    """Raises a ConfigError if the file's inputs do not belong to an export with a cache."""
+    """Raises ConfigError if the file's inputs do not match an export with a cache."""
     past = {spec.name: spec for spec in inputs if _PAST.fullmatch(spec.name)}
     names = {spec.name for spec in inputs}
     if TOKENS not in names or not past or names - past.keys() - {TOKENS, MASK, POSITIONS}:

@@ -1,7 +1,7 @@
-"""Keeps the keys and values of computed prompt prefixes, so that they need not be computed again.
+"""Stores the keys and values of prompt prefixes, so that they are computed only once.
 
-A prefix is cut into blocks of equal length, as in vLLM. A block is found only after the blocks before it, so equal
-tokens at different places are different blocks. The last token of a prompt is always computed.
+A prefix is cut into blocks of equal length, as in vLLM. A block's key includes the blocks before it, so the same tokens
+at different positions are different blocks. The last token of a prompt is always computed.
 """
 
 from collections import OrderedDict
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from harness.types import Array
 
 _Key = tuple[int, tuple[int, ...]]
-"""Number of the previous block (0: none), and the block's tokens."""
+"""Number of the previous block (0 for the first block), and the block's tokens."""
 
 
 class Block(NamedTuple):
@@ -21,7 +21,9 @@ class Block(NamedTuple):
 
 
 class PrefixCache:
-    """Blocks of keys and values. If there are too many, the least recently used blocks are dropped. Used by one thread."""
+    """Blocks of keys and values. When the cache is full, the least recently used blocks are dropped. Not
+    thread-safe.
+    """
 
     def __init__(self, block_tokens: int, most_blocks: int) -> None:
         self.block_tokens = block_tokens
@@ -29,9 +31,9 @@ class PrefixCache:
         self._blocks: OrderedDict[_Key, Block] = OrderedDict()
         self._last = 0
         self.queried_tokens = 0
-        """Tokens of all prompts that were looked up."""
+        """Total number of tokens in the prompts that were looked up."""
         self.hit_tokens = 0
-        """Tokens that were found."""
+        """Number of tokens found in the cache."""
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -40,11 +42,11 @@ class PrefixCache:
         self._blocks.clear()
 
     def known(self, prompt: Sequence[int]) -> list[Block]:
-        """Returns the blocks at the beginning of a prompt, but does not count this as a use."""
+        """Returns the cached blocks at the beginning of a prompt. Does not count as a use."""
         return self._chain(prompt, (len(prompt) - 1) // self.block_tokens)[1]
 
     def take(self, prompt: Sequence[int]) -> list[Block]:
-        """Returns the blocks at the beginning of a prompt, and counts their use."""
+        """Returns the cached blocks at the beginning of a prompt, and counts their use."""
         keys, blocks = self._chain(prompt, (len(prompt) - 1) // self.block_tokens)
         self._use(keys)
         self.queried_tokens += len(prompt)
@@ -52,7 +54,7 @@ class PrefixCache:
         return blocks
 
     def put(self, tokens: Sequence[int], copied: Callable[[int, int], Sequence[Array]]) -> None:
-        """Keeps the whole blocks of a sequence. copied: returns copies of the parts from one token to another."""
+        """Stores the complete blocks of a sequence. copied: returns a copy of the keys and values of a token range."""
         whole = len(tokens) // self.block_tokens
         keys, blocks = self._chain(tokens, whole)
         for place in range(len(blocks), whole):
@@ -80,20 +82,22 @@ class PrefixCache:
         return keys, blocks
 
     def _use(self, keys: Sequence[_Key]) -> None:
-        """Makes these blocks the most recently used ones, in reverse order: later blocks are dropped first."""
+        """Marks these blocks as the most recently used, in reverse order. Later blocks are therefore dropped first."""
         for key in reversed(keys):
             self._blocks.move_to_end(key)
 
 
 class StepPrefixes:
-    """The prefixes that the prompts of one step compute, so that a prompt can wait for one of them."""
+    """The prefixes that the prompts of a step compute. Another prompt can wait for such a prefix."""
 
     def __init__(self, cache: PrefixCache | None) -> None:
         self._cache = cache
         self._computed: set[tuple[int, ...]] = set()
 
     def take(self, prompt: Sequence[int]) -> bool:
-        """Returns whether the prompt may join this step; False if the next step finds more of it in the cache."""
+        """Returns whether the prompt may join this step. Returns False if the cache will contain more of the prompt at
+        the next step.
+        """
         if self._cache is None:
             return True
         size = self._cache.block_tokens

@@ -1,4 +1,4 @@
-"""Reads the prompt of a request in the format of OpenAI's API: token ids, a string or a chat."""
+"""Reads the prompt of a request in the format of OpenAI's API. A prompt is token ids, a string or a chat."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
@@ -11,22 +11,22 @@ _TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 class Prompts:
-    """The prompts that one model takes."""
+    """Reads prompts for one model."""
 
     def __init__(self, about: Generation) -> None:
         self._most = about.max_tokens
         self.vocabulary = Vocabulary(about.pieces, about.unknown) if about.pieces else None
-        """None if the manifest lists no pieces; prompts are then token ids."""
+        """None if the manifest does not list pieces. Prompts are then token ids."""
 
     def tokens(self, request: Mapping[str, Any]) -> list[int]:
-        """Returns the token ids of `prompt` or `messages`. Raises a ValueError that describes the fault."""
+        """Returns the token ids of `prompt` or `messages`. Raises ValueError with a description of the fault."""
         first, *more = self.all_tokens(request)
         if more:
             raise ValueError("prompt must be one string or one list of token ids")
         return first
 
     def all_tokens(self, request: Mapping[str, Any]) -> list[list[int]]:
-        """Returns the token ids of each prompt: `prompt` may be a list of strings or a list of token id lists."""
+        """Returns the token ids of each prompt. `prompt` may be a list of strings or a list of token id lists."""
         if request.get("messages") is not None:
             return [self._encoded(_last_text(request["messages"]))]
         prompt = request.get("prompt")
@@ -41,7 +41,7 @@ class Prompts:
         raise ValueError("prompt must be a string, a list of token ids, or a list of either")
 
     def most(self, value: object) -> int:
-        """Returns the maximum number of tokens in an answer: `max_tokens`, or the manifest's value if it is None."""
+        """Returns the maximum number of tokens in an answer. If `max_tokens` is None, this is the manifest's value."""
         if value is None:
             return self._most
         if type(value) is not int or value < 1:
@@ -67,7 +67,9 @@ def _holds_prompts(prompt: object) -> TypeGuard[list[object]]:
 
 
 def _last_text(messages: object) -> str:
-    """Returns the text of the last message. Earlier messages are ignored: the model was trained on single prompts."""
+    """Returns the text of the last message. Ignores earlier messages, because the model was trained on single
+    prompts.
+    """
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages must be a list of at least one message")
     *_, last = [_text(message) for message in messages]

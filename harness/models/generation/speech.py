@@ -1,4 +1,4 @@
-"""Transcribes audio with a speech engine, which runs the feature extraction, encoder and decoder of a model."""
+"""Transcribes audio with a speech engine. The engine runs the model's feature extraction, encoder and decoder."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,17 +24,17 @@ class Heard(Answering):
 
 
 class SpeechGenerator(EngineGenerator):
-    """Passes recordings to a speech engine and takes its tokens."""
+    """Passes recordings to a speech engine and receives its tokens."""
 
     def __init__(self, engine: TranscribesSpeech, most: int, most_sequences: int) -> None:
-        """engine: a backend that has been entered. most: the maximum number of tokens in an answer."""
+        """engine: a backend whose context is entered. most: the maximum number of tokens in an answer."""
         about = Generation(
             context=most + 1, vocabulary=max(engine.end) + 1, end=engine.end, max_tokens=most
         )
         super().__init__(engine, about, most_sequences)
 
     def room(self, prompt: Sequence[int]) -> int:
-        """Returns the maximum number of tokens in an answer. prompt: empty."""
+        """Returns the maximum number of tokens in an answer. prompt: always empty."""
         del prompt
         return self._about.max_tokens
 
@@ -45,7 +45,9 @@ class SpeechGenerator(EngineGenerator):
 
 
 class SpeechBackend(TokenBackend):
-    """Answers batches of recordings, (samples,) float32 each, with text: uint8 arrays in UTF-8."""
+    """Answers batches of recordings with texts. A recording is (samples,) float32, and a text is a uint8 array in
+    UTF-8.
+    """
 
     def __init__(
         self, cls: Callable[[BackendSetup], Backend], about: Transcription, setup: BackendSetup
@@ -68,7 +70,9 @@ class SpeechBackend(TokenBackend):
         return [Heard(row, self._most) for row in rows]
 
     def answer(self, one: Answering) -> Array:
-        """Returns the text without the space that Whisper puts before it; a space if the model recognised nothing."""
+        """Returns the text without Whisper's leading space. If the model did not recognise anything, returns a
+        space.
+        """
         end = self._engine.end
         text = self._engine.text([token for token in one.tokens if token not in end])
         return np.frombuffer((text.strip() or " ").encode(), np.uint8)

@@ -1,4 +1,4 @@
-"""Generates with a backend that keeps the cache itself: a token engine, e.g. of ONNX Runtime GenAI."""
+"""Generates tokens with a token engine, e.g. ONNX Runtime GenAI: a backend that manages the cache."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from harness.types import GeneratesTokens, TranscribesSpeech
 
 
 class EngineGenerator:
-    """Passes prompts to a token engine and takes its tokens; used like `Generator`, by one thread.
+    """Passes prompts to a token engine and receives its tokens. Used like `Generator`, by one thread.
 
-    The engine decides which active sequences a step advances. At most `most_sequences` are active.
+    The engine chooses the active sequences that a step advances. At most `most_sequences` are active.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class EngineGenerator:
         about: Generation,
         most_sequences: int,
     ) -> None:
-        """engine: a backend that has been entered."""
+        """engine: a backend whose context is entered."""
         self._engine = engine
         self._about = about
         self._end = frozenset(about.end)
@@ -31,10 +31,10 @@ class EngineGenerator:
         self._working: dict[int, Answering] = {}
         self._next_key = 0
         self.prefixes: PrefixCache | None = None
-        """None: the engine keeps its cache itself."""
+        """None, because the engine manages its cache."""
 
     def keep_prefixes(self, cache: PrefixCache) -> None:
-        """Raises a ConfigError: only the engine itself could keep prefixes."""
+        """Raises ConfigError, because only the engine could cache prefixes."""
         del cache
         raise ConfigError(
             "a token engine keeps its cache itself: drop --prefix-cache, or serve with --backend ort"
@@ -45,11 +45,13 @@ class EngineGenerator:
         return not (self._working or self._waiting)
 
     def room(self, prompt: Sequence[int]) -> int:
-        """Returns the maximum number of tokens in an answer to the prompt. Raises a ValueError if there is no room."""
+        """Returns the maximum number of tokens in an answer to the prompt. Raises ValueError if the context is too
+        short.
+        """
         return room_of(self._about, prompt)
 
     def add(self, one: Answering) -> None:
-        """Lets the prompt join at the next step that has room. Raises a ValueError if it cannot be answered."""
+        """Adds the prompt at the next step with room. Raises ValueError if the prompt cannot be answered."""
         if one.least:
             raise ValueError(
                 "min_tokens needs the logits, which a token engine keeps: drop it, or use backend ort"
@@ -58,13 +60,13 @@ class EngineGenerator:
         self._waiting.append(one)
 
     def drop_all(self) -> None:
-        """Forgets every sequence, e.g. after a step that raised."""
+        """Drops all sequences, e.g. after an error in a step."""
         self._waiting.clear()
         for key in [*self._working]:
             self._leave(key)
 
     def step(self) -> Sequence[Answering]:
-        """Lets waiting sequences join, waits for new tokens, and returns all sequences with a new token."""
+        """Adds waiting sequences, waits for new tokens, and returns all sequences with a new token."""
         for key in [key for key, one in self._working.items() if not one.is_wanted]:
             self._leave(key)
         self._join()

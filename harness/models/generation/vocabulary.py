@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 
 class Vocabulary:
-    """pieces: the text of each token, "" if it has none. unknown: the token of any other character."""
+    """pieces: the text of each token, or "" for a token without text. unknown: the token for all other characters."""
 
     def __init__(self, pieces: Sequence[str], unknown: int | None) -> None:
         self._pieces = pieces
@@ -15,7 +15,9 @@ class Vocabulary:
         self._piece = re.compile("|".join([*map(re.escape, longest_first), "(?s:.)"]))
 
     def encode(self, text: str) -> list[int]:
-        """Returns tokens: the longest piece at each place, from the left. Raises a ValueError if a character has no token."""
+        """Returns tokens, taking the longest piece at each position from left to right. Raises ValueError if a
+        character has no token.
+        """
         tokens = [self._ids.get(piece, self._unknown) for piece in self._piece.findall(text)]
         known = [token for token in tokens if token is not None]
         if len(known) < len(tokens):

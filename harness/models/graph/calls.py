@@ -1,6 +1,6 @@
 """Maps each node of the model's file to nodes of its Graph.
 
-They differ if the file calls functions that it defines: the Graph has the nodes of the function's body
+They differ if the file calls functions that it defines. The Graph then contains the nodes of the function's body
 instead of the call, with different names. Inputs and outputs of the call keep their names.
 """
 
@@ -9,12 +9,12 @@ from harness.profiler import WiredNode, Wiring
 
 
 def nodes_of(file: Wiring, graph: Graph) -> list[tuple[int, ...]]:
-    """Returns the indices of the graph's nodes for each node of the file, ascending; empty for a constant."""
+    """Returns the ascending indices of the graph's nodes for each node of the file. Empty for a constant."""
     return [_behind(node, graph) for node in file.nodes]
 
 
 def _behind(call: WiredNode, graph: Graph) -> tuple[int, ...]:
-    """Returns the nodes between the call's inputs and outputs; for a node that is not a call, only this node."""
+    """Returns the nodes between the call's inputs and outputs. If the node is not a call, returns only this node."""
     domain = "" if call.domain in DEFAULT_DOMAINS else call.domain
     indices: set[int] = set()
     waiting, taken = [t for t in call.outputs if t], set(call.inputs)

@@ -1,7 +1,7 @@
 """Computes a node's multiplications and operations from the shapes of its operands.
 
-Source: the layer formulas of Benanza (Li et al., IPDPS 2020, section III and dlperf pkg/onnx at
-88ce347). One formula differs: a dilated kernel counts its weights, not the area that they span.
+Source: the layer formulas of Benanza (Li et al., IPDPS 2020, section III and dlperf pkg/onnx at 88ce347). One formula
+differs. For a dilated kernel, the weights are counted and not the area that they cover.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ class Operand(NamedTuple):
     shape: tuple[int, ...]
     """All sizes are known."""
     dtype: str
-    """Name in ONNX or numpy."""
+    """Name of the type in ONNX or numpy."""
     is_weight: bool = False
 
     @property
@@ -27,12 +27,12 @@ class Operand(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """0 if the elements differ in size, e.g. strings."""
+        """Size of an element. 0 if the elements differ in size, e.g. strings."""
         return (self.elements * _BITS.get(self.dtype, 0) + 7) // 8
 
 
 class Work(NamedTuple):
-    """A node in the form that the rules take; an omitted operand is None."""
+    """A node in the form that the rules take. An omitted operand is None."""
 
     attributes: Attributes
     inputs: Sequence[Operand | None]
@@ -40,12 +40,12 @@ class Work(NamedTuple):
 
     @property
     def output_elements(self) -> int:
-        """Elements of the first output."""
+        """Number of elements in the first output."""
         return _elements(self.outputs, 0)
 
     @property
     def input_elements(self) -> int:
-        """Elements of the first input."""
+        """Number of elements in the first input."""
         return _elements(self.inputs, 0)
 
     def shape(self, position: int) -> tuple[int, ...]:
@@ -113,9 +113,10 @@ def _fused(work: Work) -> int:
 
 
 def einsum(work: Work) -> tuple[int, int]:
-    """Counts one product per combination of indices, summed over the indices that the output lacks.
+    """Counts one product per combination of indices. Products are summed over the indices that the output does not
+    have.
 
-    Takes one or two operands. With three or more, the count would depend on the order of the products.
+    Accepts one or two operands. With more operands, the count would depend on the order of the products.
     """
     terms_of_inputs, output_term = _indices(work)
     sizes: dict[str, int] = {}
@@ -134,7 +135,7 @@ def einsum(work: Work) -> tuple[int, int]:
 def _indices(work: Work) -> tuple[list[list[str]], list[str]]:
     """Returns one index per axis for each operand and for the output.
 
-    The axes of an ellipsis are numbered from the last.
+    The axes of an ellipsis are numbered from the last axis.
     """
     equation = work.attributes.get("equation", "")
     text = (equation.decode() if isinstance(equation, bytes) else str(equation)).replace(" ", "")
@@ -164,7 +165,7 @@ def _expanded(term: str, left_out: int) -> list[str]:
 def attention(work: Work) -> tuple[int, int]:
     """Counts both operators named Attention.
 
-    ONNX Runtime's operator has one input and one weight for query, key and value together. The standard operator has
+    ONNX Runtime's operator has a joint input and a joint weight for query, key and value. The standard operator has
     three inputs, each (batch, length, hidden) or (batch, heads, length, size).
     """
     if len(work.shape(1)) != 2:
@@ -176,7 +177,9 @@ def attention(work: Work) -> tuple[int, int]:
 
 
 def attention_products(work: Work) -> tuple[int, int]:
-    """Counts query by key, then the result by value. Softmax and scale are small and not counted."""
+    """Counts the product of query and key, and the product of the result and value. Does not count softmax and scale,
+    because they are small.
+    """
     query, key, value = work.shape(0), work.shape(1), work.shape(2)
     if len(query) == len(key) == len(value) == 4:
         lengths = prod(query[:3]) * key[2]
@@ -189,7 +192,7 @@ def attention_products(work: Work) -> tuple[int, int]:
 
 
 def matmul_of_few_bits(work: Work) -> tuple[int, int]:
-    """Counts ONNX Runtime's MatMulNBits: K inputs, N outputs. Unpacking the weights is not counted."""
+    """Counts ONNX Runtime's MatMulNBits: K inputs, N outputs. Does not count the unpacking of the weights."""
     macs = work.output_elements * int(work.attributes["K"])
     return macs, 2 * macs
 
@@ -197,7 +200,7 @@ def matmul_of_few_bits(work: Work) -> tuple[int, int]:
 def recurrent(work: Work) -> tuple[int, int]:
     """Takes X: (steps, batch, inputs); W: (directions, gates * hidden, inputs); R: (.., .., hidden).
 
-    Each gate also adds a bias, sums both products and computes a function.
+    Each gate also adds a bias, adds both products and computes a function.
     """
     return _recurrent(work, *work.shape(2))
 
@@ -226,7 +229,7 @@ def lrn(work: Work) -> tuple[int, int]:
 
 
 def resize(work: Work) -> tuple[int, int]:
-    """Counts a factor and an addition per tap: two taps per axis if linear, four if cubic."""
+    """Counts a multiplication and an addition per tap. Linear interpolation has two taps per axis, cubic has four."""
     mode = work.attributes.get("mode", "nearest")
     if isinstance(mode, bytes):
         mode = mode.decode()

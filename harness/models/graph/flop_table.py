@@ -7,7 +7,7 @@ from harness.models.graph import flop_rules as rules
 VIEWS = frozenset(
     ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size")
 )
-"""Operators for which ONNX Runtime returns the same memory with a different shape."""
+"""Operators whose output ONNX Runtime keeps in the same memory with a different shape."""
 
 _PICKS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
 
@@ -18,7 +18,7 @@ PICKED_FROM: Mapping[str, Sequence[int]] = {
     # TensorFlow's and OpenVINO's operators
     **dict.fromkeys(("GatherV2", "ResourceGather", "StridedSlice"), (0,)),
 }
-"""Operator -> the inputs from which it reads only some rows."""
+"""Maps an operator to the inputs from which it reads only some rows."""
 
 _MOVES = (
     "Transpose", "Concat", "Cast", "Pad", "Expand", "Tile", "DepthToSpace", "SpaceToDepth",
@@ -36,7 +36,7 @@ _ONE_EACH = (
 )  # fmt: skip
 
 _SEVERAL_EACH = {
-    "BatchNormalization": 2,  # its four numbers per channel are combined into a factor and an offset
+    "BatchNormalization": 2,  # the four numbers per channel are combined into a factor and an offset
     "LayerNormalization": 8,
     "SimplifiedLayerNormalization": 5,
     "SkipLayerNormalization": 9,
@@ -104,7 +104,7 @@ PRODUCTS: Mapping[str, rules.Rule] = {
     "DynamicQuantizeLSTM": rules.quantised_lstm,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), rules.recurrent),
 }
-"""Operators that multiply and add up; other operators have no MACs."""
+"""Operators that multiply and accumulate. Other operators have no MACs."""
 
 _POOLS = ("MaxPool", "NhwcMaxPool", "AveragePool", "LpPool", "QLinearAveragePool")
 
@@ -116,7 +116,7 @@ RULES: Mapping[str, rules.Rule] = {
     **dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), rules.per_input(2)),
     **dict.fromkeys(("Sum", "Mean", "Max", "Min"), rules.variadic),
     **dict.fromkeys(_POOLS, rules.pool),
-    "DynamicQuantizeLinear": rules.per_input(6),  # least, largest, then as QuantizeLinear
+    "DynamicQuantizeLinear": rules.per_input(6),  # minimum, maximum, then as QuantizeLinear
     "LRN": rules.lrn,
     "Resize": rules.resize,
     "Upsample": rules.resize,

@@ -1,13 +1,13 @@
-"""Counts what each node of a model must compute and move: MACs, FLOPs and bytes, from shapes alone.
+"""Counts the MACs, FLOPs and bytes of each node in a model, using only shapes.
 
-A MAC is one multiplication whose product is added up, as in convolutions, matrix products and recurrent
-cells. A MAC counts as two FLOPs. Every other addition, multiplication, division, comparison or function
-(exp, erf, sqrt) counts as one FLOP, whatever it costs the machine. Integer kernels count in the same way.
-Bytes count each operand once: weights, other inputs, outputs. A kernel cannot move less if nothing stays
-in a cache from one kernel to the next.
+A MAC is a multiplication and an addition to a sum, as in convolutions, matrix products and recurrent cells. A MAC
+counts as two FLOPs. Every other addition, multiplication, division, comparison or function (exp, erf, sqrt) counts as
+one FLOP, whatever its real cost. Integer kernels are counted in the same way.
+Each operand's bytes (weights, other inputs, outputs) count once. A kernel cannot move fewer bytes unless data stay in a
+cache from one kernel to the next.
 
-The MACs and FLOPs of an operation without a rule are None, never 0. `Coverage` reports how many nodes and
-which share of the time the rules cover.
+The MACs and FLOPs of an operation without a rule are None, not 0. `Coverage` reports the number of nodes and the share
+of the time that the rules cover.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from harness.profiler import CONTROL_FLOW
 
 
 class Cost(NamedTuple):
-    """The work of one node, or of several."""
+    """The work of one or several nodes."""
 
     macs: int | None
     """None if the operation has no rule."""
@@ -43,11 +43,11 @@ class Coverage(NamedTuple):
     modelled: int
     """Nodes whose operation has a rule."""
     kernel_ns: float | None
-    """The time of all nodes; None if nothing was measured."""
+    """The time of all nodes, or None without a measurement."""
     modelled_ns: float | None
-    """The time of the modelled nodes; None if nothing was measured."""
+    """The time of the nodes with a rule, or None without a measurement."""
     missing: Mapping[str, int]
-    """Operation -> number of nodes without a rule."""
+    """Number of nodes without a rule, by operation."""
 
     @property
     def node_share(self) -> float:
@@ -68,7 +68,7 @@ def cost(
 ) -> Cost:
     """Returns the cost of one node.
 
-    attributes: numbers, strings and lists of them; an omitted attribute has ONNX's default.
+    attributes: numbers, strings, and lists of numbers or strings. An omitted attribute has ONNX's default.
     inputs, outputs: None stands for an operand that is omitted or has an unknown shape.
     """
     work = Work(attributes, inputs, outputs)
@@ -76,13 +76,13 @@ def cost(
     if op_type in RULES:
         try:
             macs, flops = RULES[op_type](work)
-        except (ValueError, LookupError, ZeroDivisionError):  # a shape is not known
+        except (ValueError, LookupError, ZeroDivisionError):  # a shape is unknown
             macs = flops = None
     return Cost(macs, flops, *_bytes(op_type, work))
 
 
 def only_moves(op_type: str) -> bool:
-    """Returns whether the operation computes nothing: it copies, reorders or picks, or it is a view."""
+    """Returns whether the operation does not compute, i.e. only copies, reorders or selects data, or makes a view."""
     return RULES.get(op_type) is nothing
 
 
@@ -92,13 +92,15 @@ def has_rule(op_type: str) -> bool:
 
 
 def may_multiply(op_type: str, domain: str = "") -> bool:
-    """Returns whether a node with unknown MACs may have any: a product, a subgraph or a vendor's operator."""
+    """Returns whether a node with unknown MACs may have MACs. This is true for a product, a subgraph or a vendor's
+    operator.
+    """
     is_vendors = bool(domain) and not has_rule(op_type)
     return op_type in PRODUCTS or op_type in CONTROL_FLOW or is_vendors
 
 
 def missing_text(op_types: Iterable[str]) -> list[str]:
-    """Returns one line per reason why the work of these operators is unknown."""
+    """Returns a line per reason why the work of these operators is unknown."""
     names = sorted(set(op_types))
     kinds = (
         ("no rule for the work of", [name for name in names if not has_rule(name)]),
@@ -128,7 +130,7 @@ def _node_cost(node: Node, graph: Graph, weights: Set[str]) -> Cost:
 
 
 def _stored_type(name: str, graph: Graph) -> str | None:
-    """Returns the type of the constant that a weight is dequantised from; None for other tensors."""
+    """Returns the type of the constant from which a weight is dequantised. Returns None for other tensors."""
     maker = graph.producer.get(name)
     if maker is None or not maker.from_constants or maker.op_type != "DequantizeLinear":
         return None
@@ -138,7 +140,7 @@ def _stored_type(name: str, graph: Graph) -> str | None:
 def coverage(
     op_types: Sequence[str], costs: Sequence[Cost], kernel_ns: Sequence[float] | None = None
 ) -> Coverage:
-    """kernel_ns: (n,) the time of each node; None if it was not measured."""
+    """kernel_ns: (n,) the time of each node, or None if it was not measured."""
     known = [c.flops is not None for c in costs]
     missing = Counter(op for op, is_known in zip(op_types, known, strict=True) if not is_known)
     total = modelled = None
@@ -149,7 +151,7 @@ def coverage(
 
 
 def total(costs: Iterable[Cost]) -> Cost:
-    """Returns the sum; an operation without a rule adds only its bytes."""
+    """Returns the sum. An operation without a rule adds only its bytes."""
     parts = list(costs)
     return Cost(
         sum(c.macs or 0 for c in parts),
@@ -161,7 +163,7 @@ def total(costs: Iterable[Cost]) -> Cost:
 
 
 def _bytes(op_type: str, work: Work) -> tuple[int, int, int]:
-    """Returns (weight, input, output) bytes. A view moves nothing; a pick reads only the rows it picks."""
+    """Returns (weight, input, output) bytes. A view does not move data. A selection reads only the selected rows."""
     if op_type in VIEWS:
         return 0, 0, 0
     output = sum(o.bytes for o in work.outputs if o is not None)
@@ -175,7 +177,7 @@ def _bytes(op_type: str, work: Work) -> tuple[int, int, int]:
 
 
 def read_bytes(op_type: str, position: int, input_bytes: int, output_bytes: int) -> int:
-    """Returns the bytes that the operator reads from an input: from a table, only the picked rows.
+    """Returns the bytes that the operator reads from an input. From a table, only the selected rows count.
 
     op_type: the name in a file or a framework.
     """

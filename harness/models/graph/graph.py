@@ -1,4 +1,4 @@
-"""The graph of a model: its layers, their concrete shapes, and equal layers.
+"""The graph of a model, with its layers, their concrete shapes, and equal layers.
 
 onnx_file.py reads a graph from an ONNX file.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from harness.types import Array
 
 KEPT_ELEMENTS = 64
-"""The largest floating-point constant that is kept for shape inference, e.g. Resize's scales."""
+"""Maximum size of a floating-point constant that is kept for shape inference, e.g. Resize's scales."""
 
 _NEUTRAL: Mapping[str, int | str] = {
     "allowzero": 0,
@@ -31,7 +31,9 @@ _NEUTRAL: Mapping[str, int | str] = {
     "strides": 1,
     "training_mode": 0,
 }
-"""Attribute -> its neutral value, which has no effect: older versions of operators lack the attribute."""
+"""Maps an attribute to its neutral value, which has no effect. Older versions of operators do not have the
+attribute.
+"""
 
 _WITHOUT_EFFECT = {
     "BatchNormalization": ("epsilon", "momentum", "spatial", "is_test", "consumed_inputs"),
@@ -39,16 +41,18 @@ _WITHOUT_EFFECT = {
     "InstanceNormalization": ("epsilon",),
     "LayerNormalization": ("epsilon",),
 }
-"""Operator -> attributes that only training uses, or that change the result but not the work."""
+"""Maps an operator to attributes that do not change the work. They are used only in training, or change only the
+result.
+"""
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
 class Tensor(NamedTuple):
     dtype: str
-    """NumPy's name, e.g. float32, bfloat16."""
+    """NumPy's name of the type, e.g. float32, bfloat16."""
     shape: tuple[int | None, ...]
-    """A size is None if it depends on data."""
+    """The sizes. A size is None if it depends on data."""
 
     @property
     def elements(self) -> int | None:
@@ -68,9 +72,9 @@ class Constant(NamedTuple):
 
     tensor: Tensor
     is_external: bool
-    """The values are in a separate file."""
+    """Whether the values are in a separate file."""
     value: Array | None
-    """Integers and truth values (shapes, axes, indices), and up to KEPT_ELEMENTS floats; None for larger
+    """The values of integers and booleans (shapes, axes, indices), and of at most KEPT_ELEMENTS floats. None for larger
     constants and for external values.
     """
 
@@ -80,17 +84,19 @@ class Node:
     """A layer."""
 
     index: int
-    """Its position in the topological order."""
+    """The layer's position in the topological order."""
     name: str
     op_type: str
     domain: str
     attributes: Mapping[str, Any]
-    """int, float, str, or tuples of these; for a tensor or subgraph, the SHA-256 of its bytes."""
+    """Values of type int, float, str, or tuples of these. For a tensor or subgraph, the SHA-256 of its bytes."""
     inputs: tuple[str, ...]
-    """Names, "" for an omitted input; then the names that only the subgraphs of its attributes read."""
+    """Names of the inputs, with "" for an omitted input, followed by the names that only subgraphs in the attributes
+    read.
+    """
     outputs: tuple[str, ...]
     from_constants: bool
-    """Whether runtimes fold the layer when they load the model: it reads only constants, or the shape of a
+    """Whether runtimes fold the layer when they load the model. Such a layer reads only constants, or the shape of a
     tensor with a fixed shape.
     """
     proto: Any = field(repr=False)
@@ -99,35 +105,35 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """The graph of an ONNX file for one size of its inputs."""
+    """The graph of an ONNX file for one set of input sizes."""
 
     path: Path
     nodes: tuple[Node, ...]
-    """In topological order, without `Constant` nodes, which are in `constants`."""
+    """The layers in topological order, without `Constant` nodes, which are in `constants`."""
     tensors: Mapping[str, Tensor]
     """Every input, constant and output of a node whose type could be inferred, by name."""
     constants: Mapping[str, Constant]
     """Initializers and the values of `Constant` nodes, by name."""
     values: Mapping[str, Array]
-    """Known values of constants, and of integers and truth values folded from constants, by name."""
+    """Known values of constants, and of integers and booleans folded from constants, by name."""
     inputs: tuple[str, ...]
-    """Names, without the inputs that have an initializer."""
+    """Names of the inputs, without inputs that have an initializer."""
     outputs: tuple[str, ...]
     sizes: Mapping[str, int]
-    """Open dimension -> the size that it was set to; INPUT[AXIS] stands for a dimension without a name."""
+    """Chosen size of each open dimension, by name. INPUT[AXIS] stands for a dimension without a name."""
     opsets: Mapping[str, int]
-    """Domain -> version."""
+    """Opset version by domain."""
     proto: Any = field(repr=False, compare=False)
-    """The onnx.ModelProto with these shapes, without the bytes of large weights. Pieces are cut from it."""
+    """The onnx.ModelProto with these shapes, without the bytes of large weights. Pieces are cut from this model."""
 
     @cached_property
     def producer(self) -> Mapping[str, Node]:
-        """Name of a tensor -> the node that computes it."""
+        """Maps the name of a tensor to the node that computes it."""
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
-        """Name of a tensor -> the nodes that read it, in order, each once."""
+        """Maps the name of a tensor to the nodes that read it, in order, each once."""
         readers: defaultdict[str, list[Node]] = defaultdict(list)
         for node in self.nodes:
             for name in filter(None, dict.fromkeys(node.inputs)):
@@ -142,8 +148,8 @@ class Graph:
     def key(self, node: Node) -> str:
         """Returns the layer's identity, without its name and weights.
 
-        The identity is everything that decides the layer's work: type, attributes, shapes and types of inputs
-        and outputs, and the values of integer inputs.
+        The identity consists of everything that determines the layer's work: type, attributes, shapes and types of
+        inputs and outputs, and the values of integer inputs.
 
         Source: layer identity of DLBricks (Li et al., ICPE 2020), section 2.2.
         """
@@ -182,12 +188,14 @@ class Graph:
 
     @cached_property
     def unique(self) -> Mapping[str, int]:
-        """Key -> number of layers with this key."""
+        """Number of layers by key."""
         return Counter(self.key(node) for node in self.layers)
 
 
 def _itemsize(dtype: str) -> int:
-    """Returns the bytes of an element. If NumPy lacks the type (bfloat16, int4), its name contains the bits."""
+    """Returns the size of an element in bytes. If NumPy does not have the type (bfloat16, int4), its name contains the
+    number of bits.
+    """
     try:
         return np.dtype(dtype).itemsize
     except TypeError:

@@ -1,7 +1,7 @@
 """Reads a Graph from an ONNX file.
 
-The file is only parsed, and its shapes are inferred. Nothing in it is executed, and values in other files
-(external data) are not read.
+The file is parsed and its shapes are inferred. The model is not executed, and values in other files (external data) are
+not read.
 """
 
 import shlex
@@ -28,12 +28,12 @@ def read(
     sizes: Mapping[str, int] = MappingProxyType({}),
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Graph:
-    """Returns the graph of an ONNX file, for one size of its inputs.
+    """Returns the graph of an ONNX file for one set of input sizes.
 
-    batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: symbolic dimension -> size.
-    INPUT[AXIS] stands for a dimension without a name, and may stand for any other. shapes: input -> shape, which
-    overrides both.
-    Raises ConfigError if the file is not an ONNX model, or if dimensions have no size; the error lists all of them.
+    batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: sizes by symbolic dimension.
+    INPUT[AXIS] can stand for any dimension, and is needed for a dimension without a name. shapes: shapes by input,
+    which override both. Raises ConfigError if the file is not an ONNX model, or if dimensions have no size. The error
+    lists all such dimensions.
     """
     onnx = _onnx()
     model = _parsed(onnx, path)
@@ -102,7 +102,7 @@ def _parsed(onnx: Any, path: Path) -> Any:
 
 
 def _clear_open_sizes(graph: Any) -> None:
-    """Clears the value and the name of each open size, however the file writes it."""
+    """Clears the value and the name of each open size, in whatever form the file contains it."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             written = dim.dim_value if dim.HasField("dim_value") else dim.dim_param
@@ -115,7 +115,7 @@ def _clear_open_sizes(graph: Any) -> None:
 
 
 def _names(graph: Any) -> Iterator[object]:
-    """Yields the names that are used here. protobuf returns names that are not UTF-8 as bytes."""
+    """Yields the names that this module uses. protobuf returns names that are not UTF-8 as bytes."""
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         for attribute in node.attribute:
@@ -174,11 +174,11 @@ def _constant(onnx: Any, tensor: Any) -> Constant:
 
 
 _INT64 = 7
-"""TensorProto's code; such a tensor may be a shape."""
+"""TensorProto's code of a type. A tensor of this type may be a shape."""
 
 
 def _drop_large(graph: Any) -> None:
-    """Drops the bytes of large weights, which no shape depends on, and marks the weights as external."""
+    """Drops the bytes of large weights, because shapes do not depend on them, and marks the weights as external."""
     for tensor in graph.initializer:
         if int(np.prod(tensor.dims)) > KEPT_ELEMENTS and tensor.data_type != _INT64:
             for name in ("raw_data", "float_data", "int32_data", "double_data", "uint64_data"):
@@ -203,7 +203,7 @@ def _set_sizes(
     shapes: Mapping[str, tuple[int, ...]],
     path: Path,
 ) -> Mapping[str, int]:
-    """Sets every dimension of every input to a number. Returns symbolic dimension -> size."""
+    """Sets every dimension of every input to a number. Returns the sizes by symbolic dimension."""
     inputs = [i for i in graph.input if i.name not in constants]
     unknown = shapes.keys() - {i.name for i in inputs}
     problems = [f"{path} has no input {name!r}" for name in unknown]
@@ -239,7 +239,7 @@ def _set_sizes(
                     f"{path}: input {one.name!r} has {dim.dim_value} at axis {axis}, not {size}"
                 )
     refuse((*problems, *missing.values()))
-    if used:  # shapes inside the graph were inferred for other sizes
+    if used:  # the shapes inside the graph were inferred for other sizes
         del graph.value_info[:]
         onnx_nodes.forget_outputs(graph)
     return used
@@ -253,7 +253,9 @@ def _size(dim: Any, known: int | None, batch: int | None) -> int | None:
 
 
 def _batches(inputs: Sequence[Any]) -> set[str]:
-    """Returns the names of open first dimensions. They mean the batch on every axis, as in [layers, batch, hidden]."""
+    """Returns the names of open first dimensions. Such a name means the batch on every axis, as in [layers, batch,
+    hidden].
+    """
     first = [one.type.tensor_type.shape.dim[:1] for one in inputs]
     names = declared_shape(dim.dim_param for dims in first for dim in dims)
     return {name for name in names if isinstance(name, str) and name}

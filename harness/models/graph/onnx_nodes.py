@@ -1,4 +1,4 @@
-"""Orders the nodes of an ONNX graph, and infers the shapes and values that are known before a run."""
+"""Sorts the nodes of an ONNX graph, and infers the shapes and values that are known before a run."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,10 +24,10 @@ def settled(
     tensors: dict[str, Tensor],
     path: Path,
 ) -> tuple[tuple[Node, ...], Mapping[str, Array]]:
-    """Returns the nodes and the known values. Adds the shapes that follow from them to `tensors`.
+    """Returns the nodes and the known values. Adds shapes that follow from these values to `tensors`.
 
-    Sizes that the model computes determine further shapes, and these shapes determine further sizes. The
-    inference is therefore repeated until no value is added.
+    Sizes that the model computes determine further shapes, and these shapes determine further sizes. The inference is
+    therefore repeated until it adds no more values.
     """
     known = 0
     while True:
@@ -58,7 +58,7 @@ def forget_outputs(graph: Any) -> None:
 
 
 def inferred(onnx: Any, model: Any, path: Path) -> Any:
-    """Returns the model with its own nodes, and with shapes inferred from its inputs' shapes."""
+    """Returns the model with its original nodes, and with shapes inferred from its inputs' shapes."""
     try:
         shaped = onnx.shape_inference.infer_shapes(stand_ins(onnx, model), data_prop=True)
     except Exception as e:  # noqa: BLE001 - onnx raises a class of its own from C++
@@ -106,7 +106,9 @@ def _values(
 
 
 def _stand_in(value: Array | None, tensor: Tensor | None, node: Node) -> Array | None:
-    """Returns the value. For an operator that reads only the shape, returns an array of this shape without memory."""
+    """Returns the value. For an operator that reads only the shape, returns an array that has this shape but takes no
+    memory.
+    """
     if value is None and node.op_type in _OF_SHAPE and tensor is not None and _is_fixed(tensor):
         return np.broadcast_to(np.float32(0), [n or 0 for n in tensor.shape])
     return value
@@ -156,7 +158,7 @@ def _nodes(
 
 
 def _defaults(onnx: Any, proto: Any, opsets: Mapping[str, int]) -> dict[str, Any]:
-    """Returns the attributes' defaults in the operator's definition; {} for an unknown operator."""
+    """Returns the attributes' defaults from the operator's definition, or {} for an unknown operator."""
     version = opsets.get(proto.domain, opsets.get("", 1))
     try:
         schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
@@ -175,9 +177,8 @@ def _is_deterministic(proto: Any) -> bool:
 
 
 def ordered(protos: Sequence[Any], path: Path) -> Sequence[Any]:
-    """Returns the nodes in topological order; the same list if the file is sorted, as ONNX requires.
-
-    Shape inference follows the file's order, and stops at the first node that comes too early.
+    """Returns the nodes in topological order. If the file is sorted, as ONNX requires, returns the same list. Shape
+    inference follows the file's order, and stops at the first node that precedes one of its inputs.
     """
     producers = {name: i for i, n in enumerate(protos) for name in n.output if name}
     needs = {

@@ -1,7 +1,7 @@
-"""Infers shapes of ONNX Runtime's own operators through standard operators with the same shapes and types.
+"""Infers the shapes of ONNX Runtime's custom operators from standard operators with the same shapes and types.
 
-Files that ONNX Runtime optimised or quantised have operators that `onnx` does not know: its shape inference
-stops at the first one. The stand-ins replace these operators during inference and are never executed.
+Files that ONNX Runtime optimised or quantised contain operators that `onnx` does not know. Shape inference would stop
+at the first such operator. Stand-ins therefore replace these operators during inference. They are never executed.
 
 Source: docs/ContribOperators.md of ONNX Runtime 1.22, and core/optimizer/nchwc_transformer.cc.
 """
@@ -25,7 +25,7 @@ class _Standing:
     def __init__(
         self, onnx: Any, node: Any, constants: Mapping[str, Sequence[int]], opset: int
     ) -> None:
-        """constants: name -> shape of the constants in the file."""
+        """constants: maps the names of the file's constants to their shapes."""
         self.node = node
         self.opset = opset
         self.nodes: list[Any] = []
@@ -40,7 +40,7 @@ class _Standing:
         self.attributes: dict[str, Any] = dict(values)
 
     def add(self, op_type: str, *inputs: str, to: str = "", **attributes: Any) -> str:
-        """to: the output's name; '' for a new one."""
+        """to: the output's name, or '' for a new name."""
         name = to or self._new()
         self.nodes.append(self._onnx.helper.make_node(op_type, list(inputs), [name], **attributes))
         return name
@@ -58,13 +58,13 @@ class _Standing:
         return name
 
     def of_shape(self, *shape: int) -> str:
-        """Adds a constant without values: only its shape is used."""
+        """Adds a constant without values, because only its shape is used."""
         name = self._new()
         self.tensors.append(self._onnx.TensorProto(name=name, data_type=_FLOAT, dims=shape))
         return name
 
     def input(self, position: int) -> str:
-        """Returns the name of an input; "" if it is omitted."""
+        """Returns the name of an input, or "" if it is omitted."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
     def constant_shape(self, position: int) -> Sequence[int]:
@@ -83,7 +83,7 @@ _Rule = Callable[[_Standing], str]
 
 
 def stand_ins(onnx: Any, model: Any) -> Any:
-    """Returns a copy of the model with stand-ins; the model itself if no operator needs one."""
+    """Returns a copy of the model with stand-ins. Returns the same model if no operator needs a stand-in."""
     versions = {o.domain: o.version for o in model.opset_import}
     opset = max((versions[d] for d in DEFAULT_DOMAINS if d in versions), default=0)
     if not opset or not any(_rule(onnx, node, opset) for node in model.graph.node):
@@ -105,7 +105,8 @@ def stand_ins(onnx: Any, model: Any) -> Any:
 def _rule(onnx: Any, node: Any, opset: int) -> _Rule | None:
     """Returns the rule of a node that needs a stand-in.
 
-    Some operators, e.g. LayerNormalization, are ONNX Runtime's own in earlier opsets and standard in later opsets.
+    Some operators, e.g. LayerNormalization, are custom operators of ONNX Runtime in earlier opsets and standard in
+    later opsets.
     """
     rule = _RULES.get(node.op_type)
     if rule is None or node.domain in _DOMAINS:
@@ -119,7 +120,7 @@ def _stands(standing: _Standing, rule: _Rule | None) -> bool:
         return False
     try:
         like = rule(standing)
-    except (LookupError, ValueError):  # an input that the rule needs is omitted, or not a constant
+    except (LookupError, ValueError):  # an input that the rule needs is omitted or not a constant
         return False
     standing.add("Identity", like, to=standing.node.output[0])
     for position in _ALSO_LIKE_FIRST.get(standing.node.op_type, ()):
@@ -133,7 +134,7 @@ _ALSO_LIKE_FIRST: Mapping[str, Sequence[int]] = {
     "SkipSimplifiedLayerNormalization": (3,),
     "EmbedLayerNormalization": (2,),
 }
-"""Operator -> further outputs with the shape of the first."""
+"""Maps an operator to further outputs with the shape of the first output."""
 
 
 def _same(standing: _Standing) -> str:
@@ -141,7 +142,7 @@ def _same(standing: _Standing) -> str:
 
 
 def _as(op_type: str, *positions: int, drop: Sequence[str] = ()) -> _Rule:
-    """Returns the rule of a different operator on the inputs at `positions`, with the attributes except `drop`."""
+    """Returns the rule of a different operator for the inputs at `positions`, with all attributes except `drop`."""
 
     def rule(standing: _Standing) -> str:
         inputs = [standing.input(i) for i in positions if standing.input(i)]
@@ -181,7 +182,7 @@ def _blocked_input(standing: _Standing) -> str:
 
 
 def _blocked_output(standing: _Standing) -> str:
-    """Cuts off the channels of zeros that fill up the last block."""
+    """Cuts off the zero channels that pad the last block."""
     ends = (standing.numbers(n) for n in (0, int(standing.attributes["channels"]), 1))
     output = standing.add("Slice", standing.input(0), *ends)
     if standing.attributes.get("channels_last", 0):
@@ -190,7 +191,7 @@ def _blocked_output(standing: _Standing) -> str:
 
 
 def _fused_matmul(standing: _Standing) -> str:
-    """Replaces alpha x A' x B'; A and B may be transposed."""
+    """Replaces alpha x A' x B', in which A and B may be transposed."""
     left = "...ki" if standing.attributes.get("transA", 0) else "...ik"
     right = "...jk" if standing.attributes.get("transB", 0) else "...kj"
     equation = f"{left},{right}->...ij"
@@ -239,7 +240,7 @@ _ELEMENTWISE = (
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_ELEMENTWISE, _same),
     "FusedConv": _as("Conv", 0, 1, 2, drop=_ACTIVATION),
-    "Conv": _as("Conv", 0, 1, 2, drop=_ACTIVATION),  # of blocks of channels
+    "Conv": _as("Conv", 0, 1, 2, drop=_ACTIVATION),  # a convolution on blocks of channels
     "FusedGemm": _as("Gemm", 0, 1, 2, drop=_ACTIVATION_GAMMA),
     "FusedMatMul": _fused_matmul,
     "ReorderInput": _blocked_input,

@@ -1,7 +1,6 @@
-"""Reads the connections between the nodes of an ONNX file: names and tensors, no weights, no shapes.
+"""Reads the connections between the nodes of an ONNX file, i.e. names and tensors without weights and shapes.
 
-The project's own protobuf reader reads a mapped file: no package is needed, and a file of half a GB takes
-no memory.
+The project's protobuf reader reads a mapped file. It does not need a package, and large files do not need memory.
 """
 
 from collections.abc import Iterator
@@ -19,13 +18,13 @@ _GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT, _GRAPH_SPARSE = 1,
 _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE = 1, 2, 3, 4
 _NODE_ATTRIBUTE, _NODE_DOMAIN = 5, 7
 _NODE_TEXTS = frozenset({_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_DOMAIN})
-"""Fields of a node that are strings. The other fields are messages (metadata_props) or are not read."""
+"""Fields of a node that are strings. Other fields are messages (metadata_props) or are not read."""
 _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
 _TENSOR_NAME, _VALUE_NAME, _SPARSE_VALUES = 8, 1, 1
 
 
 def read_wiring(path: Path, *, may_be_empty: bool = False) -> Wiring:
-    """Raises ConfigError if the file is not an ONNX model. may_be_empty: accepts a graph without nodes."""
+    """Raises ConfigError if the file is not an ONNX model. may_be_empty: whether to accept a graph without nodes."""
     try:
         graphs = [_graph(m) for m in protobuf.messages(protobuf.mapped(path), _MODEL_GRAPH)]
     except OSError as e:
@@ -38,7 +37,7 @@ def read_wiring(path: Path, *, may_be_empty: bool = False) -> Wiring:
 
 
 def _in_order(wiring: Wiring) -> Wiring:
-    """Sorts the nodes topologically: onnx's converters write different orders, which runtimes accept."""
+    """Sorts the nodes topologically, because converters write them in various orders, which runtimes accept."""
     needs = {
         i: [wiring.producers[t] for t in node.inputs if t in wiring.producers]
         for i, node in enumerate(wiring.nodes)
@@ -47,7 +46,7 @@ def _in_order(wiring: Wiring) -> Wiring:
         return wiring
     try:
         order = list(TopologicalSorter(needs).static_order())
-    except CycleError:  # every runtime refuses the file with a reason
+    except CycleError:  # every runtime refuses the file and reports the reason
         return wiring
     return replace(wiring, nodes=[wiring.nodes[i] for i in order])
 

@@ -1,1 +1,1 @@
-"""Model files from the HuggingFace Hub: names, lists of repository files, the hub's cache."""
+"""Model files from the HuggingFace Hub. Handles names, lists of repository files, and the hub's cache."""

@@ -12,10 +12,10 @@ _PATTERN = re.compile(r"hf:((?:[\w.-]+/)?[\w.-]+)(?:@([^\s:@]+))?(?::([^\s:@]+))
 
 
 class HubName(NamedTuple):
-    """A file of a repository; `str` is its spelling as a --model."""
+    """A file of a repository. `str` returns its spelling as a --model."""
 
     repository: str
-    """ORG/NAME; a few old repositories have no ORG."""
+    """ORG/NAME. A few old repositories have no ORG."""
     revision: str | None = None
     """A commit, a branch or a tag."""
     file: str | None = None
@@ -27,7 +27,7 @@ class HubName(NamedTuple):
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the name always stands for the same content: a file of a commit."""
+        """Whether the name always refers to the same content, i.e. to a file of a commit."""
         return self.file is not None and is_commit(self.revision)
 
 

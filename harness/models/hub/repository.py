@@ -1,8 +1,8 @@
 """Lists and downloads the files of a repository of the HuggingFace Hub, and finds them in its cache.
 
-The package `huggingface-hub` sends the requests: its documentation explains HF_ENDPOINT, HF_HOME, HF_TOKEN
-and HF_HUB_OFFLINE. Lists of files are kept in the harness's cache, so the same command later works without
-a network. No downloaded file is executed.
+The package `huggingface-hub` sends the requests. Its documentation explains HF_ENDPOINT, HF_HOME, HF_TOKEN and
+HF_HUB_OFFLINE. The harness's cache stores lists of files, so the same command later works without a network. Downloaded
+files are not executed.
 """
 
 import functools
@@ -25,15 +25,15 @@ class Listing(NamedTuple):
 
     commit: str
     digests: Mapping[str, str]
-    """Path in the repository -> SHA-256 (files of Git LFS), or Git's SHA-1 of the blob."""
+    """Maps a path in the repository to the SHA-256 (files in Git LFS) or to Git's SHA-1 of the blob."""
 
 
 @functools.cache
 def listing(repository: str, revision: str | None) -> Listing:
-    """Returns the files at a revision (None: the default branch). The list stays the same for the whole process.
+    """Returns the files at a revision. None means the default branch. The list stays the same for the whole process.
 
-    The list of a commit is stored, and later read without a network. If the hub cannot be reached, a branch
-    or tag stands for its commit at the last visit. Raises a ConfigError if there was no visit.
+    The list of a commit is stored, and can later be read without a network. If the hub is not reachable, a branch or
+    tag refers to the same commit as at the last access. Raises ConfigError if the hub was never accessed.
     """
     name = HubName(repository, revision)
     stored = _stored_at(name)
@@ -64,7 +64,7 @@ def listing(repository: str, revision: str | None) -> Listing:
 
 
 def in_cache(repository: str, commit: str, file: str) -> Path | None:
-    """Returns the file in the hub's cache; None if it is missing there."""
+    """Returns the file in the hub's cache, or None if it is missing."""
     hub = _hub(HubName(repository, commit, file))
     path = hub.try_to_load_from_cache(
         repository, file, cache_dir=hub.constants.HF_HUB_CACHE, revision=commit
@@ -73,7 +73,9 @@ def in_cache(repository: str, commit: str, file: str) -> Path | None:
 
 
 def download(repository: str, commit: str, file: str) -> Path:
-    """Returns the file in the hub's cache, fetched if missing, after a check of its digest in the commit's list."""
+    """Returns the file in the hub's cache. Fetches it if it is missing, and checks its digest against the commit's
+    list.
+    """
     name = HubName(repository, commit, file)
     expected = listing(repository, commit).digests.get(file)
     if expected is None:
@@ -98,7 +100,7 @@ def download(repository: str, commit: str, file: str) -> Path:
 def check(path: Path, expected: str | None = None) -> None:
     """Raises a ConfigError if a file differs from the hub's file.
 
-    expected: the digest; by default the name of the file that the hub's cache links to.
+    expected: the digest. The default is the name of the link's target in the hub's cache.
     """
     blob = path.resolve()
     digest = expected or blob.name
@@ -113,7 +115,7 @@ def check(path: Path, expected: str | None = None) -> None:
 
 
 def _git_sha1(path: Path) -> str:
-    """Returns Git's SHA-1 of a file. Only small files, outside of Git LFS, have no other digest."""
+    """Returns Git's SHA-1 of a file. Only small files outside Git LFS need this digest."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -131,12 +133,12 @@ def _read(path: Path) -> Listing:
 
 
 def _refusal(error: Exception) -> str:
-    """Returns the first sentence of the client's message; the rest is advice about the client's functions."""
+    """Returns the first sentence of the client's message, because the rest is advice about the client's functions."""
     return one_line(getattr(error, "server_message", None) or error).partition(". ")[0]
 
 
 def _hub(name: HubName) -> Any:
-    """Imports the module when it is first needed, which takes half a second."""
+    """Imports the module at its first use, because the import takes half a second."""
     try:
         import huggingface_hub
         import huggingface_hub.constants

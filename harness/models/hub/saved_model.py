@@ -10,7 +10,7 @@ from harness.core.files import cache_dir, cached_file
 from harness.models.hub.name import HubName
 
 FILE = "saved_model.pb"
-"""The file that makes a folder a SavedModel."""
+"""The file by whose name a folder is recognised as a SavedModel."""
 
 _MEMBER = re.compile(
     r"saved_model\.pb|fingerprint\.pb|keras_metadata\.pb|(variables|assets|assets\.extra)/.+"
@@ -33,8 +33,8 @@ def members(file: str, files: Iterable[str]) -> list[str]:
 def folder(name: HubName, paths: Mapping[str, Path]) -> Path:
     """Returns a folder with only these files, as links into the hub's cache.
 
-    The cache also has other fetched files of the repository, which do not belong to the model's digest.
-    paths: path in the repository -> file in the hub's cache.
+    The cache also contains other fetched files of the repository, which are not part of the model's digest. paths: maps
+    paths in the repository to files in the hub's cache.
     """
     inside = (name.file or "").removesuffix(FILE)
     repository = name.repository.replace("/", "--")

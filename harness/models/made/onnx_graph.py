@@ -19,7 +19,7 @@ node = helper.make_node
 
 Shape = Sequence[int | str]
 Ports = Mapping[str, tuple[int, Shape | None]]
-"""Name -> element type and shape; None stands for an open shape."""
+"""Maps a name to its element type and shape. None stands for an open shape."""
 
 
 def build(

@@ -1,8 +1,8 @@
-"""Makes the nine topologies inside the onnx package runnable: performance only.
+"""Makes the nine topologies inside the onnx package runnable, only for performance runs.
 
-The files in onnx/backend/test/data/light have no weights: ConstantOfShape nodes produce them at run time.
-All weights are then equal, which leads to denormals, and the batch is fixed at 1. Here the weights are seeded
-random numbers, never trained, and the batch is symbolic.
+The files in onnx/backend/test/data/light have no weights, because ConstantOfShape nodes produce them at run time. All
+weights are then equal, which leads to denormals, and the batch size is always 1. Here the weights are untrained, seeded
+random numbers, and the batch is symbolic.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from harness.errors import PluginUnavailable
 
 PREFIX = "light/"
 RECIPE = b"1"
-"""Part of each file's path: a different recipe, or a different onnx package, makes different models."""
+"""Part of each file's path, because a different recipe or onnx package makes different models."""
 
 _SEED = 0
 _FLOAT = 1
@@ -78,7 +78,7 @@ def made_path(name: str) -> Path:
 
 
 def make(name: str) -> Path:
-    """Writes the runnable file unless it exists; takes seconds and up to 2 GB of memory (vgg19)."""
+    """Writes the runnable file unless it exists. This takes seconds and up to 2 GB of memory (vgg19)."""
     path = made_path(name)
     if not path.is_file():
         with cached_file(path) as temporary:
@@ -131,12 +131,12 @@ def write(template: Path, path: Path) -> None:
         graph.initializer.append(numpy_helper.from_array(array, name))
     for value in (*graph.input, *graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    model.ir_version = 8  # before 4, every weight also had to be an input
+    model.ir_version = 8  # before version 4, every weight also had to be an input
     onnx.save(model, path, format="protobuf")
 
 
 def _free_batch(nodes: list[Any], constants: dict[str, Any], weights: Mapping[str, Any]) -> None:
-    """Makes a Reshape of activations to [1, ...] keep the first dimension: 0 stands for it."""
+    """Makes a Reshape of activations to [1, ...] keep the first dimension, by replacing the 1 with 0."""
     from onnx import numpy_helper
 
     for node in nodes:
@@ -148,7 +148,7 @@ def _free_batch(nodes: list[Any], constants: dict[str, Any], weights: Mapping[st
 
 
 def _roles(nodes: list[Any], shapes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the weights that are neither kernels nor offsets, with their role in `_weights`."""
+    """Yields the weights that are neither kernels nor offsets, with their roles for `_weights`."""
     origin = {n.output[0]: n.input[0] for n in nodes if n.op_type == "Unsqueeze"}
     summed = {name for n in nodes if n.op_type == "Sum" for name in n.input}
     for node in nodes:
@@ -161,9 +161,9 @@ def _roles(nodes: list[Any], shapes: Mapping[str, Any]) -> Iterator[tuple[str, s
 
 
 def _weights(random: np.random.Generator, shape: tuple[int, ...], role: str) -> Any:
-    """Returns weights scaled (He) so that activations neither vanish nor overflow; factors near 1; small offsets.
+    """Returns kernels scaled so that activations neither vanish nor overflow (He), factors near 1, or small offsets.
 
-    role `branch`: the last factor of a residual branch. If it were near 1, each sum would double the variance.
+    role: `branch` is the last factor of a residual branch. If it were near 1, each sum would double the variance.
     """
     array = random.standard_normal(shape, dtype=np.float32)
     if role == "branch":

@@ -1,8 +1,7 @@
-"""Builds five well-known networks with seeded random weights: performance only.
+"""Builds five well-known networks with seeded random weights, only for performance runs.
 
-The files look like exports from training frameworks: convolution, batch normalisation and activation are
-separate nodes, the batch is symbolic, and the output is a classifier's logits. The weights were never
-trained.
+The files resemble exports from training frameworks. Convolution, batch normalisation and activation are separate nodes,
+the batch is symbolic, and the output is a classifier's logits. The weights are untrained.
 
 Sources: He et al. 2015 (ResNet-50: v1 has the stride of a stage in its first 1x1 convolution, v1.5
 in the 3x3), Howard et al. 2017 and Sandler et al. 2018 (MobileNet v1 and v2, width 1), Simonyan and
@@ -22,7 +21,7 @@ from harness.errors import PluginUnavailable
 
 PREFIX = "zoo/"
 RECIPE = "1"
-"""Part of each file's path: a different recipe makes a different model."""
+"""Part of each file's path, because a different recipe makes a different model."""
 
 _SEED = 0
 _CLASSES = 1000
@@ -36,10 +35,10 @@ class Network(NamedTuple):
 
 
 class Builder:
-    """A graph that grows at its end: each method adds layers after `end` and moves `end`.
+    """A graph to which each method adds layers after `end`. The method then moves `end`.
 
-    end: the name of the last activations. channels: the number of their channels. The weights are scaled (He)
-    so that activations neither vanish nor overflow.
+    end: the name of the last activations. channels: the number of their channels. The weights are scaled (He
+    initialisation), so that activations neither vanish nor overflow.
     """
 
     def __init__(self, name: str) -> None:
@@ -56,7 +55,7 @@ class Builder:
         self.end, self.channels = "image", 3
 
     def add(self, op_type: str, *more: str, output: str = "", **attributes: object) -> str:
-        """Adds one layer. more: further inputs after `end`. Returns the layer's output, the new `end`."""
+        """Adds one layer. more: further inputs after `end`. Returns the layer's output, which is the new `end`."""
         name = f"{op_type.lower()}_{len(self.model.graph.node)}"
         inputs, outputs = [self.end, *more], [output or name]
         node = self._helper.make_node(op_type, inputs, outputs, name, **attributes)
@@ -83,7 +82,7 @@ class Builder:
         self.channels = channels
 
     def norm(self, factor: float = 1.0) -> None:
-        """factor: mean of the scales; below 1 on a residual branch, to keep sums in range."""
+        """factor: mean of the scales. It is below 1 on a residual branch to keep sums in range."""
         scale, variance = (self._weight((self.channels,), 0.1, at=at) for at in (factor, 1.0))
         shift, mean = (self._weight((self.channels,), 0.01) for _ in range(2))
         self.add("BatchNormalization", scale, shift, mean, variance, epsilon=1e-5)
@@ -103,7 +102,7 @@ class Builder:
         self.linear(_CLASSES, output="logits")
 
     def _weight(self, shape: tuple[int, ...], spread: float | None = None, at: float = 0.0) -> str:
-        """spread: the standard deviation around `at`; by default He's value for a kernel."""
+        """spread: the standard deviation around `at`. The default is He's value for a kernel."""
         spread = (2.0 / np.prod(shape[1:])) ** 0.5 if spread is None else spread
         array = self._random.standard_normal(shape, dtype=np.float32)
         np.abs(array, out=array) if at else None
@@ -124,7 +123,7 @@ class Builder:
 def _bottleneck(
     net: Builder, width: int, stride: int, *, first: bool, stride_in_first: bool
 ) -> None:
-    """first: whether it is the first of its stage, with a projection on the shortcut."""
+    """first: whether this bottleneck is the first of its stage. It then has a projection on the shortcut."""
     start, channels = net.end, net.channels
     net.conv(width, 1, stride if stride_in_first else 1)
     net.norm()
@@ -145,7 +144,7 @@ def _bottleneck(
 
 
 def resnet(net: Builder, *, stride_in_first: bool, depths: tuple[int, ...] = (3, 4, 6, 3)) -> None:
-    """depths: bottlenecks per stage; the default is ResNet-50's."""
+    """depths: number of bottlenecks per stage. The default is ResNet-50."""
     net.conv(64, 7, 2)
     net.norm()
     net.add("Relu")
@@ -190,7 +189,7 @@ _INVERTED = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-"""MobileNet v2, table 2: expansion, channels, repeats, stride of the first."""
+"""MobileNet v2, table 2: expansion, channels, repeats, stride of the first repeat."""
 
 
 def _mobilenet_v2(net: Builder) -> None:
@@ -259,7 +258,7 @@ def made_path(name: str) -> Path:
 
 
 def make(name: str) -> Path:
-    """Writes the runnable file unless it exists; takes seconds and up to 2 GB of memory (vgg16)."""
+    """Writes the runnable file unless it exists. This takes seconds and up to 2 GB of memory (vgg16)."""
     path = made_path(name)
     if not path.is_file():
         if importlib.util.find_spec("onnx") is None:

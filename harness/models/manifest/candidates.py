@@ -18,11 +18,13 @@ from harness.models.manifest.formats import (
 
 _MOST_CANDIDATES = 12
 _BESIDE = (".xml", ".param")
-"""Suffixes of files whose weights are in a .bin next to them."""
+"""Suffixes of files whose weights are in a .bin file in the same folder."""
 
 
 def only_model(name: str, files: Collection[str]) -> str:
-    """Returns the only model file among `files`. Raises a ConfigError that lists several. name: without a file."""
+    """Returns the only model file among `files`. If several files are models, raises ConfigError with their names.
+    name: a name without a file.
+    """
     candidates = sorted(file for file in files if _is_model(file, files))
     if len(candidates) == 1:
         return candidates[0]
@@ -41,7 +43,7 @@ def only_model(name: str, files: Collection[str]) -> str:
 
 
 def check_readable(text: str, file: str | None) -> None:
-    """Raises a ConfigError if no backend reads the file that a --model names. text: the --model."""
+    """Raises ConfigError if no backend can read the file that a --model names. text: the value of --model."""
     if file is None or _is_readable(file):
         return
     if found := kind_by_name(file):
@@ -53,7 +55,7 @@ def check_readable(text: str, file: str | None) -> None:
 
 
 def format_by_name(file: str) -> Format:
-    """Returns the format of a readable file by its name."""
+    """Returns the format of a readable file, judged by its name."""
     return SAVED_MODEL if saved_model.is_saved_model(file) else BY_SUFFIX[suffix_of(file)]
 
 
@@ -65,15 +67,15 @@ def names_read_by(path: Path) -> set[str]:
         return set()
     try:
         return external_data(mapped(path))
-    except (OSError, ValueError):  # the framework reports what is wrong with it
+    except (OSError, ValueError):  # the framework reports the fault
         return set()
 
 
 def beside(path: Path, file: str, read: str) -> str:
-    """Returns the path, in the repository or package, of a file that the model file reads.
+    """Returns the path of a file that the model file reads, relative to the repository or package.
 
-    path: the model file, for messages. file: the model file's path in the repository or package. read: the name in
-    the model file. Raises a ConfigError if the named file lies outside.
+    path: the model file, for messages. file: the model file's path in the repository or package. read: the name in the
+    model file. Raises ConfigError if the named file is outside the repository or package.
     """
     there = posixpath.normpath(posixpath.join(posixpath.dirname(file), read))
     if there.startswith(("/", "../")):
@@ -83,7 +85,7 @@ def beside(path: Path, file: str, read: str) -> str:
 
 def _is_model(file: str, files: Collection[str]) -> bool:
     suffix = Path(file).suffix.lower()
-    if suffix in _BESIDE:  # an OpenVINO IR or ncnn's layers; other .xml files have no .bin
+    if suffix in _BESIDE:  # an OpenVINO IR or ncnn's layers, because other .xml files have no .bin
         return Path(file).with_suffix(".bin").as_posix() in files
     return _is_readable(file)
 

@@ -15,9 +15,10 @@ def default_metric(model: Model) -> str | None:
 
 
 def slos_of(scenario: Scenario, config: RunConfig, model: Model) -> tuple[Slo, ...]:
-    """Returns the user's SLOs. If there are none and the scenario needs one, returns the manifest's or the default.
+    """Returns the user's SLOs. If the user sets no SLO and the scenario needs one, returns the manifest's SLO or the
+    default.
 
-    A frame of --streams must be answered before the next frame of its stream is due.
+    With --streams, a frame must be answered before the next frame of its stream is due.
     """
     if config.slo or scenario.default_slo is None:
         return config.slo

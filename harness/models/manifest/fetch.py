@@ -1,7 +1,8 @@
-"""Fetches model files from the address in their manifest: once, complete and with the right checksum.
+"""Fetches model files from the address in their manifest, and checks that they are complete and have the right
+checksum.
 
-Only https and file addresses, also after a redirect, and files of packages are allowed. A file is written under a
-temporary name. It gets its final name only if its SHA-256 matches the manifest's. Nothing in it is executed.
+Only https addresses, file addresses and files of packages are allowed, even after a redirect. A file is written under a
+temporary name, and gets its final name only if its SHA-256 matches the manifest's. Its content is never executed.
 """
 
 import hashlib
@@ -25,17 +26,17 @@ from harness.models.packages.name import is_package, parse_package
 
 MAX_BYTES = 16 << 30
 TIMEOUT_S = 30.0
-"""The time limit for the connection, and for each piece."""
+"""The time limit for the connection and for each piece of data."""
 
 SLOWEST_BYTES_PER_S = 10_000
 PATIENCE_S = 60.0
-"""A download whose mean rate is below SLOWEST_BYTES_PER_S after PATIENCE_S is given up."""
+"""A download is aborted if its mean rate is below SLOWEST_BYTES_PER_S after PATIENCE_S."""
 
 _PIECE_BYTES = 1 << 20
 _PROGRESS_EVERY_S = 10.0
 
 Opener = Callable[[str, float], Any]
-"""(address, timeout in s) -> the response of `urllib.request`: readable, with headers."""
+"""Takes an address and a timeout in s, and returns a response of `urllib.request`."""
 
 
 def open_address(address: str, timeout_s: float) -> Any:
@@ -57,9 +58,10 @@ def open_address(address: str, timeout_s: float) -> Any:
 def fetch_source(
     address: str, sha256: str, path: Path, say: Callable[[str], None], *, again: bool = False
 ) -> None:
-    """Fetches a `source` of a manifest to `path`: from an address, or a file or a SavedModel out of a package.
+    """Fetches a `source` of a manifest to `path`. The source is an address, or a file or SavedModel in a package.
 
-    After any fault, raises a ConfigError and leaves no file. again: download the package, even if the cache has it.
+    After any fault, raises ConfigError and leaves no file. again: whether to download the package even if it is in the
+    cache.
     """
     if not is_package(address):
         say(f"fetching {address}, once")
@@ -79,7 +81,7 @@ def fetch(
     say: Callable[[str], None],
     opener: Opener = open_address,
 ) -> None:
-    """Downloads `address` to `path`. After any fault, raises a ConfigError and leaves no file."""
+    """Downloads `address` to `path`. After any fault, raises ConfigError and leaves no file."""
     with cached_file(path) as temporary, temporary.open("wb") as out:
         try:
             with closing(opener(address, TIMEOUT_S)) as answer:
@@ -90,7 +92,7 @@ def fetch(
 
 
 def _fetch_folder(address: str, sha256: str, path: Path, say: Callable[[str], None]) -> None:
-    """Copies a SavedModel out of a package. The copy's folder has only the SavedModel's files."""
+    """Copies a SavedModel from a package. The folder of the copy contains only the SavedModel's files."""
     name = parse_package(address, "")
     assert name.file is not None  # is_saved_model
     files = store.listing(name, say).files
@@ -116,7 +118,7 @@ def _check(address: str, actual: str, sha256: str, path: Path) -> None:
 
 
 def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -> str:
-    """Copies the response and returns its SHA-256. Raises a ValueError if it is too large, slow or short."""
+    """Copies the response and returns its SHA-256. Raises ValueError if the response is too large, slow or short."""
     length = answer.headers.get("Content-Length")
     announced = int(length) if length is not None else None
     total = "" if announced is None else f" of {show_bytes(announced)}"
@@ -130,7 +132,7 @@ def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -
     say(f"downloading{total.replace(' of', '')} to {path}")
     digest, done, begun_s = hashlib.sha256(), 0, time.monotonic()
     reported_s = begun_s
-    # `read` would wait for a whole piece, which a slow server could hold back for hours.
+    # `read` would wait for a complete piece, and a slow server could delay it for hours.
     while piece := answer.read1(_PIECE_BYTES):
         done += len(piece)
         took_s = time.monotonic() - begun_s

@@ -1,4 +1,4 @@
-"""A single model file from a hub or a package as the model of a run, without a manifest."""
+"""A single model file from a hub or a package that is used in a run without a manifest."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,12 +15,14 @@ class FetchedModel(Model, ABC):
     """A file of one version, and the files that it reads. They are fetched once and stay in a cache."""
 
     origin: ClassVar[str]
-    """The key of the origin in `to_json`."""
+    """The key under which `to_json` stores the origin."""
     cache: ClassVar[str]
-    """The name of the cache in messages."""
+    """The name by which messages refer to the cache."""
 
     def __init__(self, short: str, origin: str, file: str, found: Path | None) -> None:
-        """short: the model's name. origin: the whole --model. found: the file, if another process has found it."""
+        """short: the model's name. origin: the complete value of --model. found: the file, if another process has found
+        it.
+        """
         super().__init__(short, None, Path(), None)
         self._origin, self._file, self._found = origin, file, found
 
@@ -56,11 +58,11 @@ class FetchedModel(Model, ABC):
 
     @abstractmethod
     def _in_cache(self) -> Path | None:
-        """Returns the file, or the folder of a SavedModel; None if a file that it reads is missing."""
+        """Returns the file, or the folder of a SavedModel. Returns None if a file that the model reads is missing."""
 
     @abstractmethod
     def _check(self, path: Path, /) -> None:
-        """Raises a ConfigError if a file of the model differs from the fetched file."""
+        """Raises ConfigError if a file of the model differs from the fetched file."""
 
     @abstractmethod
     def _fetch(self, say: Callable[[str], None]) -> None:

@@ -1,8 +1,8 @@
-"""Lists the files that a model consists of, and computes the digest of all of them.
+"""Lists the files of a model, and computes one digest of all of them.
 
-An ONNX file may keep its weights in other files (external data). An OpenVINO IR has them in a .bin next to its .xml,
-an ncnn model next to its .param, and a large MNN file in a .weight. A digest of the named file alone would not notice
-a change of the weights. Files are read only from the model's own folder.
+The weights of a model may be in other files: an ONNX file's external data, the .bin next to an OpenVINO .xml or an ncnn
+.param, or the .weight of a large MNN file. A digest of only the named file would not detect changed weights. Files are
+read only from the model's folder.
 """
 
 import hashlib
@@ -23,7 +23,9 @@ _INSIDE: Mapping[str, Mapping[int, str]] = {
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
 }
-"""Message of onnx.proto -> field number -> nested message, for every path that leads to a tensor."""
+"""Maps a message of onnx.proto to its field numbers, and each of these to the nested message. Contains every path that
+leads to a tensor.
+"""
 
 _SINGULAR: Mapping[str, Sequence[int]] = {
     "model": (7,),
@@ -31,18 +33,18 @@ _SINGULAR: Mapping[str, Sequence[int]] = {
     "sparse": (1, 2),
     "attribute": (5, 6, 22),
 }
-"""Fields that a message holds once: if a file repeats one, parsers merge the parts."""
+"""Fields that occur once in a message. If a file repeats such a field, parsers merge the parts."""
 
 _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
-"""TensorProto's fields, and the value of data_location for numbers in a separate file."""
+"""Fields of TensorProto, and the value of data_location for data in a separate file."""
 
 _KEY, _VALUE = 1, 2
 
 
 def files_of(path: Path) -> dict[str, Path]:
-    """Returns relative name -> file, sorted: all files of a folder; or a file and the files it reads.
+    """Maps relative names to files, sorted. Contains all files of a folder, or a file and the files that it reads.
 
-    Raises a ConfigError if a file that it reads is missing or lies outside of its folder.
+    Raises ConfigError if a file that the model reads is missing or lies outside its folder.
     """
     if path.is_dir():
         inside = (p for p in path.rglob("*") if p.is_file())
@@ -52,7 +54,9 @@ def files_of(path: Path) -> dict[str, Path]:
 
 
 def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a file that reads no other file; else the digest that `listed` computes."""
+    """Returns the SHA-256 of a single file. If the file reads other files, returns the digest that `listed`
+    computes.
+    """
     files = files_of(path)
     if list(files.values()) == [path]:
         return sha256_alone(path)
@@ -60,7 +64,7 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_alone(path: Path) -> str:
-    """Returns the SHA-256 of only this file's content."""
+    """Returns the SHA-256 of this file's content, without the files that it reads."""
     try:
         return sha256(path)
     except OSError as e:
@@ -68,7 +72,7 @@ def sha256_alone(path: Path) -> str:
 
 
 def listed(digests: Mapping[str, str]) -> str:
-    """Returns the SHA-256 of the lines "<SHA-256>  <relative name>", sorted by name, as `sha256sum` prints them."""
+    """Returns the SHA-256 of the lines that `sha256sum` prints for the files, sorted by name."""
     lines = "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
     return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -79,7 +83,7 @@ def size_bytes(path: Path) -> int:
 
 
 def external_data(content: memoryview) -> set[str]:
-    """Returns the names of an ONNX model's external files. Raises a ValueError for a different format."""
+    """Returns the names of an ONNX model's external files. Raises ValueError for a different format."""
     names: set[str] = set()
     todo = [("model", content)]
     while todo:
@@ -94,7 +98,7 @@ def external_data(content: memoryview) -> set[str]:
                 continue
             if number not in _SINGULAR.get(kind, ()):
                 todo.append((inside[number], value))
-            elif number in once:  # a message in several parts is one message
+            elif number in once:  # the parts of a repeated message form one message
                 once[number] = memoryview(bytes(once[number]) + bytes(value))
             else:
                 once[number] = value
@@ -103,7 +107,7 @@ def external_data(content: memoryview) -> set[str]:
 
 
 def _location(tensor: memoryview) -> Iterator[str]:
-    """Yields the tensor's file name, decoded by os.fsdecode: it need not be UTF-8."""
+    """Yields the tensor's file name, decoded by os.fsdecode because it may not be UTF-8."""
     is_external, locations = False, set[str]()
     for number, value in fields(tensor):
         if number == _DATA_LOCATION:
@@ -119,19 +123,19 @@ def _location(tensor: memoryview) -> Iterator[str]:
 
 
 def _read_by(path: Path) -> set[str]:
-    """Returns the names of the files that `path` reads, relative to its folder; empty for other formats."""
+    """Returns the names of the files that `path` reads, relative to its folder. Empty for other formats."""
     if (weights := _weights_beside(path)) is not None:
         return {weights.name} if weights.exists() else set()
     try:
         return external_data(mapped(path))
     except OSError as e:
         raise _unreadable(path, e) from e
-    except ValueError:  # the file is empty or has another format: the framework reports the fault
+    except ValueError:  # the framework reports the fault of an empty or different file
         return set()
 
 
 def _weights_beside(path: Path) -> Path | None:
-    """Returns the only file that a model in this format can read; None for a different format."""
+    """Returns the only file that a model in this format can read. Returns None for a different format."""
     if path.suffix in (".xml", ".param"):
         return path.with_suffix(".bin")
     return path.with_name(f"{path.name}.weight") if path.suffix == ".mnn" else None
@@ -142,9 +146,10 @@ def _beside(path: Path, name: str) -> Path:
         return path
     place = path.parent / name
     try:
-        # A model may itself be a link, e.g. in a cache that keeps files by digest: both folders count.
+        # A model may be a link, e.g. into a cache that stores files by digest. The folders of the link and of its
+        # target count.
         homes = (path.parent.resolve(), path.resolve().parent)
-        # Avoids place.resolve(), which before Python 3.13 raises an error for a circle of links.
+        # Avoids place.resolve(), which raises an error for a loop of links before Python 3.13.
         inside = any(Path(os.path.realpath(place)).is_relative_to(home) for home in homes)
         exists = place.is_file()
     except (OSError, ValueError):  # the path is too long or contains a NUL

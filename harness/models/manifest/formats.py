@@ -1,4 +1,4 @@
-"""Recognises the format of a model file without a manifest, and refuses a backend that does not read it."""
+"""Recognises the format of a model file without a manifest, and refuses a backend that does not read this format."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -11,11 +11,11 @@ from harness.errors import ConfigError
 
 class Format(NamedTuple):
     name: str
-    """Name in `files` of a manifest and `formats` of a backend."""
+    """Name of the format in `files` of a manifest and in `formats` of a backend."""
     about: str
     """Name in messages."""
     backend: str
-    """The backend that such a file is usually meant for."""
+    """The backend for which such a file is usually made.“"""
 
 
 ONNX = Format("onnx", "an ONNX file", "ort")
@@ -41,7 +41,7 @@ BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
     ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
     ".txt": (re.compile(rb"tree\r?\nversion=v"), Format("lightgbm", "a LightGBM model", "trees")),
 }
-"""Suffix that other files also have -> the first bytes of a model, and its format."""
+"""Maps a suffix that other files also have to the first bytes of a model, and to its format."""
 
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
 _GENAI = Format("genai", "a folder for ONNX Runtime GenAI", "ort-genai")
@@ -52,12 +52,12 @@ _OPENVINO_WHISPER = Format(
 )
 _NNEF_FOLDER = Format("nnef", "a folder with an NNEF model", "tract")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
-"""Format -> the format of the files that the harness converts to it, if that differs."""
+"""Maps a format to the format of the files from which the harness makes it, if they differ."""
 _FOLDER_FORMATS = (SAVED_MODEL, _GENAI, _OPENVINO_GENAI, _GENAI_WHISPER, _OPENVINO_WHISPER)
 _KNOWN = (*BY_SUFFIX.values(), *_FOLDER_FORMATS, *(one for _, one in BY_CONTENT.values()))
 FORMATS = {one.name for one in _KNOWN}
 USUAL_BACKEND: Mapping[str, str] = {one.name: one.backend for one in _KNOWN}
-"""Format -> the backend that such a file is usually meant for."""
+"""Maps a format to the backend for which such a file is usually made."""
 
 _TO_ONNX = "export the network to ONNX"
 _OTHERS: Mapping[str, tuple[str, str]] = {
@@ -79,7 +79,7 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
     ),
     **dict.fromkeys((".mlmodel", ".mlpackage"), ("a Core ML model", f"{_TO_ONNX} from its source")),
 }
-"""Suffix -> what the file or folder is, and what to do with it."""
+"""Maps a suffix to a description of the file or folder, and to advice."""
 
 _FOLDERS: Mapping[str, tuple[str, str]] = {
     "config.json": ("a HuggingFace checkpoint", "export it with optimum-cli export onnx"),
@@ -88,7 +88,7 @@ _FOLDERS: Mapping[str, tuple[str, str]] = {
         "convert it to a SavedModel with tensorflowjs_converter",
     ),
 }
-"""A file in a folder -> what the folder is, and what to do with it."""
+"""Maps the name of a file in a folder to a description of the folder, and to advice."""
 
 _HEAD_BYTES = 4096
 _IS_WHISPER = re.compile(rb'"type"\s*:\s*"whisper"')
@@ -103,9 +103,8 @@ def may_have(path: Path, name: str) -> bool:
 
 
 def check(path: Path, formats: Collection[str]) -> None:
-    """Raises ConfigError if no backend that reads these formats can load the file or folder.
-
-    A backend with a format that is unknown here may read anything.
+    """Raises ConfigError if a backend with these formats cannot load the file or folder. A backend with a format that
+    is not listed here may read any file.
     """
     if not FORMATS.issuperset(formats):
         return
@@ -127,7 +126,7 @@ def check(path: Path, formats: Collection[str]) -> None:
 
 
 def _no_model(path: Path) -> tuple[str, str] | None:
-    """Returns the kind of a file or folder that no backend reads, and what to do; None if it is not known."""
+    """Describes a file or folder that no backend reads, with advice. Returns None if the kind is unknown."""
     own = format_of(path)
     if path.is_dir():
         inside = (about for name, about in _FOLDERS.items() if (path / name).is_file())
@@ -136,14 +135,14 @@ def _no_model(path: Path) -> tuple[str, str] | None:
 
 
 def kind_by_name(name: str) -> tuple[str, str] | None:
-    """Returns the kind of a file that no backend reads, and what to do; None if its name does not show them."""
+    """Describes a file that no backend reads, with advice. Returns None if the file's name does not show its kind."""
     if Path(name).name in _FOLDERS:
         return _FOLDERS[Path(name).name]
     return _OTHERS.get(Path(name).suffix.lower())
 
 
 def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> None:
-    """Raises a ConfigError if the format is known and the backend does not read it. name: the file's name."""
+    """Raises ConfigError if the format is known and the backend does not read it. name: the file's name."""
     if FORMATS.issuperset(formats) and own is not None and own.name not in formats:
         raise ConfigError(f"{Path(name).name} is {own.about}: pass --backend {own.backend}")
 
@@ -174,14 +173,16 @@ def _format_of_folder(path: Path) -> Format | None:
 
 
 def suffix_of(name: str) -> str:
-    """Returns the suffix that shows a file's format, in lower case; it may have two parts, as in `.nnef.tgz`."""
+    """Returns the suffix that shows a file's format, in lower case. It may have two parts, as in `.nnef.tgz`."""
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     both = "".join(suffixes[-2:])
     return both if both in BY_SUFFIX else "".join(suffixes[-1:])
 
 
 def _head(path: Path, count: int = _HEAD_BYTES) -> bytes:
-    """Returns the first bytes; nothing if the file cannot be read, which is reported where it is opened."""
+    """Returns the first bytes. Returns no bytes if the file cannot be read, because this error is reported when the
+    file is opened.
+    """
     try:
         with path.open("rb") as file:
             return file.read(count)
@@ -190,5 +191,5 @@ def _head(path: Path, count: int = _HEAD_BYTES) -> bytes:
 
 
 def _is_text(path: Path) -> bool:
-    """Returns whether the file is a text file. Model files are binary: they have control characters."""
+    """Returns whether the file is a text file. Model files contain control characters, so they are not text files."""
     return _TEXT.issuperset(_head(path))

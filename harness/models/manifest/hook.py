@@ -1,4 +1,4 @@
-"""Makes the postprocessing of a manifest, and loads its Python file only if the user names exactly this file."""
+"""Makes the postprocessing of a manifest. Loads its Python file only if the user names exactly this file."""
 
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ from harness.models.steps.postprocess import Hook, Postprocess, by_frame, postpr
 
 
 def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
-    """Returns the file and the function of the manifest's hook; None if there is no hook. Nothing is run.
+    """Returns the file and the function of the manifest's hook, or None without a hook. Does not run the file.
 
-    named: the file of --hook. Raises a ConfigError if it is not the manifest's file.
+    named: the file of --hook. Raises ConfigError if it is not the manifest's file.
     """
     hooks = [step.options for step in model.postprocess if step.name == "hook"]
     if not hooks:
@@ -48,9 +48,8 @@ def load_hook(model: Model, named: Path | None) -> Any:
 def postprocessor_of(
     output: Output | None, hook: Hook | None = None, *, has_states: bool = False
 ) -> Postprocess:
-    """Makes the steps that a manifest declares for its output; no steps if there is no output.
-
-    has_states: the model answers sequences, and the steps apply to each frame.
+    """Makes the steps that a manifest declares for its output. Makes no steps without an output. has_states: whether
+    the model answers sequences. The steps then apply to each frame.
     """
     if output is None:
         return postprocessor((), None, hook)

@@ -1,4 +1,4 @@
-"""A model file of the HuggingFace Hub as the model of a run, without a manifest."""
+"""A model file of the HuggingFace Hub that is used in a run without a manifest."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ from harness.models.manifest.files import files_of
 
 
 class HubModel(FetchedModel):
-    """A file of a commit, and the files that it reads; they stay in the hub's own cache."""
+    """A file of a commit, and the files that it reads. These files stay in the hub's cache."""
 
     origin, cache = "hub", "the hub's cache"
 
@@ -31,7 +31,7 @@ class HubModel(FetchedModel):
     def _check(self, path: Path, /) -> None:
         if path.is_dir():
             files: Iterable[Path] = files_of(path).values()
-        else:  # each file is a link into the cache; no other file is next to its target
+        else:  # each file is a link into the cache, where other files are not next to its target
             files = (path, *(path.parent / name for name in names_read_by(path)))
         for file in files:
             repository.check(file)
@@ -57,7 +57,7 @@ class HubModel(FetchedModel):
         return path
 
     def _files_read(self, path: Path) -> Iterator[str]:
-        """Yields paths in the repository. Raises a ConfigError if one would lie outside of it."""
+        """Yields paths in the repository. Raises ConfigError if a path is outside the repository."""
         if saved_model.is_saved_model(self._file):
             files = repository.listing(self._hub_name.repository, self._commit).digests
             yield from saved_model.members(self._file, files)
@@ -67,7 +67,7 @@ class HubModel(FetchedModel):
 
 
 def hub_model(text: str) -> HubModel:
-    """Takes 'hf:ORG/NAME@REV[:FILE]'. Asks the hub only if the text names no file of a commit."""
+    """Takes 'hf:ORG/NAME@REV[:FILE]'. Queries the hub unless the text names a file of a commit."""
     name = parse_hub_model(text)
     check_readable(text, name.file)
     if name.is_pinned:
@@ -82,6 +82,6 @@ def hub_model(text: str) -> HubModel:
 
 
 def hub_model_from_json(values: Mapping[str, Any]) -> HubModel:
-    """Inverts `HubModel.to_json`."""
+    """Makes a model from the result of `HubModel.to_json`."""
     found = values["found"]
     return HubModel(parse_hub_model(values["hub"]), Path(found) if found else None)

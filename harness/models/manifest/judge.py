@@ -1,4 +1,4 @@
-"""Lists a manifest's fields that judge answers, and their differences from the shipped manifest."""
+"""Lists the manifest fields that determine how answers are judged, and their differences from the shipped manifest."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from harness.models.manifest.model import MODELS_DIR, Model
 from harness.models.manifest.schema import Manifest
 
 _MOST_SYMBOLS = 256
-"""The maximum number of symbols that a result lists. It records only length and digest of a longer list."""
+"""The maximum number of symbols that a result lists. For a longer list, it records only the length and the digest."""
 
 
 def judged_by(manifest: Manifest) -> Mapping[str, Any]:
@@ -33,7 +33,7 @@ def judged_by(manifest: Manifest) -> Mapping[str, Any]:
 def differences(model: Model) -> Iterator[tuple[str, list[str]]]:
     """Yields (shipped model, differing fields) for each shipped model with the same name or file.
 
-    Yields nothing for a model that is shipped itself, and nothing if the values are the same.
+    Yields nothing for a shipped model, and nothing if the values are the same.
     """
     if model.manifest is None or model.folder == MODELS_DIR:
         return

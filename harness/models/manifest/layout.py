@@ -1,7 +1,8 @@
-"""Describes a model whose inputs and outputs are not all batches of samples with the batch first.
+"""Describes a model in which some inputs or outputs are not batches with the batch axis first.
 
-A manifest may state another batch axis, an input with one value, and states. The rest of the harness sees such a model
-with the batch first: a sample has only the inputs with data, and for a model with states it is a sequence of frames.
+A manifest may declare another batch axis, inputs with a fixed value, and states. The rest of the harness always sees
+the batch axis first. A sample contains only the inputs with data. If the model has states, a sample is a sequence of
+frames.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from harness.models.manifest.schema import (
 from harness.types import TensorSpec
 
 FRAMES = "frames"
-"""The name of the axis of frames, which follows the batch, if sequences differ in length."""
+"""The name of the frame axis if sequences differ in length. The frame axis follows the batch axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,14 @@ class Layout:
     constants: Mapping[str, Input]
     """The inputs with a `value`, by name."""
     states: Mapping[str, State]
-    """By the input's name."""
+    """The states by input name."""
     outputs: Mapping[str, int | None]
-    """Batch axis of each output of the manifest; None if its rows follow the data."""
+    """Batch axis of each output in the manifest. None if the number of rows depends on the data."""
     frames: int | None
 
     @property
     def input_axes(self) -> Mapping[str, int | None]:
-        """Batch axis of every input of the file by name; None for an input without a batch."""
+        """Batch axis of every input of the file by name. None for an input without a batch."""
         tensors: Mapping[str, Input | State] = {**self.inputs, **self.constants, **self.states}
         return {name: axis_of(one.batch_axis) for name, one in tensors.items()}
 
@@ -53,11 +54,13 @@ class Layout:
         return bool(self.rows_follow_data) or NO_BATCH in states
 
     def samples(self, fixed: int | None = None) -> tuple[TensorSpec, ...]:
-        """Returns the inputs with data, batch first. fixed: the batch's size in the file; None for any."""
+        """Returns the inputs with data, with the batch first. fixed: the batch size in the file, or None for any
+        size.
+        """
         return tuple(self.sample(one.spec, fixed) for one in self.inputs.values())
 
     def sample(self, spec: TensorSpec, fixed: int | None) -> TensorSpec:
-        """Returns an input of the file with the batch first and the frames after it. fixed: as in `samples`."""
+        """Returns an input of the file, with the batch axis first and the frame axis second. fixed: as in `samples`."""
         axis = self.input_axes[spec.name]
         assert axis is not None  # an input without a batch has a value
         batch = spec.shape[axis] if fixed is None else fixed
@@ -71,7 +74,7 @@ def axis_of(axis: BatchAxis) -> int | None:
 
 
 def layout_of(manifest: Manifest) -> Layout | None:
-    """Returns the layout; None if each input and output is a batch of samples with the batch first."""
+    """Returns the layout. Returns None if each input and output is a batch of samples with the batch first."""
     tensors: list[Input | Output] = [*manifest.inputs, *manifest.outputs]
     has_values = any(one.value is not None for one in manifest.inputs)
     if not manifest.states and not has_values and all(one.batch_axis == 0 for one in tensors):

@@ -1,4 +1,6 @@
-"""Finds the model of --model: shipped, generated, on the HuggingFace Hub, in a package, a manifest, or a bare file."""
+"""Finds the model of --model. It is shipped, generated, on the HuggingFace Hub, in a package, a manifest, or a bare
+file.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -22,7 +24,7 @@ from harness.models.steps import steps
 
 
 class Maker(Protocol):
-    """A module that generates models: harness/models/made/onnx_light.py and zoo.py."""
+    """A module that generates models, i.e. harness/models/made/onnx_light.py or zoo.py."""
 
     PREFIX: str
 
@@ -64,7 +66,7 @@ class MadeModel(Model):
 
 
 def parse_manifest(content: object, source: str) -> Manifest:
-    """Parses the content of a manifest. Raises a ConfigError with every field that is wrong."""
+    """Parses the content of a manifest. Raises ConfigError with every wrong field."""
     if not isinstance(content, dict):
         raise ConfigError(f"{source}: a manifest is a mapping of fields, see digits.yaml")
     try:
@@ -75,7 +77,9 @@ def parse_manifest(content: object, source: str) -> Manifest:
 
 
 def field_problem(error: Any) -> str:
-    """Returns the fault of a field in a file, and its value. error: an item of `ValidationError.errors()`."""
+    """Describes the fault of a field in a file, with the field's value. error: an item of
+    `ValidationError.errors()`.
+    """
     field = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         return f"unknown field {field!r:.100}"
@@ -115,7 +119,7 @@ def load_model(text: str) -> Model:
 
 
 def model_from_json(values: Mapping[str, Any]) -> Model:
-    """Inverts `Model.to_json`: nothing is looked up and no manifest is read again."""
+    """Makes a model from the result of `Model.to_json`, without a look-up and without reading a manifest."""
     if "made" in values:
         model = _made_model(values["made"])
         assert model is not None
@@ -143,7 +147,7 @@ def _made_model(text: str) -> MadeModel | None:
 
 
 def is_path(text: str) -> bool:
-    """Returns whether a --model is a file or folder, and not the name of a shipped, generated or fetched model."""
+    """Returns whether a --model is a file or folder. Otherwise it names a shipped, generated or fetched model."""
     if text.startswith(ELSEWHERE) or text in named_models():
         return False  # zoo/resnet50_v1.5 has no suffix
     of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))

@@ -1,7 +1,6 @@
 """The model of a run: its manifest, and its files with their pinned digests.
 
-A file is refused if its SHA-256 differs from the manifest's, or if it lies outside the manifest's
-own folder.
+A file is refused if its SHA-256 differs from the manifest's, or if it lies outside the manifest's folder.
 """
 
 import hashlib
@@ -54,7 +53,7 @@ class Model:
         bare: Path | None,
         content: Mapping[str, Any] | None = None,
     ):
-        """content: the mapping that `manifest` was parsed from, for `to_json`."""
+        """content: the mapping from which `manifest` was parsed, for `to_json`."""
         self.name = name
         self.manifest = manifest
         self._folder = folder
@@ -62,25 +61,25 @@ class Model:
         self._content = content
 
     def to_json(self) -> dict[str, Any]:
-        """Returns this model for another process; `model_from_json` is the inverse."""
+        """Returns this model as JSON for another process. `model_from_json` is the inverse."""
         folder, bare = (str(p.absolute()) if p else None for p in (self._folder, self._bare))
         return {"name": self.name, "manifest": self._content, "folder": folder, "bare": bare}
 
     @property
     def resolved_name(self) -> str | None:
-        """A --model that always names the same content, if the content of the user's --model may change; else None."""
+        """A value of --model that always names the same content. None if the user's --model already does so."""
         return None
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """The inputs that a sample has, with the batch first; () without a manifest."""
+        """The inputs that a sample has, with the batch first. () without a manifest."""
         if self.layout is not None:
             return self.layout.samples()
         return self.file_inputs
 
     @property
     def file_inputs(self) -> tuple[TensorSpec, ...]:
-        """All inputs as they are in the file; () without a manifest."""
+        """All inputs as stored in the file. () without a manifest."""
         if self.manifest is None:
             return ()
         states = self.manifest.states.items()
@@ -91,33 +90,35 @@ class Model:
 
     @property
     def layout(self) -> Layout | None:
-        """Batch axes, constants and states; None if each input and output is a batch of samples, batch first."""
+        """Batch axes, constants and states. None if each input and output is a batch of samples with the batch
+        first.
+        """
         return layout_of(self.manifest) if self.manifest is not None else None
 
     @property
     def has_states(self) -> bool:
-        """Whether its samples are sequences of frames, which go through the model one after the other."""
+        """Whether a sample is a sequence of frames that go through the model one after the other."""
         return self.manifest is not None and bool(self.manifest.states)
 
     @property
     def frame_period_ns(self) -> int | None:
-        """Time from one frame of a sequence to the next in real time; None if the manifest does not state it."""
+        """Time between two frames of a sequence in real time. None if the manifest does not state it."""
         period_ms = self.manifest.frame_period_ms if self.manifest else None
         return None if period_ms is None else round(period_ms * NS_PER_MS)
 
     @property
     def dataset(self) -> str:
-        """The name of its dataset; synthetic data if the model has no manifest."""
+        """The name of the model's dataset. Synthetic data if the model has no manifest."""
         return self.manifest.dataset if self.manifest else "synthetic"
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Datasets of the members of a set of models; () for a single model."""
+        """Datasets of the members of a set of models. () for a single model."""
         return ()
 
     @property
     def workers(self) -> int | None:
-        """Threads that answer for a set of models; None for a single model."""
+        """Number of threads that answer for a set of models. None for a single model."""
         return None
 
     @property
@@ -145,7 +146,8 @@ class Model:
         return self.manifest.accuracy if self.manifest else None
 
     def symbols(self, answer_dtype: str) -> tuple[str, ...]:
-        """Returns the piece of text for each integer of an answer; () if answers are not such integers.
+        """Returns the piece of text for each integer in an answer. Returns () if answers do not consist of such
+        integers.
 
         Answers of a language model are token ids, or texts (uint8) if a server sends them.
         """
@@ -165,7 +167,7 @@ class Model:
 
     @property
     def generates(self) -> bool:
-        """Whether its files answer token by token, like a language model or a speech model."""
+        """Whether the model answers token by token, like a language model or a speech model."""
         return self.generation is not None or self.transcription is not None
 
     @property
@@ -174,12 +176,12 @@ class Model:
 
     @property
     def performance_count(self) -> int | None:
-        """Samples that a performance run holds in memory; None if the manifest does not set it."""
+        """Number of samples that a performance run holds in memory. None if the manifest does not set it."""
         return self.manifest.performance_count if self.manifest else None
 
     @property
     def has_random_weights(self) -> bool:
-        """Whether the weights are untrained: the speed is then meaningful, but the answers are not."""
+        """Whether the weights are untrained. The speed is then meaningful, but the answers are not."""
         return self.manifest is not None and self.manifest.weights == "random"
 
     def may_have(self, file_format: str) -> bool:
@@ -189,11 +191,13 @@ class Model:
         return self.manifest is not None and file_format in self.manifest.files
 
     def path(self, formats: tuple[str, ...]) -> Path | None:
-        """Returns the file in the first of `formats` that the model has; None for a backend that reads no file."""
+        """Returns the model's file in the first available format of `formats`. Returns None for a backend that does not
+        read a file.
+        """
         if not formats:
             return None
         if self._bare is not None:
-            files_of(self._bare)  # the file is refused before a framework reads it
+            files_of(self._bare)  # refuses a bad file before a framework reads it
             check(self._bare, formats)
             return self._bare
         file = self._declared(formats)
@@ -216,7 +220,7 @@ class Model:
 
     @property
     def may_have_to_be_obtained(self) -> bool:
-        """Whether a file of the model is missing and could be fetched or made here."""
+        """Whether a file of the model is missing but can be fetched or made on this machine."""
         files = self.manifest.files.values() if self.manifest else ()
         return any(True for file in files for _ in self._to_fetch(file))
 
@@ -228,7 +232,7 @@ class Model:
 
     @property
     def file_bytes(self) -> int | None:
-        """The size of the first file of its manifest: on this disk, or as the manifest states it; None if unknown."""
+        """The size of the manifest's first file, on this disk or as the manifest states it. None if unknown."""
         file = next(iter(self.manifest.files.values()), None) if self.manifest else None
         if file is None:
             return None
@@ -248,9 +252,9 @@ class Model:
                 yield part.source, part.sha256, place
 
     def names_in(self, path: Path) -> Mapping[str, str]:
-        """Returns the name of an input or output -> its name in the file, if that differs.
+        """Maps the name of an input or output to its name in the file. Contains only names that differ.
 
-        path: a file of the model, or a file in a different format or precision that was made from one.
+        path: a file of the model, or a file that was converted from such a file to another format or precision.
         """
         files = self.manifest.files if self.manifest else {}
         for file in files.values():
@@ -268,7 +272,9 @@ class Model:
         return {names.get(name, name): value for name, value in values.items()}
 
     def sha256(self, path: Path) -> str:
-        """Returns the digest of a file that `path` returned and has checked, and of all files that it reads."""
+        """Returns the digest of a file and of all files that it reads. `path` must have returned and checked the
+        file.
+        """
         files = self.manifest.files.values() if self.manifest else ()
         known = {self._existing(file): file.digest for file in files}
         return known.get(path) or sha256_of(path)
@@ -289,13 +295,13 @@ class Model:
 
     @property
     def unpinned_own(self) -> list[str]:
-        """The unpinned files, if all of them are the user's own files, whose checksums the manifest omits."""
+        """The unpinned files, if all of them are the user's files without checksums in the manifest."""
         files = self.manifest.files.values() if self.manifest else ()
         unpinned = [file for file in files if file.sha256 is None and not self.has_random_weights]
         return [file.path for file in unpinned] if all(file.is_own for file in unpinned) else []
 
     def unstated(self) -> Iterator[str]:
-        """Yields one line for each field that a submission needs and the manifest omits."""
+        """Yields a line for each field that a submission needs but the manifest omits."""
         if self.manifest is not None and not self.manifest.licence:
             yield f"model {self.name!r} does not state a licence: add `licence` to its manifest"
         for path in self.unpinned_own:
@@ -331,14 +337,16 @@ class Model:
         try:
             inside = path.resolve().is_relative_to(folder.resolve())
             path.exists()
-        except (OSError, ValueError, RuntimeError) as e:  # too long, a NUL, a circle of links
+        except (OSError, ValueError, RuntimeError) as e:  # too long, with a NUL, or a loop of links
             raise ConfigError(f"model {self.name!r}: file {name!r}: {e}") from None
         if not inside:
             raise ConfigError(f"model {self.name!r}: file {name} is outside the manifest's folder")
         return path
 
     def _home(self, file: ModelFile) -> Path:
-        """Returns the place for a missing file; never the installed package, which users do not write to."""
+        """Returns the path for a missing file. It is never inside the installed package, because users may not write
+        there.
+        """
         fetched = file.source is not None or self._folder == MODELS_DIR
         return (self._cached if fetched else self._folder) / file.path
 

@@ -1,4 +1,4 @@
-"""A model file of a wheel or an npm package as the model of a run, without a manifest."""
+"""A model file of a wheel or an npm package that is used in a run without a manifest."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,12 +19,12 @@ from harness.models.packages.name import PackageName, parse_package
 
 
 class PackageModel(FetchedModel):
-    """A file of one version of a package, and the files that it reads; they lie in the cache as plain files."""
+    """A file of one version of a package, and the files that it reads. The cache contains them as plain files."""
 
     origin, cache = "package", "the cache"
 
     def __init__(self, name: PackageName, found: Path | None = None):
-        """name: with a file. found: the file, if another process has found it."""
+        """name: a name with a file. found: the file, if another process has found it."""
         assert name.file is not None
         super().__init__(name.short, str(name), name.file, found)
         self.package = name
@@ -57,7 +57,7 @@ class PackageModel(FetchedModel):
 
     @property
     def _folder_name(self) -> str:
-        """The folder of its files within the package's folder; a SavedModel has a folder without other files."""
+        """The folder of the model's files within the package's folder. A SavedModel has a separate folder."""
         if not saved_model.is_saved_model(self._file):
             return store.FILES
         return f"models/{quote(self._file, safe='')}"
@@ -67,7 +67,9 @@ class PackageModel(FetchedModel):
 
 
 def package_model(text: str) -> PackageModel:
-    """Takes 'pypi:NAME==VERSION[:PATH]' or 'npm:NAME@VERSION[:PATH]'. Downloads only if the text names no file."""
+    """Takes 'pypi:NAME==VERSION[:PATH]' or 'npm:NAME@VERSION[:PATH]'. Downloads the package only if the text does not
+    name a file.
+    """
     name = parse_package(text)
     check_readable(text, name.file)
     if name.file is not None:
@@ -77,6 +79,6 @@ def package_model(text: str) -> PackageModel:
 
 
 def package_model_from_json(values: Mapping[str, Any]) -> PackageModel:
-    """Inverts `PackageModel.to_json`."""
+    """Makes a model from the result of `PackageModel.to_json`."""
     found = values["found"]
     return PackageModel(parse_package(values["package"]), Path(found) if found else None)

@@ -14,7 +14,7 @@ from harness.models.manifest.schema import Requires
 
 
 class Environment(NamedTuple):
-    """The chosen backend's framework, and this machine. None and empty mean unknown; they are never refused."""
+    """The chosen backend's framework, and this machine. A value that is None or empty is unknown and never refused."""
 
     framework: str | None
     """The module that the backend needs."""
@@ -28,7 +28,7 @@ class Environment(NamedTuple):
 
 
 def read_environment(framework: str | None) -> Environment:
-    """framework: the module that the backend needs; it is not imported."""
+    """framework: the module that the backend needs. It is not imported."""
     framework = framework.partition(".")[0] if framework else framework
     ram_mb = host.available_memory_bytes() >> 20
     distribution, installed = _installed(framework)
@@ -36,7 +36,7 @@ def read_environment(framework: str | None) -> Environment:
 
 
 def problems(model: str, requires: Requires, environment: Environment) -> Iterator[str]:
-    """Yields one line for each requirement that is not met. model: its name, for the messages."""
+    """Yields a line for each requirement that is not met. model: the model's name, for the messages."""
     for framework, versions in requires.frameworks.items():
         installed = environment.version if framework == environment.framework else None
         if installed is not None and not satisfies(installed, versions):
@@ -60,10 +60,10 @@ def problems(model: str, requires: Requires, environment: Environment) -> Iterat
 
 
 def satisfies(installed: str, versions: str) -> bool:
-    """Returns whether a version lies in a range, by the rules of Python packages (PEP 440).
+    """Returns whether a version lies in a range, according to the rules for Python packages (PEP 440).
 
-    installed: only the release counts. A suffix (rc1, a0, +cpu) is ignored, because containers ship builds of a
-    release as e.g. 2.6.0a0+ecf3bae. A text that is not a version satisfies any range.
+    installed: a suffix (rc1, a0, +cpu) is ignored, because containers contain builds of a release with names such as
+    2.6.0a0+ecf3bae. A text that is not a version satisfies any range.
     versions: e.g. ">=1.20, <2".
     """
     try:
@@ -74,12 +74,12 @@ def satisfies(installed: str, versions: str) -> bool:
 
 
 def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
-    """Returns (distribution, version) of a module: onnxruntime may come from onnxruntime-gpu."""
+    """Returns (distribution, version) of a module. For example, onnxruntime may come from onnxruntime-gpu."""
     if not module:
         return None, None
     try:
         return module, version(module)
-    except PackageNotFoundError:  # finding a distribution of a different name takes half a second
+    except PackageNotFoundError:  # searching for another distribution takes half a second
         for distribution in packages_distributions().get(module, ()):
             with suppress(PackageNotFoundError):  # the distribution was removed in the meantime
                 return distribution, version(distribution)

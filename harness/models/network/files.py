@@ -36,8 +36,8 @@ def of_onnx(path: Path) -> Structure:
 def onnx_macs(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
     """Returns the multiplications of a batch whose inputs have these shapes.
 
-    Returns None if an operation with weights has no rule, if a product has an unknown shape, if the graph has
-    a subgraph, or if the module `onnx` is missing.
+    Returns None if an operation with weights has no rule, a product has an unknown shape, the graph has a subgraph, or
+    the module `onnx` is missing.
     """
     try:
         graph = read(path, shapes=shapes)
@@ -114,7 +114,9 @@ class _IrReader:
         self.shapes: list[tuple[list[int], str]] = []
         self.strides: list[list[int]] = []
         self.macs: int | None = 0
-        """Multiplications of a batch (one sample if the size is open); None once they are unknown for a layer."""
+        """Multiplications of a batch, or of one sample if the batch size is open. None if they are unknown for a
+        layer.
+        """
         self._kind = self._text = ""
         self._about: dict[str, str] = {}
         self._ports: dict[str, list[list[int]]] = {}

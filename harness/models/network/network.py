@@ -1,8 +1,8 @@
-"""Decides whether two files hold the same network.
+"""Decides whether two files contain the same network.
 
-It compares the sizes of weights, the strides of convolutions and the multiplications per sample: no conversion
-between frameworks or precisions changes them. A name proves little: published files with the same name have
-different layers. Layouts, fused normalisations and number types change between frameworks and are ignored.
+Compares the sizes of weights, the strides of convolutions and the multiplications per sample, because conversions
+between frameworks or precisions do not change them. Names are not compared, because published files with the same name
+can have different layers. Layouts, fused normalisations and number types differ between frameworks and are ignored.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 SAME_MACS = 0.001
-"""The largest relative difference that a conversion causes by folding and padding."""
+"""The maximum relative difference that a conversion can cause by folding and padding."""
 
 
 class Structure(NamedTuple):
@@ -22,9 +22,9 @@ class Structure(NamedTuple):
     types: tuple[str, ...]
     """Number types of these weights."""
     strides: tuple[tuple[int, ...], ...] | None = None
-    """Strides above 1 of each convolution, sorted; None if the file does not record them."""
+    """Strides above 1 of each convolution, sorted. None if the file does not record them."""
     macs: int | None = None
-    """Multiplications of one sample in convolutions and matrix products; None if unknown."""
+    """Number of multiplications per sample in convolutions and matrix products. None if unknown."""
 
     def __str__(self) -> str:
         summary = f"{len(self.weights)} weight tensors with {sum(self.weights):,} weights"
@@ -42,9 +42,9 @@ class Structure(NamedTuple):
 
 
 def difference(ours: Structure, theirs: Structure) -> str:
-    """Returns the difference in words; '' if no feature that both files record differs.
+    """Describes the difference. Returns '' if all features that both files record are equal.
 
-    Networks with equal numbers of weights and multiplications count as the same, even if the tensors differ:
+    Networks with equal numbers of weights and multiplications count as the same even if their tensors differ, because
     frameworks split the weights of groups and gates differently.
     """
     known = None not in (ours.macs, theirs.macs)

@@ -1,4 +1,4 @@
-"""Reads the network in a LiteRT file with the schema that LiteRT's own package ships."""
+"""Reads the network in a LiteRT file with the schema from LiteRT's package."""
 
 import mmap
 import struct
@@ -30,7 +30,7 @@ _STRIDES = {
     "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", "StrideH", "StrideW"),
     "CONV_3D": ("Conv3DOptions", "StrideD", "StrideH", "StrideW"),
 }
-"""Operator -> the table of its options, and the fields of its strides."""
+"""Maps an operator to the table of its options and the fields of its strides."""
 
 _HIDDEN = frozenset((
     "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -76,7 +76,7 @@ def of_tflite(path: Path) -> Structure:
 def opened(path: Path) -> tuple[Any, int]:
     """Returns (the schema's Model, the file's bytes). Raises an exception of BROKEN if it is not a LiteRT file."""
     schema = _schema()
-    with path.open("rb") as file:  # the map outlives the file, until its last slice is freed
+    with path.open("rb") as file:  # the map stays valid until its last slice is freed
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if not schema.Model.ModelBufferHasIdentifier(content, 0):
         raise ValueError("its file identifier is missing")
@@ -95,7 +95,7 @@ def _schema() -> Any:
 
 @cache
 def _names(enumeration: str) -> Mapping[int, str]:
-    """Returns code -> name for BuiltinOperator or TensorType."""
+    """Maps codes to names for BuiltinOperator or TensorType."""
     codes = vars(getattr(_schema(), enumeration))
     return {code: name for name, code in codes.items() if isinstance(code, int)}
 
@@ -169,7 +169,7 @@ class _NetworkReader(Reader):
         )
 
     def _macs(self, kind: str, operator: Any, tensors: Sequence[_Tensor]) -> int | None:
-        """Returns the operator's multiplications for the batch in the file; None if they are unknown."""
+        """Returns the operator's multiplications for the batch in the file, or None if they are unknown."""
         if kind in _HIDDEN:
             return None
         if kind not in _RULES:
@@ -192,7 +192,7 @@ def _strides(kind: str, operator: Any) -> Iterator[_Shape]:
 
 
 def options(operator: Any, table: str) -> Any:
-    """Returns the operator's options as this table of the schema; None if the file has none."""
+    """Returns the operator's options as this table of the schema, or None if the file has none."""
     place = operator.BuiltinOptions()
     if place is None:
         return None

@@ -1,4 +1,4 @@
-"""Starts the process of a plug-in's instance, which may write only into its folder."""
+"""Starts the process of a plug-in's instance. The process may write only into its folder."""
 
 import os
 from pathlib import Path
@@ -10,9 +10,9 @@ ALSO_WRITABLE = (Path("/dev"), Path("/proc"))
 
 
 def main() -> None:
-    """Runs the process. The variable TMPDIR names the folder that it may write into."""
+    """Runs the process. The variable TMPDIR names the folder into which it may write."""
     why_not = write_only_in([Path(os.environ["TMPDIR"]), *ALSO_WRITABLE])
-    # Imported only now: the limit applies to later threads only, and numpy's import starts threads.
+    # Imported only now, because numpy's import starts threads, and the limit applies only to later threads.
     from harness.models.opened import separate_instance
 
     separate_instance.main(f"everywhere ({why_not})" if why_not else "its temporary folder")

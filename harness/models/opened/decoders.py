@@ -11,7 +11,7 @@ from harness.types import Array, Backend, Batch, TensorSpec
 
 _PAST = "past_key_values."
 CONTEXT = 512
-"""A guess: few files record the maximum number of tokens in prompt and answer."""
+"""A guess of the maximum number of tokens in prompt and answer, because few files record it."""
 
 
 def generates(specs: Sequence[TensorSpec]) -> bool:
@@ -22,7 +22,7 @@ def generates(specs: Sequence[TensorSpec]) -> bool:
 
 
 def proposal(backend: Backend, specs: Sequence[TensorSpec]) -> Proposal:
-    """Returns the proposal, with the number of tokens that one step shows. Raises a ConfigError if the step fails."""
+    """Returns the proposal. One step of the model shows the number of tokens. Raises ConfigError if the step fails."""
     batch = Batch(1, {spec.name: _given(spec) for spec in specs})
     try:
         outputs = backend.infer(batch)

@@ -1,4 +1,6 @@
-"""Finds the model formats that a backend reads without importing it: a framework takes seconds and memory."""
+"""Finds the model formats that a backend reads, without importing the backend. Importing a framework takes seconds and
+memory.
+"""
 
 import ast
 from importlib.util import find_spec
@@ -10,9 +12,10 @@ from harness.models.opened.loading import declared
 
 
 def formats_in_source(name: str) -> tuple[str, ...] | None:
-    """Returns `formats` of a backend of the harness, as its class states them.
+    """Returns `formats` of a built-in backend, as its class states them.
 
-    Returns None for other plug-ins, and for a class whose formats only an import shows, e.g. inherited ones.
+    Returns None for other plug-ins, and for a class whose formats are known only after an import, e.g. inherited
+    formats.
     """
     entry = registry.BACKENDS.get(name)
     if entry is None:
@@ -41,5 +44,5 @@ def _formats(node: ast.ClassDef) -> tuple[str, ...] | None:
 
 
 def formats_of(config: RunConfig) -> tuple[str, ...]:
-    """Returns the formats that the configuration's backend reads; imports the backend only if nothing else shows them."""
+    """Returns the formats that the configuration's backend reads. Imports the backend only if there is no other way."""
     return formats_in_source(config.backend) or declared(config).formats

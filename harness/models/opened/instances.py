@@ -1,4 +1,4 @@
-"""Chooses the instance group: instances x threads x batch on the cores that are available."""
+"""Chooses the instance group (instances x threads x batch) for the available cores."""
 
 from harness.core import registry
 from harness.core.config.parse import each_device
@@ -13,34 +13,38 @@ from harness.models.manifest.model import Model
 
 DEFAULT_MAX_BATCH = 8
 GPU_MAX_BATCH = 64
-"""The default on a GPU, which gains from larger batches: one stream of an H100 computes ResNet-50 in float16 at
-11,700 samples/s with batches of 32 and at 13,900 with batches of 256.
+"""The default maximum batch on a GPU, which benefits from large batches. For example, one stream of an H100 computes
+ResNet-50 in float16 at 11,700 samples/s with batches of 32, and at 13,900 samples/s with batches of 256.
 """
 
 OFFLINE_STREAMS = 4
 SERVER_STREAMS = 3
-"""Instances of backend `torch` per GPU: while some compute, others copy. More instances answer more samples/s in
-full batches (ResNet-50 in float16 on an H100: 2 answer 9,900, 3 answer 11,100 and 4 answer 11,800), but make small
-batches slower, because they compute at the same time (Server's p99 at 85 % load: 27 ms with 3, 31 ms with 4).
+"""Instances of backend `torch` per GPU. While some instances compute, others copy. More instances increase the
+throughput of full batches. For ResNet-50 in float16 on an H100, 2 instances answer 9,900 samples/s, 3 answer 11,100 and
+4 answer 11,800. But they slow down small batches, because they compute at the same time. Server's p99 at 85 % load is
+27 ms with 3 instances and 31 ms with 4.
 """
 
 STAGING_THREADS = 4
-"""Threads that copy an instance's samples into memory that a GPU reads. With 16, a query waits 0.09 ms longer."""
+"""Number of threads that copy an instance's samples into memory that a GPU can read. With 16 threads, a query waits
+0.09 ms longer.
+"""
 
 CONNECTIONS = 64
-"""Concurrent requests to each server; the server queues them."""
+"""Number of concurrent requests to each server. The server queues them."""
 
 LOADGEN_FROM_CORES = 4
-"""With this many cores or more, Server leaves one core to the thread that issues queries. With fewer, the
-model needs the core more, and the thread shares it with the instances."""
+"""Minimum number of cores at which Server reserves one core for the thread that issues queries. With fewer cores, the
+model needs the core more, and the thread shares it with the instances.
+"""
 
 
 def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> InstanceGroup:
     """Returns the instance group of a run. `tune` finds the best group for a given model.
 
     Stream scenarios get one instance with all cores. Other scenarios get one instance per core, which gives the best
-    throughput on most CPUs. On GPUs they get one instance per GPU, or several of backend `torch`.
-    Raises a ConfigError if the configuration has more threads than can compute at the same time.
+    throughput on most CPUs. On GPUs they get one instance per GPU, or several of backend `torch`. Raises ConfigError if
+    the configuration has more threads than can compute at the same time.
     """
     if config.node_urls:
         most = _max_batch(config, scenario, model)
@@ -89,7 +93,9 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
 
 
 def _threads(config: RunConfig, share: int) -> int:
-    """Returns the threads of an instance. share: its cores. Raises a ConfigError for more than the backend can use."""
+    """Returns the number of threads per instance. share: cores of an instance. Raises ConfigError if the backend cannot
+    use so many threads.
+    """
     if config.backend not in registry.OF_ONE_THREAD:
         return config.threads or share
     if config.threads not in (None, 1):
@@ -101,7 +107,9 @@ def _threads(config: RunConfig, share: int) -> int:
 
 
 def _may_drop_threads(config: RunConfig, group: InstanceGroup) -> bool:
-    """Returns whether the harness may reduce the threads. With --pin it may not: the number determines the cores."""
+    """Returns whether the harness may reduce the number of threads. With --pin it may not, because this number
+    determines the cores.
+    """
     fixed = config.backend in registry.WITH_FIXED_THREADS
     return group.threads > 1 and not (config.threads or config.pin or fixed)
 
@@ -109,7 +117,7 @@ def _may_drop_threads(config: RunConfig, group: InstanceGroup) -> bool:
 def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
     if config.url:  # the server forms batches, unless the user sets a size
         return min(config.max_batch or 1, MAX_BATCH)
-    if model.workers is not None:  # waiting queries need different models
+    if model.workers is not None:  # waiting queries may need different models
         return 1
     default = DEFAULT_MAX_BATCH if config.device == "cpu" else GPU_MAX_BATCH
     largest = _set_batch(config, model) or default
@@ -120,15 +128,15 @@ def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
 
 
 def _set_batch(config: RunConfig, model: Model) -> int | None:
-    """Returns the largest batch that --max-batch or the manifest sets; None if neither does."""
+    """Returns the maximum batch size from --max-batch or the manifest, or None if neither sets it."""
     return config.max_batch or (model.manifest.max_batch if model.manifest else None)
 
 
 def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
-    """Returns one logical processor per instance, for the wide instance; () if no wide instance is possible.
+    """Returns one logical processor per instance for the wide instance, or () if a wide instance is not possible.
 
-    Several instances of one thread must have all cores of the budget: otherwise the kernel may move them. There must
-    be no quota: threads that spin would use it up.
+    A wide instance needs several instances of one thread that use all available cores, because otherwise the kernel may
+    move them. A quota must not be set, because spinning threads would use it up.
     """
     count = group.instances
     if count == 1 or count != budget or group.threads > 1 or cores.quota is not None:
@@ -139,13 +147,13 @@ def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
 def _is_alone(group: InstanceGroup, scenario: Scenario, cores: Cores) -> bool:
     """Returns whether no other thread of this process needs a core while the instance computes, pinned or not.
 
-    In stream scenarios LoadGen's thread computes itself. Under a quota, time in which idle threads spin is lost later.
+    In stream scenarios, LoadGen's thread itself computes. Under a quota, the time of spinning threads is missing later.
     """
     return scenario.streams and group.threads <= cores.planned and cores.quota is None
 
 
 def _pinned(group: InstanceGroup, scenario: Scenario, cores: Cores) -> InstanceGroup:
-    """Assigns cores: LoadGen's thread gets the remaining cores; in stream scenarios it computes itself.
+    """Assigns cores. LoadGen's thread gets the remaining cores. In stream scenarios, this thread itself computes.
 
     In Server, LoadGen's thread works at the same time as the instances, and shares their cores if none remain.
     """

@@ -28,7 +28,7 @@ def is_separate(config: RunConfig) -> bool:
 
 
 def is_isolated(run: ResolvedRun) -> bool:
-    """Returns whether no plug-in's code ran in the measured process and the supervisor."""
+    """Returns whether the measured process and the supervisor ran without code of plug-ins."""
     return not any(registry.is_foreign(kind, name) for kind, name in _beside_loadgen(run)) and (
         run.config.hook is None
     )

@@ -52,7 +52,7 @@ from harness.types import (
 from harness.wire.remote_backend import RemoteBackend
 
 FORMAT_OPTION = "format"
-"""The harness's own backend option: the format of the model file that the backend gets."""
+"""A backend option of the harness. It sets the format of the model file that the backend gets."""
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _of_server(values: Mapping[str, Any]) -> str:
 
 
 def missing_data(path: Path | None) -> list[str]:
-    """Returns the problem with a --data-dir that is missing or cannot be read; otherwise an empty list."""
+    """Returns the problem if a --data-dir is missing or cannot be read, otherwise an empty list."""
     if path is None or str(path).startswith(HUB):
         return []
     try:
@@ -104,7 +104,7 @@ def declared(config: RunConfig) -> Declared:
 def model_file(config: RunConfig, model: Model) -> Path | None:
     """Returns the model file in the backend's preferred format, or in the format of `--backend-option format=NAME`.
 
-    Returns None if the backend reads no file. A configuration may name a different file instead: the same
+    Returns None if the backend does not read a file. A configuration may name a different file, which contains the same
     model in a different precision.
     """
     if config.model_file is not None:
@@ -124,7 +124,7 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
 
 @contextmanager
 def _formats_missing(formats: Sequence[str], model: Model, path: Path | None) -> Iterator[None]:
-    """Explains the error of a plug-in that declares no `formats` and therefore gets no file."""
+    """Explains the error of a plug-in that does not declare `formats` and therefore does not get a file."""
     try:
         yield
     except PluginUnavailable as e:
@@ -146,7 +146,7 @@ _OF_SERVICES = "http-json"
 
 
 def _options_in_manifest(backend: str, model: Model) -> dict[str, str]:
-    """Returns the backend options that the manifest sets; --backend-option overrides them."""
+    """Returns the backend options that the manifest sets. --backend-option overrides them."""
     manifest = model.manifest
     if manifest is None:
         return {}
@@ -166,9 +166,9 @@ def open_backends(
     load_s: list[float] | None = None,
     cpus: tuple[int, ...] = (),
 ) -> list[Backend]:
-    """Opens one backend per instance; `stack` closes them.
+    """Opens one backend per instance.
 
-    load_s: receives the load time of each backend. cpus: a field of BackendSetup.
+    `stack` closes the backends. load_s: receives the load time of each backend. cpus: a field of BackendSetup.
     """
     formats, of_one_process, holds_gil = declared(config)
     options = dict(config.backend_option)
@@ -263,7 +263,7 @@ def _refuse_layout(config: RunConfig, model: Model, *, in_processes: bool) -> No
 def _refuse_sharing(
     backend: str, of_one_process: Sequence[str], options: Mapping[str, str]
 ) -> None:
-    """Refuses options that have no effect between processes, but would be reported as on."""
+    """Refuses options that have no effect between processes but would be reported as active."""
     for name in of_one_process:
         if options.get(name) == "on":
             raise ConfigError(
@@ -273,9 +273,9 @@ def _refuse_sharing(
 
 
 def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[TensorSpec, ...]:
-    """Returns the manifest's inputs, else the file's; the first dimension of each is the batch.
+    """Returns the manifest's inputs, or else the file's inputs. The first dimension of each input is the batch.
 
-    qdl: the backend returns answers in place of the manifest's outputs. Raises a ConfigError if manifest and file
+    qdl: whether the backend returns answers instead of the manifest's outputs. Raises ConfigError if manifest and file
     differ.
     """
     inputs = model.inputs
@@ -309,7 +309,7 @@ def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[Ten
 
 
 def _check_declared(model: Model, specs: Sequence[TensorSpec]) -> None:
-    """Refuses types and shapes that differ from the file's: some frameworks would truncate values."""
+    """Refuses types and shapes that differ from the file, because some frameworks would truncate values."""
     in_file = {spec.name: spec for spec in specs}
     problems = [
         f"model {model.name!r}: the manifest's input {name!r} is {dtype} {show_shape(shape)}, the file's "
@@ -322,7 +322,7 @@ def _check_declared(model: Model, specs: Sequence[TensorSpec]) -> None:
 
 
 def _alike(a: Shape, b: Shape) -> bool:
-    """Returns whether the shapes agree. Only the batch may differ: the file may fix it."""
+    """Returns whether the shapes agree. Only the batch size may differ, because the file may fix it."""
     pairs = zip(a[1:], b[1:], strict=False)
     return len(a) == len(b) and not any(
         isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs
@@ -330,7 +330,7 @@ def _alike(a: Shape, b: Shape) -> bool:
 
 
 def batch_in_file(backend: Backend, inputs: Sequence[TensorSpec]) -> int | None:
-    """Returns the fixed batch in samples; None if the model takes any number."""
+    """Returns the fixed batch size in samples, or None if the model takes any number of samples."""
     return fixed_batch(backend.signature() if isinstance(backend, HasSignature) else inputs)
 
 
@@ -355,7 +355,7 @@ def open_dataset(
 ) -> Dataset:
     """Opens a dataset. inputs: the value of `inputs_of`. progress: called while the dataset loads.
 
-    steps: steps by input that replace the manifest's; their results are not cached.
+    steps: steps by input that replace the manifest's steps. Their results are not cached.
     """
     cls = registry.load("dataset", name)
     refuse(_unknown_options(cls, name, dict(config.dataset_option)))
@@ -384,13 +384,13 @@ class OpenModel(NamedTuple):
     """A model with its backends and dataset."""
 
     path: Path | None
-    """The model's file; None if the backend reads no file."""
+    """The model's file, or None if the backend does not read a file."""
     backends: Sequence[Backend]
-    """One per instance."""
+    """The backends, one per instance."""
     inputs: Sequence[TensorSpec]
     """The value of `inputs_of`."""
     fixed: int | None
-    """The batch fixed by the file; None if the model takes any number of samples."""
+    """The batch size that the file requires, or None if the model takes any number of samples."""
     dataset: Dataset
 
 
@@ -422,8 +422,8 @@ def _unknown_options(cls: Any, name: str, given: Mapping[str, str]) -> Iterator[
 def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
     """Returns the tables that the model's inputs index.
 
-    Uses the first of the model's files whose format is read here, whichever file the backend loads: runs of one
-    model on several backends then get the same data. --model-file is the same model in a different precision.
+    Uses the model's first file in a supported format, whichever file the backend loads. Runs of one model on several
+    backends therefore get the same data. --model-file contains the same model in a different precision.
     """
     paths = []
     for name in FORMATS:
@@ -438,7 +438,7 @@ def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
 
 
 def check_tables(config: RunConfig, model: Model, batch: Batch) -> None:
-    """Raises a ConfigError if an integer of the batch selects a row that the model's table does not have."""
+    """Raises ConfigError if an integer in the batch selects a row that does not exist in the model's table."""
     for name, table in _tables(config, model).items():
         rows = batch.inputs.get(name)
         if rows is None or rows.dtype.kind not in "iu" or not rows.size:
@@ -469,7 +469,7 @@ def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) 
 
 
 def plain(about: Mapping[str, object]) -> dict[str, Any]:
-    """Returns JSON values; a value that JSON does not have becomes a string."""
+    """Returns JSON values. A value that JSON cannot represent becomes a string."""
     text = json.dumps(dict(about), default=str)
     values: dict[str, Any] = json.loads(text, parse_constant=str)  # JSON has no NaN
     return values

@@ -1,4 +1,4 @@
-"""Describes a node of --nodes: its software, its speed, and its differences from other nodes."""
+"""Describes a node of --nodes by its software, its speed, and its differences from other nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,13 +13,13 @@ from harness.errors import ConfigError, refuse
 from harness.types import TensorSpec
 
 INDICES = "indices"
-"""The input of a node's model `NAME@indices`: dataset indices, INT32, instead of the samples."""
+"""The input of a node's model `NAME@indices`, which takes dataset indices (INT32) instead of samples."""
 
 BACKEND = "the backend"
 """The key of the backend in `_compared`."""
 
 ANSWER = "answer"
-"""The output of a node's model: the answers of the manifest's postprocessing."""
+"""The output of a node's model, which contains the answers of the manifest's postprocessing."""
 
 
 def by_indices(model: str) -> str:
@@ -28,7 +28,7 @@ def by_indices(model: str) -> str:
 
 
 RUN_BYTES = 16
-"""The length of the number that a run draws; the run's requests to load samples begin with it."""
+"""The length of the random number of a run. The run's requests to load samples begin with this number."""
 
 IN_USE = 409
 """The HTTP status of a node that another run uses."""
@@ -41,13 +41,13 @@ class NodeFacts:
     machine: str
     """Name of the machine in its network."""
     boot: str
-    """The kernel's `boot_id`, which all containers of a machine share."""
+    """The kernel's `boot_id`, which is the same in all containers of a machine."""
     process: str
-    """A random number of the node's process: it shows that two names are the same node."""
+    """A random number of the node's process. It shows whether two names refer to the same node."""
     version: str
     """Version of the harness."""
     code: str
-    """SHA-256 of the harness's own modules."""
+    """SHA-256 of the harness's modules."""
     backend: str
     backend_description: Mapping[str, Any]
     model: str
@@ -114,7 +114,7 @@ def _compared(facts: NodeFacts) -> Mapping[str, object]:
 
 
 def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> Iterator[str]:
-    """Yields one line for each fact in which a node differs from `wanted`, or from the first node.
+    """Yields a line for each fact in which a node differs from `wanted` or from the first node.
 
     nodes: by address. wanted: values from this machine and the command line, by the keys of `_compared`.
     """
@@ -130,12 +130,12 @@ def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) ->
 
 
 def refuse_differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> None:
-    """Raises one ConfigError with every difference."""
+    """Raises one ConfigError that lists all differences."""
     refuse([f"node-differs: {line}" for line in differences(nodes, wanted)])
 
 
 def own_code() -> Mapping[str, object]:
-    """Returns the facts that a node must share with this machine, by the keys of `_compared`."""
+    """Returns the facts that must be equal on a node and on this machine, by the keys of `_compared`."""
     return {"the harness's version": harness.__version__, "the harness's code": code_sha256()}
 
 
@@ -145,7 +145,9 @@ def _short(value: object) -> str:
 
 
 def check_streams(scenario: str, count: int) -> None:
-    """Raises a ConfigError if a stream has several nodes: it sends one query at a time, so all nodes but one would wait."""
+    """Raises ConfigError if a stream has several nodes. A stream sends one query at a time, so all nodes except one
+    would wait.
+    """
     if count > 1:
         raise ConfigError(
             f"--nodes: {scenario} sends one query at a time, but {count} nodes are named: name one of them"

@@ -1,7 +1,7 @@
 """Makes ONNX Runtime sessions with the settings of the backend `ort`.
 
-Measurements outside a run (layers, bricks, int8 files, peak rates) use this module, and so have the
-settings of a run. backends/ort.py is a plug-in and does not import it. The test
+Measurements outside a run (layers, bricks, int8 files, peak rates) use this module, and therefore have the same
+settings as a run. backends/ort.py is a plug-in and does not import this module. The test
 tests/models/opened/test_ort_session.py compares the options of both.
 """
 
@@ -14,8 +14,9 @@ from typing import Any
 from harness.core.number_types import ORT_ARRAYS
 
 GRAPH_LEVELS: Mapping[str, int] = {"off": 0, "basic": 1, "extended": 2, "all": 99}
-"""Value of the backend's option `graph` -> onnxruntime.GraphOptimizationLevel. `extended` applies every fusion
-in the file's own layout, NCHW; `all` adds the blocked layout, NCHWc."""
+"""Maps a value of the backend's option `graph` to onnxruntime.GraphOptimizationLevel. `extended` applies every fusion
+in the file's layout, NCHW. `all` adds the blocked layout, NCHWc.
+"""
 
 INTRA_OP_SPINNING = "session.intra_op.allow_spinning"
 _INTER_OP_SPINNING = "session.inter_op.allow_spinning"
@@ -25,14 +26,14 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSetup:
-    """The settings of a session that a profile or a measurement depends on. They are stored with the result."""
+    """The session settings that affect a profile or a measurement. They are stored with the result."""
 
     threads: int = 1
-    """Threads that share one kernel; with `parallel`, the number of kernels that run in parallel, one thread each."""
+    """Number of threads per kernel. With `parallel`, the number of kernels that run at once, each with one thread."""
     graph: str = "all"
     """One of GRAPH_LEVELS."""
     parallel: bool = False
-    """Whether kernels that do not need each other's results run at the same time."""
+    """Whether independent kernels run at the same time."""
     arena: bool = True
     """Whether memory is kept between calls."""
     provider: str = "CPUExecutionProvider"
@@ -49,7 +50,7 @@ def setup_of(
 ) -> SessionSetup:
     """Returns the setup of the backend's session with its `options` (--backend-option).
 
-    owns_cores: whether no other thread uses the instance's cores; if so, idle threads spin by default.
+    owns_cores: whether only the instance uses its cores. Idle threads then spin by default.
     """
     spinning = options.get("spinning", "auto")
     spins = spinning == "on" or (spinning == "auto" and owns_cores)
@@ -94,11 +95,10 @@ def open_session(
 ) -> Any:
     """Returns an onnxruntime.InferenceSession that never falls back to a different provider.
 
-    model: an ONNX file, or its content. setup: None for the backend's own, with one thread.
-    profile_prefix: turns on ONNX Runtime's profiler; its file names begin with this path.
-    optimised: the file to which the optimised graph is written. sizes: symbolic dimension -> elements.
-    config: entries in addition to the setup's entries.
-    Raises whatever ONNX Runtime raises; its classes share no base but Exception.
+    model: an ONNX file, or its content. setup: None for the backend's default setup with one thread. profile_prefix:
+    turns on ONNX Runtime's profiler, whose file names begin with this path. optimised: the file to which the optimised
+    graph is written. sizes: sizes by symbolic dimension. config: entries in addition to the setup's entries. Raises the
+    errors of ONNX Runtime, whose only common base class is Exception.
     """
     import onnxruntime as ort
 
@@ -117,7 +117,7 @@ def open_session(
     content = model if isinstance(model, bytes) else str(model)
     session = ort.InferenceSession(content, options, providers=[setup.provider])
     session.disable_fallback()
-    # `run(None, ...)` then skips maps and sequences, as the backend does.
+    # `run(None, ...)` then skips maps and sequences, like the backend.
     arrays = [port for port in session.get_outputs() if port.type in ORT_ARRAYS]
     session._outputs_meta = arrays or session.get_outputs()  # noqa: SLF001 - it has no public way
     return session

@@ -22,7 +22,7 @@ REQUEST_TIMEOUT_S = 10.0
 TIMEOUT_REQUESTS = 20
 
 BLOCKING = 16
-"""Connections that calibrate at the same time, with one thread each."""
+"""Number of connections that calibrate at the same time, each with one thread."""
 
 MOST_QPS_ELSEWHERE = 100.0
 """The maximum rate in queries/s to a server outside private networks, without --yes-load-this-host."""
@@ -69,12 +69,12 @@ def without_token_times(config: RunConfig, slo: Slo) -> str:
 
 
 def nameless(backend: str) -> str:
-    """Returns the problem with a backend that has no `name`, in a run for MLPerf's Network division."""
+    """Returns the problem with a backend without `name` in a run for MLPerf's Network division."""
     return f"--qdl: backend {backend!r} has no request for the server's name: use kserve, or a plug-in with name()"
 
 
 def remote_problems(config: RunConfig, verb: str) -> Iterator[str]:
-    """Yields the problem with a remote backend in a verb that changes how the model runs on this machine."""
+    """Yields the problem with a remote backend if the verb changes how the model runs on this machine."""
     if config.url or config.backend in registry.REMOTE_BACKENDS:
         yield (
             f"`{verb}` changes how a model runs on this machine, but backend {config.backend!r} sends requests "
@@ -96,7 +96,7 @@ def servers_of(config: RunConfig) -> list[Server]:
 
 
 def metrics_pages(config: RunConfig) -> list[Server]:
-    """Returns the addresses of the servers' metrics; empty if none is named. --header applies to --url only."""
+    """Returns the addresses of the servers' metrics, if given. --header applies only to --url."""
     if config.server_metrics:
         addresses = [parse_address(url) for url in config.server_metrics]
         tls = tls_context(config.insecure) if any(a.tls for a in addresses) else None
@@ -118,10 +118,11 @@ def request_timeout_s(config: RunConfig, slowest_ns: int = 0) -> float:
 def remote_class(
     config: RunConfig, cls: Any, connections: int
 ) -> Callable[[BackendSetup], Backend] | None:
-    """Returns a maker of a remote plug-in's backends; None for a plug-in that runs the model here.
+    """Returns a function that makes a remote plug-in's backends, or None for a plug-in that runs the model on this
+    machine.
 
-    connections: the number per server. Raises ConfigError if the plug-in does not fit --url, or if the machine has
-    too few ports or descriptors.
+    connections: number of connections per server. Raises ConfigError if the plug-in does not support --url, or if the
+    machine has too few ports or file descriptors.
     """
     remote = hasattr(cls, "request") and not hasattr(cls, "infer")
     if not remote:
@@ -146,7 +147,7 @@ def remote_class(
 
 
 def check_hosts(config: RunConfig, peers: Sequence[str]) -> None:
-    """Raises a ConfigError if the run would load a public server. peers: IP addresses, '' for a Unix socket."""
+    """Raises ConfigError if the run would put load on a public server. peers: IP addresses, or '' for a Unix socket."""
     rate = config.target_qps
     slow = config.concurrency is None and rate is not None and rate <= MOST_QPS_ELSEWHERE
     strangers = [peer for peer in peers if not is_private(peer)]

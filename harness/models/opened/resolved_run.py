@@ -1,4 +1,4 @@
-"""A run with every name looked up and every default filled in."""
+"""A run in which every name is looked up and every default is filled in."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from harness.models.manifest.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRun:
-    """A run that is resolved once, before it starts or from the files of a finished run."""
+    """A run that is resolved once, either before it starts or from the files of a finished run."""
 
     config: RunConfig
     """The configuration that the user requested."""
@@ -21,17 +21,17 @@ class ResolvedRun:
     dataset: str
     """The name that the configuration or the manifest gives."""
     metric: str | None
-    """The name that the configuration or the manifest gives; None if neither has one."""
+    """The name from the configuration or the manifest, or None if neither has it."""
     slos: tuple[Slo, ...]
     """The SLOs that decide the verdict. Under --mlperf, LoadGen's SLOs replace them once the plan is made."""
     instances: InstanceGroup
     """The instance group. If the model file fixes the batch, the group has that batch."""
     arrivals: Arrivals | None = None
-    """The file of --arrivals; None if there is none, and for a finished run."""
+    """The file of --arrivals. None without --arrivals and for a finished run."""
 
     @property
     def slo(self) -> Slo | None:
-        """The query latency SLO that represents the run."""
+        """The SLO on the query latency that represents the run."""
         return leading(self.slos)
 
     @property

@@ -1,8 +1,8 @@
 """Runs an instance in a separate process.
 
-This serves backends that hold the GIL, and frameworks with one thread pool per process. The measured process
-uses it like any other backend: the instance's thread sends a batch and waits without the GIL. Arrays lie in
-shared memory, and only one process writes each part. JSON lines describe the position of each array.
+This is needed for backends that hold the GIL, and for frameworks with one thread pool per process. The measured process
+uses the instance like any other backend: the instance's thread sends a batch and waits without the GIL. Arrays are in
+shared memory, and only one process writes to each part. JSON lines describe the position of each array.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSp
 _ALIGNMENT_BYTES = 64
 _EXIT_LIMIT_S = 10.0
 _PRINTED_LIMIT_S = 1.0
-"""Time for which a child of the instance's process may hold its output open after the process has ended."""
+"""Time for which a child of the instance's process may keep the output open after the process has ended."""
 
 _CONFINED = "harness.models.opened.confined_instance"
 
@@ -39,14 +39,14 @@ Layout = Sequence[tuple[str, str, Sequence[int], int]]
 
 
 class Arena:
-    """Arrays in shared memory (a memfd), written by one process and read by another. It only grows."""
+    """Arrays in shared memory (a memfd), written by one process and read by another. The memory only grows."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._map: mmap.mmap | None = None
 
     def put(self, arrays: Iterable[tuple[str, Any]]) -> Layout:
-        """Stores arrays over the arrays of the previous call. Returns their positions."""
+        """Stores arrays in place of the previous call's arrays. Returns their positions."""
         placed, end = [], 0
         for name, values in arrays:
             array = np.asarray(values)
@@ -66,7 +66,7 @@ class Arena:
     def get(self, layout: Layout) -> list[tuple[str, Array]]:
         """Returns views that are valid until the other process calls `put` again.
 
-        layout: from the other process. Raises a ValueError if a view would show other memory of this process.
+        layout: sent by the other process. Raises ValueError if a view would be outside the shared memory.
         """
         size = os.fstat(self._fd).st_size
         if self._map is None or len(self._map) < size:
@@ -115,8 +115,8 @@ class SeparateInstance:
         self._inputs, self._outputs = (Arena(fd) for fd in self._fds)
 
     def _start_confined(self, fds: Sequence[int]) -> "tuple[subprocess.Popen[bytes], Channel]":
-        """Starts the process with a pipe for its prints: the path of a file would show where LoadGen's logs lie,
-        and whether this is the accuracy run.
+        """Starts the process with a pipe for its output. The path of a file would show where LoadGen's logs are, and
+        whether this is the accuracy run.
         """
         folder = self._stack.enter_context(
             TemporaryDirectory(prefix="harness-", ignore_cleanup_errors=True)
@@ -129,7 +129,7 @@ class SeparateInstance:
             return connect(_CONFINED, fds, log=log, env={**os.environ, "TMPDIR": folder})
 
     def declared(self) -> Declared:
-        """Starts the process only to read the declarations. Raises the exceptions of the backend's import."""
+        """Starts the process only to read the declarations. Raises the import errors of the backend."""
         self._start()
         try:
             self._channel.send("declare", name=self._name)
@@ -158,7 +158,7 @@ class SeparateInstance:
             self.outputs: Callable[[], tuple[str, ...]] = lambda: names
 
     def _answer(self) -> dict[str, Any]:
-        """Receives the other process's reply; raises the exception that the other process raised."""
+        """Receives the other process's reply. If the other process raised an exception, raises it here."""
         message = self._channel.receive()
         if message is None:
             status = self._process.wait()
@@ -183,13 +183,15 @@ class SeparateInstance:
     def start_run(self) -> None:
         """Stops garbage collection in the other process until `end_run`.
 
-        No batch may be under way when `start_run` or `end_run` is called.
+        `start_run` and `end_run` must not be called during a batch.
         """
         self._channel.send("start_run")
         self._answer()
 
     def end_run(self) -> int | None:
-        """Returns the number of objects in cycles that the run left; None if the process has ended."""
+        """Returns the number of objects in reference cycles that the run left behind, or None if the process has
+        ended.
+        """
         self._channel.send("end_run")
         try:
             return int(self._answer()["objects"])
@@ -221,7 +223,9 @@ class SeparateInstance:
 
 @cache
 def declared(name: str) -> Declared:
-    """Returns the declarations of the backend `name`, read in a separate process: its code does not run in this one."""
+    """Reads the declarations of the backend `name` in a separate process, because its code must not run in this
+    process.
+    """
     return SeparateInstance(name, BackendSetup(model=None, model_name="")).declared()
 
 
@@ -243,7 +247,7 @@ def _error(status: int, text: str) -> BaseException:
 
 
 def main(writes: str = "") -> None:
-    """Runs the instance's process. writes: the folder that it may write to; "" if it is not confined."""
+    """Runs the instance's process. writes: the only folder to which it may write, or "" for no limit."""
     serve(partial(_answer, writes))
 
 

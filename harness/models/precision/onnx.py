@@ -1,8 +1,8 @@
-"""Converts an ONNX model to int8 or fp16 with ONNX Runtime's own tools: one recipe for every verb.
+"""Converts an ONNX model to int8 or fp16 with ONNX Runtime's tools. All verbs use the same recipe.
 
-int8 puts QuantizeLinear and DequantizeLinear around each operator (QDQ); runtimes replace them by integer
-kernels. Activations are unsigned and per tensor; weights are signed and per output channel. These are the
-operand types of the CPU's dot products (VNNI).
+int8 inserts QuantizeLinear and DequantizeLinear around each operator (QDQ). Runtimes replace them with integer kernels.
+Activations are unsigned and have one scale per tensor. Weights are signed and have one scale per output channel. The
+CPU's dot products (VNNI) require these types.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ TITLE = "ONNX Runtime's tools"
 SUFFIX = ".onnx"
 
 _FAST = ("avx512_vnni", "avx_vnni", "amx_int8")
-"""Instructions without which x86 adds products of bytes in 16 bits: the sums overflow unless weights have
-7 bits.
+"""Instruction sets that add products of bytes in 32 bits. Without them, x86 adds in 16 bits, and the sums overflow
+unless weights have 7 bits.
 """
 
 _PER_CHANNEL_OPSET = 13
-"""The first version of the default domain whose DequantizeLinear has the attribute `axis`."""
+"""The first opset in which DequantizeLinear has the attribute `axis`."""
 
 _FLOAT_OPERATORS = ("Softmax",)
-"""Operators that stay in float32. A Softmax in int8 has 256 steps from 0 to 1, too few for unlikely
+"""Operators that stay in float32. A Softmax in int8 has only 256 steps from 0 to 1, which is too coarse for unlikely
 classes.
 """
 
@@ -46,7 +46,7 @@ _QUANTISED = frozenset(
 )
 
 _UPCAST = "InsertedPrecisionFreeCast_"
-"""Prefix of the tensors that ONNX Runtime converts because a kernel lacks the type."""
+"""Prefix of the tensors that ONNX Runtime converts because a kernel does not support their type."""
 
 
 def require(precision: str) -> None:
@@ -66,7 +66,9 @@ def check(precision: str, source: Path) -> None:
 
 
 def already_quantised(source: Path) -> str:
-    """Returns the integer operators in the file, e.g. `12 QLinearConv, 1 QuantizeLinear`; "" if it has none."""
+    """Returns the integer operators in the file, e.g. `12 QLinearConv, 1 QuantizeLinear`, or "" without such
+    operators.
+    """
     import onnx
 
     counts = Counter(
@@ -78,7 +80,7 @@ def already_quantised(source: Path) -> str:
 
 
 def _operators(graph: Any) -> Iterator[str]:
-    """Yields the operators of a graph and of the graphs inside its nodes."""
+    """Yields the operators of a graph and of its subgraphs."""
     for node in graph.node:
         yield node.op_type
         for attribute in node.attribute:
@@ -112,7 +114,7 @@ def _opset(model: Any) -> int:
 
 
 def _raised(model: Any) -> Any:
-    """Returns the model in the first opset with scales per channel; None if onnx cannot convert it."""
+    """Returns the model in the first opset with scales per channel, or None if onnx cannot convert it."""
     import onnx
 
     try:
@@ -129,7 +131,7 @@ def _reduces_range() -> bool:
 def write(
     source: Path, path: Path, samples: QuantisationSamples | None, recipe: Mapping[str, Any]
 ) -> None:
-    """Writes the file: fp16 is stored in float16; int8 quantises every operator with integer kernels."""
+    """Writes the file. fp16 stores float16. int8 quantises every operator that has integer kernels."""
     if samples is not None:
         quantise(source, path, samples.feeds, recipe)
         if not already_quantised(path):
@@ -153,10 +155,10 @@ class _Reader:
 
 
 def quantise(source: Path, path: Path, feeds: Sequence[Feed], recipe: Mapping[str, Any]) -> None:
-    """Writes the ONNX file `source` in int8 to `path`; operators without integer kernels stay in float32.
+    """Writes the ONNX file `source` in int8 to `path`. Operators without integer kernels stay in float32.
 
     feeds: quantisation samples, in batches. recipe: the result of `recipe("int8", source)`.
-    Raises a PluginUnavailable if a module is missing, else whatever ONNX Runtime's tools raise.
+    Raises PluginUnavailable if a module is missing, and the errors of ONNX Runtime's tools.
     """
     with _without_advice(), tempfile.TemporaryDirectory(prefix="harness-int8-") as folder:
         try:
@@ -184,7 +186,7 @@ def quantise(source: Path, path: Path, feeds: Sequence[Feed], recipe: Mapping[st
 
 
 def _prepare(source: Path, prepared: Path, recipe: Mapping[str, Any]) -> None:
-    """Folds normalisations into the convolutions before them, as ONNX Runtime's tools advise."""
+    """Folds normalisations into the preceding convolutions, as ONNX Runtime's tools recommend."""
     import onnx
 
     model = onnx.load(source)
@@ -197,7 +199,7 @@ def _prepare(source: Path, prepared: Path, recipe: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """Drops the tools' logs and prints, which are advice for people who quantise by hand."""
+    """Drops the tools' logs and output, which are advice for manual quantisation."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Chooses quantisation samples, from which int8 takes its ranges."""
+"""Chooses quantisation samples, which determine the ranges of int8."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -20,19 +20,19 @@ SAMPLES = 200
 """The maximum number of samples, evenly spread over the dataset."""
 
 Feed = Mapping[str, Array]
-"""Input name -> (n, ...) array."""
+"""Maps an input's name to an (n, ...) array."""
 
 
 class QuantisationSamples(NamedTuple):
-    """The inputs from which int8 takes its activation ranges."""
+    """The inputs that determine the activation ranges of int8."""
 
     feeds: Sequence[Feed]
     """Batches of inputs."""
     about: str
-    """Number and origin of the samples, in words."""
+    """Number and origin of the samples, as text."""
     total: int
     are_scored: bool = False
-    """Whether the accuracy is measured on the same samples, because the dataset has no other samples."""
+    """Whether the accuracy is measured on the same samples because the dataset has no others."""
 
     @property
     def sha256(self) -> str:
@@ -49,14 +49,15 @@ def quantisation_samples(
     synthetic: bool,
     scored: Sequence[int] | None = None,
 ) -> QuantisationSamples:
-    """Returns noise if nothing is scored; else the samples in `folder`; else the dataset's calibration samples.
+    """Returns noise if no sample is scored. Otherwise returns the samples in `folder` or the dataset's calibration
+    samples.
 
-    batch: samples per feed. folder: a --data-dir for the same dataset. scored: the dataset indices that are
-    scored; None for all. If the dataset has no calibration samples, unscored indices are taken. If `scored`
-    lists the whole dataset, scored indices are taken.
+    batch: samples per feed. folder: a --data-dir for the same dataset. scored: the dataset indices that are scored, or
+    None for all. If the dataset has no calibration samples, unscored samples are used. If all samples are scored,
+    scored samples are used.
     """
     if synthetic or model.has_random_weights:
-        # Not the run's seed: quantisation samples are never the run's samples.
+        # This is not the run's seed, because quantisation samples are never the run's samples.
         noise = replace(config, seed=(config.seed or 0) + 1, data_dir=None)
         dataset = open_dataset(noise, model, "synthetic", inputs)
         return _read(dataset, range(len(dataset)), batch, set(), "seeded noise")
@@ -103,7 +104,7 @@ def _read_scored(dataset: Dataset, batch: int, about: str) -> QuantisationSample
 
 
 def _spread(dataset: Dataset, indices: Sequence[int]) -> list[Feed]:
-    """Returns the samples at `indices`; at most SAMPLES of them, evenly spread."""
+    """Returns at most SAMPLES of the samples at `indices`, evenly spread."""
     total = len(indices)
     if total > SAMPLES:
         indices = [indices[i * total // SAMPLES] for i in range(SAMPLES)]
@@ -111,7 +112,7 @@ def _spread(dataset: Dataset, indices: Sequence[int]) -> list[Feed]:
 
 
 def _batches(feeds: Sequence[Feed], size: int) -> list[Feed]:
-    """Returns batches of `size`, the last filled up by repetition; single samples if shapes differ."""
+    """Returns batches of `size`. Fills the last batch by repetition. If shapes differ, returns single samples."""
     if len({tuple(rows.shape for rows in feed.values()) for feed in feeds}) > 1:
         return list(feeds)
     full = list(feeds) + [feeds[-1]] * (-len(feeds) % size)

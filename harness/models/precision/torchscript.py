@@ -1,4 +1,4 @@
-"""Converts a TorchScript file to int8 with PyTorch's own graph-mode quantisation."""
+"""Converts a TorchScript file to int8 with PyTorch's graph-mode quantisation."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _HEAVY = (
 
 
 def require(precision: str) -> None:
-    """Checks that PyTorch has the tool: PyTorch has announced its removal."""
+    """Checks that PyTorch has the tool, because PyTorch has announced its removal."""
     if find_spec("torch") is None or not _has_tool():
         raise PluginUnavailable(
             f"{precision} of TorchScript is made with the module {_TOOL!r} of PyTorch 2.13, which is "
@@ -33,7 +33,7 @@ def require(precision: str) -> None:
 
 
 def _has_tool() -> bool:
-    """Looks for the module's file: find_spec would import PyTorch and the packages above the module."""
+    """Looks for the module's file, because find_spec would import PyTorch and the parent packages."""
     spec = find_spec("torch")
     folders = (spec.submodule_search_locations or []) if spec else []
     parts = _TOOL.split(".")[1:]
@@ -63,7 +63,7 @@ def recipe(_precision: str, _source: Path) -> dict[str, Any]:
 def write(
     source: Path, path: Path, samples: QuantisationSamples | None, recipe: Mapping[str, Any]
 ) -> None:
-    """Quantises the operators that have integer kernels; other operators compute in float32."""
+    """Quantises the operators that have integer kernels. Other operators compute in float32."""
     import torch
     from torch.ao.quantization import get_default_qconfig
     from torch.ao.quantization.quantize_jit import quantize_jit

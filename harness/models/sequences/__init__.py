@@ -1,1 +1,1 @@
-"""Models with states, constants and other batch axes: their samples, their frames, and what `init` finds."""
+"""Models with states, constants and other batch axes. Handles their samples and frames, and the proposals of `init`."""

@@ -1,8 +1,8 @@
 """Answers batches of samples with a model whose file has states, constants or other batch axes.
 
-The file computes one step. Without states a step answers the batch. With states a sample is a sequence: its frames go
-through the model one after the other, each with the states that the previous frame returned, and the first frame
-with the start states. No state outlives a batch, so the order of samples does not matter.
+The file computes one step. Without states, a step answers the batch. With states, a sample is a sequence whose frames
+go through the model one after the other. The first frame gets the start states, and each later frame gets the states
+that the previous frame returned. States are reset after each batch, so the order of samples does not matter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +34,9 @@ Arrays = Mapping[str, Array]
 
 
 class SequenceBackend:
-    """Answers samples; both have the batch first. With states, samples and answers are (n, frames, ...).
+    """Answers samples. Samples and answers have the batch first. With states, both are (n, frames, ...).
 
-    A batch of sequences advances frame by frame, and its states lie side by side on their batch axes.
+    A batch of sequences advances frame by frame. The states of its sequences are joined along their batch axes.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class SequenceBackend:
         return tuple(self.layout.sample(named[name], self.fixed) for name in self.layout.inputs)
 
     def outputs(self) -> tuple[str, ...]:
-        """Returns the outputs without states; () if the file does not name its outputs."""
+        """Returns the outputs without states, or () if the file does not name its outputs."""
         names = self._step.outputs() if isinstance(self._step, HasOutputs) else ()
         of_states = {state.output for state in self.layout.states.values()}
         return tuple(name for name in names if name not in of_states)
@@ -100,7 +100,7 @@ class SequenceBackend:
         return self._by_sample(self.step(inputs, {}, size)[0], batch.size)
 
     def _sequences(self, samples: Arrays, size: int, count: int) -> Outputs:
-        """Returns the answers to sequences: (count, frames, ...) by output."""
+        """Returns the answers to sequences by output, (count, frames, ...)."""
         states = self.starts(size)
         steps: list[Arrays] = []
         cut, frames = self.cut(samples)
@@ -115,7 +115,7 @@ class SequenceBackend:
         return _alone_or_named(whole)
 
     def cut(self, samples: Arrays) -> tuple[Arrays, int]:
-        """Returns (frames, ...) by input, each frame as it is in the file, and the number of frames.
+        """Returns arrays (frames, ...) by input, with each frame in the file's layout, and the number of frames.
 
         samples: (n, frames, ...) by input.
         """
@@ -134,9 +134,9 @@ class SequenceBackend:
     def advance(
         self, frames: Sequence[Arrays], states: Sequence[Arrays]
     ) -> tuple[Outputs, list[Arrays]]:
-        """Moves sequences on by one frame. Returns their answers (n, ...), and the next states of each.
+        """Advances sequences by one frame. Returns their answers (n, ...), and the next states of each sequence.
 
-        frames, states: of each sequence, as they are in the file with a batch of 1.
+        frames, states: frames and states of each sequence, in the file's layout with a batch of 1.
         """
         count = len(frames)
         size = self.fixed or count
@@ -159,11 +159,11 @@ class SequenceBackend:
         return {**inputs, **self.starts(size), **self._constants(size)}
 
     def starts(self, size: int) -> Arrays:
-        """Returns the states at the start of `size` sequences, as they are in the file."""
+        """Returns the start states of `size` sequences, in the file's layout."""
         return {name: _full(one, size, one.start) for name, one in self.layout.states.items()}
 
     def step(self, inputs: Arrays, states: Arrays, size: int) -> tuple[Arrays, Arrays]:
-        """Returns answers by output, and the next states by input. All arrays are as they are in the file."""
+        """Returns answers by output, and the next states by input. All arrays have the file's layout."""
         outputs = self._step.infer(Batch(size, {**inputs, **states, **self._constants(size)}))
         named = outputs if isinstance(outputs, Mapping) else self._named(outputs)
         if not self._is_checked:
@@ -261,7 +261,7 @@ class SequenceBackend:
         return specs
 
     def _fixed_batch(self) -> int | None:
-        """Returns the batch that the file fixes; None if it takes any."""
+        """Returns the batch size that the file requires, or None if it takes any size."""
         sizes = {1} if self.layout.is_alone else set()
         for spec in self._specs:
             axis = self.layout.input_axes[spec.name]
@@ -294,13 +294,15 @@ def _full(one: Input | State, size: int, number: float) -> Array:
 
 
 def _padded(rows: Array, size: int) -> Array:
-    """Returns (size, ...) rows: the last one is repeated."""
+    """Returns (size, ...) rows, repeating the last row."""
     short = size - len(rows)
     return np.concatenate([rows, np.repeat(rows[-1:], short, axis=0)]) if short else rows
 
 
 def _laid_out(rows: Array, frames: int, axis: int | None) -> Array:
-    """Returns contiguous rows with the batch, which is first, on its axis in the file. frames: axes to put in front."""
+    """Moves the batch from the first axis to its axis in the file, and returns contiguous rows. frames: axes to put in
+    front.
+    """
     assert axis is not None  # an input without a batch has a value
     if frames:
         return np.ascontiguousarray(np.moveaxis(rows, (1, 0), (0, 1 + axis)))
@@ -308,7 +310,7 @@ def _laid_out(rows: Array, frames: int, axis: int | None) -> Array:
 
 
 def _joined(each: Sequence[Arrays], axes: Mapping[str, int | None]) -> Arrays:
-    """Returns the arrays of several sequences side by side on their batch axes."""
+    """Joins the arrays of several sequences along their batch axes."""
     if len(each) == 1:
         return {name: np.ascontiguousarray(rows) for name, rows in each[0].items()}
     return {
@@ -317,7 +319,7 @@ def _joined(each: Sequence[Arrays], axes: Mapping[str, int | None]) -> Arrays:
 
 
 def _apart(joined: Arrays, axes: Mapping[str, int | None], count: int) -> list[Arrays]:
-    """Returns the arrays of each of the first `count` sequences, the inverse of `_joined`."""
+    """Splits arrays into the arrays of each of the first `count` sequences. This is the inverse of `_joined`."""
     if all((axis := axes[name]) is None or rows.shape[axis] == 1 for name, rows in joined.items()):
         return [joined]
     return [

@@ -1,4 +1,4 @@
-"""Recognises by their names the inputs and outputs that hold one state, and the values of constants."""
+"""Recognises, by their names, inputs and outputs that contain the same state, and the values of constants."""
 
 import re
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def state_key(name: str) -> str:
 
 
 def is_like_a_state(name: str) -> bool:
-    """Returns whether the name has a word that is usual in names of states."""
+    """Returns whether the name has a word that often occurs in names of states."""
     return any(word in _STATES for word in state_key(name).split("_"))
 
 
@@ -82,7 +82,7 @@ def likely_value(name: str, dtype: str) -> bool | int | float:
 
 
 def paired(inputs: Mapping[str, object], outputs: Mapping[str, object]) -> dict[str, str]:
-    """Returns input name -> output name for each pair that has the same key and no rival."""
+    """Maps an input name to an output name for each pair with the same key, if the key is unique."""
     keys = {side: _by_key(names) for side, names in (("in", inputs), ("out", outputs))}
     return {
         names[0]: keys["out"][key][0]

@@ -1,8 +1,9 @@
-"""Finds batch axes, constants and states of a model file by running it with zeros, for the manifest that `init` writes.
+"""Finds the batch axes, constants and states of a model file by running it with zeros. `init` writes them to a
+manifest.
 
-An axis is the batch if the model takes two and three samples on it. An output belongs to a state if it has the shape
-and type of an input, and either their names mean the same state, or the input is the only one of its shape and its
-batch is not the first dimension.
+An axis is the batch axis if the model accepts two and three samples on it. An output is the next state of an input if
+both have the same shape and type, and one of two conditions holds: their names denote the same state, or no other input
+has this shape and the batch is not the first dimension.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from harness.models.sequences.names import is_like_a_state, likely_value, paired
 from harness.types import Array, Backend, Batch, HasOutputs, Shape, TensorSpec
 
 SIZES = (2, 3)
-"""Batches that show which axis of an output is the batch."""
+"""Batch sizes that show which axis of an output is the batch axis."""
 
 MOST_TRIALS = 32
 """The maximum number of combinations of batch axes that are tried."""
@@ -25,10 +26,10 @@ MOST_TRIALS = 32
 NO_SAMPLES = "no input has a dimension for the samples of a batch"
 
 GUESSED_SIZE = 1
-"""Size of an open dimension that the user does not set; a step of a recurrent network accepts 1 in every dimension."""
+"""Size of an open dimension that the user does not set. A step of a recurrent network accepts 1 in every dimension."""
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Input name -> the user's sizes, in the order of the file; the size of the batch is ignored."""
+"""Maps an input's name to the user's sizes, in the order of the file. The size of the batch is ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,21 +37,21 @@ class Proposal:
     """Fields of a manifest. The specifications come from the file, with the sizes that are known or guessed."""
 
     inputs: tuple[TensorSpec, ...]
-    """Without states; with constants."""
+    """Inputs without states but with constants."""
     axes: Mapping[str, int | None]
     """Batch axis of each input of the file."""
     values: Mapping[str, bool | int | float]
     """Value of each constant."""
     states: Mapping[str, tuple[str, TensorSpec]]
-    """Input name -> (output name, specification)."""
+    """Maps an input's name to the name and specification of the output."""
     outputs: Mapping[str, int | None]
-    """Batch axis of each output without the states; None if its rows follow the data."""
+    """Batch axis of each output, without states. None if the number of rows depends on the data."""
     guessed: frozenset[str] = field(default_factory=frozenset)
-    """Inputs with a size that is a guess."""
+    """Inputs with a guessed size."""
     fixed: int | None = None
-    """The batch that the file fixes."""
+    """The batch size that the file requires."""
     vocabulary: int | None = None
-    """The number of tokens of a language model, which takes prompts; None for any other model."""
+    """The number of tokens in the vocabulary of a language model. None for any other model."""
 
     @property
     def is_plain(self) -> bool:
@@ -60,15 +61,14 @@ class Proposal:
 
 
 class _Unfit(Exception):
-    """Raised for a combination of axes that the model does not take."""
+    """Raised if the model does not accept a combination of axes."""
 
 
 def propose(
     backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes
 ) -> tuple[Proposal | None, str]:
-    """Returns the proposal, or None and the reason. specs: all inputs, as they are in the file.
-
-    backend: takes arrays as they are in the file (BackendSetup.batch_axes).
+    """Returns the proposal, or None and the reason. specs: all inputs, in the file's layout. backend: accepts arrays in
+    the file's layout (BackendSetup.batch_axes).
     """
     why = ""
     if any(spec.dtype == "string" for spec in specs):
@@ -82,7 +82,9 @@ def propose(
 
 
 def _axes(specs: Sequence[TensorSpec]) -> Iterator[Mapping[str, int | None]]:
-    """Yields the batch axis of each input, likely combinations first; never two different fixed batches."""
+    """Yields combinations of batch axes, likely ones first. Combinations with two different fixed batch sizes are left
+    out.
+    """
     open_sizes = [size for spec in specs for size in set(spec.shape) if isinstance(size, str)]
     names = {size for size in open_sizes if "batch" in size.lower()}
     names = names or {size for size in open_sizes if open_sizes.count(size) > 1}
@@ -95,7 +97,7 @@ def _axes(specs: Sequence[TensorSpec]) -> Iterator[Mapping[str, int | None]]:
 
 
 def _choices(shape: Shape, names: set[Any]) -> Sequence[int | None]:
-    """Returns the axes that may be the batch. names: sizes that mean the batch."""
+    """Returns the axes that may be the batch axis. names: names of sizes that denote the batch."""
     named = [at for at, size in enumerate(shape) if size in names and isinstance(size, str)]
     if named:
         return named
@@ -105,7 +107,7 @@ def _choices(shape: Shape, names: set[Any]) -> Sequence[int | None]:
     unknown += [at for at, size in enumerate(shape) if isinstance(size, str)]
     if unknown:
         return unknown
-    # In a state [layers, batch, hidden] with one layer and one sequence, the batch is the second 1.
+    # In a state [layers, batch, hidden] with one layer and one sequence, the second 1 is the batch.
     is_state = len(shape) > 2 and shape[:2] == (1, 1)
     return [1, 0, *range(2, len(shape))] if is_state else range(len(shape))
 
@@ -176,7 +178,7 @@ class _Trial:
         batch = Batch(size, {spec.name: self._zeros(spec, size) for spec in self._specs})
         try:
             outputs = self._backend.infer(batch)
-        except Exception as e:  # of a framework, which refuses these shapes
+        except Exception as e:  # an error of a framework that refuses these shapes
             raise _Unfit(one_line(e)) from e
         if isinstance(outputs, Mapping):
             return {name: np.asarray(rows) for name, rows in outputs.items()}
@@ -191,11 +193,11 @@ class _Trial:
     def _states(
         self, outputs: Mapping[str, Array], size: int, axes: Mapping[str, int | None]
     ) -> dict[str, str]:
-        """Returns input name -> output name of each state; {} if no input with data would remain."""
+        """Maps input names to output names of states. Returns {} if no input with data would remain."""
         every = {
             spec.name: self._zeros(spec, size)
             for spec in self._specs
-            if spec.dtype != "bool"  # a mask that is passed on
+            if spec.dtype != "bool"  # a bool may be a mask that is passed on
         }
         states = {
             name: output
@@ -212,7 +214,7 @@ class _Trial:
             rivals = [n for n, one in inputs.items() if n not in states and _is_alike(rows, one)]
             if name not in rivals or len(same) != len(rivals):
                 continue
-            # Several states of one shape are returned in the order in which they are taken.
+            # Several states with the same shape are returned in the same order as the inputs.
             if all(map(is_like_a_state, rivals)) or (own_axis and len(rivals) == 1):
                 states[name] = same[0]
         return states if inputs.keys() - states.keys() else {}
@@ -227,7 +229,7 @@ def _is_alike(rows: Array, other: Array) -> bool:
 
 
 def _batch_axis(shapes: Mapping[int, Sequence[int]]) -> int | None:
-    """Returns the axis of an output that has the batch's size in every run; None if there is none. shapes: by batch."""
+    """Returns the axis of an output that has the batch size in every run, or None. shapes: shapes by batch size."""
     ranks = {len(shape) for shape in shapes.values()}
     if len(ranks) > 1:
         return None

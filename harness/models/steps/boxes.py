@@ -1,4 +1,4 @@
-"""Turns one YOLO head into detections, with class-wise non-maximum suppression."""
+"""Converts the output of a YOLO head to detections, with class-wise non-maximum suppression."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,8 @@ _BLOCK = 64
 def detections(
     head: Array, indices: Sequence[int], *, score: float, iou: float, most: int, side: int
 ) -> list[Array]:
-    """Returns n arrays (k <= most, 7) float32, the best first, coordinates in [0, 1] of `side`.
+    """Returns n arrays (k <= most, 7) float32, the best detection first. Coordinates are fractions of `side`, in [0,
+    1].
 
     head: (n, 4 + classes, anchors): centre x, y, width, height in input pixels, then scores.
     indices: (n,) sample indices. Each anchor counts for its best class if its score is above `score`.
@@ -51,9 +52,9 @@ def _corners(boxes: Array) -> Array:
 
 
 def suppress(boxes: Array, labels: Array, *, iou: float, most: int) -> Array:
-    """Returns the positions of the boxes that stay, at most `most`. boxes: (k, 4) ymin, xmin, ymax, xmax, best first.
+    """Returns the positions of the boxes to keep, at most `most`. boxes: (k, 4) ymin, xmin, ymax, xmax, best first.
 
-    Each block is compared with the boxes that have stayed so far, then with itself. Classes are compared:
+    Each block is compared with the boxes kept so far, and then with itself. Classes are compared directly, because
     separating them by an offset would lose precision in float32.
     """
     kept = np.empty(0, np.intp)
@@ -72,13 +73,15 @@ def suppress(boxes: Array, labels: Array, *, iou: float, most: int) -> Array:
 
 
 def _overlap(boxes: Array, labels: Array, first: Array, second: Array, iou: float) -> Array:
-    """Returns (len(first), len(second)): whether two boxes have one class and overlap by more than `iou`."""
+    """Returns whether two boxes have the same class and overlap by more than `iou`, as an array (len(first),
+    len(second)).
+    """
     a, b = boxes[first].T[:, :, np.newaxis], boxes[second].T[:, np.newaxis, :]
     heights = np.minimum(a[2], b[2]) - np.maximum(a[0], b[0])
     widths = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])
     shared = np.maximum(heights, 0) * np.maximum(widths, 0)
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    # A product instead of a quotient: a box without area overlaps nothing.
+    # Uses a product instead of a quotient, so that a box without area does not overlap any box.
     over = shared > iou * (areas[0] + areas[1] - shared)
     pairs: Array = over & (labels[first][:, np.newaxis] == labels[second])
     return pairs

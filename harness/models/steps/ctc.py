@@ -8,10 +8,10 @@ from harness.types import Array
 
 
 def best_path(scores: Array, *, blank: int) -> list[Array]:
-    """Returns n arrays (k,) int64: the best class of each position, without blanks and repeats.
+    """Returns n arrays (k,) int64 with the best class of each position, without blanks and repeats.
 
-    scores: (n, positions, classes). blank: the class of no symbol, which also separates two equal symbols; -1
-    for the last class.
+    scores: (n, positions, classes). blank: the class that stands for no symbol and separates two equal symbols. -1
+    means the last class.
     """
     classes = scores.shape[2]
     if blank >= classes:

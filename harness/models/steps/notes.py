@@ -1,4 +1,4 @@
-"""Turns activations of onsets and of sounding pitches into notes, by two thresholds."""
+"""Converts activations of onsets and of sounding pitches to notes, using two thresholds."""
 
 import numpy as np
 
@@ -22,12 +22,12 @@ def transcribed(
     shortest_frames: int,
     gap_frames: int,
 ) -> list[Array]:
-    """Returns n arrays (k, 3) float32, one row for each note, in the order of onsets, then pitches.
+    """Returns n arrays (k, 3) float32 with a row per note, sorted by onset and then by pitch.
 
-    activations: (n, frames, pitches, 2): onsets, then sounding pitches, as `stack` gives them.
-    A note begins at each local maximum of the onsets that is at least `onset`. It sounds as long as its pitch is at
-    least `frame`, and at most up to the next note of its pitch. Up to `gap_frames` lower frames do not end it. Notes
-    shorter than `shortest_frames` are dropped.
+    activations: (n, frames, pitches, 2), first onsets and then sounding pitches, as `stack` returns them. A note begins
+    at each local maximum of the onsets that is at least `onset`. It continues as long as its pitch is at least `frame`,
+    and ends at the latest at the next note of the same pitch. At most `gap_frames` lower frames do not end the note.
+    Notes shorter than `shortest_frames` are dropped.
     """
     if activations.shape[3] != _KINDS:
         shape = show_shape(("n", *activations.shape[1:]))
@@ -70,7 +70,7 @@ def _begins(onsets: Array, least: float) -> list[tuple[int, int, int]]:
 def _end(sounds: Array, gap: int) -> int:
     """Returns the number of frames up to the first pause of more than `gap` frames.
 
-    sounds: (frames,) whether the pitch sounds, from the note's onset on.
+    sounds: (frames,) whether the pitch sounds in each frame, starting at the note's onset.
     """
     places = np.concatenate(([0], np.flatnonzero(sounds)))  # the onset itself always counts
     pauses = np.flatnonzero(np.diff(places) > gap + 1)

@@ -1,4 +1,4 @@
-"""Turns a backend's outputs into answers by the manifest's steps, in the timed part."""
+"""Converts a backend's outputs to answers with the manifest's steps, in the timed part."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,15 +20,17 @@ Rows = Array | list[Array]
 """n rows, or n arrays of different lengths."""
 
 Apply = Callable[[Any, Sequence[int]], Any]
-"""One step: (rows, sample indices) -> rows. As first steps, `stack` and `hook` take all outputs."""
+"""One step. It takes rows and sample indices, and returns rows. As the first step, `stack` and `hook` take all
+outputs.
+"""
 
 Hook = Callable[[Outputs, Sequence[int]], Any]
-"""The user's function: (outputs, sample indices) -> an array of n rows, or n arrays. As the first step, it takes
-the outputs by name, with any backend; later, the rows of the previous step.
+"""The user's function. It takes outputs and sample indices, and returns an array of n rows, or n arrays. As the first
+step, it takes the outputs by name, with any backend. As a later step, it takes the rows of the previous step.
 """
 
 _SMALL = 8192
-"""Elements up to which a dot product is used: on larger arrays BLAS may use threads and disturb the run."""
+"""Maximum number of elements for a dot product. On larger arrays, BLAS may start threads and disturb the run."""
 
 
 def wrong_count(answers: int, samples: int, output: str | None = None) -> str:
@@ -50,15 +52,15 @@ class Postprocess(NamedTuple):
     """The steps of a run."""
 
     answers: Callable[[Outputs, Sequence[int]], Answers]
-    """(outputs, indices) -> (n, ...)."""
+    """Takes outputs and indices, and returns (n, ...) answers."""
     not_finite: Callable[[Outputs, Answers], bool]
-    """(outputs, their answers) -> whether an output has NaN or +Inf."""
+    """Takes outputs and their answers, and returns whether an output contains NaN or +Inf."""
     output: str | None = None
     """Name of the manifest's output, for messages."""
 
 
 def _topk(rows: Array, k: int) -> Array:
-    """Returns the k best classes; among equal values the first class comes first, as in argmax."""
+    """Returns the k best classes. Among equal values, the lower class comes first, as in argmax."""
     classes = rows.shape[1]
     if k > classes:
         raise ConfigError(f"topk.k is {k}, but the output has only {classes} classes")
@@ -77,7 +79,7 @@ def _softmax(rows: Array) -> Array:
 
 
 def _shift(rows: Array, by: int) -> Array:
-    """Adds `by`. Integers become int64, as in argmax: in a model's own uint8, 0 - 1 would be 255."""
+    """Adds `by`. Integers become int64, as in argmax, because 0 - 1 would be 255 in uint8."""
     shifted: Array = np.add(rows, by, dtype=np.int64) if rows.dtype.kind in "iub" else rows + by
     return shifted
 
@@ -101,7 +103,7 @@ _ON_ROWS: Mapping[str, Callable[..., Rows]] = {
     "ctc": best_path,
     "notes": transcribed,
 }
-"""Steps on single rows. argmax returns int64, the type in the logs of MLPerf's image classification."""
+"""Steps that apply to single rows. argmax returns int64, as in the logs of MLPerf's image classification."""
 
 
 def postprocessor(
@@ -109,7 +111,7 @@ def postprocessor(
 ) -> Postprocess:
     """Returns the postprocessing of a run.
 
-    output: used if the backend returns several outputs and the first step picks none.
+    output: the output to use if the backend returns several outputs and the first step does not select one.
     hook: the function of the step `hook`.
     """
     chain = [_function(step, hook) for step in steps]
@@ -133,7 +135,8 @@ def postprocessor(
 
 
 def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) -> Any:
-    """Returns the first step's input: all outputs by name for `stack` and `hook`, else the rows of one output.
+    """Returns the first step's input. For `stack` and `hook` it is all outputs by name, otherwise the rows of one
+    output.
 
     A backend with a single output may return it without its name.
     """
@@ -146,7 +149,7 @@ def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) ->
 
 
 def flat(post: Postprocess) -> Postprocess:
-    """Flattens each answer to one row of numbers, for answers whose shape depends on the input's shape."""
+    """Flattens each answer to one row of numbers. Used if the shape of answers depends on the input's shape."""
     return Postprocess(
         lambda outputs, indices: flattened(post.answers(outputs, indices)),
         lambda outputs, _: not_finite(outputs),
@@ -155,7 +158,7 @@ def flat(post: Postprocess) -> Postprocess:
 
 
 def by_frame(post: Postprocess) -> Postprocess:
-    """Applies the steps to each frame of sequences: (n, frames, ...) outputs -> (n, frames, ...) answers."""
+    """Applies the steps to each frame of sequences, from (n, frames, ...) outputs to (n, frames, ...) answers."""
 
     def answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
         rows = post.answers(*in_frames(outputs, indices))
@@ -169,7 +172,7 @@ def by_frame(post: Postprocess) -> Postprocess:
 
 
 def identified(post: Postprocess, dataset: HasOwnOrder) -> Postprocess:
-    """Puts the identity of its sample before each answer."""
+    """Inserts the sample's identity before each answer."""
 
     def answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
         rows = post.answers(outputs, indices)
@@ -203,11 +206,11 @@ def check(
     batch: Batch,
     indices: Sequence[int],
 ) -> range | None:
-    """Tries the steps one by one, untimed, on the outputs of a first batch with the samples `indices`.
+    """Tries the steps one by one on the outputs of a first batch with the samples `indices`. This is not timed.
 
-    Returns the possible classes of the answers; None if the steps do not produce classes.
+    Returns the possible classes of the answers, or None if the steps do not produce classes.
 
-    Raises a ConfigError with the manifest's step that cannot take its input. If a hook raises, it is a
+    Raises ConfigError with the manifest's step that cannot process its input. An error in a hook becomes
     PluginUnavailable, as for all code of the user.
     """
     rows, classes = _first_input(steps, output, outputs), None
@@ -250,11 +253,13 @@ _RANKS: Mapping[str, tuple[int, int, str]] = {
     "ctc": (3, 3, "[n, positions, classes]"),
     "notes": (4, 4, "[n, frames, pitches, 2], from the step `stack`"),
 }
-"""Step -> the minimum and maximum number of input dimensions, including the batch, and the input in words."""
+"""Maps a step to the minimum and maximum number of input dimensions, including the batch, and to a description of the
+input.
+"""
 
 
 def _fault(step: Step, rows: Any, inputs: Mapping[str, Array]) -> str:
-    """Returns the reason why the step cannot take these rows; '' if no reason is known."""
+    """Returns the reason why the step cannot process these rows, or '' if no reason is known."""
     if step.name == "hook":
         return ""
     if step.name == "stack":
@@ -279,7 +284,7 @@ def _ranks(rows: Rows) -> set[int]:
 
 
 def _wrong_side(step: Step, inputs: Mapping[str, Array]) -> Iterator[str]:
-    """Yields the inputs whose sides differ: two of an image's three dimensions are its sides."""
+    """Yields the image inputs whose sides differ. Two of an image's three dimensions are its sides."""
     side = step.options["side"]
     for name, rows in inputs.items():
         if rows.ndim == 4 and rows.shape[1:].count(side) < 2:
@@ -335,7 +340,8 @@ def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
 
 
 def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
-    """Returns whether an output has NaN or +Inf, by the winners: numpy's argmax returns a row's first NaN.
+    """Returns whether an output contains NaN or +Inf. Checks only the winners, because numpy's argmax returns a row's
+    first NaN.
 
     answers: an array if `outputs` is an array; otherwise unused.
     """
@@ -345,10 +351,10 @@ def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
 
 
 def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
-    """Returns whether an output has NaN or +Inf; -Inf is allowed, because models mask scores with it.
+    """Returns whether an output contains NaN or +Inf. -Inf is allowed, because models mask scores with it.
 
-    One pass over the outputs is enough: a sum of squares is not finite if a term is not finite, and a maximum
-    is NaN or +Inf if a term is.
+    One pass over the outputs is enough. A sum of squares is not finite if a term is not finite, and a maximum is NaN or
+    +Inf if a term is NaN or +Inf.
     """
     if isinstance(outputs, np.ndarray):
         kind = outputs.dtype.kind
@@ -357,14 +363,15 @@ def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
         if outputs.size > _SMALL:
             return not outputs.max() < inf
         flat = outputs.ravel()  # a maximum costs microseconds, a dot product a tenth of it
-        # The sum also overflows for masked scores (-inf) and large numbers, which are allowed: check the maximum.
+        # The sum also overflows for masked scores (-inf) and large numbers. These are allowed, so the maximum is
+        # checked.
         return not isfinite(flat.dot(flat)) and not outputs.max() < inf
     arrays = outputs.values() if isinstance(outputs, Mapping) else outputs
     return any(not_finite(a if _of_arrays(a) else np.asarray(a)) for a in arrays)
 
 
 def _of_arrays(value: object) -> bool:
-    """Returns whether the value is one output whose rows may differ in length, so no single array can hold it."""
+    """Returns whether the value is an output with rows of different lengths, which do not fit into one array."""
     return isinstance(value, list | tuple) and any(isinstance(row, np.ndarray) for row in value)
 
 

@@ -1,1 +1,1 @@
-"""Reads from model files which inputs are indices into tables, and the tables' rows."""
+"""Finds out from model files which inputs are indices into tables, and how many rows the tables have."""

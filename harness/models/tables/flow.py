@@ -1,4 +1,4 @@
-"""Follows the numbers of a model's inputs to the tables whose rows they select."""
+"""Traces the numbers in a model's inputs to the tables whose rows they select."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,29 +8,29 @@ from harness.types import Table
 
 
 class Copy(NamedTuple):
-    """Numbers of one tensor that arrive in another tensor."""
+    """A path on which numbers of one tensor reach another tensor."""
 
     source: str
     target: str
     is_exact: bool
-    """False if arithmetic changed them."""
+    """False if arithmetic changes the numbers."""
 
 
 class Lookup(NamedTuple):
     """An operation that selects rows of a table."""
 
     indices: str
-    """The tensor of the rows' numbers."""
+    """The tensor with the row numbers."""
     operator: str
     rows: int | None
-    """The table's rows; None or less than 1 if the file does not show them."""
+    """Number of rows in the table. None or less than 1 if the file does not show it."""
 
 
 class Operation(NamedTuple):
     kind: str
-    """The operator; '' if it is unknown."""
+    """The operator, or '' if it is unknown."""
     inputs: Sequence[str]
-    """Tensors by position; '' for an input that is omitted or is not a tensor."""
+    """Tensors by position. '' for an input that is omitted or is not a tensor."""
     outputs: Sequence[str]
 
 
@@ -40,11 +40,11 @@ class Operators(NamedTuple):
     first: frozenset[str]
     """Operators that move or select the numbers of their first input."""
     several: Mapping[str, Sequence[int]]
-    """Operator -> the positions of the inputs whose numbers it moves; () stands for all."""
+    """Maps an operator to the positions of the inputs whose numbers it moves. () stands for all inputs."""
     arithmetic: frozenset[str]
     """Operators that compute larger or smaller numbers from all inputs."""
     choice: Sequence[str]
-    """Operators whose first input chooses between the second and the third."""
+    """Operators whose first input selects between the second and the third input."""
     less: str
     add: str
 
@@ -56,7 +56,7 @@ class Operators(NamedTuple):
                 yield from (Copy(source, target, exact) for target in operation.outputs if target)
 
     def _passed_on(self, operation: Operation, makers: Mapping[str, Operation]) -> Iterator[str]:
-        """Yields the inputs whose numbers arrive in the outputs."""
+        """Yields the inputs whose numbers reach the outputs."""
         kind, inputs, _ = operation
         positions: Sequence[int] = ()
         if kind in self.choice:
@@ -68,7 +68,9 @@ class Operators(NamedTuple):
         return (inputs[p] for p in positions if p < len(inputs) and inputs[p])
 
     def _counts_from_end(self, inputs: Sequence[str], makers: Mapping[str, Operation]) -> bool:
-        """Returns whether the operation is `x + rows if x < 0 else x`, which exporters put before a table."""
+        """Returns whether the operation is `x + rows if x < 0 else x`. Exporters insert this operation before a
+        table.
+        """
         if len(inputs) != 3 or inputs[0] not in makers or inputs[1] not in makers:
             return False
         condition, added, x = makers[inputs[0]], makers[inputs[1]], inputs[2]
@@ -77,10 +79,10 @@ class Operators(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """The way from the inputs to the tables, as far as a file shows it."""
+    """The paths from the inputs to the tables, as far as a file shows them."""
 
     inputs: Mapping[str, str]
-    """Name of an input -> its tensor."""
+    """Maps the name of an input to its tensor."""
     copies: Iterable[Copy]
     lookups: Iterable[Lookup]
 
@@ -88,8 +90,8 @@ class Flow(NamedTuple):
 def smallest_tables(flow: Flow) -> dict[str, Table]:
     """Returns the smallest table of each input that selects rows.
 
-    An input is omitted if one of its tables is unknown, or gets numbers that arithmetic changed: no known
-    range would then be right for all of its tables.
+    An input is omitted if one of its tables is unknown, or if arithmetic changes the numbers for a table. In these
+    cases, the range of valid numbers is unknown.
     """
     copies: defaultdict[str, list[Copy]] = defaultdict(list)
     for copy in flow.copies:
@@ -111,7 +113,7 @@ def smallest_tables(flow: Flow) -> dict[str, Table]:
 
 
 def _reached(tensor: str, copies: Mapping[str, Sequence[Copy]]) -> set[tuple[str, bool]]:
-    """Returns (tensor, whether the numbers arrive there unchanged), each pair once."""
+    """Returns pairs of a tensor and whether the numbers reach it unchanged, each pair once."""
     reached = {(tensor, True)}
     waiting = [(tensor, True)]
     while waiting:

@@ -1,4 +1,4 @@
-"""Reads the tables that a Keras file indexes, from the layers in its JSON, without Keras."""
+"""Reads the tables that a Keras file indexes. Parses the layers in the file's JSON and does not need Keras."""
 
 import json
 import zipfile
@@ -25,7 +25,9 @@ _HARMLESS = frozenset((
     "Dense", "GlobalAveragePooling1D", "InputLayer", "LayerNormalization", "Masking", "Normalization",
     "Softmax",
 ))  # fmt: skip
-"""Layers that select no rows. Other layers are unknown here: the user's code, or models inside the model."""
+"""Layers that do not select rows. Other layers, such as the user's code or models inside the model, are unknown
+here.
+"""
 
 _TABLE = "Embedding"
 
@@ -54,12 +56,12 @@ def read(path: Path) -> Flow:
 
 
 def _kind(layer: Mapping[str, Any]) -> str:
-    """Returns the layer's class; "" for a class that is not from Keras."""
+    """Returns the layer's class, or "" for a class that is not from Keras."""
     return "" if layer.get("registered_name") else str(layer["class_name"])
 
 
 def _tensor(layer: str, call: int) -> str:
-    """Names the tensor of a layer's call: all outputs of one call are one tensor here."""
+    """Names the tensor of a layer's call. All outputs of a call count as one tensor here."""
     return f"{layer}:{call}"
 
 
@@ -75,7 +77,7 @@ def _calls(
 def _chained(
     layers: Sequence[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], list[str], str]]:
-    """Yields the same as `_calls`, for a chain of layers."""
+    """Yields the same values as `_calls`, for a chain of layers."""
     names = [_tensor(layer["config"]["name"], 0) for layer in layers]
     for layer, source, target in zip(layers[1:], names, names[1:], strict=False):
         yield layer, [source], target

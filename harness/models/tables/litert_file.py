@@ -1,4 +1,4 @@
-"""Reads the tables that a LiteRT file indexes, with the schema that LiteRT's own package ships."""
+"""Reads the tables that a LiteRT file indexes, with the schema from LiteRT's package."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,10 +30,10 @@ _LOOKUPS: Mapping[str, tuple[int, int]] = {
     "GATHER": (1, 0),
     "GATHER_ND": (1, 0),
 }
-"""Operator -> the positions of its indices and of its table."""
+"""Maps an operator to the positions of its indices and of its table."""
 
 _OF_UNKNOWN = ("CALL", "CUSTOM", "EMBEDDING_LOOKUP_SPARSE", "IF", "STABLEHLO_GATHER", "WHILE")
-"""Operators that are unknown here and may select rows."""
+"""Operators without a rule here that may select rows."""
 
 
 def read(path: Path) -> Flow:
@@ -41,7 +41,7 @@ def read(path: Path) -> Flow:
     model, size_bytes = opened(path)
     reader = Reader(size_bytes)
     graph = reader.tables(model, "Subgraphs")[0]
-    shapes = [  # the signature has -1 for an open size; it is empty if no size is open
+    shapes = [  # the signature has -1 for an open size, and is empty without open sizes
         reader.numbers(tensor, "ShapeSignature") or reader.numbers(tensor, "Shape")
         for tensor in reader.tables(graph, "Tensors")
     ]
@@ -66,7 +66,7 @@ def read(path: Path) -> Flow:
 
 
 def _inputs(reader: Reader, model: Any, graph: Any) -> Iterator[tuple[str, str]]:
-    """Yields names as in the backend: the signature's names if there is exactly one signature."""
+    """Yields the names that the backend uses. With exactly one signature, these are the signature's names."""
     signatures = reader.tables(model, "SignatureDefs")
     if len(signatures) == 1:
         for port in reader.tables(signatures[0], "Inputs"):

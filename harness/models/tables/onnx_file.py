@@ -1,6 +1,6 @@
-"""Reads the tables that an ONNX file indexes, with the project's own protobuf reader.
+"""Reads the tables that an ONNX file indexes, with the project's protobuf reader.
 
-No values are read, so tables in other files (external data) make no difference.
+Values are not read, so tables in other files (external data) are also found.
 """
 
 from collections import ChainMap
@@ -24,7 +24,7 @@ _VALUE_SIZES = (2, 1, 2, 1)
 _DIM_VALUE = 1
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-"""Domains of known operators. Other operators, and functions in the file, are unknown."""
+"""Domains of known operators. All other operators, and functions in the file, are unknown."""
 
 _OPERATORS = Operators(
     first=frozenset((
@@ -54,13 +54,15 @@ _LOOKUPS: Mapping[str, Sequence[tuple[int, int]]] = {
     "EmbedLayerNormalization": ((0, 2), (1, 4), (8, 3)),
     "QEmbedLayerNormalization": ((0, 2), (1, 4)),
 }
-"""Operator -> the positions of its indices and of their tables."""
+"""Maps an operator to the positions of its indices and of their tables."""
 
 _OF_SEVERAL_AXES = ("GatherND", "ScatterND")
-"""Operators whose index has several numbers, one per leading axis: the last size of the indices counts them."""
+"""Operators whose index has several numbers, one per leading axis. The last size of the indices is the number of these
+axes.
+"""
 
 _SAME_SHAPE = ("Cast", "DequantizeLinear", "Identity", "QuantizeLinear")
-"""Operators that keep the shape of a table; the operator that selects rows may follow them."""
+"""Operators that keep the shape of a table. The operator that selects rows may follow them."""
 
 
 class _Attribute(NamedTuple):
@@ -88,13 +90,13 @@ class _Reader:
         self.operations: list[Operation] = []
         self.crossings: list[Copy] = []
         self._axes: list[int] = []
-        """Axis of each operation; 0 if the operation states no axis."""
+        """Axis of each operation, or 0 if the operation does not state it."""
         self._shapes: dict[str, Sequence[int]] = {}
         """Shapes of constants."""
         self._about: dict[str, memoryview] = {}
-        """Tensor -> its ValueInfoProto in the file."""
+        """Maps a tensor to its ValueInfoProto in the file."""
         self._origins: dict[str, str] = {}
-        """Output of an operator of _SAME_SHAPE -> its input."""
+        """Maps the output of a _SAME_SHAPE operator to its input."""
         self._subgraphs = 0
 
     def take(
@@ -102,7 +104,8 @@ class _Reader:
     ) -> tuple[list[str], list[str]]:
         """Returns the tensors of the graph's inputs and outputs.
 
-        prefix: begins the names of the graph's tensors. outer: name in the surrounding graphs -> tensor.
+        prefix: the beginning of the names of the graph's tensors. outer: maps names in the surrounding graphs to
+        tensors.
         """
         parts: dict[int, list[memoryview]] = {}
         for number, value in fields(graph):
@@ -171,7 +174,7 @@ class _Reader:
         return self._shapes.get(table, ())
 
     def _last_size(self, tensor: str) -> int | None:
-        """Returns the last size of the tensor's shape; None if the file does not record it."""
+        """Returns the last size of the tensor's shape. Returns None if the file does not record it."""
         found = [self._about[tensor]] if tensor in self._about else []
         for number in _VALUE_SIZES:
             found = [inner for message in found for inner in messages(message, number)]
@@ -186,7 +189,7 @@ def _crossing(
     inner_inputs: Sequence[str],
     inner_outputs: Sequence[str],
 ) -> Iterator[Copy]:
-    """Yields the copies into a subgraph, out of it, and from one iteration to the next."""
+    """Yields the copies into a subgraph, out of a subgraph, and from one iteration to the next."""
     leaves = inner_outputs[1:] if op_type == "Loop" else inner_outputs
     pairs = [*zip(leaves, outputs, strict=False)]
     if op_type == "Loop":  # (count, condition, carried...) -> (condition, carried..., collected...)

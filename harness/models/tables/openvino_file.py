@@ -1,4 +1,4 @@
-"""Reads the tables that an OpenVINO IR indexes, from its XML alone."""
+"""Reads the tables that an OpenVINO IR indexes, using only the IR's XML."""
 
 import xml.parsers.expat
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ _LOOKUPS = frozenset((
 """Layers whose first input is a table, and whose second input is the indices."""
 
 _NUMBERS = {"i32": 4, "i64": 8, "u32": 4, "u64": 8}
-"""Type of an axis -> its bytes."""
+"""Maps the type of an axis to its size in bytes."""
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class _Layer:
     kind: str
     name: str
     about: dict[str, str] = field(default_factory=dict)
-    """Attributes of its <data>."""
+    """Attributes of the layer's <data> element."""
     ports: dict[str, list[int]] = field(default_factory=dict)
-    """Port -> shape, with -1 for an open size; inputs, then outputs."""
+    """Maps a port to its shape, with -1 for an open size. Inputs come before outputs."""
     names: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     """Ports that are outputs."""
@@ -71,7 +71,7 @@ class _Reader:
     def __init__(self) -> None:
         self._layers: dict[str, _Layer] = {}
         self._edges: dict[str, str] = {}
-        """Input -> the tensor that it reads, both written as layer.port."""
+        """Maps an input to the tensor that it reads. Both are written as layer.port."""
         self._layer: _Layer | None = None
         self._side = self._port = self._text = ""
         self._bodies = 0
@@ -132,7 +132,7 @@ class _Reader:
             yield Operation(layer.kind, self._read(key, layer), outputs)
 
     def lookups(self, weights: Path) -> Iterator[Lookup]:
-        """weights: the .bin file, which holds the axes."""
+        """weights: the .bin file, which contains the axes."""
         for key, layer in self._layers.items():
             tensors = self._read(key, layer)
             if layer.has_body:
@@ -161,9 +161,8 @@ class _Reader:
 
 
 def _rows(layer: _Layer, axis: int | None) -> int | None:
-    """Returns the size of the first input's axis; for GatherND, the size of its smallest axis.
-
-    -1 stands for an open size.
+    """Returns the size of the first input's axis. For GatherND, returns the size of its smallest axis. -1 stands for an
+    open size.
     """
     shape = next(iter(layer.ports.values()), [])
     if axis is None or not -len(shape) <= axis < len(shape):

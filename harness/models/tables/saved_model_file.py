@@ -1,4 +1,4 @@
-"""Reads the tables that a SavedModel indexes, with the project's own protobuf reader, without TensorFlow."""
+"""Reads the tables that a SavedModel indexes. Uses the project's protobuf reader and does not need TensorFlow."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,11 +23,11 @@ _TENSOR_SHAPE, _TENSOR_CONTENT, _TENSOR_INTS = 2, 4, (7, 10)
 _SHAPE_DIM, _DIM_SIZE = 2, 1
 
 _SERVING = "serving_default"
-"""The signature that the backend calls if there are several."""
+"""The signature that the backend calls if a model has several."""
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _MOST_NODES = 1_000_000
-"""The limit of the number of nodes: functions that call each other would be copied endlessly."""
+"""The maximum number of nodes. Without a limit, functions that call each other would be copied endlessly."""
 
 _OPERATORS = Operators(
     first=frozenset((
@@ -63,10 +63,10 @@ _OF_UNKNOWN = (
     "StatelessWhile",
     "While",
 )
-"""Operators that are unknown here and may select rows."""
+"""Operators without a rule here that may select rows."""
 
 _SAME_SHAPE = ("Cast", "Identity", "ReadVariableOp")
-"""Operators that keep the shape of a table; the operator that selects rows may follow them."""
+"""Operators that keep the shape of a table. The operator that selects rows may follow them."""
 
 
 class _Node(NamedTuple):
@@ -95,7 +95,7 @@ def read(path: Path) -> Flow:
 
 
 class _Reader:
-    """Collects the nodes of the graph and of the functions that it calls, each call with distinct names."""
+    """Collects the nodes of the graph and of the functions that it calls. Each call gets distinct names."""
 
     def __init__(self, meta_graph: memoryview) -> None:
         self._meta_graph = meta_graph
@@ -113,9 +113,9 @@ class _Reader:
         self._numbers: dict[str, int] = {}
         """Constants of one integer."""
         self._origins: dict[str, str] = {}
-        """Tensor -> the tensor with the same content, or the variable that it was read from."""
+        """Maps a tensor to the tensor with the same content, or to the variable from which it was read."""
         self._calls: set[str] = set()
-        """Nodes that call functions. Each of their outputs is a separate tensor here; other nodes have one tensor."""
+        """Nodes that call functions. Each of their outputs is a separate tensor here. Other nodes have one tensor."""
 
     def inputs(self) -> dict[str, str]:
         signatures = {
@@ -134,7 +134,7 @@ class _Reader:
         self._take([_node(message) for message in messages(self._graph, _GRAPH_NODE)], "")
 
     def _take(self, nodes: Sequence[_Node], prefix: str) -> None:
-        """prefix: begins the names of the nodes' tensors."""
+        """prefix: the beginning of the names of the nodes' tensors."""
         self._calls |= {prefix + n.name for n in nodes if self._called(n) is not None}
         for node in nodes:
             inputs = [self._tensor(prefix, text) for text in node.inputs if text[:1] != "^"]
@@ -170,7 +170,7 @@ class _Reader:
         return self._functions.get(name)
 
     def _note(self, node: _Node, output: str) -> None:
-        """Notes the shape of a variable or of a constant."""
+        """Records the shape of a variable or of a constant."""
         if node.kind in ("VarHandleOp", "VariableV2"):
             shapes = messages(node.attributes.get("shape", memoryview(b"")), _ATTRIBUTE_SHAPE)
             self._shapes.update((output, _sizes(shape)) for shape in shapes)
@@ -232,7 +232,7 @@ def _node(message: memoryview) -> _Node:
 
 
 def _sizes(shape: memoryview) -> list[int]:
-    """-1 stands for a size that is not known."""
+    """-1 stands for an unknown size."""
     sizes = []
     for dim in messages(shape, _SHAPE_DIM):
         size = dict(fields(dim)).get(_DIM_SIZE, 0)
@@ -241,7 +241,7 @@ def _sizes(shape: memoryview) -> list[int]:
 
 
 def _integer(tensor: memoryview) -> int | None:
-    """Returns the number in a constant of one integer; None for any other tensor."""
+    """Returns the number in a constant of one integer. Returns None for any other tensor."""
     values = dict(fields(tensor))
     content = values.get(_TENSOR_CONTENT)
     if isinstance(content, memoryview) and len(content) in (4, 8):

@@ -1,4 +1,4 @@
-"""Finds the smallest table that each input of a model file indexes, whatever the file's format."""
+"""Finds the smallest table that each input of a model file indexes, for all file formats."""
 
 import xml.parsers.expat
 from collections.abc import Callable, Mapping
@@ -32,13 +32,13 @@ _READERS: Mapping[str, Callable[[Path], Flow]] = {
 _BROKEN: tuple[type[Exception], ...] = (*BROKEN, xml.parsers.expat.ExpatError, PluginUnavailable)
 
 FORMATS = tuple(_READERS)
-"""Formats whose tables are read."""
+"""Formats whose tables can be read."""
 
 
 def tables_of(path: Path) -> Mapping[str, Table]:
-    """Returns the name of an input -> the smallest table whose rows it selects.
+    """Maps the name of an input to the smallest table whose rows it selects.
 
-    Returns {} if the file shows no table or cannot be read: the backend that opens it reports why.
+    Returns {} if the file does not show a table or cannot be read. The backend that opens the file reports the reason.
     """
     if path.is_dir():  # the folder of an IR
         files = sorted(path.glob("*.xml"))

@@ -1,4 +1,4 @@
-"""Reads the tables that a program of torch.export indexes, from the graph's JSON, without PyTorch."""
+"""Reads the tables that a torch.export program indexes. Parses the graph's JSON and does not need PyTorch."""
 
 import json
 import re
@@ -41,10 +41,10 @@ LOOKUPS: Mapping[str, tuple[str, str]] = {
     "index_select": ("self", "index"),
     "scatter": ("self", "index"),
 }
-"""Operator -> its arguments with the table and with the indices."""
+"""Maps an operator to its arguments with the table and with the indices."""
 
 OF_SEVERAL_AXES = ("index", "index_put")
-"""Operators whose first indices select along the first axis, the second along the second."""
+"""Operators whose n-th indices select along the n-th axis."""
 
 
 def read(path: Path) -> Flow:
@@ -73,7 +73,7 @@ def _kind(target: str) -> str:
 
 
 def _tensors(argument: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the tensors in an argument; '' stands for a tensor omitted from a list."""
+    """Returns the names of the tensors in an argument. '' stands for a tensor that a list omits."""
     if "as_tensor" in argument:
         return [argument["as_tensor"]["name"]]
     if "as_tensors" in argument:

@@ -1,6 +1,6 @@
 """Reads the tables that a TorchScript file indexes, with PyTorch in a separate process.
 
-PyTorch inlines the modules and turns the weights into constants of one graph. The model does not run.
+PyTorch inlines the modules and turns the weights into constants of one graph. The model is not run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ def read(path: Path) -> Flow:
 
 
 def flow(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a Flow. request: `path`, the file."""
+    """Returns the fields of a Flow. request: has the `path` of the file."""
     import torch
 
     module = torch.jit.load(request["path"], map_location="cpu").eval()
@@ -54,7 +54,7 @@ def _nodes(block: Any) -> Iterator[Any]:
 
 
 def _kind(node: Any) -> str:
-    """Returns the operator's name; "" if it is neither from TorchScript nor from ATen."""
+    """Returns the operator's name, or "" if the operator is neither from TorchScript nor from ATen."""
     space, _, name = node.kind().partition("::")
     return name if space in ("aten", "prim") else ""
 
@@ -98,7 +98,7 @@ def _lookups(node: Any) -> Iterator[Lookup]:
 
 
 def _indices(kind: str, values: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yields (axis, tensor of indices); the axis is None if it is not known before the model runs."""
+    """Yields pairs of an axis and its tensor of indices. The axis is None if it is unknown before the model runs."""
     if "embedding" in kind:
         yield 0, values[1]
     elif kind not in OF_SEVERAL_AXES:
@@ -110,6 +110,6 @@ def _indices(kind: str, values: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _sizes(value: Any) -> list[int]:
-    """Returns the sizes of a constant tensor; [] for any other value."""
+    """Returns the sizes of a constant tensor, or [] for any other value."""
     constant = value.toIValue() if _kind(value.node()) == "Constant" else None
     return [] if constant is None else list(getattr(constant, "shape", ()))
