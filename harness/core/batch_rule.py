@@ -1,9 +1,9 @@
-"""Decides how many waiting samples form one batch, from the measured time of each batch size.
+"""Chooses the number of waiting samples in the next batch, based on the measured time of each batch size.
 
-A larger batch clears a backlog sooner if it reduces the cost per sample; otherwise it only delays its first samples.
-The rule therefore takes the smallest batch that clears the backlog nearly as soon as the best size would. It was
-chosen by simulation, over loads of 20 to 90 % and models whose fixed cost is zero to ten times the cost of a sample
-(docs/decisions/run.md).
+A larger batch clears a backlog sooner if it reduces the cost per sample. Otherwise it only delays its first samples.
+The rule therefore chooses the smallest batch that clears the backlog almost as soon as the best size. The rule was
+selected by simulations with loads of 20 to 90 %, and with models whose fixed cost is zero to ten times the cost of a
+sample (docs/decisions/run.md).
 """
 
 from collections.abc import Sequence
@@ -13,23 +13,25 @@ import numpy as np
 from harness.types import Array
 
 NEARLY = 0.05
-"""Extra time that a smaller batch may need to clear the backlog, as a share of the time at the best size."""
+"""Extra time in which a smaller batch may clear the backlog, as a share of the time at the best size."""
 
 BUSY_COUNTS = 0.5
-"""Share of a backlog that a busy instance serves, relative to an idle one: on average it starts half a batch later."""
+"""Share of a backlog that a busy instance serves, relative to an idle one. On average, it starts half a batch later."""
 
 MOST_WAITING = 1024
-"""Size of the table in waiting samples. The idle instances share a longer backlog equally, up to a full batch each."""
+"""Maximum number of waiting samples in the table. Idle instances share a longer backlog equally, up to a full batch
+each.
+"""
 
 FULL = 0.02
-"""Accepted extra cost per sample over the cheapest batch, as a share, if full batches wait for every instance."""
+"""Accepted extra cost per sample relative to the cheapest batch, if a full batch waits for every instance."""
 
 
 class BatchRule:
     """Looks up the batch size in a table, by the number of idle instances and of waiting samples."""
 
     def __init__(self, batch_ns: Sequence[float] | Array, instances: int) -> None:
-        """batch_ns: time of a batch of n samples at index n, from `batch_times`; index 0 is not used."""
+        """batch_ns: result of `batch_times`, with the time of a batch of n samples at index n. Index 0 is not used."""
         sizes = _candidates(len(batch_ns) - 1)
         times_ns: Array = np.asarray(batch_ns, np.float64)[sizes]
         each_ns = times_ns / sizes
@@ -41,7 +43,7 @@ class BatchRule:
         ]
 
     def size(self, waiting: int, idle: int) -> int:
-        """Returns the size of the next batch. idle: number of idle instances, including the caller; at least 1."""
+        """Returns the size of the next batch. idle: number of idle instances, including the caller, at least 1."""
         of_idle = self._sizes[idle - 1]
         if waiting <= len(of_idle):
             return of_idle[waiting - 1]
@@ -49,13 +51,14 @@ class BatchRule:
 
 
 SHRINK = 0.1
-"""Minimum share of the time per sample that a smaller batch must save before Offline takes it. A lower minimum would
-lead to different choices in equal runs.
+"""Minimum saving per sample for which Offline uses a smaller batch, as a share of the time. With a lower minimum,
+identical runs would choose different sizes.
 """
 
 
 def offline_batch(points: Sequence[tuple[int, float]]) -> int:
-    """Returns the batch size for Offline: the largest measured size, unless a smaller one is clearly cheaper per sample.
+    """Returns the batch size for Offline. It is the largest measured size unless a smaller size is clearly cheaper per
+    sample.
 
     points: measured (samples, ns), in any order.
     """
@@ -66,7 +69,7 @@ def offline_batch(points: Sequence[tuple[int, float]]) -> int:
 
 
 def batch_times(points: Sequence[tuple[int, float]], max_batch: int) -> Array:
-    """Returns (max_batch + 1,) float64: at index n, the time in ns of a batch of n samples. Times never decrease.
+    """Returns the time in ns of a batch of n samples at index n, (max_batch + 1,) float64. Times never decrease.
 
     points: measured (samples, ns), in any order. Times between them are interpolated linearly. Beyond the largest
     measured size, the time is proportional to the size.

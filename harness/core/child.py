@@ -1,6 +1,7 @@
 """Starts child processes that run a module's `main`, exchanges JSON messages with them, and runs foreign programs.
 
-A child has its parent's import path, in the same order. It imports from the working directory only if its parent does.
+A child has the same import path as its parent, in the same order. It imports from the working directory only if its
+parent does so.
 """
 
 import ctypes
@@ -57,13 +58,13 @@ def run_program(
 _KILL_AT_END = (
     """while read -r group; do last=$group; done; [ -z "$last" ] || kill -s KILL -- "-$last\""""
 )
-"""Shell script that reads process groups until the pipe's writer ends, and then kills the last group."""
+"""Shell script that reads process groups until the pipe is closed, and then kills the last group."""
 
 
 class Guard:
     """Kills a foreign program and its children when this process ends in any way.
 
-    The kernel's own signal (`_die_with`) would need a Python process between this process and the program at each
+    The kernel's signal (`_die_with`) would require a Python process between this process and the program for each
     start, and would not reach the children. On a system without a shell, the program is not killed.
     """
 
@@ -80,7 +81,7 @@ class Guard:
             )
 
     def watch(self, group: int | None) -> None:
-        """group: the process group to kill from now on; None if the program has ended."""
+        """group: the process group to kill from now on, or None if the program has ended."""
         if self._shell is not None and self._shell.stdin is not None:
             with suppress(OSError):
                 self._shell.stdin.write(f"{'' if group is None else group}\n".encode())
@@ -102,10 +103,10 @@ class Channel:
         message_limit_s: float | None = None,
         most_bytes: int | None = None,
     ) -> None:
-        """is_child: sent messages contain texts from outside the harness, in which secrets are masked.
-
+        """is_child: whether sent messages contain texts from outside the harness, in which secrets must be masked.
         message_limit_s: maximum wait for the rest of a message after its first byte. most_bytes: maximum message size.
-        None means no limit. `receive` raises a ConnectionAbortedError if the other end exceeds a limit.
+
+        None means no limit. `receive` raises ConnectionAbortedError if the other end exceeds a limit.
         """
         self._socket = sock
         self._is_child = is_child
@@ -124,7 +125,8 @@ class Channel:
     def send_error(self, error: BaseException) -> int:
         """Sends the message `error` (status, text, trace). Returns the matching exit status.
 
-        The trace of a HarnessError is the trace of its cause, or "" because the error message is enough.
+        The trace of a HarnessError is the trace of its cause. Without a cause it is "", because the error message is
+        enough.
         """
         if isinstance(error, HarnessError):
             status, text, cause = error.exit_status, str(error), error.__cause__
@@ -135,7 +137,7 @@ class Channel:
         return status
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """Returns the next message; None if the other end has closed.
+        """Returns the next message, or None if the other end has closed the connection.
 
         Raises TimeoutError if the message is not complete after timeout_s.
         """
@@ -167,7 +169,7 @@ class Channel:
         return message
 
     def _left_s(self, deadline_s: float | None, now_s: float) -> float | None:
-        """Returns the time left for the next bytes; None if there is no limit."""
+        """Returns the remaining time for the next bytes, or None without a limit."""
         limits_s = [] if deadline_s is None else [deadline_s - now_s]
         if self._message_limit_s is not None and self._received:
             limits_s.append(self._message_limit_s - self._waited_s)
@@ -227,10 +229,10 @@ def wait(
     look: Callable[[float], None],
     stop: signal.Signals = signal.SIGTERM,
 ) -> int:
-    """Waits for a program that saves its files when stopped. Returns its exit status.
+    """Waits for a program that saves its files when it is stopped. Returns its exit status.
 
-    look: called twice a second with the elapsed seconds. stop: signal sent to the program if this process is stopped;
-    the function then raises Stopped after the program has ended.
+    look: called twice a second with the elapsed seconds. stop: signal that is sent to the program if this process is
+    stopped. The function then raises Stopped after the program has ended.
     """
     began_s = time.monotonic()
     try:
@@ -334,8 +336,8 @@ def call(
     """Calls a function in a child process, so that a framework's memory, threads and crashes end
     with that process.
 
-    target: 'module:function', from a JSON object to a JSON object.
-    log: file to which the child's output is appended; None to discard the output.
+    target: 'module:function' of a function that takes and returns a JSON object. log: file to which the child's output
+    is appended, or None to discard the output.
     under: see `start`. limit_s: the child is killed after this time.
     Raises the function's HarnessError, or a PluginUnavailable for any other error and if the child
     dies or takes too long.

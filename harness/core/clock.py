@@ -1,8 +1,8 @@
-"""Reads the wall clock and the monotonic clock, and watches whether they drift apart.
+"""Reads the wall clock and the monotonic clock, and checks whether they drift apart.
 
-LoadGen's time stamps come from the wall clock (libstdc++'s high_resolution_clock), so every time that is compared
-with them is CLOCK_REALTIME in ns. All other times are monotonic. A step of the wall clock would
-falsify the latencies of the run.
+LoadGen's time stamps come from the wall clock (libstdc++'s high_resolution_clock). Times that are compared with them
+are therefore CLOCK_REALTIME in ns. All other times are monotonic. A step of the wall clock would make the run's
+latencies wrong.
 """
 
 import time
@@ -17,13 +17,13 @@ wall_ns = time.time_ns
 monotonic_ns = time.monotonic_ns
 
 JUMP_NS = NS_PER_MS
-"""Threshold for a step: a larger change of REALTIME - MONOTONIC between two samples is not slewing."""
+"""Threshold for a step. A larger change of REALTIME - MONOTONIC between two samples cannot be slewing."""
 
 MAX_SLEW_PPM = 500
-"""Maximum slew rate of the kernel (adjtimex(2)); a faster change is a step."""
+"""Maximum slew rate of the kernel (adjtimex(2)). A faster change is a step."""
 
 SLEW_PPM = 100
-"""Faster slewing is a doubt. NTP slews by at most 500 ppm."""
+"""Maximum slew rate without a doubt. NTP slews by at most 500 ppm."""
 
 
 def utc_text(timespec: str = "seconds") -> str:
@@ -32,7 +32,9 @@ def utc_text(timespec: str = "seconds") -> str:
 
 
 def wall_offset_ns() -> int:
-    """Returns REALTIME - MONOTONIC, with both clocks read as close together as Python can (best of three)."""
+    """Returns REALTIME - MONOTONIC. Of three attempts, takes the one with the shortest time between the two
+    readings.
+    """
     best_width, best = None, 0
     for _ in range(3):
         before = time.monotonic_ns()
@@ -74,7 +76,7 @@ class ClockWatch:
 
     @property
     def slew_ppm(self) -> float:
-        """Mean drift rate over the samples; 0 if they cover less than two seconds."""
+        """Mean drift rate over the samples, or 0 if they cover less than two seconds."""
         if len(self._samples) < 2:
             return 0.0
         (start, first), (end, last) = self._samples[0], self._samples[-1]

@@ -1,7 +1,7 @@
 """Lists every code that a reason or a doubt can have, with its subject, its meaning and its advice.
 
-`Reason` refuses a code that is not in `CODES`. `compare`, `peak` and the other
-searches take their sets of codes from here, and `scripts/docs.py` writes docs/verdict.md from here.
+`Reason` refuses a code that is not in `CODES`. `compare`, `peak` and the other searches take their sets of codes from
+this module, and `scripts/docs.py` generates docs/verdict.md from it.
 """
 
 import re
@@ -52,7 +52,7 @@ class Code(NamedTuple):
     kind: Kind
     about: About
     meaning: str
-    """A full sentence, with the limit if there is one."""
+    """A full sentence, with the limit if it exists."""
     advice: str
     """The user's next step, as a full sentence."""
 
@@ -564,7 +564,7 @@ def codes(kind: Kind, about: About) -> frozenset[str]:
 
 
 def without_links(text: str) -> str:
-    """Returns a meaning or an advice with the titles of its links only, for places other than the documentation."""
+    """Returns a meaning or an advice with only the titles of its links, for places outside the documentation."""
     return _LINK.sub(r"\1", text)
 
 

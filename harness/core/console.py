@@ -15,13 +15,13 @@ from harness.core.shown.secrets import masked
 from harness.core.shown.status_line import StatusLine
 
 _user_stderr: TextIO | None = None
-"""Set while `frameworks_output` redirects the process's stderr to a file."""
+"""Set only while `frameworks_output` redirects the process's stderr to a file."""
 
 _messages: ContextVar[TextIO | None] = ContextVar("messages", default=None)
-"""Set in a thread whose messages go to a separate stream."""
+"""Set only in a thread whose messages go to a separate stream."""
 
 CANONICAL = "python -m harness"
-"""Program name in files for other machines, and if the user did not type a name."""
+"""Program name in files for other machines, and if the user did not type a program name."""
 
 PROGRAM_VARIABLE = "MLPERF_HARNESS_PROGRAM"
 """Environment variable with the program name, for processes that the user did not start.
@@ -42,18 +42,18 @@ def program() -> str:
     called = Path(sys.argv[0])
     if called.name != _SCRIPT:
         return CANONICAL
-    # The kernel passes the whole path, even if the user typed a shorter name.
+    # The kernel passes the full path even if the user typed a shorter name.
     found = shutil.which(_SCRIPT)
     is_on_path = found is not None and Path(found).resolve() == called.resolve()
     return _SCRIPT if is_on_path else shlex.quote(str(called))
 
 
 _status = StatusLine()
-"""The status line of the process's stderr; it is cleared before each message."""
+"""The status line of the process's stderr. It is cleared before each message."""
 
 
 def stderr() -> TextIO:
-    """Returns the stream that the user reads, even while the process's stderr is redirected to a log."""
+    """Returns the stream that the user sees, even while the process's stderr is redirected to a log."""
     own = _messages.get()
     if own is not None:
         return own
@@ -121,7 +121,9 @@ def _print(lines: Sequence[str], stream: TextIO, paint: Callable[[str], str] | N
 
 
 def _give_up(stream: TextIO, error: OSError) -> None:
-    """Stops printing to the stream. Reports a full disk on stderr, but not a closed pipe, which its reader closed."""
+    """Stops printing to the stream. Reports a full disk on stderr. Does not report a closed pipe, because its reader
+    closed it.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if stream is sys.stdout and not isinstance(error, BrokenPipeError):
         say(f"stdout cannot be written, so its output is incomplete: {error.strerror}")
@@ -129,11 +131,10 @@ def _give_up(stream: TextIO, error: OSError) -> None:
 
 @contextmanager
 def frameworks_output() -> Iterator[BinaryIO]:
-    """Redirects the frameworks' stderr, from C++ or Python, to a file; `say` still reaches the user.
+    """Redirects the stderr of frameworks, from C++ or Python, to a file. Messages of `say` still reach the user.
 
-    Yields the file, which exists as long as the context. An exception other than a HarnessError is a
-    bug; the file is then printed, because it may show the cause. Do not nest this context, and enter it
-    before any thread prints.
+    Yields the file, which exists as long as the context. An exception other than a HarnessError is a bug. The file is
+    then printed, because it may show the cause. Do not nest this context, and enter it before any thread prints.
     """
     global _user_stderr  # noqa: PLW0603 - the process has one stderr
     from tempfile import TemporaryFile
@@ -165,7 +166,7 @@ def frameworks_output() -> Iterator[BinaryIO]:
 
 
 def keep_output(log: BinaryIO, path: Path) -> None:
-    """Writes the log of `frameworks_output` to `path`; writes no file if nothing was printed."""
+    """Writes the log of `frameworks_output` to `path`, unless the log is empty."""
     log.seek(0)
     if printed := log.read():
         path.write_text(masked(printed.decode("utf-8", "replace")), encoding="utf-8")
@@ -181,7 +182,7 @@ def _is_descriptor_2(stream: TextIO) -> bool:
 
 @contextmanager
 def messages_to(stream: TextIO) -> Iterator[None]:
-    """Redirects the output of `say` and of the status line in this thread; other threads are not affected."""
+    """Redirects the output of `say` and of the status line in this thread only."""
     token = _messages.set(stream)
     try:
         yield

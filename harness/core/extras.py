@@ -1,6 +1,6 @@
 """Lists the optional parts of an installation (pyproject.toml's extras), and how to install them here.
 
-Imports only the standard library, because `./run.sh install` imports it before anything is installed.
+This module imports only the standard library, because `./run.sh install` imports it before packages are installed.
 """
 
 import shlex
@@ -62,14 +62,14 @@ RIVALS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tensorflow": ("tensorflow-gpu", ("tensorflow",)),
     "tensorflow-gpu": ("tensorflow", ("tensorflow-cpu",)),
 }
-"""Maps an extra to the other extra with the same module, and to the packages that must be removed first."""
+"""Maps an extra to the rival extra that installs the same module, and to the packages that must be removed first."""
 
 
 def how_to_install(*extras: str) -> str:
-    """Returns the command that installs these extras here. It ends messages about missing modules.
+    """Returns the command that installs these extras on this machine, for the end of messages about missing modules.
 
-    In the checkout's .venv, the command is ./run.sh. Elsewhere it names the packages: this project is not on a
-    package index, so pip would install whatever project has registered its name there.
+    In the checkout's .venv, the command is ./run.sh. In other environments it lists the packages. This project is not
+    on a package index, so pip would install any project that has registered its name there.
     """
     run = _run_sh()
     if Path(sys.prefix).resolve() == (ROOT / ".venv").resolve():
@@ -102,7 +102,7 @@ def _run_sh() -> str:
 
 
 def _pip() -> str:
-    """Returns the command for this environment's pip; a bare `pip` may belong to a different environment."""
+    """Returns the command for this environment's pip, because a bare `pip` may belong to a different environment."""
     named = shutil.which("python")
     ours = named is not None and Path(named).parent == Path(sys.executable).parent
     return f"{'python' if ours else shlex.quote(sys.executable)} -m pip"

@@ -37,9 +37,10 @@ MOST_NAMED = 3
 
 
 def cache_dir() -> Path:
-    """Returns the folder in which downloaded models and preprocessed samples are kept between runs.
+    """Returns the folder that keeps downloaded models and preprocessed samples between runs.
 
-    The folder cannot be made if the user has no account and no HOME, or if HOME is not absolute: nothing is cached then.
+    The folder cannot be created if the user has neither an account nor HOME, or if HOME is not absolute. Files are then
+    not cached.
     """
     home = os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises
     base = os.environ.get("XDG_CACHE_HOME") or (home if home.startswith("/") else os.devnull)
@@ -50,8 +51,8 @@ def cache_dir() -> Path:
 def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
     """Yields a temporary file next to `path` and renames it to `path` at the end.
 
-    After an error, neither file exists. Several processes may write the same path: the last process
-    wins, and every reader sees a complete file. new: raise FileExistsError if `path` exists.
+    After an error, neither file exists. Several processes may write the same path. The file of the last process stays,
+    and every reader sees a complete file. new: whether to raise FileExistsError if `path` exists.
     """
     if new:
         path.open("x").close()  # reserves the name
@@ -70,7 +71,9 @@ def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def cached_file(path: Path) -> Iterator[Path]:
-    """Yields an `atomic_file` in the cache. Makes the folders; raises a ConfigError if the file cannot be written."""
+    """Yields an `atomic_file` in the cache, and creates its folders. Raises ConfigError if the file cannot be
+    written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as temporary:
@@ -83,7 +86,7 @@ def cached_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def cached_folder(path: Path) -> Iterator[Path]:
-    """Yields an empty folder in the cache and renames it to `path` at the end; an existing folder `path` is kept.
+    """Yields an empty folder in the cache, and renames it to `path` at the end. An existing folder `path` is kept.
 
     After an error, neither folder exists. Raises a ConfigError if the folder cannot be written.
     """
@@ -121,9 +124,9 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
-    """Returns the message for a folder without the file `name`; it names the newest runs in the folder.
+    """Returns the message for a folder without the file `name`. The message lists the newest runs in the folder.
 
-    sign: the file that marks a run; default: `name`. verb: the verb that writes such folders; '' for runs.
+    sign: the file that marks a run. The default is `name`. verb: the verb that writes such folders, or '' for runs.
     """
     kind = f"a folder of `{verb}`" if verb else "a run's folder"
     for below in ("*", "*/*"):  # some verbs keep their runs in a subfolder
@@ -153,8 +156,8 @@ def _no_folder(folder: Path) -> str:
 def parse_json(text: str) -> Any:
     """Returns the content of a JSON text.
 
-    Raises a ValueError for a number that is not finite, which JSON does not allow, and for a duplicate key, because
-    a reader sees only one of its values.
+    Raises ValueError for numbers that are not finite, because JSON does not allow them. Also raises it for a duplicate
+    key, because readers see only one of its values.
     """
     return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
 
@@ -196,9 +199,9 @@ def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
 
 @contextmanager
 def reading(problem: str, hint: str = "", also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turns an exception about a file's content into a ConfigError: '<problem>: <fault>: <hint>'.
+    """Converts an exception about a file's content to a ConfigError with the text '<problem>: <fault>: <hint>'.
 
-    also: exceptions to turn in addition to WRONG_CONTENT, e.g. OSError if the block opens the file.
+    also: further exceptions to convert, e.g. OSError if the block opens the file.
     """
     try:
         yield

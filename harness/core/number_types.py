@@ -66,12 +66,13 @@ _WEIGHT_TYPES = frozenset(BITS) - {"tf32", "int64", "int32", "uint64", "uint32",
 """Number types of weights. Tensors of other types are indices, shapes or masks."""
 
 _SHARE = 0.25
-"""Minimum share of the weights for a number type to count. A quantised MiniLM may keep its embeddings, half of its
-weights, in float32."""
+"""Minimum share of the weights for a number type to count. For example, a quantised MiniLM may keep half of its weights
+(the embeddings) in float32.
+"""
 
 
 def number_type(name: str) -> str:
-    """Returns NumPy's name for `name` in any spelling; an unknown name is returned in lower case."""
+    """Returns NumPy's name for `name` in any spelling. Returns an unknown name in lower case."""
     plain = name.strip().lower().removeprefix("torch.")
     return _SPELLINGS.get(plain, plain)
 
@@ -81,11 +82,12 @@ def precision(
     inputs: Iterable[str],
     computes_in: str | None = None,
 ) -> str:
-    """Returns the number type in which a model computes: the narrowest type of at least a quarter of its weights.
+    """Returns the number type in which a model computes. It is the narrowest type that at least a quarter of its
+    weights have.
 
-    weights: shape and number type of each constant in the model file. inputs: the number types of
-    the model's inputs, which decide for a model without weights. computes_in: the type to which the
-    framework converts floating-point weights; None if the framework does not convert weights.
+    weights: shape and number type of each constant in the model file. inputs: the number types of the model's inputs,
+    used for a model without weights. computes_in: the type to which the framework converts floating-point weights, or
+    None if it does not convert them.
     """
     elements: Counter[str] = Counter()
     for shape, kind in weights:

@@ -1,8 +1,8 @@
-"""Simulates the reference dispatcher: a queue in which only the model takes time.
+"""Simulates the reference dispatcher, which is a queue in which only the model takes time.
 
 The queue is first in, first out. The first free instance immediately takes a batch of waiting queries. The rule of
-`harness/core/batch_rule.py` sets the batch size. A wide instance, if any, answers a query when no other query
-waits; no other instance computes until that answer. Pure.
+`harness/core/batch_rule.py` sets the batch size. If a wide instance exists, it answers a query when no other query
+waits. Other instances do not compute until this answer is complete. Pure.
 """
 
 import heapq
@@ -37,8 +37,8 @@ def simulate(
 ) -> Simulated:
     """Simulates a run. Service times are drawn with a fixed seed.
 
-    scheduled_ns: (queries,) ascending. wait_ns: maximum time for which a query waits for others to fill its
-    batch although an instance is free. wide: service times of the wide instance; None if there is no wide instance.
+    scheduled_ns: (queries,) ascending. wait_ns: maximum time for which a query waits for others to fill its batch
+    although an instance is free. wide: service times of the wide instance, or None without a wide instance.
     """
     rule = None if wait_ns else rule_of(service, instances, max_batch)
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
@@ -82,8 +82,8 @@ def dispatched(
 ) -> Simulated:
     """Simulates a run with given service times.
 
-    took_ns(size, first query, start_ns): service time of a batch. rule: sets the batch sizes; if it is None, a batch
-    takes all waiting queries. alone_ns(query, start_ns): service time of the wide instance; None if there is no wide
+    took_ns(size, first query, start_ns): service time of a batch. rule: sets the batch sizes. If it is None, a batch
+    contains all waiting queries. alone_ns(query, start_ns): service time of the wide instance, or None without a wide
     instance.
     """
     arrivals: list[int] = scheduled_ns.tolist()

@@ -1,8 +1,7 @@
 """Finds plug-ins by name and imports the chosen plug-in.
 
-A plug-in is named in one of four ways: a name in the tables below, an entry point in the group
-`harness.<kind>s`, `package.module:Class`, or `path/to/file.py:Class`. No plug-in is imported before
-the user names it.
+A plug-in has one of four kinds of names: a name in the tables below, an entry point in the group `harness.<kind>s`,
+`package.module:Class`, or `path/to/file.py:Class`. A plug-in is imported only after the user has named it.
 """
 
 import importlib
@@ -22,18 +21,20 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A plug-in that has a name."""
+    """A plug-in with a short name."""
 
     target: str
     """'module:attribute'"""
     about: str
     """Description for `list` and `--help`."""
     extra: str = ""
-    """The extra of this package that installs what the plug-in needs."""
+    """The extra of this package that installs the requirements of the plug-in."""
     needs: str = ""
-    """The module that the extra installs; a dotted name if the outer package is a namespace package without code."""
+    """The module that the extra installs. It is a dotted name if the outer package is a namespace package without
+    code.
+    """
     model: str = ""
-    """The model that a backend runs without --model, if it differs from the common default."""
+    """The model that a backend runs without --model, if this is not the common default."""
 
     @property
     def installed(self) -> bool:
@@ -407,13 +408,15 @@ def check_name(kind: str, name: str) -> None:
 
 
 def _certainly_lacks(path: Path, name: str) -> bool:
-    """Returns whether the file cannot define the name: it neither contains the name nor defines names dynamically."""
+    """Returns whether the file cannot define the name, because it does not contain the name and does not define names
+    dynamically.
+    """
     text = path.read_text(encoding="utf-8", errors="replace")
     return not any(word in text for word in (name, "import *", "globals(", "__getattr__"))
 
 
 def load(kind: str, name: str) -> Any:
-    """Imports the plug-in; returns its class, or the object of a scenario."""
+    """Imports the plug-in. Returns its class, or the object of a scenario."""
     check_name(kind, name)
     entry = KINDS[kind].get(name)
     try:
@@ -478,9 +481,8 @@ def _unavailable(
 
 
 def missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
-    """Yields what is missing for plug-ins that are not installed. Imports nothing.
-
-    named: (kind, name) pairs; a name of None means no plug-in.
+    """Yields the missing requirements of plug-ins. Does not import them. named: (kind, name) pairs, in which a name of
+    None means no plug-in.
     """
     for kind, name in named:
         entry = KINDS[kind].get(name or "")
@@ -509,13 +511,13 @@ def rows(kind: str) -> Iterator[tuple[str, Entry]]:
 
 @contextmanager
 def plugin(name: str) -> Iterator[None]:
-    """Turns any exception of a plug-in into a PluginUnavailable, with the exception as its cause."""
+    """Converts any exception of a plug-in to a PluginUnavailable, with the exception as its cause."""
     try:
         yield
     except HarnessError:
         raise
     except MemoryError as e:
-        # NumPy's message names the array; Python's message is empty.
+        # NumPy's message contains the array. Python's message is empty.
         size = f": {e}" if str(e) else ""
         raise PluginUnavailable(f"{name} ran out of memory{size}") from e
     except (Exception, SystemExit, KeyboardInterrupt) as e:

@@ -1,4 +1,4 @@
-"""Holds service times by batch size. A service time is the time that the model alone takes for one batch."""
+"""Holds service times by batch size. A service time is the time that only the model takes for one batch."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import numpy as np
 from harness.types import Array
 
 QUANTILES = 200
-"""Number of quantiles per batch size. Each quantile is the midpoint of an equal share of the batches, so a randomly
-drawn quantile is as often slow as a measured batch.
+"""Number of quantiles per batch size. Each quantile is the midpoint of an equal share of the batches. Randomly drawn
+quantiles are therefore slow as often as measured batches.
 """
 
 QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES

@@ -1,8 +1,8 @@
 """Keeps the alternate signal stack of a thread.
 
-OpenVINO installs a stack for each compiled model, and restores the previous stack when the model ends. If two models
-end in the order in which they began, the second restores the stack of the first, whose memory is freed. The next
-signal, e.g. SIGTERM, then ends the process with a segmentation fault.
+OpenVINO installs a stack for each compiled model, and restores the previous stack when the model is deleted. If two
+models are deleted in the order of their creation, the second model restores the first model's stack, although its
+memory is freed. The next signal, e.g. SIGTERM, then causes a segmentation fault.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Turns signals that end a program into an orderly stop that loses no measurement."""
+"""Converts signals that end a program to an orderly stop that keeps all measurements."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from harness.core.codes import INTERRUPTED, Reason
 
 INTERRUPT_EXIT = 128
-"""Exit status of a run that a signal stopped, less the signal's number."""
+"""Exit status of a run that was stopped by a signal, minus the signal's number."""
 
 _CAUGHT = (
     signal.SIGINT,
@@ -20,11 +20,13 @@ _CAUGHT = (
     signal.SIGALRM,
     signal.SIGABRT,
 )
-"""Signals that end a process by default and that terminals, operators or process supervisors send."""
+"""Signals from terminals, operators or process supervisors that end a process by default."""
 
 
 def signal_name(number: int) -> str:
-    """Returns the signal's name, e.g. SIGTERM for 15, or its number: Python has no name for most real-time signals."""
+    """Returns the signal's name, e.g. SIGTERM for 15. Returns its number if Python has no name, as for most real-time
+    signals.
+    """
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -65,7 +67,7 @@ def _terminate(signum: int, _frame: object) -> None:
 
 
 class Stopped(BaseException):
-    """A signal stopped the run. It is a BaseException, so that no error handler catches it."""
+    """Raised when a signal stops the run. It is a BaseException, so that error handlers do not catch it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -82,7 +84,9 @@ class Stopped(BaseException):
 
 
 class Stopping:
-    """Stops the run inside `allowed` blocks; a signal that arrives elsewhere waits for the next such block."""
+    """Stops the run inside `allowed` blocks. A signal that arrives outside such a block takes effect in the next
+    one.
+    """
 
     def __init__(self, caught: int | None = None) -> None:
         """caught: a signal that an outer `Stopping` received. It stops this run as soon as stopping is allowed."""
@@ -130,10 +134,10 @@ class Stopping:
 
 @contextmanager
 def stoppable() -> Iterator[Stopping]:
-    """Makes a signal that would end the process raise Stopped, once, inside `Stopping.allowed`.
+    """Makes a signal that would end the process raise Stopped once, inside `Stopping.allowed`.
 
-    May be nested, e.g. for a run inside a search. A signal between two runs, or at the end of a run when
-    nothing is left to stop, stops the next run when it begins.
+    May be nested, e.g. for a run inside a search. If a signal arrives between two runs or at the very end of a run, it
+    stops the next run when it begins.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Stopping()
@@ -146,6 +150,6 @@ def stoppable() -> Iterator[Stopping]:
         yield stopping
     finally:
         for number, handler in before.items():
-            # None: a handler that Python did not install, e.g. faulthandler's, and cannot install again.
+            # None means a handler that Python did not install and cannot restore, e.g. the handler of faulthandler.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         stopping.pass_on(outer)

@@ -10,10 +10,10 @@ import numpy as np
 from harness.types import Array
 
 MOST_QUERIES = 10**9
-"""The largest number of queries that `queries_to_settle` tries; no run has more."""
+"""The maximum number of queries that `queries_to_settle` tries. Runs never have more."""
 
 LEVEL = 0.95
-"""Confidence level of every interval except early stopping's."""
+"""Confidence level of all intervals except in early stopping."""
 
 EARLY_STOPPING_CONFIDENCE = 0.99
 """LoadGen's confidence that the true percentile meets the bound (early_stopping.cc)."""
@@ -23,7 +23,7 @@ TRIMMED = 0.2
 
 
 def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
-    """Returns the latency that a share `fraction` of the samples does not exceed, without interpolation.
+    """Returns the latency that is not exceeded by a share `fraction` of the samples, without interpolation.
 
     sorted_ns: (n,) latencies in ns, ascending, n >= 1.
     fraction: in (0, 1), e.g. 0.99.
@@ -40,7 +40,7 @@ def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
 
 
 def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
-    """Returns the mean without the lowest and the highest floor(n * share) values; [1..10] -> 5.5.
+    """Returns the mean without the lowest and the highest floor(n * share) values, e.g. 5.5 for [1..10].
 
     Source: DLBricks (Li et al., ICPE 2020), section 4.
     """
@@ -65,11 +65,11 @@ def share_interval(successes: int, tries: int) -> tuple[float, float]:
 
 
 def late_allowed(queries: int, percentile: float) -> int:
-    """Returns the maximum number of late queries with which early stopping passes; -1 if `queries` are too few.
+    """Returns the maximum number of late queries with which early stopping passes, or -1 if `queries` is too small.
 
     percentile: the target, e.g. 0.99. A query is late when it exceeds the latency bound.
-    LoadGen passes when P(X <= late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile):
-    if the true percentile missed the bound, so few late queries would be very unlikely.
+    LoadGen passes when P(X <= late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile). If the true percentile
+    missed the bound, this small number of late queries would be very unlikely.
 
     Source: mlcommons/inference loadgen/early_stopping.cc, MinPassingQueriesFinder. A test reproduces
     the table in the MLPerf rules (459 queries at p99 with none late, 662 with one).
@@ -96,11 +96,11 @@ def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> in
 
 
 def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | None, int | None]:
-    """Returns the ranks of two of `count` sorted samples between which the true percentile lies.
+    """Returns the ranks of two among `count` sorted samples. The true percentile lies between these two samples.
 
-    The probability is at least `level` for any distribution of independent samples, because the number
-    of samples below the percentile is Binomial(count, fraction). Ranks count from 0. A rank is
-    None if not even the first or the last sample is far enough from the percentile.
+    The probability is at least `level` for any distribution of independent samples, because the number of samples below
+    the percentile is Binomial(count, fraction). Ranks start at 0. A rank is None if even the first or the last sample
+    is too close to the percentile.
 
     Source: Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2.
     """
@@ -116,7 +116,7 @@ def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | Non
 def median_interval(
     values: Sequence[float] | Array, level: float = LEVEL
 ) -> tuple[float | None, float | None]:
-    """Returns the bounds of a confidence interval of the median; a bound is None if there are too few values."""
+    """Returns the bounds of a confidence interval of the median. A bound is None if there are too few values."""
     ordered = sorted(values)
     ranks = interval_ranks(len(ordered), 0.5, level)
     low, high = (None if rank is None else float(ordered[rank]) for rank in ranks)
@@ -143,7 +143,7 @@ def queries_needed(late: int, percentile: float) -> int:
 def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
     """Returns the number of queries after which early stopping would pass if the share of late queries stayed the same.
 
-    Returns None if that share is not below 1 - percentile, because no number of queries is then enough.
+    Returns None if this share is not below 1 - percentile, because any number of queries is then too small.
     """
     share = late / queries
     if share >= (1.0 - percentile) * (1 - 1e-9):  # 1 - 0.99 is a little more than 0.01
@@ -165,7 +165,8 @@ def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
 
 @lru_cache(maxsize=1024)
 def student_t(freedom: int, level: float = LEVEL) -> float:
-    """Returns Student's t: a variable of `freedom` degrees lies between -t and t with probability `level`.
+    """Returns t of Student's distribution. A variable with `freedom` degrees of freedom lies between -t and t with
+    probability `level`.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4. The
     probability is a finite sum; t is found by bisection. Beyond 10,000 degrees t equals the normal distribution's
@@ -180,7 +181,7 @@ def student_t(freedom: int, level: float = LEVEL) -> float:
 
 
 def mean_half_width(values: Sequence[float]) -> float:
-    """Returns half the width of Student's confidence interval of the mean. values: at least two, independent."""
+    """Returns half the width of Student's confidence interval of the mean. values: at least two independent values."""
     return student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
@@ -197,7 +198,7 @@ def _within_t(angle: float, freedom: int) -> float:
 
 
 def _at_most(n: int, p: float, last: int) -> tuple[int, Array]:
-    """Returns `first`, and (last - first + 1,) P(X <= k) for k = first, ..., last of X ~ Binomial(n, p).
+    """Returns `first`, and P(X <= k) for k = first, ..., last and X ~ Binomial(n, p), (last - first + 1,).
 
     first: 12 standard deviations below the mean; the probabilities below it are negligible.
     """

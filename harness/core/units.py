@@ -9,7 +9,7 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
 LONGEST_NS = 366 * 24 * 3600 * NS_PER_S
-"""The longest duration: a leap year, which fits into LoadGen's 64-bit time in ns."""
+"""The maximum duration is a leap year, which fits into LoadGen's 64-bit time in ns."""
 
 NS_PER_UNIT = {
     "ns": 1,
@@ -86,7 +86,7 @@ def _is_whole(share: float, digits: int) -> bool:
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Formats a number with its noun: '1 run', '2,000 runs'. plural: needed if it is not the noun plus s."""
+    """Formats a number with its noun: '1 run', '2,000 runs'. plural: needed if the plural is not the noun plus s."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 

@@ -270,7 +270,7 @@ def write_keras(path: Path, weights: Weights) -> None:
 
 
 def _without_object_ids(node: dict[str, Any]) -> dict[str, Any]:
-    """Drops the memory addresses by which Keras identifies shared objects, because no object is shared here."""
+    """Drops the memory addresses that identify shared objects in Keras, because no object is shared here."""
     return {key: value for key, value in node.items() if key != "shared_object_id"}
 
 

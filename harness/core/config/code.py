@@ -1,6 +1,6 @@
 """Lists the code that a configuration names: the user's plug-ins, a hook, and meter programs.
 
-If a configuration was read from a file, its code runs only if the user also names it with --trust.
+If a configuration comes from a file, its code runs only if the user also names the code with --trust.
 """
 
 import re
@@ -24,11 +24,11 @@ class Code(NamedTuple):
     kind: str
     """backend, dataset, metric, hook or meter."""
     name: str
-    """The name in config.yaml and after --trust."""
+    """The name of the code in config.yaml and after --trust."""
 
     @property
     def file(self) -> Path | None:
-        """The Python file; None for an installed module or a meter program."""
+        """The Python file, or None for an installed module or a meter program."""
         if self.kind == "hook":
             return Path(self.name)
         name = self.name.partition("=")[0] if self.kind == "meter" else self.name
@@ -43,7 +43,7 @@ _FILE = re.compile(r"([^=]*\.py)((?::.*)?)")
 def absolute(name: str) -> str:
     """Returns the name with the absolute path of its Python file.
 
-    A relative path depends on the working directory, and the user must see which file is meant.
+    A relative path depends on the working directory, but the user must see which file is meant.
     """
     match = _FILE.fullmatch(name)
     return f"{Path(match[1]).absolute()}{match[2]}" if match else name
@@ -88,9 +88,9 @@ def digests(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def untrusted(source: str, values: Mapping[str, Any], trusted: Collection[str]) -> list[str]:
-    """Returns one line per piece of code that the values name but the user has not trusted.
+    """Returns a line for each piece of code that the values name but the user does not trust.
 
-    source: the file or folder that the values come from. trusted: names of --trust.
+    source: the file or folder from which the values come. trusted: the names after --trust.
     """
     return [
         f"{source} names code, the {code.kind} {absolute(code.name)}: read it, and add "
@@ -107,7 +107,7 @@ def trust_options(*configurations: Mapping[str, Any]) -> list[str]:
 
 
 def announcement(source: str, values: Mapping[str, Any]) -> str:
-    """Returns one line per piece of code that runs now, with a note if its file has changed since that run."""
+    """Returns a line for each piece of code that runs now. A note shows whether its file has changed since that run."""
     before = dict(values.get("plugin_sha256") or ())
     now = dict(digests(values))
     lines = []

@@ -1,8 +1,7 @@
-"""Turns the fields of a dataclass into options, as one schema for the command line and for YAML files.
+"""Makes options from the fields of a dataclass. This schema is used for both the command line and YAML files.
 
-A field's metadata contains its help and its parser. The parser turns text into the value or raises a
-ValueError with a sentence. A scalar of a YAML file goes through the same parser, so both sources
-accept and refuse the same values.
+A field's metadata contains its help and its parser. The parser converts text to a value, or raises ValueError with a
+sentence. A scalar in a YAML file is parsed in the same way, so both sources accept and refuse the same values.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ from harness.errors import ConfigError
 def user_path(text: str | Path) -> Path:
     """Returns the path with ~ and ~NAME expanded, because a shell does not expand --option=~/x.
 
-    Refuses an empty string, because Path('') is the working directory and an unset shell variable is empty.
+    Refuses an empty string, because an unset shell variable is empty and Path('') is the working directory.
     """
     if not str(text).strip():
         raise ConfigError(f"{str(text)!r} is not a path: name a file or a folder")
@@ -47,15 +46,15 @@ def option(
 ) -> Any:
     """Returns a dataclass field that is also an option.
 
-    name: the key in a file, and the source of the flag's name; default: the field's name.
-    parse: turns text into the value, or raises a ValueError with a sentence that follows "--flag: ".
-    choices: the allowed values, if there are few.
-    many: the option may be repeated; the field is a tuple, () by default.
-    flag: the option takes no value; the field is a bool, False by default.
+    name: the key in a file, from which the flag's name is made. The default is the field's name.
+    parse: converts text to the value, or raises ValueError with a sentence that follows "--flag: ".
+    choices: the allowed values, if they can be listed.
+    many: whether the option may be repeated. The field is then a tuple, () by default.
+    flag: whether the option takes no value. The field is then a bool, False by default.
     group: title of the `--help` section that begins with this option; "" continues the previous section. The
     title of the first section is the dataclass's GROUP.
-    level: `--help` shows basic options, `--help-all` also expert options.
-    visible: whether the option has a flag; otherwise it exists only in files.
+    level: basic or expert. `--help` shows only basic options, `--help-all` shows both.
+    visible: whether the option has a flag. Otherwise it exists only in files.
     """
     if many or flag:
         default = () if many else False
@@ -77,7 +76,7 @@ def option(
 
 
 def resolved(parse: Callable[[str], Any] = str) -> Any:
-    """Returns a field without a flag, which a run resolves and writes to its config.yaml."""
+    """Returns a field without a flag. A run resolves its value and writes it to config.yaml."""
     return option("", parse=parse, visible=False)
 
 

@@ -1,4 +1,4 @@
-"""Parsers of option values: each turns text into a value or raises a ValueError with a sentence."""
+"""Parsers of option values. Each parser converts text to a value, or raises ValueError with a sentence."""
 
 import math
 import re
@@ -42,7 +42,7 @@ class Slo(NamedTuple):
     """In (0, 1), e.g. 0.99."""
     bound_ns: int
     of: str = ""
-    """ttft, tpot or itl for language-model answers; "" for the query latency."""
+    """ttft, tpot or itl for the token times of a language model, or "" for the query latency."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class Slo(NamedTuple):
 class Endpoint(NamedTuple):
     host: str
     port: int
-    """Port number; 0 for any free port."""
+    """Port number, or 0 for any free port."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -75,11 +75,11 @@ MOST_LOAD_HOSTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class LoadHosts:
-    """The measured processes that share the load of a run."""
+    """The measured processes that share a run's load."""
 
     count: int
     addresses: tuple[Endpoint, ...] = ()
-    """Addresses of hosts on other machines; empty for processes on this machine."""
+    """Addresses of hosts on other machines. Empty for processes on this machine."""
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses)) or str(self.count)
@@ -98,7 +98,7 @@ def parse_load_hosts(text: str) -> LoadHosts:
 
 
 def parse_http_url(text: str, noun: str, example: str) -> str:
-    """Parses a host's http(s) URL and drops the fragment. Refuses a user name, which would be stored and shown."""
+    """Parses a host's http(s) URL and drops the fragment. Refuses a user name, because it would be stored and shown."""
     learn_from_urls([text])
     wrong = f"{text!r} is not {noun}: write http://HOST:PORT, e.g. {example}"
     try:
@@ -117,7 +117,7 @@ def parse_server(text: str) -> str:
 
 
 def parse_metrics_page(text: str) -> str:
-    """Parses 'http://127.0.0.1:8002' -> 'http://127.0.0.1:8002/metrics'; keeps the URL's path if it has one."""
+    """Parses 'http://127.0.0.1:8002' and appends the path /metrics, unless the URL already has a path."""
     address = parse_address(text.strip())
     if address.grpc:
         raise ValueError(f"{text!r} is not the address of a metrics page: write it with http://")
@@ -140,7 +140,7 @@ RAMP = "ramp:"
 
 
 class Ramp(NamedTuple):
-    """A rate that grows until an SLO is missed. A lower rate is then held."""
+    """A rate that grows until an SLO is missed. The run then continues at a lower rate."""
 
     start_per_s: float
     """First rate in queries/s."""
@@ -155,7 +155,7 @@ class Ramp(NamedTuple):
 
 
 _LEAST_STEP_NS = 100 * NS_PER_MS
-"""Shortest step of a ramp: with shorter steps, the rate would grow many times before the first answers come."""
+"""Shortest step of a ramp. With shorter steps, the rate would grow many times before the first answers arrive."""
 
 
 def parse_arrivals(text: str) -> "Path | Ramp":
@@ -314,12 +314,14 @@ def parse_slos(text: str) -> tuple[Slo, ...]:
 
 
 def leading(slos: Sequence[Slo]) -> Slo | None:
-    """Returns the SLO on the query latency with the highest percentile; None without one."""
+    """Returns the SLO on the query latency with the highest percentile, or None without such an SLO."""
     return max((slo for slo in slos if not slo.of), key=lambda slo: slo.percentile, default=None)
 
 
 def searched(slos: Sequence[Slo]) -> Slo | None:
-    """Returns the SLO that sets the length of a search's runs: `leading`, else the SLO with the highest percentile."""
+    """Returns the SLO that determines the length of a search's runs. It is the result of `leading`, or else the SLO
+    with the highest percentile.
+    """
     return leading(slos) or max(slos, key=lambda slo: slo.percentile, default=None)
 
 
@@ -352,7 +354,7 @@ def parse_rate(text: str) -> float:
 
 
 STEADY = "steady"
-"""Value of --until that ends a run as soon as its verdict is settled; other values are shares."""
+"""Value of --until that ends a run as soon as its verdict is certain. Other values are shares."""
 
 _NARROWEST, _WIDEST = 0.001, 0.5
 """Smallest and largest width in --until."""
@@ -378,9 +380,11 @@ def until_share(until: str) -> float:
 
 
 def _without_thousands(text: str) -> str:
-    """Returns '20000' for '20,000'. The callers' float() or int() refuses every other comma: '1,5' is not 15.
+    """Returns '20000' for '20,000'. The callers' float() or int() refuses all other commas, so '1,5' does not become
+    15.
 
-    For spellings that only Python reads (1_000, digits other than 0-9), returns a string that float() and int() refuse.
+    For spellings that only Python accepts (1_000, digits other than 0-9), returns a string that float() and int()
+    refuse.
     """
     if "_" in text or not text.isascii():
         return f"not a number: {text!r}"
@@ -406,7 +410,9 @@ def bounded(smallest: int, largest: int) -> Callable[[str], int]:
 
 
 def _whole(text: str) -> int:
-    """Parses a whole number. Raises a ValueError for other texts; it suggests a spelling for 0310, 0x20 and 1e3."""
+    """Parses a whole number. Raises ValueError for other texts. The error suggests a spelling for 0310, 0x20 and
+    1e3.
+    """
     plain = _without_thousands(text).strip()
     if re.fullmatch(r"[+-]?(0|[1-9]\d{0,99})", plain):
         return int(plain)
@@ -421,7 +427,7 @@ def _whole(text: str) -> int:
 
 
 EXAMPLE_SIZE = 64
-"""Example size of a variable dimension in advice; possible for most texts, images and volumes."""
+"""Example size of a variable dimension in advice. It is valid for most texts, images and volumes."""
 
 
 def parse_device(text: str) -> str:
@@ -526,7 +532,7 @@ def parse_key_value(text: str) -> tuple[str, str]:
 
 
 def parse_backend_option(text: str) -> tuple[str, str]:
-    """Parses 'KEY=VALUE'; 'KEY=@FILE' has the file's content, JSON or YAML, as its value."""
+    """Parses 'KEY=VALUE'. With 'KEY=@FILE', the value is the file's content, in JSON or YAML."""
     key, value = parse_key_value(text)
     if not value.startswith("@"):
         return key, value

@@ -1,4 +1,4 @@
-"""Finds contradictions between the options of a run. Parsers (parse.py) judge each value alone."""
+"""Finds contradictions between the options of a run. The parsers (parse.py) check each value separately."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -21,10 +21,10 @@ _OF_SOME_SCENARIOS = {
     "streams": "--streams belongs to",
     "load_hosts": "--load-hosts belongs to",
 }
-"""Maps a field to the start of the message for scenarios that do not take it (`Scenario.options`)."""
+"""Maps a field to the start of the message for scenarios that do not accept the field (`Scenario.options`)."""
 
 _WITHOUT_EFFECT = {"dispatch": "greedy"}
-"""Maps a field to a value that, like the default, has no effect in the other scenarios."""
+"""Maps a field to a value that has no effect in other scenarios, like the default."""
 
 
 def problems(options: RunOptions) -> Iterator[str]:
@@ -370,7 +370,7 @@ _CODINGS = ("accept-encoding", "content-encoding", "te", "transfer-encoding")
 
 
 def of_other_scenarios(name: str, values: Mapping[str, object]) -> Iterator[str]:
-    """Yields the fields of `values` that the scenario does not take."""
+    """Yields the fields of `values` that the scenario does not accept."""
     taken = registry.load("scenario", name).options
     for field in _OF_SOME_SCENARIOS:
         harmless = (_DEFAULTS[field], _WITHOUT_EFFECT.get(field))

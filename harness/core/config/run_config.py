@@ -1,4 +1,6 @@
-"""Defines RunConfig: the options of one run without contradictions, read from text and written as YAML values."""
+"""Defines RunConfig, which contains the options of one run without contradictions. It is read from text and written as
+YAML values.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -14,7 +16,7 @@ from harness.core.units import write_duration
 from harness.errors import ConfigError, refuse, some_of
 
 SCHEMA_VERSION = 1
-"""Version of config.yaml and result.json. The harness refuses files of a newer version."""
+"""Version of config.yaml and result.json. The harness refuses files with a newer version."""
 
 _NOT_REPEATED = (
     "out",

@@ -17,7 +17,7 @@ from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Interval, Lognormal
 
 MAX_BATCH = 65_535
-"""Largest batch in samples: the journal has 16 bits for the batch size."""
+"""Maximum batch size in samples, because the journal stores it in 16 bits."""
 
 MAX_CONCURRENCY = 1_000_000
 MAX_STREAMS = 100_000
@@ -459,7 +459,7 @@ class RunOptions:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Addresses of the servers that answer: from --url, or the node addresses after the nodes are ready."""
+        """Addresses of the servers that answer. They come from --url, or from the nodes once these are ready."""
         return self.url or self.node_urls
 
     @property

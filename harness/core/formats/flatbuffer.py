@@ -1,6 +1,6 @@
 """Reads FlatBuffers, the format of ExecuTorch files, field by field and without a schema.
 
-This needs no generated code, and refuses a faulty file before native code reads it. Every offset is checked. Bytes
+This does not need generated code, and refuses a faulty file before native code reads it. Every offset is checked. Bytes
 that are not a FlatBuffer raise ValueError.
 """
 
@@ -13,7 +13,7 @@ _MOST_ITEMS = 1 << 24
 
 
 class Table:
-    """One table of a buffer. Fields are numbered in the order of the schema; a union has two numbers."""
+    """One table of a buffer. Fields are numbered in the order of the schema. A union has two numbers."""
 
     def __init__(self, buffer: memoryview, position: int) -> None:
         self._buffer, self._position = buffer, position

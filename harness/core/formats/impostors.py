@@ -1,4 +1,4 @@
-"""Recognises files that are not a model or data: Git LFS pointers, web pages, archives, empty and cut files."""
+"""Recognises files that are not models or data: Git LFS pointers, web pages, archives, empty and truncated files."""
 
 import zipfile
 from pathlib import Path
@@ -26,7 +26,7 @@ _PACKABLE = (".onnx", ".tflite", ".xml", ".gz", ".zip", ".bz2", ".xz", ".zst", "
 
 
 def impostor(path: Path, wanted: str = "model") -> str:
-    """Returns a sentence that states what the file really is and what to do; '' if it may be the wanted file.
+    """Returns a sentence with the file's real type and advice, or '' if the file may be the right one.
 
     path: a file or a model folder.
     """
@@ -48,7 +48,7 @@ def impostor(path: Path, wanted: str = "model") -> str:
 
 
 def _of_a_server(head: bytes, suffix: str) -> str:
-    """Returns the kind of reply that a server sent instead of the file; '' if the bytes may be the file."""
+    """Describes the reply that a server sent instead of the file. Returns '' if the bytes may be the file."""
     if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "a web page"
     if head.startswith(b"{") and suffix != ".json" and _TEXT.issuperset(head):
@@ -59,7 +59,7 @@ def _of_a_server(head: bytes, suffix: str) -> str:
 
 
 def _of_suffix(path: Path) -> str:
-    """Returns the sentence for a file whose content does not match its suffix; '' if it may match."""
+    """Returns the sentence for a file whose content does not match its suffix, or '' if it may match."""
     if path.suffix == ".onnx" and not _is_message(path):
         return "it is not an ONNX file, or is only a part of one: fetch it again"
     if path.suffix == ".pt" and _is_checkpoint(path):
@@ -81,7 +81,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _begins_as_pickle(path: Path) -> bool:
-    """Returns whether torch.save from before PyTorch 1.6 wrote the file."""
+    """Returns whether the file was written by torch.save before PyTorch 1.6."""
     with path.open("rb") as file:
         return file.read(len(_PICKLE)) == _PICKLE
 

@@ -1,4 +1,4 @@
-"""Reads option values in JSON or YAML, written in the option itself or in a file that it names."""
+"""Reads option values in JSON or YAML. The option contains the value, or the name of a file with it."""
 
 import json
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Formats the request fields of a single prompt, which a dataset writes and a language-model client reads.
+"""Formats the request fields of a single prompt. A dataset writes them, and a language-model client reads them.
 
 A prompt is a JSON object. Without additional fields, it has `max_tokens` (if bounded), then `prompt` or `messages`.
-With additional fields, it begins with `fields`, the list of the names that follow. `model` comes first if present,
-and the prompt comes last. A client therefore needs no JSON parser during the run. Pure.
+With additional fields, it begins with `fields`, the list of the field names. If present, `model` is the first field.
+The prompt is the last field. A client therefore does not need a JSON parser during the run. Pure.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def split(sample: bytes) -> tuple[bytes, bytes]:
 
 
 def model_in(fields: bytes) -> str:
-    """Returns the model in the fields from `split`; '' without a model. Its name has no quote or backslash."""
+    """Returns the model in the fields from `split`, or '' without a model. The name has no quote or backslash."""
     if not fields.startswith(_MODEL):
         return ""
     return fields[len(_MODEL) : fields.index(b'"', len(_MODEL))].decode()

@@ -1,8 +1,7 @@
-"""Reads and writes Protobuf messages, the format of ONNX files and of gRPC, field by field and without a schema.
+"""Reads and writes Protobuf messages (the format of ONNX files and gRPC) field by field, without a schema.
 
-The frameworks therefore do not need the `onnx` package, which would hold three copies of a file in memory while
-parsing it. These functions read only the keys and lengths of fields. They raise ValueError for bytes
-that are not a message.
+Backends therefore do not need the `onnx` package, which would hold three copies of a file in memory while parsing it.
+These functions read only the keys and lengths of fields. They raise ValueError for bytes that are not a message.
 """
 
 import mmap
@@ -21,7 +20,9 @@ _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 
 
 def mapped(path: Path) -> memoryview:
-    """Maps the file into memory; the content stays valid after the file is closed. Raises ValueError if it is empty."""
+    """Maps the file into memory. The content stays valid after the file is closed. Raises ValueError if the file is
+    empty.
+    """
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
@@ -104,7 +105,7 @@ def signed(number: int) -> int:
 
 
 def varint(number: int) -> bytes:
-    """Encodes a number, which must not be negative."""
+    """Encodes a non-negative number."""
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)
@@ -124,7 +125,7 @@ def field(number: int, value: bytes | memoryview) -> bytes:
 
 
 def number_field(number: int, value: int) -> bytes:
-    """Returns a complete field that contains an integer, which must not be negative."""
+    """Returns a complete field that contains a non-negative integer."""
     return varint(number << 3 | _VARINT) + varint(value)
 
 

@@ -1,10 +1,10 @@
-"""Parses server-sent events (text/event-stream), the chunks of a token stream, without sockets.
+"""Parses server-sent events (text/event-stream), which are the chunks of a token stream. Does not use sockets.
 
 Lines end with LF, CRLF or CR. Comments and all fields except `data` are skipped, as in other token-stream clients.
 """
 
 DONE = b"[DONE]"
-"""The data of the last event of OpenAI's streams."""
+"""The data of the last event in OpenAI's streams."""
 
 MOST_EVENT_BYTES = 16 * 2**20
 """Maximum size of an event. A longer event is refused before it takes more memory."""
@@ -31,7 +31,7 @@ class EventParser:
         self._data_bytes = 0
         self._begun = False
         self._ends_with_cr = (
-            False  # the last piece; an LF that follows belongs to the same line end
+            False  # the last piece ended in CR, so a following LF belongs to the same line end
         )
 
     @property

@@ -41,7 +41,7 @@ class _Unclear(ValueError):
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses aliases, tags, repeated keys (plain YAML takes the last one), and plain words with two readings.
+    """Refuses aliases, tags, repeated keys (plain YAML uses the last one), and plain words with two readings.
 
     Reads dates, `<<` and `=` as strings.
     """

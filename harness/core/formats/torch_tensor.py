@@ -1,7 +1,8 @@
-"""Reads the only tensor in a torch.save file, without PyTorch and without running the file's pickle.
+"""Reads the tensor in a torch.save file with a single tensor. Does not need PyTorch, and does not run the file's
+pickle.
 
-The file is a zip archive with `data.pkl`, which describes the tensor, and `data/KEY`, which has its numbers. The
-description of a single tensor is a fixed sequence of operations; every other file is refused.
+The file is a zip archive. `data.pkl` describes the tensor, and `data/KEY` contains its numbers. The description of a
+single tensor is a fixed sequence of operations. Every other file is refused.
 """
 
 import pickletools
@@ -30,7 +31,7 @@ _IGNORED = ("PROTO", "FRAME", "BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE", "STOP")
 
 
 class _Global(NamedTuple):
-    """A name in the pickle; it is never looked up."""
+    """A name in the pickle, which is never looked up."""
 
     name: str
 

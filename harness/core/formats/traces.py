@@ -23,7 +23,7 @@ from harness.types import Array
 
 MOST_REQUESTS = 10_000_000
 MOST_TOKENS = 10_000_000
-"""Maximum number of tokens in a prompt or an answer; a larger number is a mistake in the file."""
+"""Maximum number of tokens in a prompt or an answer. A larger number is an error in the file."""
 
 LARGEST_BYTES = 1 << 30
 _MOST_LINE_CHARACTERS = 1 << 20
@@ -32,17 +32,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Trace(NamedTuple):
-    """n requests in order of time; requests with equal times keep the order of the file."""
+    """The requests in order of time. Requests with equal times keep the order of the file."""
 
     format: str
     times_ns: Array
-    """(n,) int64 times in ns, ascending; only differences matter."""
+    """(n,) int64 times in ns, ascending. Only their differences matter."""
     input_tokens: Array
     """(n,) int64, at least 1."""
     output_tokens: Array
     """(n,) int64, at least 1."""
     blocks: tuple[tuple[int, ...], ...]
-    """Mooncake's block IDs of each prompt; equal IDs mean equal tokens. () if the file has no block IDs."""
+    """Mooncake's block IDs of each prompt. Equal IDs mean equal tokens. () if the file has no block IDs."""
     lines: Array
     """(n,) line numbers in the file, from 1."""
     left_out: int

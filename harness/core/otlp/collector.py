@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 _SIGNALS = {TRACES: "TRACES", METRICS: "METRICS"}
-"""Maps a path to its part of the environment variable names."""
+"""Maps a path to the part of the environment variable names that belongs to it."""
 
 _DROPPED = {"rejectedSpans": "spans", "rejectedDataPoints": "data points"}
 """Maps a key of a collector's reply to the name of the dropped items."""
 
 _HEADER = re.compile(r"\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*([\x21-\x7e]*)\s*")
-"""One header, as in W3C Baggage; the value is percent-encoded."""
+"""A header in the format of W3C Baggage, with a percent-encoded value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,9 @@ class Collector:
     timeout_s: float = TIMEOUT_S
     compress: bool = False
     certificate: Path | None = None
-    """PEM file of the authority that signed the collector's certificate; None for the system's authorities."""
+    """PEM file of the authority that signed the collector's certificate, or None for the system's authorities."""
     option: str = "--otlp"
-    """The option that names the collector; messages quote it."""
+    """The option that names the collector, for messages."""
 
     def __str__(self) -> str:
         """Returns the URL without its query, which may contain a key."""
@@ -87,7 +87,7 @@ def from_environment(
 
 
 def _variable(variables: Mapping[str, str], key: str, signal: str) -> tuple[str, str]:
-    """Returns the (name, text) pair of the first variable that is set; the text is empty if no variable is set."""
+    """Returns (name, text) of the first variable that is set. The text is empty if no variable is set."""
     general = f"OTEL_EXPORTER_OTLP_{key}"
     for name in (f"OTEL_EXPORTER_OTLP_{signal}_{key}", general):
         if text := variables.get(name, "").strip():
@@ -190,7 +190,7 @@ def _refused(body: bytes) -> str:
         counts = {noun: int(partial.get(key, 0)) for key, noun in _DROPPED.items()}
         why = partial.get("errorMessage", "")
     except (ValueError, TypeError, AttributeError):
-        return ""  # an answer of another kind, with status 200
+        return ""  # a different answer with status 200
     dropped = [f"{count:,} {noun}" for noun, count in counts.items() if count]
     why = why or "it gives no reason"
     return one_line(f"it dropped {' and '.join(dropped)}: {why}") if dropped else ""

@@ -12,7 +12,7 @@ TRACES, METRICS = "/v1/traces", "/v1/metrics"
 """Default paths of a collector."""
 
 Message = Mapping[str, Any]
-"""An ExportTraceServiceRequest or ExportMetricsServiceRequest, which is a TracesData or MetricsData, too."""
+"""An ExportTraceServiceRequest or ExportMetricsServiceRequest, which is also a TracesData or MetricsData."""
 
 
 def attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ _FORMULA = tuple("=+-@\t\r")
 
 
 def cell(value: object) -> object:
-    """Returns the value, with an apostrophe before a text that would be a formula; numbers stay numbers."""
+    """Returns the value, with an apostrophe before a text that would be a formula. Numbers are unchanged."""
     if not isinstance(value, str):
         return value
     quote = "'" if value.startswith(_FORMULA) else ""
@@ -21,7 +21,7 @@ def cell(value: object) -> object:
 
 
 def write_rows(file: TextIO, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    """Writes a heading and rows; None becomes an empty field. file: opened with newline=""."""
+    """Writes a heading and rows. None becomes an empty field. file: a file opened with newline=""."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([cell(head) for head in heads])
     writer.writerows([cell(value) for value in row] for row in rows)

@@ -40,7 +40,7 @@ def _homes(named: frozenset[str]) -> list[str]:
 
 
 def users() -> list[str]:
-    """Returns the user names from the environment and the system, except root, which identifies nobody."""
+    """Returns the user names from the environment and the system. Omits root, because it does not identify a person."""
     names = {os.environ.get("USER", ""), os.environ.get("LOGNAME", ""), _account()[0]}
     return sorted(names - {"", "root"})
 
@@ -66,15 +66,15 @@ def _account() -> tuple[str, str]:
 
 
 def host_id() -> str | None:
-    """Returns an ID that is the same in all runs on this machine; None if the machine has no name."""
+    """Returns an ID that is the same in all runs on this machine, or None if the machine has no name."""
     name = platform.node()
     return f"host-{_digest(name)}" if name else None
 
 
 def _digest(text: str) -> str:
-    """Returns a keyed digest. Unlike with a plain digest, others cannot guess the text from it.
+    """Returns a keyed digest. Others cannot guess the text from it, unlike from a plain digest.
 
-    The key is the machine's ID, which no result stores.
+    The key is the machine's ID, which results do not contain.
     """
     try:
         key = _MACHINE_ID.read_bytes()
@@ -131,7 +131,7 @@ def hidden(value: Any) -> Any:
 def command_line(argument: str) -> str:
     """Returns the program name, and a digest in place of its arguments, which may contain a password.
 
-    'ipmitool -U admin -P secret' -> 'ipmitool arguments-9c1c2a5e'
+    For example, 'ipmitool -U admin -P secret' becomes 'ipmitool arguments-9c1c2a5e'.
     """
     try:
         words = shlex.split(argument)

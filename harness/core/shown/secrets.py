@@ -1,7 +1,7 @@
 """Masks the user's secrets, in any encoding, in texts from outside the harness.
 
-A server's reply may echo the request, including a header whose value comes from the environment. Learned secrets
-are masked when a text leaves the process, on the screen or on the way to the supervisor.
+A server's reply may repeat the request, including a header whose value comes from the environment. Known secrets are
+masked when a text leaves the process, on the screen or on the way to the supervisor.
 """
 
 import base64
@@ -18,13 +18,13 @@ _FEWEST = 4
 """Minimum length of a secret in characters. Shorter values occur in ordinary texts."""
 
 _WHOLE = 8
-"""Number of leading characters that are masked even if the text was cut off within the value. A shorter value may be
-an ordinary word, so it is masked only as a whole word, not within another word and not encoded.
+"""Number of leading characters that are masked even if the text ends within the value. A shorter value may be an
+ordinary word. It is masked only as a whole word, not within another word and not in an encoded form.
 """
 
 _LONG = 64
 _TO_THE_END = r"""[^\s"'<>]*"""
-"""Matches the rest of a value after its first `_LONG` characters. The rest is masked, whatever it is."""
+"""Matches the rest of a value after its first `_LONG` characters. The rest is masked whatever it contains."""
 
 _GAP = r"""[\s"'+,\\]{0,6}?"""
 """Characters between the parts of a value that is split or wrapped over lines. Lazy, because a backslash may begin an
@@ -72,8 +72,8 @@ def learn(value: str) -> None:
 
 
 def learn_from_urls(texts: Iterable[str]) -> None:
-    """Learns the secrets of each URL in the texts: its password, or its user name if it has no password (a token),
-    and query parameters with names such as `token` or `key`.
+    """Finds the secrets in each URL in the texts and masks them from now on. Secrets are the password, a user name
+    without a password (a token), and query parameters with names such as `token` or `key`.
     """
     for text in texts:
         for value in _QUERY.findall(text):
@@ -87,7 +87,7 @@ def learn_from_urls(texts: Iterable[str]) -> None:
 
 
 def masked(text: str, short: bool = True) -> str:
-    """Returns the text with `***` instead of each secret. short: mask short secrets, too."""
+    """Returns the text with `***` instead of each secret. short: whether to mask short secrets, too."""
     for pattern, is_short in _patterns:
         if short or not is_short:
             text = pattern.sub(MASK, text)
@@ -97,9 +97,9 @@ def masked(text: str, short: bool = True) -> str:
 def masked_values(value: Any) -> Any:
     """Returns a JSON value with `masked` applied to every text except the keys of objects.
 
-    Short secrets are not masked in a text of one word, because it is a name, path, URL, type or digest that a program
-    may read. The values of all keys are masked, because a list of keys with texts from outside would miss future keys,
-    and servers also echo secrets in names.
+    Short secrets are not masked in a text of one word, because programs may read such names, paths, URLs, types and
+    digests. The values of all keys are masked, because a list of keys with texts from outside would be incomplete, and
+    servers may also repeat secrets in names.
     """
     if not _patterns:
         return value

@@ -26,7 +26,9 @@ class StatusLine:
         """Number of characters in each row on the terminal."""
 
     def draw(self, stream: TextIO, rows: Sequence[str]) -> None:
-        """Draws rows, which must be narrower than the terminal: a full row would move the cursor to the next row."""
+        """Draws rows. They must be narrower than the terminal, because a full row would move the cursor to the next
+        row.
+        """
         columns = columns_of(stream)
         above = sum(1 + max(0, length - 1) // columns for length in self._drawn) - 1
         up = f"\x1b[{above}A" if above > 0 else ""

@@ -20,8 +20,8 @@ this request.
 """
 
 ORIGINS = ("hit", "joined", "local", "source", "alone-local", "alone-source", "failed")
-"""Where the model for a sample came from: resident, loading for another sample, loaded from a local file, loaded from
-its source through a local file, either of these loads only for this sample, or a failed load.
+"""Origin of the model for a sample: resident, loading for another sample, loaded from a local file, loaded from its
+source through a local file, either of these loads only for this sample, or a failed load.
 """
 
 

@@ -10,7 +10,7 @@ from harness.core.files import cache_dir, cached_file
 from harness.models.hub.name import HubName
 
 FILE = "saved_model.pb"
-"""The file by whose name a folder is recognised as a SavedModel."""
+"""The name of the file that identifies a folder as a SavedModel."""
 
 _MEMBER = re.compile(
     r"saved_model\.pb|fingerprint\.pb|keras_metadata\.pb|(variables|assets|assets\.extra)/.+"

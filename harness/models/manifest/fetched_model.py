@@ -17,7 +17,7 @@ class FetchedModel(Model, ABC):
     origin: ClassVar[str]
     """The key under which `to_json` stores the origin."""
     cache: ClassVar[str]
-    """The name by which messages refer to the cache."""
+    """The name of the cache in error messages."""
 
     def __init__(self, short: str, origin: str, file: str, found: Path | None) -> None:
         """short: the model's name. origin: the complete value of --model. found: the file, if another process has found

@@ -93,8 +93,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
 
 
 def _threads(config: RunConfig, share: int) -> int:
-    """Returns the number of threads per instance. share: cores of an instance. Raises ConfigError if the backend cannot
-    use so many threads.
+    """Returns the number of threads per instance. share: cores of an instance. Raises ConfigError if the backend can
+    use only fewer threads.
     """
     if config.backend not in registry.OF_ONE_THREAD:
         return config.threads or share
