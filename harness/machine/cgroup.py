@@ -1,6 +1,6 @@
 """Reads the container's limits of processor time and memory, from cgroup version 2 or 1.
 
-A limit applies to every group below it, so the limits of this process's group and of all groups above it are read.
+A limit applies to all child groups, so the limits of this process's group and of all its parent groups are read.
 """
 
 import re
@@ -13,11 +13,11 @@ ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 
 _NO_LIMIT_BYTES = 1 << 60
-"""A limit of at least this value means "unlimited": cgroup v1 writes a number near 2**63."""
+"""A limit of at least this value means "unlimited", because cgroup v1 writes a number near 2**63."""
 
 
 def cpu_limit() -> float | None:
-    """Returns the processor time that the quota allows, in cores; None without a quota."""
+    """Returns the processor time that the quota allows, in cores, or None without a quota."""
     limits = []
     for folder in _folders("cpu"):
         quota = text(folder / "cpu.max").split()
@@ -29,20 +29,20 @@ def cpu_limit() -> float | None:
 
 
 def memory_limit_bytes() -> int | None:
-    """Returns the lowest limit; None without a limit."""
+    """Returns the lowest limit, or None without a limit."""
     return min((limit for limit, _ in _memory()), default=None)
 
 
 def memory_left_bytes() -> int | None:
-    """Returns the memory that may still be used before a limit is reached; None without a limit."""
+    """Returns the memory that is still available below the limits, or None without a limit."""
     return min((limit - used for limit, used in _memory()), default=None)
 
 
 def _memory() -> Iterator[tuple[int, int]]:
-    """Yields each memory limit and the memory in use below it, in bytes.
+    """Yields each memory limit and the memory used by its group, in bytes.
 
-    Inactive file pages count as free, as in Kubernetes and Docker, because the kernel drops them
-    before it reaches the limit.
+    Inactive file pages count as free, as in Kubernetes and Docker, because the kernel drops them before the limit is
+    reached.
     """
     for folder in _folders("memory"):
         for limit_name, used_name, cached_name in (
@@ -58,7 +58,7 @@ def _memory() -> Iterator[tuple[int, int]]:
 
 
 def throttled_s() -> float | None:
-    """Returns the time for which the quota has stopped this group so far; None if unknown."""
+    """Returns the time for which the quota has stopped this group so far, or None if unknown."""
     times_s = []
     for folder in _folders("cpu"):
         stat = text(folder / "cpu.stat")
@@ -70,7 +70,7 @@ def throttled_s() -> float | None:
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """Yields the folders of this process's group and of the groups above it, in each hierarchy that may have the
+    """Yields the folders of this process's group and its parent groups, in each hierarchy that may have the
     controller.
     """
     for line in text(OWN).splitlines():

@@ -1,7 +1,7 @@
-"""Estimates the lead of another machine's clock from pings, and the error of the estimate.
+"""Estimates from pings how far another machine's clock is ahead, and the error of this estimate.
 
-Source: NTP's four stamps (RFC 5905, section 8). A ping cannot show whether its two directions take equal time,
-so the error is half of the shortest round trip.
+Source: NTP's four stamps (RFC 5905, section 8). A ping does not show whether both directions take the same time, so the
+error is half of the shortest round trip.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,18 +36,18 @@ class Ping(NamedTuple):
 
 
 class ClockOffset(NamedTuple):
-    """Lead of the other clock."""
+    """Time by which the other clock is ahead."""
 
     at_ns: int
     """Time of the estimate, on this machine's wall clock."""
     offset_ns: int
     """Offset from the ping with the shortest round trip."""
     error_ns: int
-    """Largest error of the offset, up or down: half of that round trip."""
+    """Maximum error of the offset in both directions, i.e. half of that round trip."""
 
 
 def clock_offset(ping: Callable[[], Ping], pings: int = PINGS) -> ClockOffset:
-    """Returns the offset from `pings` successive pings. Raises what `ping` raises."""
+    """Returns the offset from `pings` successive pings. Raises the errors of `ping`."""
     return best_offset([ping() for _ in range(pings)])
 
 
@@ -73,7 +73,7 @@ def offsets_of(pings: Array, window_ns: int = NS_PER_S) -> list[ClockOffset]:
 
 
 def step_ns(clocks: Sequence[ClockOffset]) -> int:
-    """Returns the largest change between successive estimates that slewing and errors do not explain, or 0.
+    """Returns the largest change between successive estimates that slewing and errors cannot explain, or 0.
 
     clocks: estimates of one clock, in chronological order.
     """

@@ -11,12 +11,12 @@ CPUS = Path("/sys/devices/system/cpu")
 
 
 class Cores(NamedTuple):
-    """The cores that this process may compute on."""
+    """The cores on which this process may compute."""
 
     groups: tuple[tuple[int, ...], ...]
     """Logical processors of the affinity mask, one tuple of SMT siblings per core."""
     quota: float | None = None
-    """Processor time that the cgroup allows, in cores; None without a quota."""
+    """Processor time that the cgroup allows, in cores. None without a quota."""
 
     @property
     def logical(self) -> int:
@@ -26,8 +26,8 @@ class Cores(NamedTuple):
     def threads(self) -> int:
         """Number of threads that can compute at the same time, at least 1.
 
-        The quota is rounded down to whole cores, because with one thread too many the kernel throttles all threads
-        until the quota's next period.
+        The quota is rounded down to whole cores. With one thread too many, the kernel would throttle all threads until
+        the quota's next period.
         """
         return self.logical if self.quota is None else min(self.logical, max(1, int(self.quota)))
 
@@ -46,10 +46,10 @@ class Cores(NamedTuple):
         return f"{self.logical} processors on {len(self.groups)} cores, {quota}"
 
     def assigned(self, instances: int, threads: int) -> tuple[tuple[int, ...], ...]:
-        """Returns the logical processors of each instance; the last entry has the remaining processors.
+        """Returns the logical processors of each instance. The last entry contains the remaining processors.
 
-        Each thread gets a separate core if there are enough cores. Otherwise siblings are used in
-        order, and with an odd number of threads two instances may share a core: see `apart`.
+        Each thread gets a separate core if there are enough cores. Otherwise siblings are used in order. With an odd
+        number of threads, two instances may then share a core, which `apart` detects.
         """
         total = instances * threads
         alone = [group[0] for group in self.groups]

@@ -1,6 +1,6 @@
-"""Adds up the resources that a process and its descendants have used, according to /proc.
+"""Adds up the resources that a process and its descendants have used, from /proc.
 
-If instances run in separate processes, the measured process itself is idle.
+The descendants count because the measured process is idle if instances run in separate processes.
 """
 
 import os
@@ -25,17 +25,19 @@ _PREFIXES = (*_SWITCHES, _CORES + b":")
 _MOST_BYTES = 1 << 16
 
 RUN_QUEUE = "measured_run_queue_s"
-"""Time in which threads were ready to run but waited for a core; missing if the kernel has no schedstat."""
+"""Time in which threads were ready to run but waited for a core. Missing if the kernel has no schedstat."""
 
 ANONYMOUS = "measured_anonymous_bytes"
-"""Resident memory that neither belongs to a file nor is shared; it excludes the journal and LoadGen's maps."""
+"""Resident memory that does not belong to a file and is not shared. The journal and LoadGen's maps are therefore
+excluded.
+"""
 
 STOPPED = "measured_stopped_looks"
-"""Number of readings at which a process was stopped by a signal or a debugger."""
+"""Number of readings in which a process was stopped by a signal or a debugger."""
 
 CONFINED = "measured_confined_threads"
 LOWERED = "measured_lowered_threads"
-"""Number of times that a thread had lost cores, or had a lower priority, since the previous reading."""
+"""Number of times that a thread lost cores or priority between two readings."""
 
 _TRACED_OR_STOPPED = "Tt"
 
@@ -43,9 +45,9 @@ Row = Mapping[str, float]
 
 
 class Family:
-    """A process and its descendants, living and ended.
+    """A process and its descendants, both running and ended.
 
-    The sums keep the last values of ended processes and threads, so they never fall.
+    The sums keep the last values of ended processes and threads, so they never decrease.
     """
 
     def __init__(self, pid: int | None = None, processes: Path = PROCESSES) -> None:
@@ -69,7 +71,7 @@ class Family:
         return added(self._used.values()) | memory
 
     def _read(self, pid: int) -> tuple[Row, Row]:
-        """Returns the resources used since the process began, and the memory that it holds."""
+        """Returns the resources used since the process began, and its present memory."""
         folder = self._processes / str(pid)
         # The program's name, in brackets, may contain spaces: fields are counted after it.
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
@@ -99,15 +101,15 @@ class Family:
 class _Threads:
     """Adds up context switches, run-queue time, and losses of cores and priority over all threads of a process.
 
-    The kernel forgets the counts of a thread that ends. The sums keep the counts that were last read, so the counts
-    of the thread's last second may be missing.
+    The kernel drops the counts of a thread that ends. The sums keep the last counts that were read, so the counts of
+    the thread's last second may be missing.
     """
 
     def __init__(self, process: Path) -> None:
         """process: the folder of the process in /proc."""
         self.process = process
         self._threads: dict[str, Row] = {}
-        self._of_others: dict[str, float] = {}  # ended threads whose IDs newer threads now have
+        self._of_others: dict[str, float] = {}  # ended threads whose IDs are in use again
         self._places: dict[str, _Place] = {}
         self._lost = {CONFINED: 0.0, LOWERED: 0.0}
 
@@ -166,7 +168,7 @@ def _read(task: Path) -> tuple[Row, _Place | None]:
 def _content(path: str) -> bytes:
     """Returns the content of a small file.
 
-    It is read every second for each thread, and pathlib would take three times as long.
+    Does not use pathlib, which takes three times as long, because the file is read every second for each thread.
     """
     fd = os.open(path, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Reads the GPUs of a run through NVML: model and settings once, state once per second."""
+"""Reads the GPUs of a run through NVML. Reads model and settings once, and the state every second."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ SLOWDOWNS: Mapping[int, str] = {
     0x80: "power brake",
     0x100: "display clocks",
 }
-"""Bits of nvmlClocksEventReasons, except idle."""
+"""Bits of nvmlClocksEventReasons, without the bit for idle."""
 
 PROTECTIVE = frozenset({"hardware slowdown", "heat (driver)", "heat (hardware)", "power brake"})
 """Slowdowns that protect the GPU."""
@@ -29,19 +29,19 @@ _SM, _MEMORY, _CORE_TEMPERATURE = 1, 2, 0
 
 
 class _Unknown(Exception):
-    """A reading has no meaning on this machine."""
+    """Raised if a reading has no meaning on this machine."""
 
 
 class Gpu(NamedTuple):
     number: int
-    """The GPU's number in CUDA, for this process."""
+    """The GPU's number in CUDA in this process."""
     handle: Any
 
 
 class Gpus:
     """The GPUs of a run. NVML stays open until the process ends.
 
-    device: the run's --device. missing: why NVML cannot be read; '' if it can.
+    device: the run's --device. missing: the reason why NVML cannot be read, or ''.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -49,7 +49,7 @@ class Gpus:
         self._gpus: Sequence[Gpu] = ()
         if device == "cpu":
             return
-        # NVML counts along the PCI bus; CUDA would put the fastest GPU first.
+        # NVML counts in the order of the PCI bus. CUDA would put the fastest GPU first.
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         try:
             import pynvml
@@ -65,7 +65,7 @@ class Gpus:
             self.missing = f"NVML: {one_line(e)}"
 
     def _handle(self, number: int) -> Any:
-        """Returns NVML's handle of a GPU. CUDA_VISIBLE_DEVICES hides and orders GPUs; NVML counts all of them."""
+        """Returns NVML's handle of a GPU. CUDA_VISIBLE_DEVICES hides and reorders GPUs, but NVML counts all of them."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         name = visible.split(",")[number].strip() if visible else str(number)
         if name.isdecimal():
@@ -73,7 +73,7 @@ class Gpus:
         return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
     def about(self) -> list[dict[str, Any]]:
-        """Returns each GPU's model and settings; a value that NVML does not support is missing."""
+        """Returns each GPU's model and settings, without values that NVML does not support."""
         return [dict(self._about(gpu)) for gpu in self._gpus]
 
     def _about(self, gpu: Gpu) -> Iterator[tuple[str, Any]]:
@@ -100,7 +100,7 @@ class Gpus:
                 yield name, tried()
 
     def row(self, pids: Sequence[int]) -> Row:
-        """Returns the GPU columns of host.csv. pids: the measured processes; their children count as part of them."""
+        """Returns the GPU columns of host.csv. pids: the measured processes, including their children."""
         row: dict[str, float] = {}
         for gpu in self._gpus:
             row |= {f"gpu{gpu.number}_{name}": v for name, v in self._state(gpu.handle, pids)}

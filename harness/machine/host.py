@@ -78,26 +78,26 @@ def available_memory_bytes() -> int:
 
 
 def memory_bytes() -> int:
-    """Returns the machine's memory, or the cgroup's limit if that is lower."""
+    """Returns the machine's memory, or the cgroup's limit if it is lower."""
     total, limit = psutil.virtual_memory().total, cgroup.memory_limit_bytes()
     return total if limit is None else min(total, limit)
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """The delay with which sleeping threads wake on this machine, and the processor time that other guests take."""
+    """The delay with which sleeping threads wake up on this machine, and the processor time that other guests take."""
 
     p50_ns: int
     p99_ns: int
     steal: float | None
-    """Share of processor time that other guests take; None if the kernel does not report it."""
+    """Share of processor time that other guests take, or None if the kernel does not report it."""
 
     def to_json(self) -> Mapping[str, object]:
         return {"p50": self.p50_ns, "p99": self.p99_ns, "steal": self.steal}
 
 
 def noise_floor(seconds: float) -> NoiseFloor:
-    """Measures the noise with repeated sleeps of 1 ms. No harness on this machine can avoid their delay."""
+    """Measures the noise with repeated sleeps of 1 ms. A harness on this machine cannot avoid this delay."""
     before = _cpu_times()
     late: list[int] = []
     end = time.monotonic_ns() + int(seconds * 1e9)
@@ -110,10 +110,12 @@ def noise_floor(seconds: float) -> NoiseFloor:
 
 
 class SystemLoad:
-    """Measures the processor time that other processes use while a run lasts."""
+    """Measures the processor time that other processes use during a run."""
 
     def __init__(self, *measured: int) -> None:
-        """measured: IDs of the measured processes; they must have ended and been waited for before `since`."""
+        """measured: IDs of the measured processes. They must have ended and been waited for before `since` is
+        called.
+        """
         self._before = _cpu_times()
         self._start = time.monotonic()
         self._throttled_s = cgroup.throttled_s()
@@ -123,7 +125,7 @@ class SystemLoad:
         """Returns the use of the machine since construction.
 
         steal, others: shares of all cores that other guests (steal) and other processes (others) used. throttled_s:
-        time for which the cgroup's quota stopped this container. None: unknown.
+        time for which the cgroup's quota stopped this container. Unknown values are None.
         """
         after = _cpu_times()
         wall = max(time.monotonic() - self._start, 1e-9)
@@ -147,7 +149,7 @@ def _own_cpu_s() -> float:
 
 
 def _family_cpu_s(pid: int) -> float:
-    """Returns the processor time of a process and all its descendants, living or waited for."""
+    """Returns the processor time of a process and all its descendants that are running or have been waited for."""
     used_s = 0.0
     process = psutil.Process(pid)
     for each in (process, *process.children(recursive=True)):
@@ -162,7 +164,7 @@ def _cpu_times() -> dict[str, float]:
 
 
 def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    """Returns the share of time that other guests took; None if the kernel does not report it."""
+    """Returns the share of time that other guests took, or None if the kernel does not report it."""
     if "steal" not in after:
         return None
     # the kernel also counts guest time in user time
@@ -171,7 +173,7 @@ def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | N
 
 
 def fingerprint() -> Mapping[str, Any]:
-    """Returns the content of environment.json: machine, system, versions, and settings that change speed."""
+    """Returns the content of environment.json: machine, system, versions, and settings that affect the speed."""
     usable = cores.available()
     about = _about(usable)
     return {
@@ -209,12 +211,12 @@ def _about(usable: cores.Cores) -> dict[str, Any]:
 
 
 def _names(variable: str) -> str:
-    """Removes folders from a variable: '/opt/x/libtcmalloc.so:/y/z.so' -> 'libtcmalloc.so:z.so'."""
+    """Removes folders from a variable. For example, '/opt/x/libtcmalloc.so:/y/z.so' becomes 'libtcmalloc.so:z.so'."""
     return re.sub(r"[^\s:]*/", "", variable)
 
 
 def turbo(cpus: Path = _CPUS) -> bool | None:
-    """Returns whether cores may exceed their nominal frequency; None if the kernel does not report it."""
+    """Returns whether cores may exceed their nominal frequency, or None if the kernel does not report it."""
     off, on = text(cpus / "intel_pstate/no_turbo"), text(cpus / "cpufreq/boost")
     return off == "0" if off else on == "1" if on else None
 
@@ -228,7 +230,7 @@ def _package_versions() -> Mapping[str, str]:
 
 
 def _harness_version() -> Mapping[str, object]:
-    """Returns the version; in a checkout also the commit, and whether files differ from it."""
+    """Returns the version. In a checkout, also returns the commit and whether files differ from it."""
     from harness import __version__
 
     root = Path(__file__).parents[2]

@@ -1,7 +1,7 @@
 """Records the machine's state in host.csv once per second during the performance run, and summarises it.
 
-A column is missing if the machine does not report its value; most virtual machines do not report
-frequencies and temperatures. Counters are cumulative, as in the kernel.
+A column is missing if the machine does not report its value. Most virtual machines do not report frequencies and
+temperatures. Counters are cumulative, as in the kernel.
 """
 
 import csv
@@ -32,14 +32,14 @@ from harness.machine.kernel import text
 
 HOST_CSV = "host.csv"
 HOST_PERIOD_S = 1.0
-"""Time between two rows. A shorter time would disturb the run, because some processors interrupt a core to read its
-frequency.
+"""Time between two rows. A shorter time would disturb the run, because some processors must interrupt a core to read
+its frequency.
 """
 
 ROOT = Path("/")
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores", "cores_online")
-"""Prefixes of the columns that only an administrator or a daemon changes."""
+"""Prefixes of columns that change only if an administrator or a daemon changes a setting."""
 
 FEWEST_ROWS = 9
 """Number of rows needed to detect a change: three in each third of the run."""
@@ -50,7 +50,7 @@ class HostLog:
     """The rows of host.csv."""
 
     rows: list[Row] = field(default_factory=list)
-    """Values by column; every row has `wall_ns`."""
+    """Values by column. Every row has `wall_ns`."""
 
     def write(self, path: Path) -> None:
         columns = list(dict.fromkeys(name for row in self.rows for name in row)) or ["wall_ns"]
@@ -88,7 +88,7 @@ def _row(cells: Mapping[str | None, Any], line: int) -> Row:
 
 
 class HostReader:
-    """Adds a row to `log` with each `look`."""
+    """Adds a row to `log` with each call of `look`."""
 
     def __init__(self, root: Path = ROOT, device: str = "cpu") -> None:
         """root: the folder that contains proc and sys; files are searched only here. device: the run's --device."""
@@ -103,7 +103,7 @@ class HostReader:
         self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
         self._online = sorted(
             self._cpus.glob("cpu[0-9]*/online")
-        )  # the first core is always online, and has no such file
+        )  # the first core is always online and has no such file
 
     def look(self) -> None:
         row: dict[str, float] = {"wall_ns": wall_ns()}
@@ -165,7 +165,7 @@ def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
 
 
 def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str, Any] | None:
-    """Returns `host` of result.json for LoadGen's window; a value is None if it was not reported."""
+    """Returns `host` of result.json for LoadGen's window. A value is None if the machine does not report it."""
     rows = log.within(window_ns) if log is not None and window_ns is not None else []
     if not rows:
         return None
@@ -205,7 +205,7 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
 
 
 def _quarters(values: Sequence[float]) -> Sequence[float] | None:
-    """Returns the values at the beginning and after each quarter; None for fewer than FEWEST_ROWS."""
+    """Returns the values at the beginning and after each quarter, or None for fewer than FEWEST_ROWS."""
     last = len(values) - 1
     return [values[last * n // 4] for n in range(5)] if len(values) >= FEWEST_ROWS else None
 
@@ -221,7 +221,9 @@ def _changed(rows: Sequence[Row]) -> Mapping[str, Sequence[float]]:
 
 
 def _setting(row: Row, name: str) -> float | None:
-    """Returns the setting; None if the row lacks it. A governor without a column is 0, because no core uses it."""
+    """Returns the setting, or None if it is missing in the row. A governor without a column is 0, because no core uses
+    it.
+    """
     governed = name.startswith("governor_") and any(n.startswith("governor_") for n in row)
     return row.get(name, 0.0 if governed else None)
 
@@ -240,7 +242,7 @@ def _grown(rows: Sequence[Row], column: str) -> float | None:
 
 
 def _cpu_shares(rows: Sequence[Row]) -> Mapping[str, float] | None:
-    """Returns each mode's share of the time of all cores, from the first row to the last."""
+    """Returns each mode's share of the time of all cores, from the first to the last row."""
     spent = {mode: _grown(rows, f"cpu_{mode}_s") or 0.0 for mode in _CPU_MODES}
     total = sum(spent.values())
     return {mode: value / total for mode, value in spent.items()} if total > 0 else None

@@ -1,4 +1,6 @@
-"""Computes a machine's key from the properties that determine its speed, so that measurements are not mixed up."""
+"""Computes a machine's key from the properties that determine its speed. The key keeps measurements of different
+machines apart.
+"""
 
 import hashlib
 import json

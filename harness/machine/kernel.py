@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def text(path: Path) -> str:
-    """Returns the file's text without surrounding blanks; '' if the kernel does not have the file."""
+    """Returns the file's text without surrounding blanks, or '' if the kernel does not have the file."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -14,7 +14,9 @@ def text(path: Path) -> str:
 
 
 def boot_id() -> str:
-    """Returns the ID of the machine's current boot, which its containers share; "" if it cannot be read."""
+    """Returns the ID of the machine's current boot, which is the same in all containers. Returns "" if it cannot be
+    read.
+    """
     return text(Path("/proc/sys/kernel/random/boot_id"))
 
 

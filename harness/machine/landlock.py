@@ -21,16 +21,17 @@ _WRITES = 1 << 1 | 0b1_1111_1111 << 4
 """Access rights WRITE_FILE, REMOVE_DIR, REMOVE_FILE and all MAKE_ rights."""
 
 _REFER = 1 << 13
-"""Access right for links and renames between folders. Exists since version 2; earlier versions always refuse them."""
+"""Access right for links and renames between folders. Exists since version 2. Earlier versions always refuse them."""
 
 _TRUNCATE = 1 << 14
 """Access right to truncate files. Exists since version 3."""
 
 
 def write_only_in(folders: Sequence[Path]) -> str:
-    """Forbids the calling thread, and everything that it starts from now on, to write outside of `folders`.
+    """Forbids the calling thread to write outside `folders`.
 
-    Open files stay open. Returns the reason if this fails, else "".
+    This also applies to all threads and processes that it starts from now on. Open files stay open. Returns the reason
+    if this fails, else "".
     """
     try:
         version = call("syscall", _CREATE_RULESET, None, 0, _VERSION_FLAG)

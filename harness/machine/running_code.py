@@ -1,8 +1,9 @@
-"""Finds the code that runs before the harness's first line, and whether the harness equals a release or a commit.
+"""Finds the code that runs before the first line of the harness, and checks whether the harness equals a release or a
+commit.
 
-Such code is not on the command line: `sitecustomize` and `usercustomize`, lines of code in `.pth` files, modules
-that a variable imports, and libraries that the loader maps before others. A file has a known owner if an installed
-distribution's RECORD, or Debian's list of a package, has its digest.
+The command line does not show such code. It consists of `sitecustomize` and `usercustomize`, code lines in `.pth`
+files, modules imported because of an environment variable, and libraries that the loader maps before others. A file has
+a known owner if its digest is in the RECORD of an installed distribution or in Debian's list of a package.
 """
 
 import base64
@@ -35,8 +36,9 @@ with open("/proc/self/maps") as maps:
     mapped = sorted({line.split(None, 5)[5].strip() for line in maps if "/" in line})
 print(json.dumps([modules, [*site.getsitepackages(), *users], mapped]))
 """
-"""Program for an interpreter that starts as the harness's processes do. It lists the modules imported at the start,
-the hooks, the modules that PYTHONPATH would replace, the folders of .pth files, and the files in memory.
+"""Program for an interpreter that starts in the same way as the harness's processes. It lists the modules imported at
+the start, the hooks, the modules that PYTHONPATH would replace, the folders of .pth files, and the files mapped into
+memory.
 """
 
 FRAMEWORKS = (
@@ -60,7 +62,7 @@ FRAMEWORKS = (
     "xgboost",
     "xllamacpp",
 )
-"""Modules, in addition to Python's own, that PYTHONPATH must not replace."""
+"""Modules that PYTHONPATH must not replace, in addition to Python's modules."""
 
 _LIMIT_S = 30
 _CODE = ("harness", "accuracy", "backends", "dashboards", "datasets", "scenarios")
@@ -69,10 +71,10 @@ _MOST_NAMED = 5
 _PRELOAD_FILE = Path("/etc/ld.so.preload")
 _DEBIAN = Path("/var/lib/dpkg")
 _HOOKS = ("sitecustomize", "usercustomize")
-"""Modules that Python imports at each start; a Linux distribution may put such a module into the standard library."""
+"""Modules that Python imports at each start. A Linux distribution may put such a module into the standard library."""
 
 _INSTALLERS = ("_virtualenv", "_virtualenv.pth")
-"""Files that virtualenv and uv write into each environment; no RECORD lists them."""
+"""Files that virtualenv and uv write into each environment. They are not in any RECORD."""
 
 
 @cache
@@ -84,9 +86,9 @@ def running_code() -> Mapping[str, Any]:
 def harness_files(root: Path) -> Mapping[str, Any]:
     """Returns the digest of the harness's files, and the first files that differ from the release or commit.
 
-    Other files in its folders count only if Python can import them, because they may be a user's data. root: the
-    checkout, or the folder into which packages are installed. `known_by` is "commit" or "release"; it is None if the
-    folder is neither a checkout nor a release, or if git cannot read it.
+    Other files in the harness's folders count only if Python can import them, because they may be a user's data. root:
+    the checkout, or the folder into which packages are installed. `known_by` is "commit" or "release". It is None if
+    the folder is neither a checkout nor a release, or if git cannot read it.
     """
     is_checkout = (root / ".git").exists()
     expected = _committed(root) if is_checkout else _recorded(root, "mlperf_harness")
@@ -117,7 +119,7 @@ def _files(
 ) -> Iterator[tuple[str, bytes]]:
     """Yields the name and content of each file that counts. The content of a link is its target.
 
-    The content of an unreadable file is the error, so the file differs from every release and commit.
+    The error stands for the content of an unreadable file, which therefore differs from every release and commit.
     """
     for top in tops:
         for folder, folders, names in os.walk(root / top):
@@ -136,7 +138,7 @@ def _files(
 
 
 def _committed(root: Path) -> dict[str, str]:
-    """Returns Git's digest of each file in the commit, by name; {} if git cannot read the folder."""
+    """Returns Git's digest of each file in the commit by name, or {} if git cannot read the folder."""
     command = ["git", "-C", str(root), "ls-tree", "-r", "-z", "HEAD", "--", *_CODE]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=True)
@@ -156,10 +158,10 @@ def _sha256(data: bytes) -> str:
 
 
 def startup_code() -> list[Mapping[str, Any]] | None:
-    """Returns {"name", "sha256", "owner"} of each file; owner: the distribution or package that contains exactly this
+    """Returns {"name", "sha256", "owner"} of each file. owner: the distribution or package that contains exactly this
     file.
 
-    Returns None if an interpreter did not start, or did not answer.
+    Returns None if an interpreter does not start or does not answer.
     """
     command = [sys.executable, "-P", "-c", _ASK, json.dumps([_HOOKS, FRAMEWORKS])]
     try:
@@ -206,7 +208,7 @@ def _is_python(path: Path) -> bool:
 
 
 def _has_code(path: Path) -> bool:
-    """Returns whether Python executes any line of the file; the other lines are folders."""
+    """Returns whether Python executes any line of the file. Lines that are not code name folders."""
     with suppress(OSError):
         lines = path.read_bytes().splitlines()
         return any(line.startswith((b"import ", b"import\t")) for line in lines)
@@ -255,7 +257,7 @@ def _distribution(folder: Path, name: str, data: bytes) -> str | None:
 def _records(folder: Path) -> Mapping[str, bytes]:
     """Returns the RECORD of each distribution, by the name of the distribution's folder.
 
-    Source: the specification of binary distributions.
+    Source: Python's specification of binary distributions.
     """
     found = {}
     for record in folder.glob("*.dist-info/RECORD"):
@@ -265,7 +267,7 @@ def _records(folder: Path) -> Mapping[str, bytes]:
 
 
 def _recorded(folder: Path, distribution: str) -> dict[str, str]:
-    """Returns the SHA-256 digest of each file in the distribution, by name; {} if the distribution is not in the
+    """Returns the SHA-256 digest of each file in the distribution by name, or {} if the distribution is not in the
     folder.
     """
     rows = [

@@ -1,4 +1,4 @@
-"""Samples the machine and its power meters on threads of the supervisor during a run."""
+"""Samples the machine and its power meters during a run, on threads of the supervisor."""
 
 import math
 import threading
@@ -13,18 +13,18 @@ from harness.machine.power.opening import open_meters
 from harness.types import PowerMeter, PowerSource
 
 POWER_PERIOD_S = 0.05
-"""Pause between two readings of a meter, which gives 20 readings per second if reading takes no time."""
+"""Pause between two readings of a meter. There are at most 20 readings per second."""
 
 IDLE_S = 1.0
 _IDLE_MARGIN_S = 0.2
-"""Wait before and after the idle baseline, so that every meter has a reading on both sides of it."""
+"""Waiting time before and after the idle baseline, so that every meter has readings on both sides of it."""
 
 END_LIMIT_S = 5.0
-"""Time limit of a meter's last reading; a thread that takes longer ends with the supervisor."""
+"""Time limit of a meter's last reading. A thread that takes longer ends with the supervisor."""
 
 
 class Repeated:
-    """Calls `look` on a separate thread, `period_s` after it last returned, until stopped."""
+    """Calls `look` on a separate thread until stopped, with a pause of `period_s` between calls."""
 
     def __init__(self, look: Callable[[], None], period_s: float, name: str) -> None:
         self._look, self._period_s = look, period_s
@@ -47,10 +47,10 @@ class Repeated:
 
 
 class PowerSampler:
-    """Reads each meter on a separate thread into `log` while entered.
+    """Reads each meter on a separate thread into `log` while the context is entered.
 
-    A failed reading is left out and noted in `log.faults`, and the next reading is tried; `cut`
-    (harness/machine/power/energy.py) judges the gap. A failure of a meter does not end the run.
+    A failed reading is left out and recorded in `log.faults`, and the next reading is tried. `cut`
+    (harness/machine/power/energy.py) judges the gap. A failing meter does not end the run.
     """
 
     def __init__(self, specs: Sequence[tuple[str, str]], period_s: float = POWER_PERIOD_S) -> None:
@@ -60,7 +60,9 @@ class PowerSampler:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Opens the meters. Raises a ConfigError that names every meter that does not work here, with the reasons."""
+        """Opens the meters. If meters do not work on this machine, raises one ConfigError that lists them with the
+        reasons.
+        """
         with ExitStack() as stack:
             meters = open_meters(self._specs, stack)
             named = iter(unique([source for opened in meters for source in opened.sources]))

@@ -1,4 +1,4 @@
-"""Requests a short time slice from Linux, so that a thread that wakes gets a core at once.
+"""Requests a short time slice from Linux, so that a waking thread gets a core at once.
 
 A waking thread runs before threads whose slices end later. Since Linux 6.12 each thread may choose its slice, without
 privileges. Source: sched_setattr(2) and struct sched_attr of linux/sched/types.h.
@@ -14,12 +14,12 @@ SLICE_NS = 100_000
 """The shortest slice that Linux allows."""
 
 _GET = {"x86_64": 315, "aarch64": 275, "riscv64": 275}
-"""Number of the system call sched_getattr by architecture; the number of sched_setattr is one less."""
+"""Number of the system call sched_getattr by architecture. The number of sched_setattr is one less."""
 
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 _POLICY, _RUNTIME = 1, 5
 _TIME_SHARED = (0, 3)
-"""SCHED_OTHER and SCHED_BATCH; other policies have no slices."""
+"""SCHED_OTHER and SCHED_BATCH. Other policies have no slices."""
 
 
 def shorten_slice() -> str:

@@ -1,8 +1,8 @@
-"""Pins threads to logical processors, and checks which threads computed, and on which processors.
+"""Pins threads to logical processors, and checks which threads computed on which processors.
 
-A thread starts with the affinity mask of the thread that started it. So a pinned thread that loads, warms up and calls
-an instance also pins the framework's threads, unless the framework has one pool of threads for the whole process. The
-kernel's CPU times show which threads have really computed.
+A new thread inherits the affinity mask of the thread that started it. If a pinned thread loads, warms up and calls an
+instance, the framework's threads are therefore also pinned, unless the framework has one thread pool for the whole
+process. The kernel's CPU times show which threads have actually computed.
 """
 
 import os
@@ -14,22 +14,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEAST_NS = 100_000
-"""Time that a thread must have run to count as computing. Threads that ran for less time only woke up and slept again.
-"""
+"""Minimum run time of a thread that computes. Threads that ran for less time only woke up and slept again."""
 
 TICK_S = 0.01
 """Time within which the kernel updates the CPU time of every thread, including the calling thread."""
 
 
 def run_on(cpus: Sequence[int]) -> None:
-    """Pins the calling thread and the threads that it will start; does nothing if `cpus` is empty."""
+    """Pins the calling thread and the threads that it will start. Does nothing if `cpus` is empty."""
     if cpus:
         os.sched_setaffinity(0, cpus)
 
 
 @contextmanager
 def running_on(cpus: Sequence[int]) -> Iterator[None]:
-    """Pins threads, as `run_on` does, until the block ends; then restores the mask."""
+    """Pins threads like `run_on`, and restores the mask at the end of the block."""
     before = os.sched_getaffinity(0) if cpus else ()
     run_on(cpus)
     try:
@@ -46,7 +45,7 @@ class Placed(NamedTuple):
 
     threads: int | None
     outside: int | None
-    """Threads among these that may run outside of the instance's processors."""
+    """The number of these threads that may run outside the instance's processors."""
 
 
 class ComputingThreads:
@@ -69,7 +68,7 @@ class ComputingThreads:
 
 
 def _ran_ns() -> dict[int, int]:
-    """Returns the time on a processor so far, in ns, by thread ID; empty if the kernel has no schedstat."""
+    """Returns the processor time so far in ns, by thread ID. Empty if the kernel has no schedstat."""
     time.sleep(TICK_S)
     ran_ns = {}
     for task in tasks():

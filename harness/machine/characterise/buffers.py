@@ -1,4 +1,4 @@
-"""Makes buffers in a known state: page-aligned, touched, and either in the caches or evicted from them."""
+"""Makes page-aligned, touched buffers that are either in the caches or evicted from them."""
 
 import mmap
 import re
@@ -21,7 +21,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def pages(size: int) -> Array:
-    """Returns a page-aligned uint8 array, (size,), on untouched pages; on huge pages if NumPy would request them."""
+    """Returns a page-aligned uint8 array, (size,), on untouched pages. Uses huge pages if NumPy would request them."""
     memory = mmap.mmap(-1, size)
     if size >= HUGE_FROM_BYTES:
         with suppress(OSError, AttributeError):  # the kernel has no huge pages
@@ -50,9 +50,9 @@ def parse_size(size: str) -> int | None:
 
 
 def evictor() -> Callable[[], object]:
-    """Returns a function that reads and writes twice the last cache's size, which evicts everything else.
+    """Returns a function that evicts the caches by reading and writing twice the size of the last cache.
 
-    A fill alone would not evict, because the C library writes large blocks past the caches.
+    A fill would not be enough, because the C library's writes of large blocks bypass the caches.
     """
     other = touched(2 * last_cache_bytes())
     return lambda: np.add(other, 1, out=other)

@@ -1,4 +1,4 @@
-"""Reads the energy of a point's calls from the processor's energy counters, if it has any."""
+"""Reads the energy of a point's calls from the processor's energy counters, if they exist."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,7 +12,7 @@ METER = "rapl"
 
 
 def missing() -> str:
-    """Returns why no energy can be read here; '' if it can."""
+    """Returns the reason why energy cannot be read on this machine, or ''."""
     with ExitStack() as stack:
         try:
             open_meters([(METER, "")], stack)
@@ -57,7 +57,7 @@ def used(before: float, after: float, source: PowerSource) -> float:
 
 @contextmanager
 def counting() -> Iterator[Callable[[], Counter] | None]:
-    """Yields a function that starts a counter; None if no meter works."""
+    """Yields a function that starts a counter, or None if no meter works."""
     with ExitStack() as stack:
         try:
             (opened,) = open_meters([(METER, "")], stack)

@@ -1,6 +1,6 @@
-"""Measures peaks in this process, so that a verb can compare its measurements with them, and reads stored peaks.
+"""Measures peaks in this process, with which a verb compares its measurements, and reads stored peaks.
 
-ONNX Runtime computes the products, because it also computes the kernels of most models. Takes two seconds.
+The products are computed with ONNX Runtime, because most models run on it. This takes two seconds.
 """
 
 from collections.abc import Mapping
@@ -24,20 +24,20 @@ _PLAN = Plan(repeats=2, point_ns=120_000_000)
 
 
 class Rates(NamedTuple):
-    """Peaks with a number of threads."""
+    """Peaks for one number of threads."""
 
     flops_per_s: float
     """Rate of fp32 products."""
     bytes_per_s: float
-    """Bytes read and written by a copy that does not fit into a cache."""
+    """Bytes that a copy larger than the caches reads and writes."""
     int8_per_s: float | None = None
-    """Operations of int8 products; None if they were not measured."""
+    """Operations of int8 products, or None if they were not measured."""
 
 
 def measure(threads: int) -> Rates:
-    """Returns the best rates of several calls and sizes, because noise only slows calls.
+    """Returns the best rates of several calls and sizes, because noise can only slow calls.
 
-    Raises any error that ONNX Runtime raises.
+    Raises the errors of ONNX Runtime.
     """
     made = {
         precision: max(_rate(product_point("ort", precision, side, threads)) for side in SIDES)
@@ -63,9 +63,9 @@ def stored(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
 
 
 def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
-    """Returns the rates as `stored` does, or {} if the database cannot be read.
+    """Returns the rates like `stored`, or {} if the database cannot be read.
 
-    Verbs that can work without the rates use it.
+    For verbs that can work without the rates.
     """
     try:
         return stored(threads, database)
@@ -74,9 +74,8 @@ def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float
 
 
 def stored_of(machine: Mapping[str, Any], database: Path = DEFAULT) -> Mapping[str, float]:
-    """Returns the stored fields of `Rates` of a machine with all cores; {} if none are stored.
-
-    machine: as in environment.json.
+    """Returns the stored fields of `Rates` of a machine with all cores, or {} without stored rates. machine: as in
+    environment.json.
     """
     if not database.is_file() or "cores_usable" not in machine:
         return {}
@@ -92,7 +91,7 @@ def _named(results: list[Any]) -> dict[str, Any]:
 
 
 def rates_of(points: list[Measured], threads: int) -> dict[str, float]:
-    """Returns the fields of `Rates` that follow from the points."""
+    """Returns the fields of `Rates` that the points determine."""
     products, copies = peaks.arithmetic(points), peaks.memory(points)
     found = {
         "flops_per_s": products.get((FP32, threads)),

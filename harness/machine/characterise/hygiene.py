@@ -1,4 +1,4 @@
-"""Reports what else affects a measurement on this machine: governor, turbo, SMT, NUMA, pages, load."""
+"""Reports properties of this machine that affect a measurement: governor, turbo, SMT, NUMA, pages, load."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 UNKNOWN = "unknown"
 BUSY_LOAD = 0.5
-"""Number of running or waiting processes per processor from which the machine counts as busy."""
+"""Minimum number of running or waiting processes per processor at which the machine counts as busy."""
 
 
 class Fact(NamedTuple):
@@ -25,7 +25,7 @@ class Fact(NamedTuple):
     why: str = ""
     """Reason why the value is unknown."""
     warning: str = ""
-    """The possible effect on the numbers, and what to do about it. A warning does not stop the measurement."""
+    """The possible effect on the numbers, and advice. A warning does not stop the measurement."""
 
 
 def facts(system: Path = _SYS, huge_pages: Path = _PAGES) -> list[Fact]:

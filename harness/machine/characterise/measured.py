@@ -1,4 +1,4 @@
-"""Defines a measured point of a benchmark, and the numbers that follow from its times. Pure."""
+"""Defines a measured point of a benchmark, and the numbers that are computed from its times. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ WAITED_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One point in its stored form. Sizes are in bytes; 1 GB = 10^9 bytes."""
+    """One point in its stored form. Sizes are in bytes, with 1 GB = 10^9 bytes."""
 
     benchmark: str
     settings: Mapping[str, str | int]
@@ -21,16 +21,16 @@ class Measured:
     unit: str = ""
     threads: int = 1
     repetitions_ns: tuple[float, ...] = ()
-    """Median time per call in each repetition; empty if the point could not be measured."""
+    """Median time per call in each repetition. Empty if the point could not be measured."""
     fastest_ns: float = 0.0
     calls: int = 0
     cpu_share: float = 0.0
     waited_share: float | None = None
     facts: Mapping[str, Any]
     missing: str = ""
-    """Reason why there are no times."""
+    """Reason for missing times."""
     joules: float | None = None
-    """Energy per call; None if no meter worked."""
+    """Energy per call, or None if no meter worked."""
 
     @property
     def name(self) -> str:
@@ -63,7 +63,7 @@ class Measured:
 
     @property
     def peak_per_s(self) -> float | None:
-        """Work per second of the fastest call, because noise only slows calls."""
+        """Work per second of the fastest call, because noise can only slow calls."""
         return self.work / self.fastest_ns * 1e9 if self.work and self.fastest_ns else None
 
     @property
@@ -79,7 +79,7 @@ _MEASURED = TypeAdapter(Measured)
 
 
 def from_json(points: Mapping[str, Any]) -> list[Measured]:
-    """Reads points, which machine.json holds by name. Raises ValueError if an entry is not a point."""
+    """Reads points, which machine.json contains by name. Raises ValueError if an entry is not a point."""
     return [_MEASURED.validate_python(point) for point in points.values()]
 
 

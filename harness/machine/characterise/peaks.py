@@ -1,4 +1,4 @@
-"""Finds the machine's peaks: the highest rate of any product or convolution, and of a large copy. Pure."""
+"""Finds the machine's peaks, i.e. the highest rate of any product or convolution and of a large copy. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class Peak(NamedTuple):
 
 
 def arithmetic(points: Sequence[Measured]) -> Mapping[tuple[str, int], Peak]:
-    """Returns the highest rate of any call per precision and number of threads, because noise only slows calls."""
+    """Returns the highest rate of any call per precision and number of threads, because noise can only slow calls."""
     best: dict[tuple[str, int], Peak] = {}
     for point in points:
         if point.benchmark in ARITHMETIC and (per_s := point.peak_per_s):

@@ -1,4 +1,4 @@
-"""Runs the process that measures points, with one library and one number of threads, and bound to processors."""
+"""Runs the process that measures points with one library and one number of threads, pinned to processors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _measure(channel: Channel) -> None:
-    """Receives one message with the points to measure; sends `begin` before and `point` after each of them."""
+    """Receives one message with the points to measure. Sends `begin` before and `point` after each point."""
     task = channel.receive()
     if task is None:
         return
@@ -60,7 +60,7 @@ def _result(point: Point, plan: Plan, counter: Callable[[], Counter] | None) -> 
 def bound_to(groups: Sequence[Sequence[int]], count: int) -> list[int]:
     """Returns `count` processors, one per core. The last cores come first, because the first core serves interrupts.
 
-    groups: logical processors of each core; siblings are used if there are too few cores.
+    groups: logical processors of each core. Siblings are used if there are too few cores.
     """
     first = [group[0] for group in reversed(groups)]
     more = [cpu for group in reversed(groups) for cpu in group[1:]]

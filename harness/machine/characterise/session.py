@@ -17,10 +17,11 @@ from harness.machine.characterise.timing import Plan
 from harness.types import Point
 
 LIMIT_S = 60.0
-"""Time limit of a point. If a point takes longer, its library hangs or the machine is too slow for it."""
+"""Time limit of a point. If a point takes longer, its library hangs or the machine is too slow."""
 
 LEAST_S = 10.0
-"""Minimum time limit of a point, even if less time is left, because a busy machine needs this time to load a library.
+"""Minimum time limit of a point. It applies even if less time is left, because a busy machine needs this time to load a
+library.
 """
 
 START_S = 4.0
@@ -83,7 +84,7 @@ def _expected_s(group: Sequence[Planned], plan: Plan) -> float:
 
 
 def _groups(points: Sequence[Planned]) -> list[list[Planned]]:
-    """Groups points by library and number of threads; within a group the largest products come last."""
+    """Groups points by library and number of threads. Within a group, the largest products come last."""
     groups: dict[tuple[str, int], list[Planned]] = {}
     for one in sorted(points, key=lambda one: one.point.work if one.point.unit == "FLOP" else 0.0):
         groups.setdefault((one.library, one.point.threads), []).append(one)
@@ -93,12 +94,12 @@ def _groups(points: Sequence[Planned]) -> list[list[Planned]]:
 def measure(
     points: Sequence[Planned], plan: Plan, log: Path, within_s: float = math.inf
 ) -> Iterator[Event]:
-    """Yields two events for each point that is tried, and one event for each point that is left out.
+    """Yields two events for each measured point, and one event for each omitted point.
 
-    log: file to which the processes' output is appended. If a point's process dies, the point is missing for that
-    reason, and the next point gets a new process. If the process hangs, it is ended, and the rest of the group is left
-    out. within_s: time of all points together. Each group gets a share of the remaining time, and leaves out the points
-    that it has not begun when its share ends.
+    log: file to which the processes' output is appended. If a point's process dies, the point has no result, and the
+    next point gets a new process. If the process hangs, it is killed, and the rest of the group is left out. within_s:
+    total time of all points. Each group gets a share of the remaining time. Points that have not begun when this share
+    ends are left out.
     """
     end_s = time.monotonic() + within_s
     groups = _groups(points)
@@ -123,7 +124,7 @@ class _Limits(NamedTuple):
     all_s: float
 
     def left_out(self) -> str:
-        """Returns the reason why no further point of the group starts; '' while there is time."""
+        """Returns the reason why no further point of the group may start, or '' while there is time."""
         return OUT_OF_TIME if time.monotonic() >= self.group_s else ""
 
     def of_a_point(self) -> float:
@@ -134,7 +135,7 @@ class _Limits(NamedTuple):
 def _in_one_process(
     left: list[Planned], plan: Plan, log: Path, limits: _Limits
 ) -> Generator[Event, None, str]:
-    """Measures points. Removes each point that was measured, or that ended the process, from `left`.
+    """Measures points. Removes each point that was measured or that ended the process from `left`.
 
     Returns the name of a point that hung, else ''.
     """
@@ -175,7 +176,7 @@ def _no_result(limit_s: float) -> str:
 def _next_point(
     channel: Channel, left: list[Planned], limit_s: float
 ) -> Generator[Event, None, str]:
-    """Yields the events of a point; returns why no further events follow, or ''."""
+    """Yields the events of a point. Returns the reason why no further events follow, or ''."""
     try:
         while (message := channel.receive(limit_s)) is not None:
             if message["event"] == "begin":

@@ -1,4 +1,4 @@
-"""Times one operation: a warm-up, several repetitions of a minimum length, and their spread."""
+"""Times one operation with a warm-up and several repetitions of a minimum length, and computes their spread."""
 
 import math
 import time
@@ -14,16 +14,16 @@ from harness.machine.threads import TASKS
 from harness.types import Ready
 
 ALONE_NS = 20_000
-"""A call that takes at least this time is timed alone, because reading the clock twice takes less than 1 % of it.
-Shorter calls are timed in groups that take at least this time, unless something has to happen between the calls.
+"""Minimum time of a call that is timed alone. Reading the clock twice takes less than 1 % of this time. Shorter calls
+are timed in groups that take at least this time, unless other work is needed between the calls.
 """
 
 LEAST_CALLS = 5
-"""Minimum number of calls in a repetition, if each call, or the work between calls, is slow."""
+"""Minimum number of calls in a repetition, if the calls or the work between them are slow."""
 
 
 LEAST_REPEATS, STEADY = 3, 0.01
-"""A point ends early after LEAST_REPEATS repetitions whose coefficient of variation is at most STEADY."""
+"""Coefficient of variation at or below which a point ends early, after LEAST_REPEATS repetitions."""
 
 
 class Plan(NamedTuple):
@@ -51,10 +51,9 @@ def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None
     """Measures a point and returns its times, as JSON.
 
     repetitions_ns: the median time of a call in each repetition. fastest_ns: time of the fastest call. calls: number of
-    calls. cpu_share: processor time of this process over wall time, more than 1 if threads compute at once.
-    waited_share: time in which a thread of this process could run but had no processor, over wall time; None if the
-    kernel does not report it. joules: energy per call, only if `counter` starts a meter and nothing happens between the
-    calls.
+    calls. cpu_share: processor time of this process divided by wall time, above 1 with parallel threads. waited_share:
+    time in which threads of this process waited for a processor, divided by wall time, or None if the kernel does not
+    report it. joules: energy per call, only if `counter` starts a meter and there is no work between the calls.
     """
     group = 1 if ready.between is not None else _group(ready.call)
     _repetition(ready, group, plan.repetition_ns / 4)  # warm-up
@@ -82,7 +81,7 @@ def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None
 
 
 def _group(call: Callable[[], object]) -> int:
-    """Returns the number of calls to time together, from the times of the second and third call."""
+    """Returns the number of calls to time together, computed from the times of the second and third call."""
     call()
     call_ns = min(_call_ns(call, 1) for _ in range(2))
     return max(1, math.ceil(ALONE_NS / max(call_ns, 20)))

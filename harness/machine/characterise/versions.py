@@ -15,8 +15,8 @@ PACKAGES = {
     "litert": ("ai-edge-litert",),
     "": ("numpy",),
 }
-"""Maps the library in a point's settings to the packages that may provide it. The key "" is for points without a
-library.
+"""Maps the library in a point's settings to the packages that may provide the library. The key "" is for points without
+a library.
 """
 
 

@@ -1,7 +1,7 @@
 """Computes the energy of a run from the readings of meters within LoadGen's window.
 
-LoadGen logs `power_begin` and `power_end`, in UTC, around exactly the part that it measures. Meters are read from
-before the measured process starts until after it ends.
+LoadGen logs `power_begin` and `power_end` in UTC at the ends of the measured part. Meters are read from before the
+start of the measured process until after its end.
 """
 
 import csv
@@ -20,16 +20,16 @@ from harness.types import Array, PowerSource
 POWER_CSV = "power.csv"
 
 END_NS = 200 * NS_PER_MS
-"""Largest distance between each end of the window and its nearest reading."""
+"""Maximum time between an end of the window and the nearest reading."""
 
 GAP_NS = NS_PER_S
-"""Longest time between two readings; also the approximate span over which peak_watts is averaged."""
+"""Maximum time between two readings. peak_watts is averaged over approximately this time."""
 
 MOST_JOULES = 1e4
-"""Maximum increase of a processor's or board's counter within GAP_NS; a larger step counts as a reset."""
+"""Maximum increase of a processor's or board's counter within GAP_NS. A larger step counts as a reset."""
 
 MOST_WATTS = 1e6
-"""Highest plausible mean power of one source over a second. A rack full of accelerators draws a fifth of it."""
+"""Maximum plausible mean power of one source over a second. A rack full of accelerators draws a fifth of it."""
 
 _HEADER = ("wall_ns", "source", "joules", "watts")
 
@@ -42,7 +42,7 @@ class Energy(NamedTuple):
     peak_watts: float
     """The highest mean over a span of one to two seconds."""
     readings: int
-    """Number of readings from which it was computed."""
+    """Number of readings from which the energy was computed."""
 
 
 class NoReading(NamedTuple):
@@ -80,7 +80,9 @@ class PowerLog:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "PowerLog":
-        """Inverts `to_json`; the result has no readings. Raises errors of harness.core.files.WRONG_CONTENT."""
+        """Makes a log without readings from the result of `to_json`. Raises errors of
+        harness.core.files.WRONG_CONTENT.
+        """
         sources = tuple(PowerSource(**s) for s in values["sources"])
         idle = values["idle_ns"]
         return cls(
@@ -110,7 +112,7 @@ class PowerLog:
 
 
 def window_ns(log: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Returns LoadGen's power_begin and power_end on the wall clock, exact to 1 ms; None if not logged."""
+    """Returns LoadGen's power_begin and power_end on the wall clock, exact to 1 ms, or None if they are not logged."""
     try:
         begin, end = (utc_ns(log[key]) for key in ("power_begin", "power_end"))
     except (KeyError, TypeError, ValueError):
@@ -129,7 +131,7 @@ def cut(
 ) -> Energy | NoReading:
     """Returns the energy between begin_ns and end_ns. Each of these times needs readings on both sides.
 
-    Counters are interpolated at both ends; powers are integrated by the trapezoid rule.
+    Counters are interpolated at both ends. Powers are integrated with the trapezoid rule.
     readings: (wall clock in ns, joules or watts).
     """
     at = np.array([t for t, _ in readings], np.int64)
@@ -167,7 +169,7 @@ def counted(source: PowerSource, joules: Array) -> Array | NoReading:
 
 
 def _unusable(at: Array, first: int, last: int, begin_ns: int, end_ns: int) -> str:
-    """Returns why the readings do not cover the window; '' if they do.
+    """Returns the reason why the readings do not cover the window, or ''.
 
     first, last: positions of the readings around the window.
     """
@@ -197,7 +199,7 @@ def _with_ends(seconds: Array, watts: Array, length_s: float) -> tuple[Array, Ar
 
 
 def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Energy | NoReading:
-    """Returns the energy in the window from 0 to length_s. total: joules up to each of `seconds`."""
+    """Returns the energy in the window from 0 to length_s. total: cumulative joules at each of `seconds`."""
 
     def until(when: Array | float) -> Any:
         return np.interp(when, seconds, total)
@@ -205,7 +207,7 @@ def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Ene
     joules = float(until(length_s) - until(0.0))
     if joules <= 0:
         return NoReading("the counter did not change during the whole run: it does not work here")
-    # Whole spans fill the window, so the highest mean over a span is not below the mean of all.
+    # Whole spans fill the window, so the highest mean over a span is at least the mean of the window.
     span_s = length_s / max(1, int(length_s * NS_PER_S // GAP_NS))
     ends = np.concatenate([seconds, seconds - span_s, np.arange(0, length_s, span_s)])
     begins = ends[(ends >= 0) & (ends <= length_s - span_s * (1 - 1e-9))].clip(0, length_s - span_s)

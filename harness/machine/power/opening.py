@@ -19,10 +19,10 @@ class Opened(NamedTuple):
 
 
 def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Opened]:
-    """Enters the meters in order; `stack` leaves them.
+    """Enters the meters in order.
 
-    Raises one error with the problems of all meters: a PluginUnavailable if every problem is one, else a
-    ConfigError.
+    `stack` leaves them. Raises one error with the problems of all meters. It is a PluginUnavailable if all problems are
+    of this type, else a ConfigError.
     """
     meters: list[Opened] = []
     problems: list[HarnessError] = []
@@ -57,7 +57,7 @@ def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def refusal(specs: Sequence[tuple[str, str]]) -> list[str]:
-    """Returns every reason why these meters cannot be read here; [] if they can."""
+    """Returns every reason why these meters cannot be read on this machine, or []."""
     with ExitStack() as stack:
         try:
             open_meters(specs, stack)

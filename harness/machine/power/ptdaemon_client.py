@@ -1,4 +1,4 @@
-"""Runs power-dev's client.py, logs its output and turns its failures into one line."""
+"""Runs power-dev's client.py, logs its output, and summarises its failures in one line."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from harness.core.console import say
 from harness.errors import BY_EXIT_STATUS, ConfigError, HarnessError, RunDied, RunInvalid, one_line
 
 WORKLOAD = "workload.sh"
-"""Name of the script that the client runs; the client's messages contain it."""
+"""Name of the script that the client runs. The client's messages contain this name."""
 
 END_LIMIT_S = 30.0
 """Time for the client's run to save its measurements after SIGTERM."""
@@ -79,7 +79,7 @@ class PowerClient:
     def failure(self, status: int, *, has_run: bool) -> HarnessError:
         """Returns the error in one line: phase, message and remedy.
 
-        has_run: whether there are finished runs, which must be kept.
+        has_run: whether finished runs exist, which must be kept.
         """
         output = self._log.read_text(encoding="utf-8")
         phase = f"in the {self.mode} phase" if self.mode else "before the ranging phase"
@@ -108,7 +108,7 @@ def _errors(output: str) -> str:
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """Stops the client and its run, which saves its measurements; the director notices the end."""
+    """Stops the client and its run. The run saves its measurements, and the director detects the end."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:

@@ -1,4 +1,4 @@
-"""Reads spl.txt, PTDaemon's readings at the wall, and computes energy by MLPerf's formula."""
+"""Reads spl.txt, which contains PTDaemon's readings at the wall socket, and computes energy with MLPerf's formula."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ SOURCE = PowerSource(
 )
 
 GAP_NS = 2500 * NS_PER_MS
-"""Longest time between two samples: the analyser takes one sample per second, and one sample may be lost."""
+"""Maximum time between two samples. The analyser takes one sample per second, and one sample may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class PtdaemonLog:
     session: str
     """The session's name."""
     refused: tuple[str, ...] = ()
-    """Checks in power-dev's check.py that the session failed."""
+    """Failed checks of power-dev's check.py."""
     samples: tuple[tuple[int, float], ...] = ()
     """Samples as wall clock in ns and watts. Each sample is a mean over one second."""
     fault: str = ""
-    """Reason why there are no samples."""
+    """Reason for missing samples."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields that are not in the session's own files."""
@@ -55,7 +55,7 @@ class PtdaemonLog:
         return cls(session, refused, samples)
 
     def energy(self, window_ns: tuple[int, int]) -> Energy | NoReading:
-        """Returns the mean power of the window's samples times its length; peak_watts: highest sample.
+        """Returns the mean power of the window's samples multiplied by the window's length. peak_watts: highest sample.
 
         Source: mlcommons/inference tools/submission, get_power_metric.
         """
@@ -70,7 +70,7 @@ class PtdaemonLog:
 
 
 def unusable(inside: Sequence[tuple[int, float]], begin_ns: int, end_ns: int) -> str:
-    """Returns why the samples do not cover the window; '' if they do."""
+    """Returns the reason why the samples do not cover the window, or ''."""
     if not inside:
         return f"{SPL} has no sample between the run's start and end"
     dead = sum(watts <= 0 for _, watts in inside)

@@ -1,4 +1,4 @@
-"""The benchmark `convolution`: the rate of 3x3 convolutions, by library, precision and threads."""
+"""The benchmark `convolution`, which measures the rate of 3x3 convolutions by library, precision and threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

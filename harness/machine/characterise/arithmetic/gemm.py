@@ -1,4 +1,4 @@
-"""The benchmark `gemm`: the rate of products of square matrices, by library, precision and threads."""
+"""The benchmark `gemm`, which measures the rate of square matrix products by library, precision and threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from harness.machine.characterise.arithmetic.libraries.operations import (
 from harness.types import Benchmark, Point, Ready
 
 SIDES = (256, 512, 1024)
-"""The smallest matrices fit into one core's cache, the largest keep many threads busy."""
+"""Sizes of the matrices. The smallest matrices fit into one core's cache, and the largest keep many threads busy."""
 
 
 class Gemm:

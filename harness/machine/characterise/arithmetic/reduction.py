@@ -1,4 +1,4 @@
-"""The benchmark `reduction`: sums of segments by a matrix product and by NumPy's sum, by segment size.
+"""The benchmark `reduction`, which sums segments with a matrix product and with NumPy's sum, by segment size.
 
 Source: Dakkak et al., Accelerating Reduction and Scan Using Tensor Core Units, ICS 2019 (TOPS).
 """

@@ -1,7 +1,8 @@
-"""The benchmark `scan`: prefix sums of segments by matrix products and by NumPy's cumsum, by segment size.
+"""The benchmark `scan`, which computes prefix sums of segments with matrix products and with NumPy's cumsum, by segment
+size.
 
 Source: Dakkak et al., Accelerating Reduction and Scan Using Tensor Core Units, ICS 2019 (TOPS). If U is upper
-triangular and all ones, A U holds the prefix sums of each block. The sum of all earlier blocks is then added to each
+triangular and all ones, A U contains the prefix sums of each block. The sum of all earlier blocks is then added to each
 block.
 """
 
@@ -15,7 +16,7 @@ from harness.machine.characterise.arithmetic import segments as sg
 from harness.types import Array, Benchmark, Point, Ready
 
 MOST_BLOCK = 64
-"""Maximum number of elements in a block. The product of a block of n elements makes n times as many additions as the
+"""Maximum number of elements in a block. For a block of n elements, the product needs n times as many additions as the
 native scan.
 """
 

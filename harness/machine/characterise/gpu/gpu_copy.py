@@ -1,4 +1,5 @@
-"""The benchmark `gpu-copy`: bandwidth between host and GPU, pinned and pageable, and within the GPU, by size.
+"""The benchmark `gpu-copy`, which measures the bandwidth between host and GPU (pinned and pageable) and within the GPU,
+by size.
 
 The method is Comm|Scope's (Pearson et al., ICPE 2019).
 """

@@ -1,4 +1,4 @@
-"""The benchmark `gpu-gemm`: the rate of products of square matrices on a GPU, by precision."""
+"""The benchmark `gpu-gemm`, which measures the rate of square matrix products on a GPU by precision."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,9 +46,9 @@ def _ready(precision: str, side: int) -> Iterator[Ready]:
 
 
 def _product(torch: Any, precision: str, a: Any, b: Any) -> tuple[Callable[[], Any], Any]:
-    """Returns the product, and the first rows of the right answer for its rounded operands.
+    """Returns the product, and the first rows of the correct answer for its rounded operands.
 
-    PyTorch has products of int8 and fp8 only under private names.
+    PyTorch offers int8 and fp8 products only under private names.
     """
     if precision == "int8":
         a, b = ((each * 20).clamp(-127, 127).to(torch.int8) for each in (a, b))

@@ -1,4 +1,4 @@
-"""The benchmark `first-touch`: the cost of the first write to new pages, compared with later writes."""
+"""The benchmark `first-touch`, which compares the cost of the first write to new pages with later writes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ def _ready(size: int, state: str) -> Iterator[Ready]:
 
 
 class _Fresh:
-    """Pages that are mapped again before each write; mapping and unmapping are not timed."""
+    """Pages that are mapped again before each write. Mapping and unmapping are not timed."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -1,6 +1,6 @@
-"""The benchmark `input-handling`: passes a model's input to ONNX Runtime as an array, as an OrtValue, or bound.
+"""The benchmark `input-handling`, which passes a model's input to ONNX Runtime as an array, as an OrtValue, or bound.
 
-The model scales an image by channel, so its input and its output are as large as a network's input.
+The model scales an image by channel, so its input and its output have the size of a network's input.
 """
 
 from collections.abc import Callable, Iterator
@@ -80,7 +80,7 @@ def _ort_value(session: Any, images: Array) -> Called:
 
 
 def _io_binding(session: Any, images: Array) -> Called:
-    """Returns a call that copies neither input nor output; the output's memory is reused."""
+    """Returns a call that does not copy the input or the output. The output's memory is reused."""
     import onnxruntime
 
     given = onnxruntime.OrtValue.ortvalue_from_numpy(images)

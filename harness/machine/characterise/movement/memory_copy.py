@@ -1,4 +1,4 @@
-"""The benchmark `memory-copy`: bandwidth of a copy in memory by size, from warm and cold caches."""
+"""The benchmark `memory-copy`, which measures the bandwidth of memory copies by size, with warm and cold caches."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

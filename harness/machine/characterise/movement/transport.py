@@ -1,6 +1,6 @@
-"""The benchmark `transport`: the round trip of one payload over each way of transport.
+"""The benchmark `transport`, which measures the round trip of a payload over each transport.
 
-All ways except the first two send the payload to another process, which sends it back.
+The first two transports stay in this process. All others send the payload to another process, which sends it back.
 """
 
 import http.client
@@ -21,12 +21,12 @@ from harness.types import Benchmark, Point, Ready
 
 SIZES = (2**10, 2**16, 2**20)
 START_S = 60.0
-"""Time limit for the start of the other process, on a busy machine."""
+"""Time limit for the start of the other process, which is enough on a busy machine."""
 
 Call = Callable[[], Any]
 
 _WITHOUT_A_COPY = ("in process", "queue")
-"""Ways that do not move data, so a rate would have no meaning."""
+"""Transports that do not move data. A rate would have no meaning for them."""
 
 
 class Transport:
@@ -67,8 +67,8 @@ def _in_process(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _queue(payload: bytes, stack: ExitStack) -> Call:
-    """Makes a call that passes the payload to another thread of this process and back, without a copy and with two
-    wake-ups.
+    """Makes a call that passes the payload to another thread of this process and back. This takes two wake-ups and no
+    copy.
     """
     requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -90,7 +90,7 @@ def _queue(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _start_echo(way: str, size: int, stack: ExitStack, *fds: int) -> dict[str, Any]:
-    """Starts the process that sends the payload back; returns its message `ready`."""
+    """Starts the process that sends the payload back. Returns its message `ready`."""
     process, channel = connect(echo.MODULE, fds)
     stack.enter_context(process)
     stack.enter_context(closing(channel))
@@ -125,7 +125,7 @@ def _pipes(stack: ExitStack, count: int) -> list[tuple[int, int]]:
 
 
 def _shared_memory(payload: bytes, stack: ExitStack) -> Call:
-    """Makes a call that copies the payload into shared memory; the other process copies it to the second half."""
+    """Makes a call that copies the payload into shared memory. The other process copies it to the second half."""
     size = len(payload)
     memory = os.memfd_create("harness-transport")
     stack.callback(os.close, memory)
@@ -162,7 +162,7 @@ def _unix_socket(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _http(payload: bytes, stack: ExitStack) -> Call:
-    """Makes a call with Python's own client and server over one connection that stays open."""
+    """Makes a call with Python's built-in client and server over one persistent connection."""
     port = _start_echo("HTTP", len(payload), stack)["port"]
     connection = http.client.HTTPConnection(echo.LOCALHOST, port)
     connection.connect()

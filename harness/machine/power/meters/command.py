@@ -1,4 +1,4 @@
-"""Reads a program that prints watts or joules: ipmitool, a PDU, a Redfish query."""
+"""Reads the output of a program that prints watts or joules, e.g. ipmitool, a PDU client or a Redfish query."""
 
 import os
 import re
@@ -19,20 +19,20 @@ _LINE = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*(m|k)?([WJ])\s*")
 _FACTORS = {"m": 1e-3, "k": 1e3, None: 1.0}
 
 FIRST_LIMIT_S = 10.0
-"""Time limit of the first reading; programs that query a device over a network start slowly."""
+"""Time limit of the first reading. Programs that query a device over a network start slowly."""
 
 READ_LIMIT_S = 1.0
 _BYTES = 65_536
 _SHOWN_CHARACTERS = 60
-"""Number of characters that a message shows of a line without a reading."""
+"""Maximum number of characters in a message from a line without a reading."""
 
 
 class CommandMeter:
-    """argument: the program and its arguments, quoted as in a shell, but not run by a shell.
+    """argument: the program and its arguments, quoted as in a shell but not run by a shell.
 
-    A line that consists of a number and W, mW, kW, J, mJ or kJ is a reading; all other lines are
-    ignored. Joules are a counter. A program that keeps printing is read while it prints. A program that
-    ends is started again, which costs one process per reading.
+    A line that consists of a number and W, mW, kW, J, mJ or kJ is a reading. All other lines are ignored. Joules are a
+    counter. A program that keeps printing is read while it runs. A program that ends is started again, so each reading
+    needs a process.
     """
 
     def __init__(self, argument: str) -> None:
@@ -78,9 +78,9 @@ class CommandMeter:
         return [value]
 
     def _next(self, limit_s: float) -> tuple[float, Literal["J", "W"]]:
-        """Returns the newest reading that the program has printed, or waits for the next one.
+        """Returns the newest reading that the program has printed, or waits for the next reading.
 
-        Raises OSError if none comes.
+        Raises OSError if no reading arrives.
         """
         deadline = time.monotonic() + limit_s
         while True:
@@ -99,12 +99,12 @@ class CommandMeter:
             self._unread = next((line for line in reversed(lines) if line.strip()), self._unread)
 
     def _printed(self) -> str:
-        """Returns the program's output in place of a reading, for messages; "" if it printed nothing."""
+        """Returns the program's output if it is not a reading, for messages. Returns "" without output."""
         text = self._unread or self._left.decode(errors="replace")
         return f"; it printed {text[:_SHOWN_CHARACTERS]!r}" if text.strip() else ""
 
     def _lines(self, limit_s: float) -> list[str]:
-        """Returns complete lines as soon as there are any, [] if the program has just ended.
+        """Waits for complete lines and returns them. Returns [] if the program has just ended.
 
         Raises TimeoutError after limit_s.
         """

@@ -1,4 +1,4 @@
-"""Estimates energy from busy CPU time on machines without a meter; the result is marked `estimated`."""
+"""Estimates energy from busy CPU time on machines without a meter. The result is marked as `estimated`."""
 
 import math
 import os
@@ -11,14 +11,14 @@ from harness.machine.power.meters.base import HoldsNothing
 from harness.types import PowerMeter, PowerSource
 
 WATTS_A_THREAD = 4.0
-"""Power of a hardware thread under load; codecarbon assumes it for unknown processors."""
+"""Power of a hardware thread under load, as codecarbon assumes it for unknown processors."""
 
 
 class EstimateMeter(HoldsNothing):
-    """argument: watts of the whole processor with every hardware thread busy; '': 4 W per thread.
+    """argument: power of the whole processor in watts if all hardware threads are busy. '' means 4 W per thread.
 
-    Energy is watts per thread times the seconds that threads were busy. It does not include idle power, memory, the
-    rest of the machine, or changes of frequency.
+    The energy is the power per thread multiplied by the busy time of all threads. It does not consider idle power,
+    memory, the rest of the machine, or frequency changes.
     """
 
     def __init__(self, argument: str) -> None:

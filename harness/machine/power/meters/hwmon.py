@@ -24,9 +24,9 @@ class _Sensor(NamedTuple):
 
 
 class HwmonMeter(HoldsNothing):
-    """argument: the hwmon folder, e.g. the mounted folder of the host; '': /sys/class/hwmon.
+    """argument: the hwmon folder, e.g. a mounted folder of the host. '' means /sys/class/hwmon.
 
-    If a sensor has both powerN_input and powerN_average, the current power (input) is read.
+    If a sensor has both powerN_input and powerN_average, powerN_input (the current power) is read.
     """
 
     def __init__(self, argument: str) -> None:
@@ -77,7 +77,7 @@ class HwmonMeter(HoldsNothing):
 
 
 def _source(path: Path) -> PowerSource:
-    """Names the source by chip and label, because they survive a reboot and hwmon's numbers do not."""
+    """Names the source by chip and label, because hwmon's numbers can change at a reboot."""
     chip = text(path.parent / "name") or path.parent.name
     sensor = path.name.partition("_")[0]
     label = text(path.with_name(f"{sensor}_label"))

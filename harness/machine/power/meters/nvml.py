@@ -1,4 +1,4 @@
-"""Reads NVIDIA GPUs through NVML: the board's energy counter, or its power if it has no counter."""
+"""Reads the energy of NVIDIA GPUs through NVML, or the power if a board has no energy counter."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,12 +13,12 @@ class _Gpu(NamedTuple):
 
     source: PowerSource
     read_milli: Callable[[Any], int]
-    """Reads millijoules since the driver was loaded (Volta and newer), or milliwatts."""
+    """Reads the energy in mJ since the driver was loaded (Volta and newer), or the power in mW."""
     handle: Any
 
 
 class NvmlMeter:
-    """argument: numbers of the GPUs as nvidia-smi counts them, e.g. `0,1`; '': all GPUs."""
+    """argument: the GPUs' numbers in nvidia-smi, e.g. `0,1`. '' means all GPUs."""
 
     def __init__(self, argument: str) -> None:
         words = argument.split(",") if argument else []
@@ -54,7 +54,9 @@ class NvmlMeter:
         return [self._tried(gpu) for gpu in self._gpus]
 
     def _tried(self, gpu: _Gpu) -> float | Exception:
-        """Returns the reading, or its exception, because a GPU that has fallen off the bus must not stop the others."""
+        """Returns the reading, or its exception, because a GPU that is no longer on the bus must not stop readings of
+        the others.
+        """
         try:
             return gpu.read_milli(gpu.handle) / 1e3
         except self._nvml.NVMLError as e:
@@ -83,7 +85,7 @@ class NvmlMeter:
         return _Gpu(source, nvml.nvmlDeviceGetPowerUsage, handle)
 
     def _counts(self, handle: Any) -> bool:
-        """Returns whether the energy counter counts; on some virtual GPUs it stays at 0."""
+        """Returns whether the energy counter works. On some virtual GPUs it stays at 0."""
         try:
             return bool(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle) > 0)
         except self._nvml.NVMLError:

@@ -1,4 +1,6 @@
-"""Reads watts or joules from a page of Prometheus metrics, e.g. of the server's machine: DCGM's exporter, node_exporter."""
+"""Reads watts or joules from a page of Prometheus metrics, e.g. from DCGM's exporter or node_exporter on the server's
+machine.
+"""
 
 import time
 from typing import Literal, NamedTuple, Self
@@ -16,7 +18,7 @@ LIMIT_S = 1.0
 """Time limit of one reading."""
 
 EVERY_S = 0.1
-"""Minimum time between two readings, because the measured machine may itself serve the page."""
+"""Minimum time between two readings, because the measured machine may serve the page."""
 
 _Unit = Literal["J", "W"]
 _UNITS: dict[str, tuple[_Unit, float]] = {
@@ -37,13 +39,13 @@ _KNOWN = (
     (("scaph_host_energy_microjoules", "uJ"), ("scaph_host_power_microwatts", "uW")),
     (("nvidia_smi_power_draw_watts", "W"),),
 )
-"""Series of each exporter with their units. The first series that a page has is used. Sources: dcgm-exporter's
+"""Series of each exporter with their units. The first series found on the page is used. Sources: dcgm-exporter's
 default-counters.csv, node_exporter's collectors rapl and hwmon, Kepler's, Scaphandre's and nvidia_gpu_exporter's
 metrics.
 """
 
 _SHOWN_LABELS = ("gpu", "index", "zone", "path", "chip", "sensor", "name", "modelName", "device")
-"""Labels that distinguish samples; other labels name machines."""
+"""Labels that distinguish samples. Other labels name machines."""
 
 
 class _Read(NamedTuple):
@@ -56,7 +58,7 @@ class _Read(NamedTuple):
 
 
 class PageMeter:
-    """argument: the page's address; for a series that is not known here, also the series and its unit:
+    """argument: the page's address, followed by the series and its unit if the series is unknown, as in
     `http://10.0.0.2:9400/metrics` or `http://10.0.0.2:9100/metrics my_power{gpu="0"} mW`.
 
     A unit of energy is a counter. Each sample of a series is a source.

@@ -1,7 +1,7 @@
 """Parses and checks `--meter ptdaemon`, for runs that MLPerf Power's PTDaemon measures.
 
-The harness does not sample this meter. MLCommons' client and server, from the user's checkout of power-dev,
-start the run and read the analyser at the wall (harness/run/supervisor/ptdaemon_session.py).
+The harness does not sample this meter. MLCommons' client and server from the user's checkout of power-dev start the
+run, and read the analyser at the wall socket (harness/run/supervisor/ptdaemon_session.py).
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class PtdaemonMeter:
         return self.power_dev / "compliance" / "check.py"
 
     def problems(self) -> Iterator[str]:
-        """Yields problems with the checkout, whose checker refuses results of changed sources."""
+        """Yields problems with the checkout. Its checker refuses results of changed sources."""
         for needed in (self.client, self.checker):
             if not needed.is_file():
                 yield (
@@ -84,7 +84,7 @@ class PtdaemonMeter:
 
 
 def _changed(folder: Path, allowed: list[dict[str, str]]) -> list[str]:
-    """Returns the sources that differ from the most similar entry of `allowed`; [] if `folder` equals an entry."""
+    """Returns the sources that differ from the most similar entry of `allowed`, or [] if `folder` equals an entry."""
     digests = {
         path.relative_to(folder).as_posix(): hashlib.sha1(
             path.read_bytes(), usedforsecurity=False

@@ -20,9 +20,10 @@ _DOMAINS = {
 
 
 class RaplMeter(HoldsNothing):
-    """argument: the powercap folder, e.g. the mounted folder of the host; '': /sys/class/powercap.
+    """argument: the powercap folder, e.g. a mounted folder of the host. '' means /sys/class/powercap. All zones are in
+    this folder.
 
-    All zones lie in this folder: `intel-rapl:0` is a package, `intel-rapl:0:2` one of its parts.
+    For example, `intel-rapl:0` is a package and `intel-rapl:0:2` is one of its parts.
     """
 
     def __init__(self, argument: str) -> None:

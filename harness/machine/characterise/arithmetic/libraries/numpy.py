@@ -1,4 +1,4 @@
-"""NumPy's product of matrices, which its BLAS library computes."""
+"""NumPy's matrix product, which its BLAS library computes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Products and convolutions of OpenVINO; the compiled model lists the kernels that compute them."""
+"""Products and convolutions of OpenVINO. The compiled model lists the kernels that compute them."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def convolution(shape: op.Filter, precision: str, threads: int) -> Ready:
 
 
 def _quantised(ov: Any, x: Any, weights: Array) -> tuple[Any, Any]:
-    """Returns operands in [0, 1) that the compiler turns into 8-bit integers: activations u8, weights i8."""
+    """Returns operands in [0, 1) that the compiler converts to 8-bit integers (activations u8, weights i8)."""
     low, high, below = np.float32(0), np.float32(1), np.float32(-1)
     left = ov.fake_quantize(x, low, high, low, high, _LEVELS)
     right = ov.fake_quantize(ov.constant(weights), below, high, below, high, _LEVELS - 1)
@@ -62,7 +62,7 @@ def _ready(
         request.infer()
         answer = request.get_output_tensor().data
         facts["relative_error"] = op.relative_error(answer, right)
-    kept = (data, compiled)  # the request keeps neither array alive
+    kept = (data, compiled)  # the request does not keep the arrays alive
 
     def infer() -> None:
         assert kept

@@ -40,10 +40,9 @@ class Filter(NamedTuple):
 
 
 class Library(Protocol):
-    """A module of this folder. Its functions raise any error that the library raises.
+    """A module of this folder. Its functions raise the errors of the library. threads: number of computing threads.
 
-    threads: the number of threads that compute. If the library has constants, the second operand is a constant, like
-    a model's weights.
+    If the library supports constants, the second operand is a constant, like a model's weights.
     """
 
     def product(self, side: int, precision: str, threads: int) -> Ready: ...
@@ -58,7 +57,7 @@ def library(name: str) -> Library:
 
 
 def lacks(library_name: str, what: str) -> PluginUnavailable:
-    """Returns the error that states why a library does not have a point."""
+    """Returns the error with the reason why a library does not have a point."""
     return PluginUnavailable(f"{library_name} has no {what}")
 
 
@@ -75,7 +74,8 @@ def small_integers(shape: tuple[int, ...], dtype: str) -> Array:
 
 
 CHECKED_ROWS = 16
-"""Number of rows of a product to check. They are computed again in a wider, slower type that is exact or nearly exact.
+"""Number of rows of a product that are checked. They are computed again in a wider, slower type that is exact or nearly
+exact.
 """
 
 

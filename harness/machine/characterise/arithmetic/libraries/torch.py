@@ -1,4 +1,4 @@
-"""Products and convolutions of PyTorch; oneDNN reports the kernels that computed them."""
+"""Products and convolutions of PyTorch. oneDNN reports the kernels that computed them."""
 
 import os
 import tempfile
@@ -66,7 +66,7 @@ def _ready(torch: Any, call: Callable[[], Any], right: Any) -> Ready:
 
 
 def _onednn_kernels(torch: Any, call: Callable[[], Any]) -> str:
-    """Returns the implementations that oneDNN prints on stdout for one call; '' if oneDNN was not used."""
+    """Returns the implementations that oneDNN prints on stdout for one call, or '' if oneDNN was not used."""
     mkldnn = torch.backends.mkldnn
     with tempfile.TemporaryFile() as printed:
         kept = os.dup(1)
@@ -82,7 +82,9 @@ def _onednn_kernels(torch: Any, call: Callable[[], Any]) -> str:
 
 
 def implementations(verbose: str) -> str:
-    """Parses 'onednn_verbose,v1,primitive,exec,cpu,matmul,brg:avx512_core,...' -> 'matmul brg:avx512_core'."""
+    """Parses oneDNN's output. 'onednn_verbose,v1,primitive,exec,cpu,matmul,brg:avx512_core,...' becomes 'matmul
+    brg:avx512_core'.
+    """
     rows = [line.split(",") for line in verbose.splitlines() if line.startswith("onednn_verbose")]
     found = []
     for row in rows:

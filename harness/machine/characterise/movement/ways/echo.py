@@ -1,4 +1,4 @@
-"""Runs the other process of a transport, which sends the payload back the way it came."""
+"""Runs the other process of a transport. It sends the payload back over the same transport."""
 
 import mmap
 import os
@@ -27,7 +27,7 @@ def _echo(channel: Channel, *fds: int) -> None:
 
 
 def read_all(fd: int, into: memoryview) -> bool:
-    """Fills the buffer from a pipe; returns False if the pipe has ended."""
+    """Fills the buffer from a pipe. Returns False if the pipe has ended."""
     done = 0
     while done < len(into):
         count = os.readv(fd, [into[done:]])
@@ -70,7 +70,7 @@ def _unix_socket(channel: Channel, size: int, fd: int) -> None:
 
 
 def receive_all(connection: socket.socket, into: memoryview) -> bool:
-    """Fills the buffer from a socket; returns False if the other end has closed."""
+    """Fills the buffer from a socket. Returns False if the other end has closed it."""
     done = 0
     while done < len(into):
         count = connection.recv_into(into[done:])
