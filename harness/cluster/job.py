@@ -1,4 +1,4 @@
-"""Executes one run: on this machine, on the nodes of --nodes, or with the load of --load-hosts.
+"""Executes one run on this machine, on the nodes of --nodes, or with the load of --load-hosts.
 
 Verbs that measure a run call this module. The package `run` handles one measured process, and never imports `cluster`.
 """
@@ -13,7 +13,7 @@ from harness.run.supervisor import job
 
 
 def execute(config: RunConfig, **shown: Any) -> int:
-    """Calls harness.run.supervisor.job.execute; starts the nodes before the run, and ends them after it."""
+    """Calls harness.run.supervisor.job.execute. Starts the nodes before the run, and ends them after it."""
     if config.nodes is None:
         return job.execute(config, **_performance_run(config), **shown)
     with ready_nodes(config) as ready:
@@ -21,7 +21,7 @@ def execute(config: RunConfig, **shown: Any) -> int:
 
 
 def measure(config: RunConfig, **how: Any) -> Finished:
-    """Calls harness.run.supervisor.job.measure with the same options; nodes are not supported."""
+    """Calls harness.run.supervisor.job.measure with the same options. Nodes are not supported."""
     return job.measure(config, **_performance_run(config), **how)
 
 

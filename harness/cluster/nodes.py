@@ -1,4 +1,6 @@
-"""Makes the nodes of a run ready: starts them here or on a Ray cluster, or checks nodes that the user has started."""
+"""Prepares the nodes of a run. Starts them on this machine or on a Ray cluster, or checks nodes that the user has
+started.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +24,9 @@ NODE_MODULE = "harness.serve.node.child"
 PLACER_MODULE = "harness.cluster.ray.placer"
 
 END_LIMIT_S = 15.0
-"""Time limit for the placer to end the nodes of a Ray cluster; then it is killed and the cluster ends them."""
+"""Time limit for the placer to end the nodes of a Ray cluster. After this time, the placer is killed and the cluster
+ends the nodes.
+"""
 
 _OF_THE_DRIVER = (
     "nodes",
@@ -41,7 +45,8 @@ _OF_THE_DRIVER = (
 
 @contextmanager
 def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
-    """Yields the configuration with the addresses of its ready nodes. Nodes that this started end with the block.
+    """Yields the configuration with the addresses of its ready nodes. Nodes that this function started end with the
+    block.
 
     Raises the error of a node that cannot be started, and ConfigError if a user's node does not answer or
     runs a different version.
@@ -93,7 +98,9 @@ def of_node(config: RunConfig) -> RunConfig:
 
 
 def shares(cores: Cores, count: int) -> Sequence[Sequence[int]]:
-    """Returns the logical processors per node: whole cores. With more nodes than cores, several nodes share a core."""
+    """Returns the logical processors of each node as whole cores. With more nodes than cores, several nodes share a
+    core.
+    """
     groups = cores.groups
     if count >= len(groups):
         return [groups[number % len(groups)] for number in range(count)]

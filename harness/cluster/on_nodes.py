@@ -1,9 +1,9 @@
 """Runs commands of the harness on several machines, and gathers the results in one folder.
 
-Either every machine runs the same command: each measures a whole study, so runs are ranked only with runs of the
-same machine. Or the machines share a list of values: the next free machine runs the command with the next value. The
-results folder has one folder per node or value, `nodes.json`, and a database of all runs. The same command with the
-same --out continues where it stopped.
+There are two ways. In the first, every machine runs the same command and measures a whole study. Runs are then ranked
+only with runs of the same machine. In the second, the machines share a list of values, and the next free machine runs
+the command with the next value. The results folder has one folder per node or value, `nodes.json`, and a database of
+all runs. The same command with the same --out continues an interrupted study.
 """
 
 import re
@@ -40,7 +40,7 @@ VERBS = ("run", "peak", "sweep", "tune", "profile", "bricks")
 """Verbs that write a results folder to --out."""
 
 END_LIMIT_S = 15.0
-"""Time limit for the process that calls Ray to end after it has sent the rows."""
+"""Time limit for the end of the process that calls Ray, after it has sent the rows."""
 
 _LOOK_EVERY_S = 0.5
 _HEADS = columns("node | machine | CPU | status | results")
@@ -52,7 +52,7 @@ _NOT_LISTED: tuple[type[Exception], ...] = (
     ConfigError,
     *files.WRONG_CONTENT,
 )
-"""Errors of one run's files; such a run is not added to the database of all runs."""
+"""Errors in the files of a run. Such a run is not added to the database of all runs."""
 
 PLACE = "{}"
 """Each value replaces this text in the command."""
@@ -82,9 +82,9 @@ def ray_head(nodes: str) -> str:
 def execute(
     nodes: str, count: int, words: Sequence[str], folder: Path, values: Sequence[str] = ()
 ) -> int:
-    """Runs the command. Returns the highest exit status of the commands, 5 if one was lost, or a signal's status.
+    """Runs the command. Returns the highest exit status of the commands, 5 if a command was lost, or a signal's status.
 
-    values: the values of --share; () if each node runs the whole command.
+    values: the values of --share, or () if each node runs the whole command.
     """
     refuse([*_problems(words), *_share_problems(words, values)])
     verb = words[0] if not words[0].startswith("-") else "run"
@@ -141,7 +141,7 @@ def _list_runs(folder: Path, name: str) -> None:
         place = path.parent.relative_to(folder).as_posix()
         if (
             is_unfinished(place) or path.parent.parent.name == "probes"
-        ):  # a search is represented by its best run
+        ):  # the best run represents a search
             continue
         search = path.with_name(PEAK)
         try:
@@ -166,7 +166,7 @@ def folder_names(values: Sequence[str]) -> Sequence[str]:
 
 
 def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Returns the rows of shared commands that ended, by folder, without lost, interrupted and failed commands.
+    """Returns the rows of completed shared commands by folder. Omits lost, interrupted and failed commands.
 
     Raises ConfigError if the folder belongs to a different command.
     """
@@ -189,7 +189,7 @@ def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, A
 
 
 def _set_aside(folder: Path) -> None:
-    """Renames the folder of an interrupted or lost command, because a different node may begin the command again."""
+    """Renames the folder of an interrupted or lost command, because another node may begin the command again."""
     if folder.exists():
         folder.rename(free_name(folder.with_name(f"{folder.name}.stopped")))
 
@@ -229,9 +229,10 @@ def _share_problems(words: Sequence[str], values: Sequence[str]) -> Iterator[str
 
 
 def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None]) -> int | None:
-    """Runs the commands. Returns the signal that stopped them, None without one; a second signal raises Stopped.
+    """Runs the commands. Returns the signal that stopped them, or None without a signal. A second signal raises
+    Stopped.
 
-    keep: called with the row of each command that has ended.
+    keep: called with the row of each completed command.
     """
     process, channel = child.connect(GATHER_MODULE, new_session=True)
     with process, closing(channel), stoppable() as stopping:
@@ -288,7 +289,7 @@ def _lines(rows: Mapping[str, Mapping[str, Any]], folder: Path, verb: str) -> It
 def _shared_lines(
     rows: Mapping[str, Mapping[str, Any]], values: Mapping[str, str], folder: Path, verb: str
 ) -> Iterator[str]:
-    """Yields the table of --share. values: folder name -> value."""
+    """Yields the table of --share. values: maps folder names to values."""
     cells = [
         (value, *_about(rows[name]), _results(folder / name / verb))
         if name in rows
@@ -303,7 +304,7 @@ def _shared_lines(
 
 
 def _results(path: Path) -> str:
-    """Returns the results folder, even an incomplete one; '-' if there is none."""
+    """Returns the results folder, even if it is incomplete, or '-' without a folder."""
     partial = path.with_name(path.name + files.PARTIAL)
     return str(next((found for found in (path, partial) if found.exists()), "-"))
 

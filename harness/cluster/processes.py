@@ -1,4 +1,4 @@
-"""Starts local processes that are nodes or place nodes, waits until all are ready, and always ends them."""
+"""Starts local processes that are nodes or start nodes, waits until all are ready, and always ends them."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ class NodeProcesses:
     """
 
     def __init__(self, module: str, end_limit_s: float = 0.0) -> None:
-        """end_limit_s: after their channel is closed, they have this time to end before they are killed."""
+        """end_limit_s: time limit for the processes to end after their channel is closed. They are then killed."""
         self._module = module
         self._end_limit_s = end_limit_s
         self._processes: list[_Process] = []
@@ -82,7 +82,7 @@ class NodeProcesses:
 
         A process that listens for several nodes sends all their addresses.
 
-        Raises the error that a process sends, and PluginUnavailable if one dies or takes too long.
+        Raises the error that a process sends, and PluginUnavailable if a process dies or takes too long.
         """
         deadline_s = time.monotonic() + limit_s
         return [one for each in self._processes for one in self._addresses(each, deadline_s)]

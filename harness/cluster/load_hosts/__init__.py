@@ -1,1 +1,1 @@
-"""Shares one schedule among several measured processes, here or on other machines, and merges their measurements."""
+"""Shares one schedule among several measured processes on this or other machines, and merges their measurements."""

@@ -1,6 +1,6 @@
-"""Waits on a load host for runs, and issues its share of their load with a measured process.
+"""Waits on a load host for runs, and issues the host's share of their load with a measured process.
 
-One run at a time. The journal is sent during the run, so that little of it is lost with a host.
+Handles one run at a time. The journal is sent during the run, so that little data is lost if a host is lost.
 
 receives   setup    the harness's version and code, and the run as the measured process gets it
 receives   ping     answered at once with `pong`, for the clock and as a sign of life
@@ -40,16 +40,16 @@ from harness.run.supervisor.measured_process import MeasuredProcess
 
 NEWS_EVERY_S = 0.25
 HELLO_LIMIT_S = 10.0
-"""Time limit for a connection's first message; until then it does not delay other runs."""
+"""Time limit for a connection's first message. Until this message, the connection does not delay other runs."""
 
 MOST_SILENT = 64
-"""Maximum number of connections without a first message; if another peer connects, the oldest is closed."""
+"""Maximum number of connections without a first message. If another peer connects, the oldest of them is closed."""
 
 BUSY_LIMIT_S = 5.0
 """Time limit for the previous run's process to end."""
 
 _LAST_BYTES = 4000
-"""Number of last bytes of a dead process's output that are sent."""
+"""Maximum number of bytes that are sent from the end of a dead process's output."""
 
 
 class Agent:
@@ -64,7 +64,7 @@ class Agent:
         self._silent: dict[socket.socket, None] = {}  # the oldest first
 
     def run(self) -> None:
-        """Accepts runs until `stop` is called; returns once the last run is over."""
+        """Accepts runs until `stop` is called. Returns once the last run is over."""
         while True:
             try:
                 connected, (peer, *_) = self._listening.accept()
@@ -99,7 +99,7 @@ class Agent:
                 del self._answering[connected]
 
     def _hear(self, channel: Channel, connected: socket.socket, peer: str) -> None:
-        """Answers a peer. Until its first message is complete, it is silent and does not count as a run."""
+        """Answers a peer. The peer counts as a run once its first message is complete."""
         try:
             setup = channel.receive(HELLO_LIMIT_S)
             if setup is not None and (
@@ -125,13 +125,13 @@ class Agent:
 
 
 def _hang_up(connected: socket.socket) -> None:
-    """Closes a connection; its thread then sees the end."""
+    """Closes a connection. Its thread then detects the end."""
     with suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
 
 
 def _take_part(channel: Channel, message: Mapping[str, Any], allowed: frozenset[str]) -> None:
-    """Takes part in one run, from its `setup` to its end. Raises the error with which the run is refused."""
+    """Takes part in one run, from its `setup` to its end. Raises an error if the run is refused."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="mlperf-load-host-")))
         setup = _accepted(message, folder, allowed)
@@ -194,7 +194,7 @@ class _Part:
         }
 
     def run(self) -> None:
-        """Forwards until the run closes the connection, or its machine is gone."""
+        """Forwards messages until the run closes the connection or its machine is lost."""
         thread = threading.Thread(target=self._receive, daemon=True)
         thread.start()
         while not self._left.is_set():

@@ -1,4 +1,6 @@
-"""Supervises several measured processes as one: starts their schedules together, and ends the run if one is lost."""
+"""Supervises several measured processes as a group. Starts their schedules together, and ends the run if a process is
+lost.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +26,8 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 START_NS = 2 * NS_PER_S
 START_ROUND_TRIPS = 100
-"""When all hosts are ready, the schedule starts after START_NS, or after START_ROUND_TRIPS of the slowest round trip if
-that is longer, so that every host receives the start in time.
+"""Delay of the schedule's start after all hosts are ready. If START_ROUND_TRIPS times the slowest round trip is longer,
+this time is used, so that every host receives the start in time.
 """
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
@@ -43,17 +45,17 @@ class Host:
     name: str
     process: Supervised
     outdir: Path
-    """Files of its part of the run; they are removed after the run."""
+    """Files of this host's part of the run. They are removed after the run."""
     share: Share | None = None
     watchdog: Watchdog | None = None
     is_ready: bool = False
     ended: Mapping[str, Any] | None = None
     lost: str = ""
-    """How this host was lost; "" if it was not lost."""
+    """How this host was lost, or "" if it was not lost."""
 
     @property
     def ahead_ns(self) -> int:
-        """Lead of the host's clock over this machine's clock, from the pings before the run."""
+        """Time by which the host's clock is ahead of this machine's clock, from the pings before the run."""
         return self.process.clocks[0].offset_ns if self.process.clocks else 0
 
 
@@ -178,7 +180,7 @@ class HostGroup:
             raise type(e)(f"load host {host.name}: {e}") from e.__cause__
 
     def _drop(self, witness: Host, error: HarnessError) -> None:
-        """Continues without the witness, which is not part of the run; keeps its measurements."""
+        """Continues without the witness, which is not part of the run. Keeps its measurements."""
         witness.lost = str(error)
         witness.process.kill()
         self._all.remove(witness)
@@ -198,9 +200,10 @@ class HostGroup:
         return merged_messages.ended(found, self._bring_answers_together())
 
     def _bring_answers_together(self) -> Mapping[str, str]:
-        """Writes the answers that the hosts kept into one file, in the run's order. Returns its digest, as in `ended`.
+        """Writes the answers from all hosts into one file, in the run's order. Returns the file's digest, as in
+        `ended`.
 
-        If a file has changed since its host wrote it, returns the host's digest, which differs from all files here.
+        If a file has changed since its host wrote it, returns the host's digest, which does not match any file here.
         """
         rows = []
         for host in self._hosts:
@@ -223,7 +226,7 @@ class HostGroup:
         return [_told(host) for host in self._hosts]
 
     def witnessed(self) -> dict[str, Any] | None:
-        """Returns `witness` of the run's files; None without a witness, or if the run did not end normally."""
+        """Returns `witness` for the run's files. Returns None without a witness, or if the run did not end normally."""
         witness = self._witness
         if witness is None or witness.watchdog is None or not (witness.ended or witness.lost):
             return None

@@ -50,7 +50,7 @@ class HostsRun(LoadGenRun):
         return Host(name, process, outdir)
 
     def _remote(self, stack: ExitStack, folder: Path, addresses: Sequence[Endpoint]) -> list[Host]:
-        """Connects to the hosts. Raises one ConfigError with every host that does not answer, or refuses."""
+        """Connects to the hosts. If hosts do not answer or refuse the run, raises one ConfigError that lists them."""
         hosts, problems = [], []
         for n, address in enumerate(addresses, 1):
             outdir = folder / str(n)

@@ -1,7 +1,7 @@
-"""Reads the journals of several load hosts as one journal, during the run and as columns at its end.
+"""Reads the journals of several load hosts as one journal, both during the run and as columns at its end.
 
 A host's k-th query is the run's query part[k]. A host's batch is contiguous only in the host's order, so each of its
-samples becomes a separate row here. All stamps are on the coordinator's clock.
+samples becomes a separate row here. All time stamps use the coordinator's clock.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class MergedJournal:
         self.entry_ns: Array = np.full(queries, _NEVER, np.int64)
         self._entered = [0] * len(shares)
         self.start_ns = 0
-        """Wall clock of the start, once it is set."""
+        """Wall-clock time of the start, once it is set."""
 
     @property
     def workers(self) -> int:
@@ -64,7 +64,7 @@ class MergedJournal:
         return any(share.journal.loading for share in self._shares)
 
     def row_counts(self) -> list[int]:
-        """Returns the number of batches per worker; the arguments `start` and `end` of `rows` count batches, too."""
+        """Returns the number of batches per worker. The arguments `start` and `end` of `rows` also count batches."""
         return [count for share in self._shares for count in share.journal.row_counts()]
 
     def rows(self, worker: int, start: int = 0, end: int | None = None) -> Array:
@@ -114,7 +114,7 @@ def merged_completions(shares: Sequence[Share]) -> Completions:
 def _joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
     """Returns the hosts' columns, concatenated. The hosts with answers determine the columns.
 
-    The kernel's stamps are kept if every host has them; a host without columns of tokens had 0 tokens.
+    The kernel's time stamps are kept if every host has them. A host without token columns had 0 tokens.
     """
     telling = [part for part in parts if len(part["order"])] or parts[:1]
     names = dict.fromkeys(name for part in telling for name in part)

@@ -14,13 +14,15 @@ Message = Mapping[str, Any]
 _SAME = ("inputs", "total_count", "performance_count", "fixed_batch", "model_sha256")
 _SUMS = ("cpu_s", "voluntary_switches", "involuntary_switches", "rss_before_bytes")
 _KNOWN_SUMS = ("rss_peak_bytes", "rss_run_peak_bytes", "cyclic_garbage_objects")
-"""Resources that may be unknown for a host; then their sum is unknown, too."""
+"""Resources that may be unknown for a host. In this case, their sum is also unknown."""
 
 _CLIENT_SUMS = ("connections", "waited", "resent", "reopened")
 
 
 def loaded(messages: Mapping[str, Message]) -> dict[str, Any]:
-    """Merges `loaded`. Raises ConfigError if the hosts did not load the same. messages: by the host's name, checked."""
+    """Merges `loaded`. Raises ConfigError if the hosts loaded different data. messages: checked messages by host
+    name.
+    """
     (first_name, first), *others = messages.items()
     problems = []
     for name, message in others:
@@ -44,7 +46,9 @@ def _differences(one: Message, other: Message) -> Iterable[tuple[str, object, ob
 
 
 def calibrated(messages: Sequence[Message]) -> dict[str, Any]:
-    """Merges `calibrated`. The hosts calibrate at the same time, so their rates are added. messages: checked."""
+    """Merges `calibrated`. The hosts calibrate at the same time, so their rates are added. messages: checked
+    messages.
+    """
     return {
         **messages[0],
         "slowest_batch_ns": max(m["slowest_batch_ns"] for m in messages),
@@ -54,7 +58,7 @@ def calibrated(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 def ended(messages: Mapping[str, Message], files: Mapping[str, str]) -> dict[str, Any]:
-    """Merges `ended`. messages: by the host's name. files: digests of the merged files, as in `ended`."""
+    """Merges `ended`. messages: messages by host name. files: digests of the merged files, as in `ended`."""
     all_of = list(messages.values())
     failed = [f"{name}: {m['first_failure']}" for name, m in messages.items() if m["first_failure"]]
     unclosed = [f"{name}: {m['close_error']}" for name, m in messages.items() if m["close_error"]]
@@ -105,7 +109,9 @@ def _client(clients: Sequence[Message]) -> dict[str, Any]:
 
 
 def _server_times(times: Sequence[Message | None]) -> Message | None:
-    """Returns a server's totals, which cover the requests of all hosts; None for medians, which cover one host each."""
+    """Returns a server's totals, which cover the requests of all hosts. Medians become None, because each covers only
+    one host.
+    """
     first = times[0]
     return first if first is not None and first["source"] == "statistics" else None
 
@@ -157,7 +163,7 @@ def _streams(streams: Sequence[Message]) -> dict[str, Any] | None:
 
 
 def _sum(values: Iterable[Any]) -> Any:
-    """Returns the sum; None if a value is None."""
+    """Returns the sum, or None if a value is None."""
     found = list(values)
     return None if any(value is None for value in found) else sum(found)
 

@@ -1,4 +1,4 @@
-"""Connects a run to a load host on another machine, detects a lost connection soon, and copies files."""
+"""Connects a run to a load host on another machine, quickly detects a lost connection, and copies files."""
 
 import re
 import socket
@@ -11,11 +11,11 @@ from harness.core.child import Channel
 from harness.core.units import NS_PER_MS, NS_PER_S
 
 LOST_S = 10.0
-"""A machine that is silent for this time is lost."""
+"""A machine that does not answer within this time is lost."""
 
 MESSAGE_LIMIT_S = 10.0
 MOST_MESSAGE_BYTES = 1 << 26
-"""Limits of one complete message, from its first byte on: a peer that sends too slowly is disconnected."""
+"""Limits of one complete message, counted from its first byte. A peer that sends too slowly is disconnected."""
 
 _PROBE_EVERY_S = 3
 _PIECE_BYTES = 2**19
@@ -34,14 +34,16 @@ def channel_over(connected: socket.socket) -> Channel:
 
 
 def send_file(channel: Channel, path: Path) -> None:
-    """Sends the file piece by piece, each as a message `file`, so that it may be larger than memory."""
+    """Sends the file in pieces, each as a message `file`. The file may therefore be larger than the memory."""
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             channel.send("file", name=path.name, piece=b64encode(piece).decode())
 
 
 def append_piece(folder: Path, message: Mapping[str, Any]) -> None:
-    """Appends the piece in a message `file` to its file. Raises ValueError if the name leads out of the folder."""
+    """Appends the piece in a message `file` to its file. Raises ValueError if the name refers to a path outside the
+    folder.
+    """
     name = message["name"]
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r:.100} is not a file name")

@@ -1,4 +1,4 @@
-"""Supervises a measured process on another machine through that machine's load host."""
+"""Supervises a measured process on another machine through the load host of that machine."""
 
 import os
 import socket
@@ -34,7 +34,7 @@ PINGS_LIMIT_S = 2.0
 """Time limit for the pings before the run."""
 
 WINDOW_S = 10.0
-"""The clock's offset is taken from the best ping of each window of this length."""
+"""Length of a time window. The best ping in each window determines the clock's offset."""
 
 
 class RemoteProcess(Supervised):
@@ -48,9 +48,8 @@ class RemoteProcess(Supervised):
         output: Path,
         while_waiting: Callable[[], None],
     ) -> None:
-        """Raises ConfigError if the host does not answer, or refuses.
-
-        outdir: receives the files that the process wrote. output: receives what the process printed, if it died.
+        """Raises ConfigError if the host does not answer or refuses the run. outdir: receives the files that the
+        process wrote. output: receives the output of the process if it died.
         """
         super().__init__(output, while_waiting)
         self._address = address
@@ -59,7 +58,7 @@ class RemoteProcess(Supervised):
         self._channel = channel_over(self._socket)
         self._journal_fd: int | None = None
         self._mirror: Mirror | None = None
-        self._how = ""  # how the process ended; "" while it runs
+        self._how = ""  # how the process ended, "" while it runs
         self._was_killed = False
         self._heard_s = self._pinged_s = time.monotonic()
         self._early: deque[dict[str, Any]] = (
@@ -107,7 +106,7 @@ class RemoteProcess(Supervised):
         return message
 
     def _pong(self) -> dict[str, Any]:
-        """Returns the next pong. Messages of the process that arrive earlier are kept for `message`."""
+        """Returns the next pong. Keeps messages of the process that arrive earlier for `message`."""
         while (message := self._answer())["event"] != "pong":
             self._early.append(message)
         return message
@@ -187,7 +186,9 @@ class RemoteProcess(Supervised):
             self._how = f"sent nothing for {LOST_S:.0f} s"
 
     def _is_own(self, message: Mapping[str, Any]) -> bool:
-        """Handles a message of the load host itself; returns whether it was one. Raises ValueError if it is faulty."""
+        """Handles a message if it comes from the load host itself, and returns whether it does. Raises ValueError if it
+        is faulty.
+        """
         try:
             event = message["event"]
             if event == "pong":
@@ -208,7 +209,7 @@ class RemoteProcess(Supervised):
         return True
 
     def wait_for_exit(self) -> None:
-        """Measures the host's clock for the last time; the process ends with the connection."""
+        """Measures the host's clock for the last time. The process ends with the connection."""
         if self._pings:
             self._close_window()
 

@@ -1,7 +1,7 @@
 """Divides one schedule among load hosts with an independent draw per query. Pure.
 
-If the arrivals of a Poisson process are assigned to hosts by independent draws, each host gets a Poisson process.
-Together, the hosts issue exactly the original process.
+If independent draws assign the arrivals of a Poisson process to hosts, each host gets a Poisson process. All hosts
+together issue exactly the original process.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,23 @@ from harness.types import Array
 WITNESS_SHARE = 0.01
 FEWEST_WITNESSES = 20
 MOST_WITNESSES = 2000
-"""Number of the coordinator's queries in addition to the schedule, as a share of the schedule, and its bounds."""
+"""Number of queries that the coordinator adds to the schedule, as a share of the schedule, and bounds of this
+number.
+"""
 
 MOST_WITNESS_SHARE = 0.2
 """Largest number of the coordinator's queries as a share of a very short schedule."""
 
 _WORD = 0xFFFFFFFF
 _WITNESS = 1
-"""Appended to the schedule's seed for the seed of the coordinator's queries."""
+"""Suffix that turns the schedule's seed into the seed of the coordinator's queries."""
 
 
 def parts_of(plan: LoadPlan, hosts: Sequence[str]) -> list[Array]:
-    """Returns, per host, the queries that it issues as positions in the schedule: (n,) ascending, each query once.
+    """Returns the queries of each host as positions in the schedule, (n,) ascending, each query once. hosts: names of
+    the hosts.
 
-    hosts: their names. Raises ConfigError if a host would have nothing to do.
+    Raises ConfigError if a host would get no query.
     """
     # RandomState, because numpy promises that its numbers are the same in every version.
     seed = plan.seeds.schedule
@@ -69,7 +72,7 @@ def plan_of(plan: LoadPlan, part: Array, outdir: Path) -> LoadPlan:
 def witness_plan(plan: LoadPlan, outdir: Path) -> LoadPlan:
     """Returns the plan of the coordinator's queries, which are added to the schedule at uniformly drawn times.
 
-    They do not copy queries of the schedule at the same times: a copy would always find the server busy with the
+    They are not copies of scheduled queries at the same times, because the server would always be busy with the
     original.
     """
     planned_ns = schedule.planned_ns(plan, plan.query_count)
@@ -84,7 +87,7 @@ def witness_plan(plan: LoadPlan, outdir: Path) -> LoadPlan:
 
 
 def _own_plan(plan: LoadPlan, after_ns: Array, samples: Array, outdir: Path) -> LoadPlan:
-    """Returns the plan of these queries alone. Writes their schedule into `outdir` with `schedule.store`."""
+    """Returns the plan of only these queries. Writes their schedule into `outdir` with `schedule.store`."""
     path = outdir / schedule.SCHEDULE
     schedule.store(path, after_ns, samples)
     count = len(after_ns)

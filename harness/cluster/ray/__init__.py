@@ -1,1 +1,3 @@
-"""Ray places, starts and ends hosts on the nodes of a cluster; it carries batches only with --transport actor."""
+"""Places, starts and ends hosts on the nodes of a cluster with Ray. Ray transfers batches only with --transport
+actor.
+"""

@@ -1,7 +1,8 @@
 """Connects a separate process to a Ray cluster, and takes whole nodes of the cluster.
 
-Ray starts threads, changes signal handlers and may block, so no process that measures or supervises imports it.
-Ray carries JSON and the bytes of files in both directions; with --transport actor, the bytes of connections, too.
+Ray starts threads, changes signal handlers and may block. Processes that measure or supervise therefore do not import
+it. Ray transfers JSON and the bytes of files in both directions. With --transport actor, it also transfers the bytes of
+connections.
 """
 
 import json
@@ -22,20 +23,22 @@ from harness.errors import BY_EXIT_STATUS, ConfigError, PluginUnavailable, one_l
 CONNECT_LIMIT_S = 5.0
 CONNECT_TRIES = 3
 LET_IN_LIMIT_S = 90.0
-"""Ray gives up if a server on its head has not started after 30 s; it is tried CONNECT_TRIES times."""
+"""Maximum number of connection attempts. In each attempt, Ray gives up if a server on its head has not started after 30
+s.
+"""
 
 _DIED_AT_START = (
     "Starting Ray client server failed",
     "Initialization failure from server",
     "client has already been disconnected",
 )
-"""Messages of Ray if its server for this client has died."""
+"""Ray's messages if its server for this client has died."""
 
 PLACE_LIMIT_S = 60.0
-"""Time limit for Ray to reserve the nodes; a cluster that scales automatically must already have them."""
+"""Time limit for Ray to reserve the nodes. A cluster that scales automatically must already have them."""
 
 END_LIMIT_S = 5.0
-"""Time limit for the hosts to end what they have started. A frozen node ends nothing."""
+"""Time limit for the hosts to end the processes that they have started. A frozen node does not end them."""
 
 FILE_LIMIT_S = 60.0
 """Time limit to copy a file to or from a node."""
@@ -75,8 +78,8 @@ class Host(NamedTuple):
 def connected(nodes: str) -> Iterator[Any]:
     """Yields the module `ray`, connected. nodes: 'ray://HOST:PORT'.
 
-    Raises PluginUnavailable if Ray is not installed or the cluster fails within the block, and ConfigError for any
-    fault of the cluster before it.
+    Raises PluginUnavailable if Ray is not installed or the cluster fails within the block. Raises ConfigError for any
+    fault of the cluster before the block.
     """
     os.environ.update(_ENVIRONMENT)
     if _has_token():
@@ -105,7 +108,9 @@ def connected(nodes: str) -> Iterator[Any]:
 
 
 def _let_in(ray: Any, nodes: str) -> None:
-    """Connects with a time limit: Ray waits forever if the head's server for this client cannot reach the cluster."""
+    """Connects with a time limit, because Ray waits forever if the head's server for this client cannot reach the
+    cluster.
+    """
     errors: list[Exception] = []
 
     def connect() -> None:
@@ -126,9 +131,9 @@ def _let_in(ray: Any, nodes: str) -> None:
 
 
 def _connect(ray: Any, nodes: str) -> None:
-    """Connects; tries again if the head's server for this client dies at its start.
+    """Connects, and tries again if the head's server for this client dies at its start.
 
-    Ray forks the server while threads of gRPC run, and one in fifteen dies from that. Source: ray-project/ray issue
+    Ray forks this server while gRPC threads run, which kills one server in fifteen. Source: ray-project/ray issue
     63202.
     """
     for tries_left in reversed(range(CONNECT_TRIES)):
@@ -150,7 +155,7 @@ def _has_token() -> bool:
 
 
 def _check_listening(nodes: str) -> None:
-    """Raises ConfigError if no server listens; Ray would wait half a minute for one."""
+    """Raises ConfigError if no server listens, because Ray would wait for it for half a minute."""
     server = parse_endpoint(nodes.removeprefix(RAY_NODES))
     try:
         socket.create_connection((server.host, server.port), CONNECT_LIMIT_S).close()
@@ -162,7 +167,7 @@ def _check_listening(nodes: str) -> None:
 
 
 def nodes_of(ray: Any) -> Sequence[RayNode]:
-    """Returns the live nodes, those with the most processors first."""
+    """Returns the live nodes, starting with the nodes that have the most processors."""
     found = []
     for node in ray.nodes():
         if node["Alive"]:
@@ -176,10 +181,10 @@ def nodes_of(ray: Any) -> Sequence[RayNode]:
 def placed(
     ray: Any, count: int, *, is_gone: Callable[[], bool], gpus: bool = False
 ) -> Iterator[Sequence[Host]]:
-    """Yields hosts on `count` nodes; each reserves all processors of its node (and all GPUs if `gpus` is set).
+    """Yields hosts on `count` nodes. Each host reserves all processors of its node, and also all GPUs if `gpus` is set.
 
-    is_gone: whether the process that requested them is gone. At the end of the block the hosts end what they have
-    started.
+    is_gone: returns whether the process that requested the hosts has ended. At the end of the block, the hosts end all
+    processes that they have started.
     """
     nodes = nodes_of(ray)
     fit = [node for node in nodes if node.cpus >= 1 and (node.gpus >= 1 or not gpus)]
@@ -202,7 +207,7 @@ def placed(
         hosts += _hosts(ray, group, bundles)
         yield hosts
     finally:
-        with suppress(Exception):  # if the cluster is gone, it has ended the hosts
+        with suppress(Exception):  # a cluster that is gone has ended the hosts
             ray.wait(
                 [host.actor.end.remote() for host in hosts],
                 num_returns=len(hosts),
@@ -235,7 +240,7 @@ def _hosts(ray: Any, group: Any, bundles: Sequence[Mapping[str, float]]) -> list
 
 
 def tunnel_ends(ray: Any, hosts: Sequence[Host], ports: Sequence[int]) -> Sequence[Any]:
-    """Returns one `TunnelEnd` on each host's node, to this port of the node. They end with the placement group."""
+    """Returns a `TunnelEnd` on each host's node for this port of the node. They end with the placement group."""
     from harness.cluster.ray.tunnel import MOST_CALLS, TunnelEnd
 
     return [
@@ -297,7 +302,7 @@ def ask(
 
 
 def answer_of(ray: Any, done: Any, name: str) -> dict[str, Any]:
-    """Returns the JSON result of a host's method, or raises its error as one line. name: of the host."""
+    """Returns the JSON result of a host's method, or raises its error as one line. name: the host's name."""
     try:
         answer: dict[str, Any] = json.loads(ray.get(done))
     except Exception as e:
@@ -309,7 +314,7 @@ def answer_of(ray: Any, done: Any, name: str) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the error as one line: the last line, because Ray's message follows a traceback of several machines."""
+    """Returns the last line of the error, because Ray's message follows a traceback from several machines."""
     text = str(error)
     if "No module named 'harness" in text:
         return "the harness is not installed where Ray runs: install this version on each node and on the head"
@@ -317,7 +322,7 @@ def _reason(error: Exception) -> str:
 
 
 class AskerGone(Exception):
-    """The process that requested the hosts has ended, or no longer needs them."""
+    """Raised if the process that requested the hosts has ended or no longer needs them."""
 
 
 def _wait(
@@ -328,7 +333,7 @@ def _wait(
     text: str,
     look: Callable[[Any], object] = lambda _: None,
 ) -> None:
-    """Waits until all calls are answered. look: called with each answer. text: of the error after `limit_s`."""
+    """Waits until all calls are answered. look: called with each answer. text: text of the error after `limit_s`."""
     open_, left_s = list(asked), limit_s
     while open_:
         if is_gone():

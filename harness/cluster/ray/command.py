@@ -1,4 +1,6 @@
-"""Runs a command line of the harness on a node. Its folder can be filled before the run and read during the run."""
+"""Runs a command line of the harness on a node. The command's folder can be filled before the run and read during the
+run.
+"""
 
 import hashlib
 import os
@@ -18,11 +20,13 @@ COMMAND_MODULE = "harness.cli.main"
 
 _DIGEST_BYTES = 32
 _LOG_LIMIT = 1 << 16
-"""Maximum bytes of the command's output in one answer of `state`."""
+"""Maximum number of bytes of the command's output in an answer of `state`."""
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Returns the path in this folder for a file of a different machine. Refuses a name that leads out of it."""
+    """Returns the path in this folder for a file of a different machine. Refuses a name that refers to a path outside
+    the folder.
+    """
     path = PurePosixPath(name)
     if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
         raise ConfigError(f"{name!r} is not a file name inside a results folder")
@@ -30,7 +34,7 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def sealed(content: bytes) -> bytes:
-    """Returns a file's content in the form in which it is sent: its SHA-256, 32 bytes, then the content."""
+    """Returns a file's content in the form in which it is sent, i.e. 32 bytes of SHA-256 followed by the content."""
     return hashlib.sha256(content).digest() + content
 
 
@@ -43,7 +47,7 @@ def unsealed(name: str, data: bytes) -> bytes:
 
 
 def put(folder: Path, name: str, content: bytes) -> None:
-    """Writes the file in one step, so that concurrent readers find it complete."""
+    """Writes the file atomically, so that concurrent readers find it complete."""
     path = inside(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(path.name + ".new")
@@ -52,7 +56,7 @@ def put(folder: Path, name: str, content: bytes) -> None:
 
 
 def listed(folder: Path) -> Mapping[str, Sequence[int]]:
-    """Returns (size, time of the last change in ns) of every file by its name; without links."""
+    """Returns (size, time of the last change in ns) of every file by name. Omits links."""
     found = {}
     for path in folder.rglob("*"):
         with suppress(OSError):  # the folder may be renamed at the same time
@@ -68,7 +72,7 @@ def is_unfinished(name: str) -> bool:
 
 
 class Command:
-    """One command and its folder. The command is killed and the folder removed with this process, or by `close`."""
+    """One command and its folder. `close` or the end of this process kills the command and removes the folder."""
 
     def __init__(self) -> None:
         self._work = TemporaryDirectory(prefix="mlperf-harness-")
@@ -90,7 +94,8 @@ class Command:
         self._guard.watch(self._process.pid)
 
     def state(self, log_from: int) -> dict[str, Any]:
-        """Returns the command's state. status: None while it runs. log: its output from byte `log_from` on.
+        """Returns the command's state. status: None while the command runs. log: the command's output from byte
+        `log_from` on.
 
         files: as returned by `listed`, in `folder`.
         """
@@ -109,7 +114,7 @@ class Command:
         }
 
     def interrupt(self) -> None:
-        """Interrupts the command like Ctrl-C, so that it keeps what it has measured."""
+        """Interrupts the command like Ctrl-C, so that it keeps its measurements."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 

@@ -6,9 +6,8 @@ sends      log      a line that the command has printed on a node
            row      a command has ended, or was lost with its node
            ended    all commands have ended     (or `error`)
 
-Either every node runs the same command, or each free node takes the next of several shared commands. A node runs one
-command at a time and is reserved for it. Files are fetched while the command runs, so that the measurements of a lost
-node are kept.
+Either every node runs the same command, or each free node takes the next shared command. A node runs one command at a
+time and is reserved for it. Files are fetched while the command runs, so that the measurements of a lost node are kept.
 """
 
 from collections import deque
@@ -33,16 +32,16 @@ def main() -> NoReturn:
 
 
 class Asker:
-    """The process that started this one; it may request a stop, and may end."""
+    """The process that started this process. It may request a stop, and may end."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.is_gone = False
         self.stops = 0
-        """Messages `stop` so far: Ctrl-C may be pressed again."""
+        """Number of `stop` messages so far. Ctrl-C may be pressed several times."""
 
     def look(self, wait_s: float = 0.001) -> bool:
-        """Receives its messages; returns whether it is gone."""
+        """Receives the other process's messages. Returns whether the process has ended."""
         while not self.is_gone:
             try:
                 message = self._channel.receive(wait_s)
@@ -65,7 +64,7 @@ class Node(NamedTuple):
 
 
 class NodeCommand:
-    """A command on one node, and its files here."""
+    """A command on one node, and its files on this machine."""
 
     def __init__(self, ray: Any, node: Node, folder: Path, gone: Callable[[], bool]) -> None:
         self._ray, self._host, self._gone = ray, node.host, gone
@@ -84,7 +83,7 @@ class NodeCommand:
         self._log = ""
 
     def start(self, words: Sequence[str], out: str, cwd: str) -> None:
-        """Sends the files of an earlier command from here to the node, and starts the command."""
+        """Sends the files of an earlier command from this machine to the node, and starts the command."""
         for name in listed(self.folder):
             content = (self.folder / name).read_bytes()
             call(self._ray, self._host, "put", name, sealed(content))
@@ -94,7 +93,7 @@ class NodeCommand:
         self._ask("interrupt")
 
     def clear(self) -> bool:
-        """Prepares the node for its next command; returns whether it can run one."""
+        """Prepares the node for its next command. Returns whether it can run another command."""
         if self.row["lost"]:
             return False
         with suppress(HarnessError):
@@ -103,7 +102,7 @@ class NodeCommand:
         return False
 
     def look(self) -> list[str]:
-        """Fetches new files; returns the lines that the command has printed since the last call."""
+        """Fetches new files. Returns the lines that the command has printed since the last call."""
         state = self._ask("state", log_from=self._log_to)
         self._log_to = state["log_to"]
         lines: list[str]
@@ -164,7 +163,7 @@ def _gather(channel: Channel) -> None:
 def _run(
     ray: Any, nodes: Sequence[Node], setup: Mapping[str, Any], asker: Asker, channel: Channel
 ) -> None:
-    """Runs the commands until all have ended or no node is left. After a stop, no command is started."""
+    """Runs the commands until all have ended or no node is left. Does not start commands after a stop."""
     waiting = deque(setup["shared"] or [(node.name, setup["words"]) for node in nodes])
     free, running, stops = deque(nodes), dict[NodeCommand, Node](), 0
     while True:

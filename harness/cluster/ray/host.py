@@ -1,6 +1,6 @@
-"""The actor on a node of a Ray cluster: starts nodes and commands as child processes, and ends them.
+"""The actor on a node of a Ray cluster. It starts nodes and commands as child processes, and ends them.
 
-The kernel ends the child with the actor; the actor ends with the raylet and with the cluster's client.
+The kernel ends the child with the actor. The actor ends with the raylet and with the cluster's client.
 """
 
 import json
@@ -16,7 +16,7 @@ from harness.errors import HarnessError, one_line
 
 NODE_MODULE = "harness.serve.node.child"
 ORPHAN_S = 30.0
-"""Lifetime of an actor without its raylet: a run that is about to end still needs the actor."""
+"""Lifetime of an actor without its raylet, because a run that is about to end still needs the actor."""
 
 
 class NodeActor:
@@ -44,7 +44,9 @@ class NodeActor:
             return _refused(e, address)
 
     def facts(self, _text: str) -> str:
-        """Returns the machine, versions and settings (`environment`), and the named models that are on its disk."""
+        """Returns the machine, versions and settings (`environment`), and the named models that are on the node's
+        disk.
+        """
         from harness.machine.host import fingerprint
         from harness.models.manifest.lookup import load_model, named_models
 
@@ -71,7 +73,7 @@ class NodeActor:
         return json.dumps(self._commands().state(json.loads(text)["log_from"]))
 
     def read(self, name: str) -> bytes | None:
-        """Returns a file of the command's folder, sealed; None if it no longer exists."""
+        """Returns a file of the command's folder, sealed, or None if it no longer exists."""
         try:
             return sealed(inside(self._commands().folder, name).read_bytes())
         except FileNotFoundError:
@@ -94,13 +96,15 @@ class NodeActor:
         return self._command
 
     def end(self) -> None:
-        """Ends everything that was started, and returns when it has ended."""
+        """Ends all processes that were started, and waits until they have ended."""
         self.clear("{}")
         self._stack.close()
 
 
 def end_with_raylet() -> None:
-    """Ends the actor of this process ORPHAN_S after its raylet. Ray 2.60 does not end it if the head is gone, too."""
+    """Ends the actor of this process ORPHAN_S after its raylet. Ray 2.60 does not end the actor if the head is also
+    gone.
+    """
     threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
 
 
@@ -112,7 +116,7 @@ def _end_after(raylet: int) -> None:
 
 
 def _go_to(cwd: str) -> None:
-    """Changes to the driver's folder, if this machine has it, so that relative paths are the same."""
+    """Changes to the driver's folder if it exists on this machine, so that relative paths are the same."""
     with suppress(OSError):
         os.chdir(cwd)
 

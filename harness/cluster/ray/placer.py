@@ -3,8 +3,8 @@
 receives   setup       ray://HOST:PORT, number of nodes, the run's configuration, the transport of the batches
 sends      listening   the addresses of the nodes, or of tunnels to them     (or `error`)
 
-It ends the nodes when the other process closes the channel. If it is killed together with that process, the cluster
-ends them.
+This process ends the nodes when the other process closes the channel. If both processes are killed, the cluster ends
+the nodes.
 """
 
 import select
@@ -17,7 +17,7 @@ from harness.cluster.ray.tunnel import LOOPBACK, tunnels
 from harness.core.child import Channel, serve
 
 READY_LIMIT_S = 590.0
-"""Time limit, shorter than the other process's limit, so that this process can report which node is late."""
+"""Time limit. It is shorter than the other process's limit, so that this process can report which node is late."""
 
 
 def main() -> NoReturn:

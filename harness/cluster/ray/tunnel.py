@@ -3,7 +3,7 @@
     driver -TCP-> a port here -call-> `TunnelEnd` on the node -TCP-> the node's port, on the node's loopback
 
 The tunnel is transparent for both ends of a connection, so requests, pings and journals are unchanged. A call takes
-milliseconds, so short batches cannot be measured through the tunnel.
+milliseconds, so the times of short batches cannot be measured through the tunnel.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from harness.cluster.ray.host import end_with_raylet
 
 LOOPBACK = "127.0.0.1"
 PIECE_BYTES = 1 << 20
-"""Maximum bytes of one call."""
+"""Maximum number of bytes per call."""
 
 MOST_CALLS = 10_000
-"""Maximum number of simultaneous calls to one node: one call waits per connection."""
+"""Maximum number of simultaneous calls to one node. Each connection has one waiting call."""
 
 READY_LIMIT_S = 60.0
 
@@ -29,7 +29,9 @@ _T = TypeVar("_T")
 
 
 class TunnelEnd:
-    """An actor on a node: the far ends of connections to one port of its machine. Forwards bytes unparsed."""
+    """An actor on a node that holds the far ends of connections to one port of its machine. Forwards bytes without
+    parsing them.
+    """
 
     def __init__(self, port: int) -> None:
         end_with_raylet()
@@ -45,7 +47,7 @@ class TunnelEnd:
         await writer.drain()
 
     async def receive(self, number: int) -> bytes:
-        """Waits for the next bytes and returns them; b'' if the node has closed the connection."""
+        """Waits for the next bytes and returns them, or b'' if the node has closed the connection."""
         reader, _ = self._ends[number]
         return await reader.read(PIECE_BYTES)
 
@@ -93,7 +95,7 @@ async def _end(servers: Sequence[asyncio.Server]) -> None:
 async def _carry(
     end: Any, numbers: Iterator[int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Carries one connection until one of its ends closes it, or is lost."""
+    """Carries one connection until one of its ends closes it or is lost."""
     number = next(numbers)
     try:
         with suppress(Exception):  # the node is gone: the run sees a closed connection
