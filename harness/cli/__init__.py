@@ -1,1 +1,1 @@
-"""The command line: turns arguments into calls. It parses, and never computes."""
+"""The command line, which converts arguments to calls. It only parses and never computes."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from harness.results.compare.limits import Limit
 
 _ROUNDS = 5
-"""Number of runs of each configuration if configurations take turns. With five runs per side, the interval is ± 1.5
-standard deviations wide.
+"""Number of runs per configuration if configurations alternate. With five runs per side, the interval is ± 1.5 standard
+deviations wide.
 """
 
 _MOST_ROUNDS = 1000
@@ -85,7 +85,7 @@ def _add_gate(parser: Parser) -> None:
 
 
 class _Gate(NamedTuple):
-    """How sides are compared."""
+    """The parameters of a comparison."""
 
     limits: "Sequence[Limit]"
     noise: float | None
@@ -121,7 +121,7 @@ def _compared(
     as_json: bool,
     keep: Callable[[Sequence[str], Sequence[str]], None] | None = None,
 ) -> int:
-    """Prints how each of the other sides differs from the first; returns the exit status.
+    """Prints how each of the other sides differs from the first side. Returns the exit status.
 
     keep: receives the printed table and the verdict of each comparison.
     """
@@ -191,7 +191,7 @@ def rerun(arguments: list[str]) -> int:
     out = Path(options.out) if options.out else _new_folder(runs[0], "rerun")
     status = execute(replace(configs[0], out=out), quiet=options.quiet)
     if not out.is_dir():
-        return status  # the run was stopped or died, and has printed it
+        return status  # the run was stopped or died, and has reported this
     show("")
     return _compared([str(runs[0]), str(out)], gate, [None, None], as_json=False)
 
@@ -235,7 +235,7 @@ def _in_turns(
     options: argparse.Namespace,
     gate: _Gate,
 ) -> int:
-    """Makes new runs in turns and compares the configurations.
+    """Makes new runs of the configurations alternately, and compares them.
 
     A single configuration is compared with its finished run.
     """
@@ -258,7 +258,7 @@ def _in_turns(
 def _new_folder(run: Path, word: str) -> Path:
     """Returns a free path next to the run, named after it and `word`.
 
-    For a run in a study the path is next to the study, whose seal covers every file in it.
+    For a run in a study, the path is next to the study, because the study's seal covers all files inside.
     """
     from harness.core.files import free_name
     from harness.results.run_folder import is_study

@@ -1,4 +1,4 @@
-"""The verbs that measure nothing: list names, check a dataset, write arrivals, copy the dashboards."""
+"""The verbs that do not measure. They list names, check a dataset, write arrivals or copy the dashboards."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -67,7 +67,7 @@ def _about(model: "Model") -> str:
 
 
 def _size_and_licence(model: "Model") -> str:
-    """Returns the known values in parentheses; '' if neither is known."""
+    """Returns the known values in parentheses, or '' without known values."""
     try:
         size_bytes = model.file_bytes
     except HarnessError:  # the package that makes the file is not installed

@@ -66,7 +66,7 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
 
 
 class _Call(NamedTuple):
-    """The request of a verb, and everything that is derived from it."""
+    """The request of a verb, and the values derived from it."""
 
     request: "Request"
     template: "Template"
@@ -188,7 +188,7 @@ def plan(arguments: Sequence[str]) -> int:
 
 
 def _found_c_max(request: "Request", template: "Template", work: Path, *, quiet: bool) -> int:
-    """Returns C_max. If it is not known, searches for it under --slo, or, without --slo, for the saturation."""
+    """Returns C_max. If it is unknown, searches for it under --slo. Without --slo, searches for the saturation."""
     from harness.core.signals import stoppable
     from harness.run.progress import Progress
     from harness.submit.endpoints.plan import c_max

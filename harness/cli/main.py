@@ -1,7 +1,7 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The entry point of the program: finds the verb, calls it, and turns its errors into lines and an exit status.
+"""The entry point of the program. It finds the verb, calls it, and converts its errors to lines and an exit status.
 
-Imports modules only when they are needed: `--help` takes 0.3 s at most.
+Modules are imported only when they are needed, so `--help` takes at most 0.3 s.
 """
 
 import errno
@@ -36,11 +36,13 @@ _URLS = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", 
 """Variables whose URLs may hold a password."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""Errors of a file system that is full or read-only; any write of any verb can raise them."""
+"""Errors of a file system that is full or read-only. Any write of any verb can raise them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status. Catches a HarnessError and a full disk; any other error is a bug of the harness."""
+    """Returns the exit status. Catches a HarnessError and the errors of a full disk. Any other error is a bug of the
+    harness.
+    """
     if "_ARGCOMPLETE" in os.environ:
         from harness.cli.start.completion import complete
 
@@ -61,10 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{e.filename or 'a file'} cannot be written ({e.strerror}): free space there, or write elsewhere"
         )
         return RunInvalid.exit_status
-    except KeyboardInterrupt as e:  # before the run handled signals itself
+    except KeyboardInterrupt as e:  # before the run handles signals
         return _stopped(e)
     except RuntimeError as e:
-        # Before Python 3.12, an error in a descriptor's __set_name__ is wrapped, also while modules are imported.
+        # Before Python 3.12, an error in a descriptor's __set_name__ is wrapped in another error, also during imports.
         if isinstance(e.__cause__, KeyboardInterrupt):
             return _stopped(e.__cause__)
         raise
@@ -99,7 +101,7 @@ def _stopped(e: KeyboardInterrupt) -> int:
 
 
 def _front_page() -> str:
-    """Returns the help page for a call without a verb: what the program is, examples, and every verb."""
+    """Returns the help page for a call without a verb, with a description of the program, examples, and all verbs."""
     return (
         f"{ABOUT}\n\nusage: {program()} [run] --scenario NAME [options]\n"
         f"       {program()} VERB [options]\n\n{EXAMPLES.format(program=program())}\n"
@@ -109,10 +111,10 @@ def _front_page() -> str:
 
 
 def _fill_standard_streams() -> None:
-    """Opens /dev/null for each closed standard stream; otherwise the next file to be opened would get the stream's
-    number and our output.
+    """Opens /dev/null for each closed standard stream.
 
-    Makes stdout print characters that it cannot encode as escapes, like stderr.
+    Otherwise the next opened file would get the stream's number and therefore the program's output. Also makes stdout
+    print characters that it cannot encode as escapes, like stderr.
     """
     for number in (0, 1, 2):
         try:

@@ -1,4 +1,4 @@
-"""Starts a verb that makes several runs, if its configuration has no problems."""
+"""Starts a verb that makes several runs if its configuration has no problems."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -10,7 +10,7 @@ from harness.errors import refuse
 T = TypeVar("T")
 
 _REPLAYING = ("run", "peak", "profile")
-"""Verbs that can issue the arrivals of a file or a closed loop; the others use a Poisson rate."""
+"""Verbs that can issue the arrivals of a file or a closed loop. All other verbs use a Poisson rate."""
 
 _SHARING = ("run", "peak", "sweep")
 """Verbs whose load several hosts can share."""
@@ -24,8 +24,8 @@ def execute(
 ) -> int:
     """Returns the exit status of the job. Raises one ConfigError with every problem.
 
-    problems: yields the problems of the configuration together with the verb's own options.
-    job: called as job(config, own options, function that measures one run, as_json=, quiet=).
+    problems: yields problems that arise from the configuration together with the verb's options.
+    job: called as job(config, verb's options, function that measures one run, as_json=, quiet=).
     """
     from harness.cluster import job as one_run
 

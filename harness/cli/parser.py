@@ -1,8 +1,9 @@
-"""Parses the words of a verb with argparse, with a readable help and with errors that state the next step.
+"""Parses the words of a verb with argparse. The help is readable, and errors state the next step.
 
-Every verb builds one `Parser`. Options that a file can also hold come from a schema (harness/core/config/options.py)
-through `add_options`; all other options come from `add_argument`. `--help` prints the basic options, `--help-all` also
-the expert ones. The short page lists the basic options of groups with expert options under one title.
+Every verb builds one `Parser`. Options that may also be in a file come from a schema (harness/core/config/options.py)
+through `add_options`. All other options come from `add_argument`. `--help` prints the basic options, and `--help-all`
+also prints the expert options. If a group has expert options, the short page lists its basic options under a common
+title.
 """
 
 import argparse
@@ -23,22 +24,24 @@ MOST_COLUMNS = 100
 """Width of a help page on a wider terminal."""
 
 MOST_VERBS = 3
-"""Maximum number of verbs that the message about another verb's option lists."""
+"""Maximum number of verbs in the message about an option of other verbs."""
 
 ALMOST_EQUAL = 0.9
-"""Similarity (difflib's ratio) from which an unknown option is a typing mistake: `--round` for `--rounds`."""
+"""Minimum similarity (difflib's ratio) at which an unknown option counts as a typing mistake, e.g. `--round` for
+`--rounds`.
+"""
 
 _ARGPARSE_MESSAGES = {
     r"ignored explicit argument (.*)": r" takes no value: drop \1",
     r"invalid int value: (.*)": r": \1 is not a whole number",
 }
-"""Maps a regular expression for argparse's message about a value to the text that replaces it after the argument's
+"""Maps a regular expression for argparse's message about a value to the replacement text, which follows the argument's
 name.
 """
 
 
 BASIC = "basic options"
-"""Title of the basic options on the short page, if their group has expert options."""
+"""Title of the basic options on the short page if their group also has expert options."""
 
 
 class Built(Exception):
@@ -53,7 +56,7 @@ _is_building = False
 
 @contextmanager
 def building() -> Iterator[None]:
-    """Makes each verb that is called inside raise `Built` with its parser instead of parsing."""
+    """Inside this context, a called verb raises `Built` with its parser instead of parsing."""
     global _is_building  # noqa: PLW0603 - a process has one command line
     _is_building = True
     try:
@@ -68,7 +71,7 @@ def _no_verbs(flag: str) -> Iterable[str]:
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Prints help texts as written: `%` is a character, and only texts of one line are wrapped."""
+    """Prints help texts as written. `%` is an ordinary character, and only one-line texts are wrapped."""
 
     def __init__(self, prog: str) -> None:
         columns = shutil.get_terminal_size().columns
@@ -79,7 +82,7 @@ class HelpFormatter(argparse.HelpFormatter):
         return (action.help or "").replace("%", "%%")
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        """Breaks lines between words only: a folder's name is copied whole."""
+        """Breaks lines only between words, so that a folder's name can be copied."""
         return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -95,10 +98,8 @@ class Parser(argparse.ArgumentParser):
     """Returns the verbs that have an option. Set by harness/cli/verbs.py, which imports this module."""
 
     def __init__(self, verb: str, about: str, *usages: str, notes: str = "") -> None:
-        """verb: empty for the page of the whole program. usages: each describes one form of the arguments after the
-        verb.
-
-        notes: printed between the usage and the options, e.g. examples.
+        """verb: empty for the page of the whole program. usages: forms of the arguments after the verb. notes: text
+        between the usage and the options, e.g. examples.
         """
         self._verb = verb
         called = f"{program()} {verb}".strip()
@@ -133,7 +134,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, action="store_true", help=about)
 
     def set_helps(self, texts: Mapping[str, str | None]) -> None:
-        """Replaces help texts by option key; None hides an option that the verb refuses."""
+        """Replaces help texts by option key. None hides an option that the verb refuses."""
         for action in self._actions:
             if action.dest in texts:
                 action.help = texts[action.dest] or argparse.SUPPRESS
@@ -161,7 +162,9 @@ class Parser(argparse.ArgumentParser):
             self._help_all.help = "also print the expert options"
 
     def format_help(self) -> str:
-        """Returns the short page: what the verb does, usage, notes, basic and general options, how to see the rest."""
+        """Returns the short page, with the verb's purpose, usage, notes, basic and general options, and a pointer to
+        the rest.
+        """
         shown: dict[str, list[argparse.Action]] = {}
         for title, actions in self._groups():
             basic = [action for action in actions if action not in self._expert]
@@ -185,7 +188,9 @@ class Parser(argparse.ArgumentParser):
                 yield title, in_files
 
     def _groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
-        """Yields the title and the visible actions of each group that has any, the general group last."""
+        """Yields the title and the visible actions of each group that has such actions. The general group comes
+        last.
+        """
         for group in sorted(self._action_groups, key=lambda group: group is self._optionals):
             actions = group._group_actions  # noqa: SLF001 - argparse offers no other way
             if shown := [a for a in actions if a.help is not argparse.SUPPRESS]:
@@ -206,7 +211,7 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def _more(self) -> str:
-        """Returns the number of options that the short page omits, and how to see them; "" if it omits none."""
+        """States how many options the short page omits, and how to see them. Returns "" if all options are shown."""
         names, hidden = [], 0
         for title, actions in self._groups():
             if expert := self._expert.intersection(actions):
@@ -258,7 +263,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _group_name(title: str) -> str:
-    """Returns the first word: `instances` for `instances and batches`."""
+    """Returns the first word, e.g. `instances` for `instances and batches`."""
     return re.split("[ ,]", title.lower())[0]
 
 
@@ -268,7 +273,8 @@ def read_options(
     """Returns a mapping from option key to text for the options on the command line, and the problems. The value of a
     flag is True.
 
-    Unlike `parse_args`, it returns an unknown option as a problem, which the caller can report with others.
+    Unlike `parse_args`, this method returns an unknown option as a problem, so that the caller can report all problems
+    at once.
     """
     options, problems = _parsed(parser, arguments)
     texts = {key: value for key, value in vars(options).items() if value not in (None, False)}
@@ -300,7 +306,7 @@ def _parsed(
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
-    """Returns an almost equal option of this verb, else the verbs that have the option, else a similar option.
+    """Returns a nearly identical option of this verb, or else the verbs that have the option, or else a similar option.
 
     known: this verb's options.
     """

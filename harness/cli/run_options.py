@@ -1,4 +1,4 @@
-"""Reads the options of a run, from the command line and from a file, into a RunConfig.
+"""Reads the options of a run from the command line and from files into a RunConfig.
 
 An option of a run is a field of `RunOptions` (harness/core/config/schema.py), which defines its flag, its
 key in a file, its help and its parser. It needs an entry here only in these cases:
@@ -41,7 +41,7 @@ class Alias(NamedTuple):
     ours: str
     """The harness's name for the option."""
     value: str = "{}"
-    """Our spelling of the value; {} stands for the value. A time is in seconds."""
+    """The harness's spelling of the value, in which {} stands for the value. A time is in seconds."""
 
 
 ALIASES: Mapping[str, Alias] = {
@@ -60,10 +60,10 @@ _REFUSED: Mapping[str, str] = {
 
 
 class Settled(NamedTuple):
-    """Fields of a file that no longer hold if an option is set to a value that differs from the file's."""
+    """Fields of a file that become invalid if an option is set to a value that differs from the file."""
 
     of_any: Sequence[str] = ()
-    """Fields to drop from any file, because they exclude the option or belong to its old value."""
+    """Fields to drop from any file, because they contradict the option or belong to its old value."""
     of_run: Sequence[str] = ()
     """Fields to drop only from the config.yaml of a run, because the run resolved them from the option's old value."""
 
@@ -122,8 +122,8 @@ SETTLED_ANEW: Mapping[str, Settled] = {
 }
 """Maps an option's key to the fields of RunConfig that an earlier --config file no longer sets.
 
-The config.yaml of a finished run holds every resolved value. `--config x --model y` must not take the
-checksum, the dataset and the batch size of the old model from it.
+The config.yaml of a finished run contains every resolved value. `--config x --model y` must not use the checksum, the
+dataset and the batch size of the old model in that file.
 """
 
 
@@ -147,7 +147,9 @@ class Invocation(NamedTuple, Generic[T]):
 def run_parser(
     verb: str, about: str, usages: Sequence[str], schemas: Sequence[type], notes: str = ""
 ) -> Parser:
-    """Returns a parser with the options of the schemas, in order, and the options that all verbs with runs share."""
+    """Returns a parser with the options of the schemas, in order, and the options that all verbs that make runs
+    share.
+    """
     parser = Parser(verb, about, *usages, notes=notes)
     add_options(parser, *schemas)
     parser.add_argument(
@@ -183,8 +185,8 @@ def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str
     """Returns a mapping from option key to text for the options on the command line, and the problems. Options in
     `ALIASES` have the harness's names.
 
-    Reads the files of --config: `config` becomes a ConfigFiles, and the verb's own options in the files are
-    added to the texts.
+    Reads the files of --config. `config` becomes a ConfigFiles, and the verb's options in the files are added to the
+    texts.
     """
     texts, problems = read_options(parser, _translated(arguments))
     if "config" in texts:
@@ -203,11 +205,12 @@ def invocation(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     not_from_file: Sequence[str] = (),
 ) -> Invocation[T]:
-    """Takes each value from the command line, else the last --config file that has it, else the verb's defaults.
+    """Takes each value from the command line, or else from the last --config file that has it, or else from the verb's
+    defaults.
 
-    texts, problems: the results of `read_run_options`. schema: the verb's own options.
-    defaults: fields of RunConfig. not_from_file: fields of RunConfig that the verb does not take
-    from a file. Raises one ConfigError with every problem.
+    texts, problems: the results of `read_run_options`. schema: the verb's options. defaults: fields of RunConfig.
+    not_from_file: fields of RunConfig that the verb does not accept from a file. Raises one ConfigError with every
+    problem.
     """
     own_keys = {option_key(field) for field in visible_fields(schema)}
     own = {key: texts[key] for key in texts if key in own_keys}
@@ -236,7 +239,7 @@ def invocation(
             from harness.results.resolved import without_folder
 
             bare = without_folder(RunOptions(**{"scenario": "", **foreign}))
-            if bare:  # otherwise files that lie here by chance would cause the problems
+            if bare:  # otherwise unrelated files in this folder would cause problems
                 refuse([*problems, published(file.name, bare)])
     problems += code.untrusted(source, foreign, texts.get("trust", ()))
     problems += _contradictions(of_run, values)
@@ -280,7 +283,9 @@ def _settled(key: str) -> Sequence[str]:
 
 
 def _not_taken(scenario: str, values: Mapping[str, Any]) -> list[str]:
-    """Returns the fields of a file that cannot hold in the scenario: its options, or an SLO if latencies only show the load."""
+    """Returns the fields of a file that are invalid in the scenario. These are options of other scenarios, or an SLO if
+    latencies only show the load.
+    """
     fields = list(of_other_scenarios(scenario, values))
     judged = "slo" in values and registry.load("scenario", scenario).all_at_once
     return [*fields, "slo"] if judged else fields
@@ -302,7 +307,7 @@ class _Stored:
             self._from |= dict.fromkeys(file.values, file)
 
     def settle(self, key: str, value: object, by: str) -> None:
-        """Drops the fields that no longer hold if the command line or a later file sets `key` to `value`."""
+        """Drops the fields that become invalid if the command line or a later file sets `key` to `value`."""
         rule = SETTLED_ANEW.get(key)
         implied = _DEFAULTS[_FIELDS[key]] if key in _IMPLIED else None
         if rule is None or value is False or self.values.get(_FIELDS[key], implied) == value:
@@ -380,7 +385,7 @@ def published(copy: str, fields: Sequence[str]) -> str:
 
 
 def _contradictions(of_run: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a problem for options of the command line that exclude each other; a config.yaml may hold both."""
+    """Yields a problem for options of the command line that exclude each other. A config.yaml may contain both."""
     lengths = [key for key in ("queries", "duration") if key in of_run]
     if values.get("mode") == "accuracy":
         for key in lengths:
@@ -394,7 +399,7 @@ def _contradictions(of_run: Mapping[str, Any], values: Mapping[str, Any]) -> Ite
 
 
 def _dataset(values: Mapping[str, Any]) -> str:
-    """Returns the name of the dataset; "" if the model is unknown, which is a separate problem."""
+    """Returns the name of the dataset, or "" if the model is unknown, which is a separate problem."""
     from harness.models.manifest.defaults import default_dataset
     from harness.models.manifest.lookup import load_model
 

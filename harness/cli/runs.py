@@ -22,7 +22,7 @@ _PAGES = {
     "history": "the numbers of each workload over time",
     "pareto": "the runs that no other run beats in every respect",
 }
-"""Maps each kind of page to what the page draws."""
+"""Maps each kind of page to a description of its content."""
 
 
 def runs(arguments: list[str]) -> int:
@@ -120,7 +120,7 @@ def _draw(
 
 
 def _filters(options: argparse.Namespace) -> dict[str, str]:
-    """Returns a mapping from column to pattern for database.newest_first. Raises one ConfigError with every problem."""
+    """Maps columns to patterns for database.newest_first. Raises one ConfigError with every problem."""
     from harness.core.config.parse import parse_scenario
     from harness.core.shown import private
 

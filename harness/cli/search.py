@@ -1,4 +1,4 @@
-"""The verbs that make many runs to find something: peak, sweep (over rates, a grid or backends), tune and overhead."""
+"""The verbs that search with many runs: peak, sweep (over rates, a grid or backends), tune and overhead."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -39,13 +39,13 @@ _TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch", "until"
 _REFUSED: Mapping[str, str | None] = dict.fromkeys(
     ("arrivals", "mlperf", "user_conf", "audit", "metrics_linger", "metrics_push", "until")
 )
-"""Options of a run that no search takes; the help of a search omits them."""
+"""Options of a run that searches do not accept. The help of a search omits them."""
 
 _ONE_RUNS = (
     *("queries", "target_qps", "max_batch", "model_file", "model_sha256", "dataset_digest"),
     "until",
 )
-"""Fields of a --config file that apply to its one run and not to the cells of a grid."""
+"""Fields of a --config file that apply to a single run and not to the cells of a grid."""
 
 
 def _out(name: str) -> str:
@@ -219,7 +219,9 @@ def sweep(arguments: list[str]) -> int:
 
 
 def _drop_until(texts: dict[str, Any], problems: list[str], verb: str) -> None:
-    """Removes --until from `texts`, and adds a problem for it: a single run refuses it with the wrong advice."""
+    """Removes --until from `texts`, and adds a problem for it, because the advice of a single run would be wrong
+    here.
+    """
     if texts.pop("until", None) is not None:
         problems.append(
             f"--until lets one run go on until it is decided, and {verb} plans the length of its runs: drop it"
@@ -324,7 +326,9 @@ def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
 def _only_folder(
     name: str, allowed: Sequence[str], texts: Mapping[str, Any], problems: list[str]
 ) -> GridOptions:
-    """Returns --NAME and the options of `allowed`. Refuses every other option: the folder holds its value."""
+    """Returns --NAME and the options of `allowed`. Refuses all other options, because the folder already contains their
+    values.
+    """
     problems += [
         f"--{name} takes everything from its folder: drop {flag_name(key)}"
         for key in texts

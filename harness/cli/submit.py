@@ -113,7 +113,7 @@ def _request_parser(
 
 
 def _trusted_request(options: argparse.Namespace) -> Any:
-    """Returns the request for verbs that run its code. The user must name code from an earlier call again."""
+    """Returns the request for verbs that run its code. The user must again name code from an earlier call."""
     from harness.submit.plan.request import FILE
 
     request, work = _request(options), user_path(options.work)

@@ -1,8 +1,8 @@
 """The table of verbs, the source of dispatch, `--help`, docs/cli.md and the test of the README.
 
-To add a verb, add a row to `VERBS` and the function that the row names. The function first builds a `Parser`
-(harness/cli/parser.py) and parses the words; it does nothing else before, because `Verb.parser` calls it only for the
-parser. Then it imports the module that does the work, which keeps `--help` fast, and returns the exit status.
+To add a verb, add a row to `VERBS` and the function that the row names. The function must first build a `Parser`
+(harness/cli/parser.py) and parse the words, because `Verb.parser` calls the function only for its parser. The function
+then imports the module that does the work, and returns the exit status. The late import keeps `--help` fast.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -136,7 +136,7 @@ def find(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def members(group: str) -> Iterable[str]:
-    """Returns the verbs whose first word is `group`; none if `group` itself is a verb."""
+    """Returns the verbs whose first word is `group`. Returns no verbs if `group` is itself a verb."""
     return (name for name in VERBS if name.startswith(f"{group} "))
 
 
@@ -163,7 +163,7 @@ def group_page(group: str) -> str:
 
 
 def options_page(words: Sequence[str]) -> str | None:
-    """Returns the page of `help GROUP`; None if the words are not `help GROUP`."""
+    """Returns the page of `help GROUP`, or None if the words are not `help GROUP`."""
     if len(words) != 2 or words[0] != HELP or words[1] in VERBS or any(members(words[1])):
         return None
     return VERBS[DEFAULT].parser().groups().get(words[1].lower())

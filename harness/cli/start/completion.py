@@ -59,7 +59,7 @@ _NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "SIDE": _runs,
     "DATASET": lambda: [name for name, _ in registry.rows("dataset")],
 }
-"""Maps an option, or the placeholder of an argument, to a function that returns the names it takes besides files."""
+"""Maps an option, or the placeholder of an argument, to a function that returns its possible names, except files."""
 
 
 def complete() -> None:
@@ -81,7 +81,9 @@ def complete() -> None:
 
 
 def _parser_of(words: list[str]) -> tuple[argparse.ArgumentParser, int]:
-    """Returns a parser for the rest, and the number of words that name the verb. words: the words before the cursor."""
+    """Returns a parser for the words after the verb, and the number of words in the verb. words: the words before the
+    cursor.
+    """
     if not words:
         parser = VERBS[DEFAULT].parser()
         names = dict.fromkeys(name.partition(" ")[0] for name in (*VERBS, HELP))
@@ -106,7 +108,9 @@ def _choice(*words: str) -> argparse.ArgumentParser:
 
 
 def _completer(parser: argparse.ArgumentParser, action: argparse.Action) -> Callable[..., Any]:
-    """Returns a function that argcomplete calls with `prefix` and more; argcomplete filters the words it returns."""
+    """Returns a function that argcomplete calls with `prefix` and other arguments. argcomplete filters the words that
+    it returns.
+    """
     from argcomplete.completers import FilesCompleter
 
     field = parser.fields.get(action.dest) if isinstance(parser, Parser) else None

@@ -17,7 +17,9 @@ class ConfigFile(NamedTuple):
     name: str
     """The file's name on the command line."""
     is_of_run: bool
-    """Whether it is the config.yaml of a run, which holds every resolved option instead of what a user set."""
+    """Whether the file is the config.yaml of a run. Such a file contains every resolved option, not only the user's
+    options.
+    """
     keys: tuple[str, ...]
     """Keys of the run's options in the file."""
     values: dict[str, Any]
@@ -25,12 +27,12 @@ class ConfigFile(NamedTuple):
 
 
 class ConfigFiles(NamedTuple):
-    """The files of one command line; a later file overrides an earlier one."""
+    """The files of one command line. A later file overrides an earlier file."""
 
     names: tuple[str, ...]
     files: tuple[ConfigFile, ...]
     own: dict[str, Any]
-    """Values of the verb's own options by key, as on the command line."""
+    """Values of the verb's options by key, as on the command line."""
     notices: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -44,7 +46,9 @@ def presets() -> dict[str, str]:
 
 
 def read(names: Sequence[str], own: Set[str], problems: list[str]) -> ConfigFiles:
-    """Reads the files; skips keys that only other verbs take, with a notice. own: keys of the verb's own options."""
+    """Reads the files. Skips keys that only other verbs accept, and prints a notice. own: keys of the verb's
+    options.
+    """
     files: list[ConfigFile] = []
     of_verb: dict[str, Any] = {}
     notices: list[str] = []
@@ -71,9 +75,7 @@ def is_of_run(path: Path) -> bool:
 
 
 def sources(names: Sequence[str]) -> dict[str, str]:
-    """Returns a mapping from the key of each option in the --config files to a description of the last file that sets
-    it.
-    """
+    """Maps the key of each option in the --config files to a description of the last file that sets it."""
     found: dict[str, str] = {}
     for name in names:
         path = _place(name, [])

@@ -1,4 +1,4 @@
-"""The verb `init`: writes a template of options for --config, or of a manifest for --model."""
+"""The verb `init`, which writes a template of options for --config, or of a manifest for --model."""
 
 import argparse
 import json
@@ -46,7 +46,9 @@ def init(arguments: list[str]) -> int:
 
 
 def _prompt_options(text: str) -> str:
-    """Returns options with which synthetic prompts fit the language model of a manifest; '' for any other model."""
+    """Returns options that make synthetic prompts suitable for the language model of a manifest, or '' for other
+    models.
+    """
     vocabulary = re.search(r"^  vocabulary: (\d+)$", text, re.MULTILINE)
     if vocabulary is None:
         return ""
@@ -138,7 +140,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def options_text(verb: str) -> str:
-    """Returns every option of the verb that a file may hold, as comments; sets only a required scenario."""
+    """Returns all options of the verb that a file may contain, as comments. Sets only a required scenario."""
     takers = [name for name, row in VERBS.items() if row.parser().has(CONFIG_FLAG)]
     if verb not in takers:
         raise ConfigError(f"init {verb}: choose from {', '.join(takers)}")
@@ -166,7 +168,7 @@ def _option_lines(verb: str, parser: Parser) -> Iterator[str]:
 
 
 def _shown(parser: Parser, action: argparse.Action) -> str:
-    """Returns the option's default from its help, else the placeholder of its value."""
+    """Returns the option's default from its help, or else the placeholder of its value."""
     meta = parser.fields[action.dest].metadata
     if meta["flag"]:
         return "false"

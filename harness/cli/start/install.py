@@ -1,6 +1,6 @@
 """`./run.sh install`: lists the extras, or checks the names of the extras to install.
 
-Imports only the standard library: it runs before anything is installed.
+This module imports only the standard library, because it runs before packages are installed.
 """
 
 import sys
@@ -19,8 +19,8 @@ from harness.errors import ConfigError, HarnessError, refuse
 def main(arguments: Sequence[str]) -> int:
     """Runs `./run.sh install` and returns the exit status. Without names, it lists the extras.
 
-    With names, it prints for scripts/env.sh one line with the extras to install, and a line `EXTRA PACKAGE...`
-    for each rival extra, which scripts/env.sh removes first.
+    With names, it prints lines for scripts/env.sh. One line has the extras to install. A line `EXTRA PACKAGE...` names
+    each rival extra, which scripts/env.sh removes first.
     """
     if not arguments or arguments[0].startswith("-"):
         show("usage: ./run.sh install EXTRA...\n\nInstalls optional parts into .venv:\n")
@@ -54,7 +54,9 @@ def _is_in_venv(name: str) -> bool:
 
 
 def _extra_of(name: str) -> str | None:
-    """Returns the extra that a plug-in or shipped model needs, '' if it needs none, None if the name is unknown."""
+    """Returns the extra that a plug-in or shipped model needs, '' if it does not need an extra, or None if the name is
+    unknown.
+    """
     extras = [table[name].extra for table in KINDS.values() if name in table]
     if not extras and (Path(harness.__file__).parent / f"models/shipped/{name}.yaml").is_file():
         return ""

@@ -1,4 +1,4 @@
-"""The verb `schema`: JSON Schema of the files that users write, and of result.json."""
+"""The verb `schema`, which prints the JSON Schema of the files that users write, and of result.json."""
 
 import ast
 import inspect
@@ -66,8 +66,8 @@ def manifest() -> dict[str, Any]:
 
 
 def _field_texts(source: str) -> dict[str, dict[str, str]]:
-    """Returns the docstring of each field, by class and field. pydantic would read the source each time a model is
-    loaded.
+    """Returns the docstring of each field, by class and field. pydantic would read the source again each time a model
+    is loaded.
     """
     return {
         one.name: {
@@ -106,7 +106,7 @@ def _property(field: "Field[Any]") -> dict[str, Any]:
 def _value(field: "Field[Any]") -> dict[str, Any]:
     """Returns the schema of one value.
 
-    A number may be a string with separators (20,000); a string may look like a number.
+    A number may be a string with separators (20,000), and a string may look like a number.
     """
     key, choices = option_key(field), field.metadata["choices"]
     if choices:
