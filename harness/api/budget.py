@@ -35,15 +35,15 @@ class LatencyBudget:
         noise: float | None = None,
         **bounds: str,
     ) -> Result:
-        """Measures a run; returns its result if it is VALID and within its budget.
+        """Measures a run. Returns its result if it is VALID and within its budget.
 
         bounds: maximum latency per percentile (p50, p90, p95, p97, p99; p99_9 for p99.9), e.g.
         p99="20ms". The first bound becomes the run's SLO if the configuration has neither SLO nor --mlperf.
         baseline: folder of an earlier run. fail_on: limits of `compare --fail-on`, e.g. "p99:+5%".
-        noise: a share, e.g. 0.05 for --noise 5%.
+        noise: a share, e.g. 0.05 for --noise 5%. If the run is INVALID or misses its budget, fails the test with the
+        line from the verdict, the budget or `compare`.
 
-        Otherwise fails the test with the line from the verdict, the budget or `compare`. Raises a
-        ConfigError for a malformed bound or limit, and the errors of `measure`.
+        Raises ConfigError for a malformed bound or limit, and the errors of `measure`.
         """
         slos, limits = _slos(bounds), _limits(fail_on)
         if bool(limits) != (baseline is not None):

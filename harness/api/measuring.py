@@ -1,4 +1,4 @@
-"""Measures one run for a Python program or a notebook. It prints nothing unless the caller requests it."""
+"""Measures one run for a Python program or a notebook. Does not print unless the caller requests it."""
 
 import io
 import logging
@@ -31,14 +31,14 @@ class _ToLog(io.StringIO):
 def measure(config: RunConfig, *, quiet: bool = True) -> Result:
     """Makes one run as configured, in a separate measured process. Blocks until the run has ended.
 
-    The result folder is chosen as on the command line: `config.out`, or a new folder in results/. No page is
-    written to it (`report RUN` makes the page). A port is opened only if `config.metrics` names one. Backend,
-    dataset and other plug-ins run in a separate process, so the configuration names them and has no objects.
+    The result folder is `config.out` or a new folder in results/, as on the command line. It does not contain a page
+    (`report RUN` makes the page). A port is opened only if `config.metrics` names it. Backend, dataset and other
+    plug-ins run in a separate process, so the configuration contains their names and not objects.
 
     May be called in any thread. In the main thread, a signal that would end the program first stops the run in
     an orderly way and keeps its folder. Then the signal takes effect, e.g. as KeyboardInterrupt.
 
-    quiet: turns progress and messages into INFO records of the logger `harness`, instead of lines on stderr.
+    quiet: whether progress and messages become INFO records of the logger `harness` instead of lines on stderr.
 
     Returns the result of a VALID or INVALID run. Raises ConfigError if the configuration is wrong,
     PluginUnavailable if a plug-in cannot be loaded, RunDied if the measured process died or hung, and
@@ -57,7 +57,9 @@ def measure(config: RunConfig, *, quiet: bool = True) -> Result:
 
 
 def _raise_failure(finished: Finished) -> None:
-    """Repeats the signal that stopped the run, or raises the error that kept the result folder incomplete."""
+    """Sends the signal that stopped the run again, or raises the error because of which the result folder is
+    incomplete.
+    """
     if finished.status >= INTERRUPT_EXIT:
         signal.raise_signal(finished.status - INTERRUPT_EXIT)
     for reason in finished.result["reasons"]:

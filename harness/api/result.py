@@ -1,4 +1,4 @@
-"""The result of a finished run for a Python program: result.json as attributes, latencies as arrays."""
+"""The result of a finished run for a Python program. It offers result.json as attributes and latencies as arrays."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _GREEN, _RED = "#1a7f37", "#cf222e"
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Result:
-    """A finished run, VALID or INVALID. Every number comes from its result.json."""
+    """A finished run, which is VALID or INVALID. Every number comes from its result.json."""
 
     files: RunFiles
     """Content of the run's files: `files.result`, `files.config`, `files.environment`."""
@@ -52,7 +52,7 @@ class Result:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Reasons why the numbers must not be quoted; () if the run is VALID."""
+        """Reasons why the numbers must not be quoted, or () if the run is VALID."""
         return tuple(map(Reason.stored, self.content["reasons"]))
 
     @property
@@ -67,7 +67,7 @@ class Result:
 
     @property
     def headline(self) -> Quantity | None:
-        """The number with which `answer` begins; None without a complete performance run.
+        """The number with which `answer` begins, or None without a complete performance run.
 
         `content["headline"]` has MLPerf's metric of the scenario, e.g. the early-stopping estimate.
         """
@@ -75,34 +75,38 @@ class Result:
 
     @property
     def latency_ns(self) -> Mapping[str, float]:
-        """LoadGen's min, max, mean and percentiles (p50, p90, ... p99.9) of the query latency in ns; {} if unknown."""
+        """LoadGen's min, max, mean and percentiles (p50, p90, ... p99.9) of the query latency in ns, or {} if
+        unknown.
+        """
         stored = self.content.get("latency_ns") or {}
         names = ("min", "max", "mean", *PERCENTILES)
         return {name: stored[name] for name in names if stored.get(name) is not None}
 
     @property
     def throughput_per_s(self) -> Mapping[str, float]:
-        """Samples/s: `completed`, plus `asked` and `scheduled` if the scenario has them; {} without a throughput."""
+        """Samples/s: `completed`, plus `asked` and `scheduled` if the scenario has them. {} without a throughput."""
         stored = self.content.get("throughput_per_s") or {}
         return {name: rate for name, rate in stored.items() if isinstance(rate, int | float)}
 
     @property
     def accuracy(self) -> Mapping[str, Any]:
-        """`metric`, `value`, `unit`, `target`, `samples`; without a score, `value` is None and `reason` explains it."""
+        """`metric`, `value`, `unit`, `target`, `samples`. Without a score, `value` is None and `reason` explains
+        why.
+        """
         accuracy: Mapping[str, Any] = self.content["accuracy"]
         return accuracy
 
     @property
     def stages_ns(self) -> Mapping[str, Mapping[str, float]]:
-        """Maps a stage to `p50` and `p99` in ns, and to its `share` of the time of all samples; {} without stages."""
+        """Maps a stage to `p50` and `p99` in ns, and to its `share` of the time of all samples. {} without stages."""
         return self.content.get("stages_ns") or {}
 
     @property
     def latencies_ns(self) -> Array:
         """(queries,) int64: the latency of each completed query in ns, in issue order.
 
-        The values come from the journal; its clock readings may differ by some us from LoadGen's. Raises a
-        ConfigError if the run has no performance run.
+        The values come from the journal, whose clock readings may differ by some us from LoadGen's. Raises ConfigError
+        without a performance run.
         """
         run = self.files.performance
         if run is None or run.done is None:
@@ -150,7 +154,7 @@ class Result:
 def read_run(folder: Path | str) -> Result:
     """Returns the result of a finished run. Raises a ConfigError if a file is missing or was not written by a run."""
     result = Result(read_files(user_path(folder)))
-    with reading_run(result.folder):  # reads every attribute once, so that none fails later
+    with reading_run(result.folder):  # reads every attribute once, so that later reads cannot fail
         (
             str(result),
             result._repr_html_(),
