@@ -31,7 +31,9 @@ _UNREADABLE = "bfloat16"
 
 
 class _Pool:
-    """The thread pool of the process. Loaded programs refer to it, so its size can change only while none is loaded."""
+    """The thread pool of the process. Loaded programs refer to the pool, so its size can change only while no program
+    is loaded.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -195,7 +197,7 @@ class _Traced(ExecuTorchBackend):
 
 
 def refuse_missing(path: Path, facts: Program, runtime: Any) -> None:
-    """Raises a ConfigError that names the operators and delegates that the program calls and the runtime lacks."""
+    """Raises ConfigError with the operators and delegates that the program calls but the runtime does not have."""
     delegates = [d for d in facts.delegates if not runtime.backend_registry.is_available(d)]
     lacking = [*sorted(facts.operators - runtime.operator_registry.operator_names), *delegates]
     if lacking:

@@ -43,19 +43,21 @@ W = TypeVar("W")
 
 
 class HttpJsonRemote:
-    """One address of a service. The bytes of a sample are made when it is loaded; a request joins them.
+    """One address of a service. The bytes of a sample are made when the sample is loaded. A request joins the bytes of
+    its samples.
 
     path: the path of the requests.
     method: the method of the requests.
-    content_type: the content type of the requests; with a type that is not JSON, body is one placeholder, and its
-    bytes are sent. With multipart/form-data, body is an object of fields, one of them a file of the sample.
+    content_type: the content type of the requests. With a type other than JSON, body is a single placeholder, and its
+    bytes are sent. With multipart/form-data, body is an object of fields, one of which is a file of the sample.
     headers: an object of further headers.
     body: the template of a request, with placeholders such as {{samples}} or {{image|png}}.
-    sample: the template of one sample in {{samples}}; if omitted, the model's only input, or an object with all inputs.
+    sample: the template of one sample in {{samples}}. The default is the model's only input, or an object with all
+    inputs.
     answers: the JSON pointer to the list of answers in the reply, in the order of the samples; # is the whole reply.
-    answer: the JSON pointer to the answer in an item of `answers`; without `answers`, in the reply. Default: #.
+    answer: the JSON pointer to the answer in an item of `answers`, or in the reply without `answers`. Default: #.
     dtype: the number type of the answers, or text.
-    shape: the shape of one answer, e.g. `10` or `?x4`; if omitted, an answer is one number.
+    shape: the shape of one answer, e.g. `10` or `?x4`. By default, an answer is one number.
     tokens: the JSON pointer to the number of tokens in the reply, or to their list, for models that MLPerf counts in
     tokens.
     """
@@ -110,7 +112,7 @@ class HttpJsonRemote:
             )
 
     def open(self, exchange: Exchange) -> None:
-        """Sends nothing, because services do not describe themselves."""
+        """Does not send a request, because services do not describe themselves."""
 
     def pieces(self, batch: Batch) -> Sequence[bytes]:
         """Returns the pieces of one sample in the bodies of its requests."""

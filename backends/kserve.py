@@ -47,9 +47,9 @@ class KserveRemote:
 
     served: the server's name for the model. Default: the manifest's name.
     version: the version of the model. By default the server chooses, and all answers must have the same version.
-    encoding: binary sends the tensors' bytes; json sends text, which is slower. By default a request with one sample
-    of zeros shows whether the server takes binary tensors. A server may answer in either form. Over gRPC tensors are
-    always binary. shm: the samples lie in shared memory that the server on this machine reads, and requests contain
+    encoding: binary sends the tensors' bytes; json sends text, which is slower. By default a request with one sample of
+    zeros shows whether the server takes binary tensors. A server may answer in either form. Over gRPC, tensors are
+    always binary. shm: the samples are in shared memory, which a server on this machine reads. Requests contain only
     their positions.
     """
 
@@ -114,7 +114,7 @@ class KserveRemote:
     def _probe(self, exchange: Exchange, inputs: Sequence[Tensor]) -> None:
         """Finds the encoding and the form of the replies with one sample of zeros.
 
-        The server's list of extensions does not help: some servers take binary tensors without listing them.
+        The server's list of extensions is not used, because some servers accept binary tensors without listing them.
         """
         size = fixed_batch(self._inputs)
         if self.shares and size not in (None, 1):

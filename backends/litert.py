@@ -18,7 +18,8 @@ _UNRESOLVED = re.compile(r"unresolved custom op: ([^\s.]+)")
 class LiteRtBackend(FrameworkBackend):
     """One interpreter, resized when the batch changes.
 
-    If the file has exactly one signature, inputs and outputs have its names; else their tensors' names.
+    If the file has exactly one signature, inputs and outputs have the signature's names. Otherwise they have the names
+    of their tensors.
     """
 
     name = "litert"

@@ -19,7 +19,7 @@ with stdout_to_stderr():  # it prints what the processor supports
     import MNN
 
 _PRECISIONS = {"f32": "high", "f16": "low", "bf16": "lowBF"}
-"""Number type -> MNN's name for it; what the processor does not support is computed in float32."""
+"""Maps a number type to MNN's name. MNN computes in float32 if the processor does not support the type."""
 
 _TYPES: Mapping[str, Any] = {
     "float32": MNN.Halide_Type_Float,
@@ -52,7 +52,7 @@ _HIDDEN = (
     "RNN",
     "RNNSequenceGRU",
 )
-"""Types of operations whose products MNN does not count; MNN turns products without weights into a loop (`While`)."""
+"""Types of operations whose products MNN does not count. MNN converts products without weights to a loop (`While`)."""
 
 _MILLION = 1_000_000
 
@@ -69,7 +69,7 @@ class _Port(NamedTuple):
     kind: Any
     """MNN's object for the number type."""
     layout: Any
-    """Memory order of a NumPy array with these numbers; MNN may pack four channels."""
+    """Memory order of a NumPy array with these numbers. MNN may pack four channels."""
 
 
 class MnnBackend(FrameworkBackend):
@@ -128,7 +128,9 @@ class MnnBackend(FrameworkBackend):
         )
 
     def _sizes(self, port: _Port) -> tuple[int, ...]:
-        """Returns the sizes in the file, with -1 for an open size; if the file shows none, the session's sizes."""
+        """Returns the sizes in the file, with -1 for an open size. If the file does not record them, returns the
+        session's sizes.
+        """
         return self._file.inputs.get(port.name) or tuple(map(int, port.tensor.getShape()))
 
     def _given_type(self, port: _Port) -> str:
@@ -139,7 +141,9 @@ class MnnBackend(FrameworkBackend):
         return "int64" if wide else port.dtype
 
     def _takes_two(self, sizes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Returns whether the batch is open, i.e. two samples have two answers. Resizes, but computes nothing."""
+        """Returns whether the batch is open, i.e. two samples have two answers. Resizes the session but does not
+        compute.
+        """
         if any(not shape or shape[0] > 1 for shape in sizes.values()):
             return False
         if all(shape[0] < 1 for shape in sizes.values()):
@@ -280,7 +284,7 @@ def _some(size: int) -> int:
 
 
 def _layout(tensor: Any) -> Any:
-    """Returns the memory order of a NumPy array for the tensor. NumPy lacks MNN's packing of four channels."""
+    """Returns the memory order of a NumPy array for the tensor. NumPy does not have MNN's packing of four channels."""
     kind = tensor.getDimensionType()
     packed = kind == MNN.Tensor_DimensionType_Caffe_C4
     return MNN.Tensor_DimensionType_Caffe if packed else kind

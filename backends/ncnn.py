@@ -20,10 +20,10 @@ _SWITCHES: Mapping[str, frozenset[str]] = {
     "f16": frozenset({"use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic"}),
     "bf16": frozenset({"use_bf16_packed", "use_bf16_storage"}),
 }
-"""Precision -> the switches of ncnn that are on; ncnn's own default is f16, unlike all other frameworks here."""
+"""Maps a precision to the ncnn switches that are on. ncnn's default is f16, unlike in all other frameworks here."""
 
 _REAL, _INTEGER = np.dtype(np.float32), np.dtype(np.int32)
-"""The numbers of ncnn's arrays; other integers are converted."""
+"""Number types of ncnn's arrays. Other integers are converted."""
 
 
 _NOTHING = np.empty(0, _REAL)
@@ -84,7 +84,7 @@ class NcnnBackend(FrameworkBackend):
             )
         self._net = net
         self._given: dict[int, tuple[Any, Array]] = {}
-        """ncnn's array for each input's blob, and its memory as an array of NumPy."""
+        """ncnn's array for each input's blob, and its memory as a NumPy array."""
         self._blobs = {blob.name: index for index, blob in enumerate(net.blobs())}
 
     def _check_kinds(self) -> None:
@@ -189,7 +189,7 @@ class NcnnBackend(FrameworkBackend):
         return named(self._names, [np.stack(rows) for rows in zip(*answers, strict=True)])
 
     def infer_by_layers(self, batch: Batch, step: Step) -> Outputs:
-        """Answers a batch; calls `step` once for each sample and each layer that computes."""
+        """Answers a batch. Calls `step` once for each sample and each computing layer."""
         arrays, answers = self._arrays(self._in_file(batch.inputs)), []
         for sample in range(batch.size):
             extractor = self._extractor(arrays, sample)

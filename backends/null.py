@@ -1,4 +1,4 @@
-"""Answers with zeros immediately, so that the remaining time is the cost of the harness."""
+"""Answers with zeros immediately, so that all remaining time is overhead of the harness."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -10,7 +10,7 @@ from harness.types import Array, Backend, BackendSetup, Batch
 
 
 class NullBackend:
-    """Reads no model; every answer is the same row of zeros."""
+    """Does not read a model. Every answer is the same row of zeros."""
 
     def __init__(self, setup: BackendSetup) -> None:
         if setup.provider or setup.options or setup.device != "cpu":

@@ -29,7 +29,7 @@ MOST_TOKEN_BYTES = 16
 """The highest average number of bytes per token of a prompt. Single tokens can be longer, e.g. white space."""
 
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
-"""Tokens that a server may put before a prompt, and around a chat: its template and system prompt."""
+"""Maximum number of tokens that a server may add before a prompt and around a chat (template and system prompt)."""
 
 _OPTIONS = {
     "served": "NAME",
@@ -62,10 +62,10 @@ _PROBES: Mapping[bool, Mapping[str, Any]] = {
     False: {"max_tokens": 2, "prompt": "Hello"},
     True: {"max_tokens": 2, "messages": [{"role": "user", "content": "Hello"}]},
 }
-"""Whether the prompt is a chat -> the fields of a test request."""
+"""Maps whether the prompt is a chat to the fields of a test request."""
 
 _UNSTREAMED: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
-"""Fields that not every server takes, best first."""
+"""Fields that only some servers accept, the best first.“"""
 
 
 class _Dialect(NamedTuple):
@@ -78,11 +78,11 @@ class _Dialect(NamedTuple):
     bounded_head: bytes
     """The head for a sample without max_tokens."""
     heads: dict[tuple[bytes, str], bytes]
-    """(names of a sample's fields, as `split` returns them; its model in a mix) -> the head of its body."""
+    """Maps the names of a sample's fields (from `split`) and its model in a mix to the head of the body."""
     extras: tuple[str, ...]
     has_ids: bool
     ends: bool
-    """The endpoint reports why an answer ended."""
+    """Whether the endpoint reports why an answer ended."""
 
 
 class OpenAiRemote:
@@ -92,16 +92,18 @@ class OpenAiRemote:
     /v1/chat/completions.
 
     served: the server's name for the model. Default: the manifest's name, else the server's only model.
-    stream: on makes the server send tokens as it generates them; the token times are taken from the stream.
+    stream: with on, the server sends tokens as it generates them. The token times are measured on the stream.
     max_tokens: the maximum number of tokens in an answer, for samples that set no limit.
-    ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.
-    answer: ids are token ids, as vLLM returns them; text is UTF-8; calls is text, or the tool calls as JSON if there are
-    any. Default: ids if the server returns them.
+    ignore_eos: with on, the server generates max_tokens tokens even if the model would end earlier. vLLM and others
+    support it.
+    answer: ids are token ids, as vLLM returns them. text is UTF-8. calls is the tool calls as JSON, or text without
+    tool calls. Default: ids if the server returns them.
     endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above. Endpoints
         without text as answers (embeddings, pooling, rerank, transcriptions, speech, images) have their own options.
-    cache_block: tokens per block of the server's prefix cache (16), for the hits that the prompts allow.
-    fresh: puts the same text before all prompts of a run, new in each run (on) or drawn from SEED, so that the cache
-    has no prompt of an earlier run.
+    cache_block: number of tokens per block in the server's prefix cache (default 16). It is used to compute the
+    possible cache hits.
+    fresh: inserts the same text before all prompts of a run, so that the server's cache does not contain prompts of an
+    earlier run. The text is new in each run (on) or drawn from SEED.
     body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. The fields of a prompt override them.
     models: models or adapters of the server with their shares of the prompts, e.g. {base: 3, adapter: 1}.
     """
@@ -163,7 +165,9 @@ class OpenAiRemote:
         )
 
     def _tried(self) -> str:
-        """Returns the refusals by path; the first of them if the server knows none of the paths."""
+        """Returns the refusals by path. If the server does not know any of the paths, returns only the first
+        refusal.
+        """
         texts = {self._paths[chat]: text for chat, text in self._refusals.items()}
         if all(text.startswith(_NOT_THERE) for text in texts.values()):
             first = next(iter(texts.values()))
@@ -214,7 +218,7 @@ class OpenAiRemote:
         self._heard(reader)
 
     def _extras(self) -> Sequence[Mapping[str, Any]]:
-        """Returns the fields that not every server takes, best first."""
+        """Returns the fields that only some servers accept, the best first."""
         if self._endpoint is not None:
             return ({"stream": True} if self.streams else {},)
         return fields() if self.streams else _UNSTREAMED
@@ -282,7 +286,7 @@ class OpenAiRemote:
         return head
 
     def model_of(self, batch: Batch) -> str:
-        """Returns the model of the sample's own fields, of the mix, or of the run."""
+        """Returns the model from the sample's fields, from the mix, or from the run."""
         (rows,) = batch.inputs.values()
         sample = rows.reshape(-1)[0]
         own = model_in(split(sample)[1])
@@ -297,7 +301,7 @@ class OpenAiRemote:
             self._reading = self._reading._replace(models=known | {model})
 
     def _expect_stop(self, bytes_: int) -> None:
-        """Allows for the tokens of a sample's stop strings."""
+        """Considers the tokens in a sample's stop strings."""
         if bytes_ > self._reading.stop_bytes:
             self._reading = self._reading._replace(stop_bytes=bytes_)
 
@@ -332,14 +336,18 @@ class OpenAiRemote:
         )
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
-        """Reads an answer before the run. Accepts a cut-off answer, because it also warms up; `reader` refuses it."""
+        """Reads an answer before the run. Accepts a truncated answer, because it also warms up the server. `reader`
+        refuses such an answer.
+        """
         reader = self._reader(self._reading._replace(takes_any_end=True, models=frozenset()))
         answers = reader.answer(reply)
         self._heard(reader)
         return answers
 
     def _heard(self, reader: Streamed | Completion) -> None:
-        """Collects the model's names during warm-up: replicas may report different names, e.g. the path of the file."""
+        """Collects the model's names during the warm-up, because replicas may report different names, e.g. the path of
+        the file.
+        """
         if reader.model:
             models = self._reading.models | {reader.model}
             self._reading = self._reading._replace(models=models)
@@ -402,7 +410,7 @@ def _wrong_values(options: Mapping[str, str]) -> Iterator[str]:
 
 
 def _head(fields: Mapping[str, Any]) -> bytes:
-    """Returns a JSON object without its end; the fields of the sample follow."""
+    """Returns a JSON object without its end. The fields of the sample follow."""
     return json.dumps(fields, separators=(",", ":")).encode()[:-1] + b","
 
 

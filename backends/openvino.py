@@ -20,8 +20,8 @@ from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 class OpenVinoBackend(FrameworkBackend):
     """One compiled model with one stream and one infer request.
 
-    precision: the number type of the computation. OpenVINO's own default is bf16 on CPUs that have it, unlike
-    all other frameworks here.
+    precision: the number type of the computation. OpenVINO's default is bf16 on CPUs that support it, unlike in all
+    other frameworks here.
     hint: the aim for which OpenVINO optimises kernels and threads.
     """
 

@@ -80,7 +80,7 @@ class OrtBackend(FrameworkBackend):
                 provider_options=[self._provider_options()],
             )
         except NoImplementation as e:
-            # The provider lacks a kernel for an operator in the file's opset version.
+            # The provider has no kernel for an operator in the file's opset version.
             raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
         except Exception as e:
             if _UNREGISTERED not in str(e):
@@ -97,7 +97,7 @@ class OrtBackend(FrameworkBackend):
             )
         session.disable_fallback()  # if a provider fails, the batch must fail
         self._session = session
-        # The public `run` calls this method after it has checked the names of the feed (1.5 us).
+        # The public `run` calls this method after checking the names in the feed, which takes 1.5 us.
         self._run = getattr(session, "_sess", session).run
         for port in session.get_inputs():
             if port.type not in ORT_ARRAYS:
@@ -128,7 +128,7 @@ class OrtBackend(FrameworkBackend):
         return inputs, tuple(names)
 
     def _provider(self) -> str:
-        """Returns the requested provider. Raises a ConfigError if this ONNX Runtime lacks it."""
+        """Returns the requested provider. Raises ConfigError if this ONNX Runtime does not have it."""
         device, provider = self._setup.device, self._setup.provider
         usual = _PROVIDERS[device.partition(":")[0]]
         requested = provider or usual
@@ -221,7 +221,7 @@ class OrtBackend(FrameworkBackend):
 
 
 def _without_kernel(path: Path, provider: str, error: Exception) -> str:
-    """Returns the reason why ONNX Runtime lacks an implementation, and what to do."""
+    """Returns the reason why ONNX Runtime has no implementation, and advice."""
     opset = onnx_opset(path)
     if opset is not None and opset < _OLDEST_OPSET:
         todo = (

@@ -23,7 +23,7 @@ from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
 
 _MIXED = "auto_mixed_precision_onednn_bfloat16"
-"""The rewriter's option; without bfloat16 in oneDNN it has no effect and reports nothing."""
+"""The rewriter's option. Without bfloat16 in oneDNN, it has no effect and does not report this."""
 
 
 class TensorFlowBackend(FrameworkBackend):
@@ -169,7 +169,7 @@ def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
 
 
 def _multiplies_in_bfloat16() -> bool:
-    """Returns whether products are computed in bfloat16: 1 + 2^-12 then rounds to 1."""
+    """Returns whether products are computed in bfloat16. If so, 1 + 2^-12 rounds to 1."""
     product = tf.function(tf.matmul)
     result = product(tf.fill((16, 16), 1 + 2.0**-12), tf.eye(16))
     return bool((result.numpy() == 1).all())

@@ -84,19 +84,18 @@ _shared: WeakValueDictionary[tuple[object, ...], _Loaded] = WeakValueDictionary(
 class TorchBackend(FrameworkBackend):
     """A TorchScript file (.pt), or a program of torch.export (.pt2).
 
-    compile: `on` freezes and fuses TorchScript with its own compiler, and an exported program with
+    compile: `on` freezes and fuses TorchScript with TorchScript's compiler. It compiles an exported program with
     Inductor (torch.compile), which needs a C++ compiler.
-    precision: the type that weights and activations are converted to; inputs and outputs keep their types. tf32, on a
-    GPU, rounds float32 numbers in products to 10 bits of mantissa, as PyTorch does in convolutions by default; f32
+    precision: the type to which weights and activations are converted. Inputs and outputs keep their types. On a GPU,
+    tf32 rounds float32 numbers in products to a mantissa of 10 bits, as PyTorch does in convolutions by default. f32
     does not round.
-    layout: channels-last keeps images as NHWC in memory, the layout of a GPU's matrix units.
-    autotune, on a GPU: cuDNN tries its kernels for each shape of a convolution in the warm-up.
-    cuda_graph: each batch shape is launched as a whole. auto: if only the batch has an open size.
-    spinning: the thread that waits for the GPU polls. auto: if the instance has a core to spare.
-    The instances of a process share their weights on a GPU, and each has a separate stream.
-    torch.set_num_threads applies to the process: each instance computes with this number of threads, including its
-    own. Both formats leave a single output without a name. The n-th of several outputs is named `output_n`, unless the
-    model returns a dict.
+    layout: channels-last stores images as NHWC, which is the layout of a GPU's matrix units.
+    autotune: on a GPU, cuDNN tries its kernels for each shape of a convolution during the warm-up.
+    cuda_graph: whether each batch shape is launched as one graph. auto does this if only the batch has an open size.
+    spinning: whether the thread that waits for the GPU polls. auto polls if the instance has a spare core. The
+    instances of a process share their weights on a GPU, and each has a separate stream. torch.set_num_threads applies
+    to the process. Each instance computes with this number of threads, including the calling thread. In both formats, a
+    single output has no name. The n-th of several outputs is named `output_n` unless the model returns a dict.
     """
 
     name = "torch"
@@ -300,7 +299,7 @@ class TorchBackend(FrameworkBackend):
         return {of_file.get(n, n): view for n, view in zip(self._feeds, views, strict=True)}
 
     def _call(self, *tensors: torch.Tensor) -> Any:
-        """Calls the module, which has its own types and layout inside and the file's types outside."""
+        """Calls the module. Types and layout are converted inside, so that inputs and outputs keep the file's types."""
         if self._dtype is torch.float32 and self._format is None:
             return self._module(*tensors)
         return tree_map_only(torch.Tensor, self._widened, self._module(*map(self._fed, tensors)))

@@ -25,7 +25,7 @@ _TYPES = {
        for kind, name in {"U": "uint", "I": "int", "F": "float"}.items()
        for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-"""tract's name of a number type -> NumPy's."""
+"""Maps tract's name of a number type to NumPy's name."""
 
 
 _BATCH = "batch"
@@ -33,12 +33,13 @@ _BATCH = "batch"
 
 
 class TractBackend(FrameworkBackend):
-    """Three networks: for batches of one, for the largest batch and, with an open size, for all other batches.
+    """Three networks. One is for batches of one, one for the largest batch, and one with an open size for all other
+    batches.
 
-    tract chooses better kernels if it knows the size: twice as fast for one digit. Each network except the largest
-    is made when its first batch arrives.
+    tract chooses better kernels if it knows the size. A batch of one digit is then twice as fast. Each network except
+    the largest is made when its first batch arrives.
     precision: f16 converts weights and activations; inputs and outputs keep their types.
-    tract's Python package computes on one thread, whatever number is set.
+    tract's Python package always computes on one thread.
     """
 
     name = "tract"
@@ -63,7 +64,9 @@ class TractBackend(FrameworkBackend):
         return inputs, self._names
 
     def _model(self, size: int | None) -> Any:
-        """Reads the file again: tract changes a network that it prepares, and cannot copy it. size: the batch size."""
+        """Reads the file again, because tract changes a network that it prepares and cannot copy it. size: the batch
+        size.
+        """
         try:
             if tract_file.is_nnef(self._path):
                 return self._sized(_nnef().load(self._path), size)
@@ -82,7 +85,7 @@ class TractBackend(FrameworkBackend):
     def _with_declared_sizes(self, size: int | None) -> Any | None:
         """Reads the file with the manifest's sizes in place of open sizes; None if tract still cannot read it.
 
-        The shapes inside the file are omitted: they may contradict these sizes, and tract computes them again.
+        The shapes inside the file are omitted, because they may contradict these sizes, and tract computes them again.
         """
         if tract_file.is_nnef(self._path):
             return None
@@ -101,7 +104,7 @@ class TractBackend(FrameworkBackend):
         return model
 
     def _complete(self, model: Any, batch: int | None, *, declared: bool) -> None:
-        """Gives each open size without a real name a unique name: tract takes 0 and equal names literally.
+        """Gives a unique name to each open size without a real name, because tract takes 0 and equal names literally.
 
         declared: the manifest's sizes replace open ones.
         """

@@ -14,12 +14,14 @@ _TABLES = ("float32", "float64")
 
 
 class TreesBackend(FrameworkBackend):
-    """One forest. Each sample is a row of features, in the order of the training columns; its answer is the scores.
+    """One forest. Each sample is a row of features in the order of the training columns, and its answer contains the
+    scores.
 
-    engine: `own` is the predictor that the file's framework serves with: XGBoost's or LightGBM's, and GTIL for a
-    checkpoint of treelite. `gtil` reads every file with treelite, and predicts with GTIL.
-    A file has no names of inputs: the model has one, as the manifest names it, else `features`. A classifier of two
-    classes answers one score. XGBoost's multi:softmax answers the scores of its classes, not the best one.
+    engine: `own` is the predictor of the file's framework. This is XGBoost or LightGBM, and GTIL for a treelite
+    checkpoint. `gtil` reads every file with treelite and predicts with GTIL.
+    A file does not contain input names. The model has one input with the manifest's name, or else `features`. A
+    classifier with two classes answers one score. XGBoost's multi:softmax answers the scores of all classes and not
+    only the best class.
     """
 
     name = "trees"
@@ -88,7 +90,7 @@ class TreesBackend(FrameworkBackend):
 
 
 def _first_line(error: Exception) -> str:
-    """Returns the reason alone: XGBoost appends a stack of native calls."""
+    """Returns only the reason, because XGBoost appends a stack trace of native calls."""
     text = str(error).strip().partition("\nStack trace")[0]
     return (
         one_line(text.partition(": ")[2] if text.startswith("[") else text) or type(error).__name__

@@ -20,13 +20,16 @@ _CACHES = {"f32": "GGML_TYPE_F32", "f16": "GGML_TYPE_F16"}
 
 _GREEDY = {"temperature": 0, "top_k": 1, "samplers": ["top_k"]}
 _WITH_IDS = {"logprobs": 1, "post_sampling_probs": True}
-"""A reply then has the id of each token. The sampler leaves only the chosen token, so nothing needs to be sorted."""
+"""With this setting, a reply contains the id of each token. The sampler leaves only the chosen token, so no sorting is
+needed.
+"""
 
 
 class LlamaCppBackend(TokenEngine):
     """One server of llama.cpp in this process, with a slot for each sequence.
 
-    The package has no call for a single step, so one thread per answer waits for its tokens, which arrive one by one.
+    The package has no call for a single step. One thread per answer therefore waits for tokens, which arrive one by
+    one.
     cache: the number type of keys and values. llama.cpp's own default is f16.
     If ends are ignored, llama.cpp excludes the end token and chooses the best of the other tokens.
     """
@@ -125,7 +128,7 @@ class LlamaCppBackend(TokenEngine):
 
 
 def _instructions() -> str:
-    """Returns the instruction sets that the package was built for and the processor supports."""
+    """Returns the instruction sets for which the package was built and that the processor supports."""
     words = xllamacpp.get_system_info().partition("CPU :")[2].split("|")
     return " ".join(word.split("=")[0].strip() for word in words if word.strip().endswith("= 1"))
 

@@ -83,7 +83,7 @@ class OpenVinoWhisperBackend(SpeechEngine):
         self._pool.submit(self._transcribe, key, sound, most)
 
     def _transcribe(self, key: int, sound: Array, most: int) -> None:
-        """Puts the tokens of an answer into the queue as they come, then its end."""
+        """Puts the tokens of an answer into the queue as they arrive, and finally the end of the answer."""
         streamer = _Streamer(lambda token: self._arrivals.put(key, token))
         try:
             if self._arrivals.expects(key):
@@ -117,7 +117,7 @@ class OpenVinoWhisperBackend(SpeechEngine):
 
 
 class _Streamer(openvino_genai.StreamerBase):  # type: ignore[misc]
-    """Passes each token on until its answer is no longer wanted."""
+    """Passes on each token until the answer is no longer needed."""
 
     def __init__(self, put: Callable[[int], bool]) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class _Streamer(openvino_genai.StreamerBase):  # type: ignore[misc]
         return status.RUNNING if all(wanted) else status.CANCEL
 
     def end(self) -> None:
-        """Does nothing: `_transcribe` marks the end of an answer."""
+        """Does nothing, because `_transcribe` marks the end of an answer."""
 
 
 _: type[Backend] = OpenVinoWhisperBackend

@@ -14,10 +14,10 @@ from harness.types import Backend
 
 
 class OrtGenaiBackend(TokenEngine):
-    """One model; each answer has a generator with its own cache, so that answers join and leave at any step.
+    """One model. Each answer has a generator with a separate cache, so that answers can join and leave at any step.
 
-    The package's own engine for batches is not used: in version 0.18 a static batch gives different answers if its
-    prompts differ in length, and a dynamic one needs a model with paged attention.
+    The package's engine for batches is not used. In version 0.18, a static batch gives different answers if its prompts
+    differ in length, and a dynamic batch needs a model with paged attention.
     """
 
     name = "ort-genai"
@@ -41,7 +41,7 @@ class OrtGenaiBackend(TokenEngine):
         del self._answers, self._model
 
     def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
-        """Disregards `ignores_end`: `next_token` continues after an end token that does not end the answer."""
+        """Ignores `ignores_end`, because `next_token` continues after an end token that does not end the answer."""
         del ignores_end
         params = genai.GeneratorParams(self._model)
         params.set_search_options(max_length=len(prompt) + most, do_sample=False, num_beams=1)

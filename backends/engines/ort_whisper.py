@@ -18,9 +18,10 @@ _KIND = "whisper"
 
 
 class OrtWhisperBackend(SpeechEngine):
-    """One model; each answer has a generator with its own cache, so that answers join and leave at any step.
+    """One model. Each answer has a generator with a separate cache, so that answers can join and leave at any step.
 
-    The package reads audio from a file: the harness passes a 16-bit PCM WAV file, exact for LibriSpeech's samples.
+    The package reads audio from a file, so the harness passes a 16-bit PCM WAV file. This is exact for LibriSpeech's
+    samples.
     """
 
     name = "ort-whisper"

@@ -1,8 +1,8 @@
 """Refuses a program of torch.export (.pt2) that could do more than compute, before PyTorch reads it.
 
-The archive names functions to call, and has expressions that sympy evaluates as Python: a file could
-run any code. Only operators and arithmetic on sizes are accepted. PyTorch checks the archive's pickles
-itself: backends/torch.py makes it read weights only.
+The archive names functions to call, and contains expressions that sympy evaluates as Python. A file could therefore run
+any code. Only operators and arithmetic on sizes are accepted. PyTorch checks the archive's pickles, because
+backends/torch.py makes it read only weights.
 """
 
 import ast
@@ -86,7 +86,7 @@ def _suspects(node: object) -> Iterator[str]:
 def _is_size(expression: str) -> bool:
     """Returns whether the expression is arithmetic on symbols and numbers, e.g. Symbol('s0', integer=True)*2.
 
-    A string may only be a symbol's name: sympy evaluates the strings that its functions take.
+    A string may only be a symbol's name, because sympy evaluates string arguments of its functions.
     """
     try:
         tree = ast.parse(expression.strip(), mode="eval")

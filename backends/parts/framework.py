@@ -15,7 +15,7 @@ from harness.profiler import Executed
 from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
 
 Choices = Mapping[str, tuple[str, ...]]
-"""Option name -> its values, the default first."""
+"""Maps an option's name to its values, the default first."""
 
 
 class FrameworkBackend(ABC):
@@ -97,7 +97,7 @@ class FrameworkBackend(ABC):
         """Returns versions, device, precision and threads: the actual values, not the requested ones."""
 
     def _check_names(self) -> None:
-        """Refuses names of the manifest's `names` that the file lacks."""
+        """Refuses names in the manifest's `names` that do not exist in the file."""
         have = [*(spec.name for spec in self._inputs), *self._outputs]
         for name, own in self._setup.names.items():
             is_output = name not in {spec.name for spec in self._setup.inputs}
@@ -206,7 +206,7 @@ class TwinProfiler(ABC):
 
 
 def _no_text(path: Path) -> str:
-    """Returns the advice for a name that the frameworks cannot read; '' for other names."""
+    """Returns the advice for a name that the frameworks cannot read, or '' for other names."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -215,7 +215,9 @@ def _no_text(path: Path) -> str:
 
 
 def _first(count: int, rows: Any, size: int) -> Any:
-    """Returns the first rows. An output whose length differs from the batch stays unchanged: the caller refuses it."""
+    """Returns the first rows. An output whose length differs from the batch stays unchanged, and the caller refuses
+    it.
+    """
     return rows[:count] if np.shape(rows)[:1] == (size,) else rows
 
 

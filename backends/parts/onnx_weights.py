@@ -1,4 +1,4 @@
-"""Holds the weights of an ONNX file once for all instances of a process."""
+"""Holds one copy of an ONNX file's weights for all instances of a process."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,9 @@ from harness.core.formats.onnx_tensors import initializers
 _NOT_IN_NUMPY = ("", "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint4", "int4")
 
 _MIN_BYTES = 1024
-"""The smallest shared weight. Smaller weights stay in each session: the optimiser folds these shapes and scalars."""
+"""Minimum size of a shared weight. Smaller weights stay in each session, because the optimiser folds these shapes and
+scalars.
+"""
 
 
 class SharedWeights:

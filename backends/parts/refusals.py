@@ -1,4 +1,6 @@
-"""Reports why a server refused a request: its own words, a page's title, a redirect, and when to try again."""
+"""Reports why a server refused a request, with the server's text, a page's title, a redirect, and the time to try
+again.
+"""
 
 import json
 import re
@@ -19,7 +21,7 @@ def refused(reply: Reply) -> Refused:
 
 
 def said(reply: Reply) -> str:
-    """Returns the reply's own words as one line."""
+    """Returns the reply's text as one line."""
     text = words(bytes(reply.body))
     location, again = reply.header("Location"), reply.header("Retry-After")
     if reply.status in _REDIRECTS and location:

@@ -43,7 +43,7 @@ class _Call(NamedTuple):
     began_ns: int
     took_ns: int
     spans: Mapping[str, tuple[int, int]]
-    """Node -> start of its kernel, on the clock of began_ns, and its duration, in ns."""
+    """Maps a node to the start of its kernel (on the clock of began_ns) and its duration, in ns."""
 
 
 class TensorFlowProfiler(TwinProfiler):

@@ -2,8 +2,8 @@
 
     rows --memcpy--> pinned --copy in--> device --module--> device --copy out--> pinned --> arrays
 
-The part on the GPU is one graph, so a batch costs one launch. An instance waits only for its own event. The streams
-of other instances continue, and copy while this one computes.
+The part on the GPU is one graph, so a batch needs one launch. An instance waits only for the event of its stream. The
+streams of other instances continue, and copy while this instance computes.
 """
 
 import threading
@@ -22,10 +22,12 @@ MOST_GRAPHS = 256
 """The maximum number of graphs per instance. Batches with other shapes run operator by operator."""
 
 _WARM_CALLS = 3
-"""Calls before a capture: TorchScript specialises itself in the second, and libraries choose their kernels."""
+"""Number of calls before a capture. In the second call, TorchScript specialises the module and libraries choose their
+kernels.
+"""
 
 _SMALL_BYTES = 1 << 16
-"""Inputs up to this size are copied by NumPy, which starts sooner; larger inputs by PyTorch's threads."""
+"""Maximum size of inputs that NumPy copies, because it starts sooner. PyTorch's threads copy larger inputs."""
 
 _SMALL_OUTPUT_BYTES = 1 << 18
 """Outputs up to this size are copied by the graph to memory that the next batch overwrites, and then once more.
@@ -61,13 +63,15 @@ class _Inputs(NamedTuple):
     pinned: Sequence[torch.Tensor]
     device: Sequence[torch.Tensor]
     graphs: dict[int, _Graph | None]
-    """Batch size -> its graph; None if it has no graph."""
+    """Maps a batch size to its graph, or to None without a graph."""
     views: dict[int, Sequence[Array]]
-    """Number of rows -> the first rows of `arrays`."""
+    """Maps a number of rows to the first rows of `arrays`."""
 
 
 def graph_size(size: int, largest: int) -> int:
-    """Returns the size of the graph that answers a batch: at most a quarter more rows, to keep graphs few."""
+    """Returns the size of the graph that answers a batch. It has at most a quarter more rows than the batch, which
+    keeps the number of graphs low.
+    """
     step = max(1, (1 << size.bit_length() - 1) // 4)
     return min(largest, -(-size // step) * step)
 
@@ -97,7 +101,7 @@ class CudaModule:
         self._done = cuda.Event(blocking=not spins)
         self._pool = cuda.graph_pool_handle() if graphs else None
         self._inputs: dict[tuple[Any, ...], _Inputs] = {}
-        """Shape and type of one sample, per input -> the memory of such batches."""
+        """Maps the shape and type of one sample per input to the memory of such batches."""
         self._count = 0
         self._no_graph = "" if graphs else "off"
         """The reason why no more graphs are captured; "" if graphs are captured."""
@@ -212,7 +216,7 @@ class CudaModule:
                 inputs.graphs[size] = self._captured(inputs, size)
             self._count += 1
         except RuntimeError as e:
-            # A failed capture may leave PyTorch's allocator in capture mode: no further one is tried.
+            # A failed capture may leave PyTorch's allocator in capture mode, so no further capture is tried.
             self._no_graph = one_line(e)
 
     def _captured(self, inputs: _Inputs, size: int) -> _Graph:

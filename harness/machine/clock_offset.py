@@ -36,7 +36,7 @@ class Ping(NamedTuple):
 
 
 class ClockOffset(NamedTuple):
-    """Time by which the other clock is ahead."""
+    """How far the other clock is ahead, in ns."""
 
     at_ns: int
     """Time of the estimate, on this machine's wall clock."""

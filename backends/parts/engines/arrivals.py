@@ -1,4 +1,4 @@
-"""Hands tokens from the threads of an engine to the thread that steps it, at most one per answer and step."""
+"""Passes tokens from an engine's threads to the thread that runs its steps, at most one token per answer and step."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -33,7 +33,8 @@ class Arrivals:
         return key in self._active
 
     def step(self) -> Sequence[tuple[int, int]]:
-        """Waits for a token, and returns all that have arrived; a second token of one answer stays for the next step.
+        """Waits for a token, and returns all tokens that have arrived. A second token of the same answer stays for the
+        next step.
 
         Raises the exception that was put instead of a token.
         """

@@ -1,4 +1,6 @@
-"""The base class of engines that answer token by token: the harness steps them, and they compute no batches."""
+"""The base class of engines that answer token by token. The harness runs them step by step, and they do not compute
+batches.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -34,4 +36,4 @@ class Engine(FrameworkBackend):
 
     @abstractmethod
     def leave(self, key: int) -> None:
-        """Forgets an active answer."""
+        """Drops an active answer."""

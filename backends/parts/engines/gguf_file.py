@@ -10,7 +10,7 @@ from harness.core.formats.protobuf import mapped
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Type of a value -> its size in bytes."""
+"""Maps the type of a value to its size in bytes."""
 
 _TEXT, _LIST = 8, 9
 _MOST_AXES = 4
@@ -27,7 +27,9 @@ _TYPES = {
     26: "int32",
     27: "int64",
 }
-"""ggml's number of a type -> the narrowest NumPy type that holds its weights: 5 and 6 bits are int8, fewer are int4."""
+"""Maps ggml's number of a type to the narrowest NumPy type for its weights. 5 and 6 bits become int8, and fewer bits
+become int4.
+"""
 
 
 class Weight(NamedTuple):

@@ -14,11 +14,11 @@ OPTIONS: Choices = {
 }
 
 _CAPABILITIES = {"bf16": "BF16", "f16": "FP16"}
-"""Precision -> OpenVINO's name of the CPU capability."""
+"""Maps a precision to OpenVINO's name of the CPU capability."""
 
 
 def settings(option: Mapping[str, str], threads: int) -> dict[str, object]:
-    """Returns the properties of a pipeline. Raises a ConfigError for a precision that this CPU lacks."""
+    """Returns the properties of a pipeline. Raises ConfigError if this CPU does not support the precision."""
     requested = option["precision"]
     needed = _CAPABILITIES.get(requested)
     if needed and needed not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):

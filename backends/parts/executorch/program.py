@@ -39,7 +39,7 @@ _TYPES = {
     28: "uint32",
     29: "uint64",
 }
-"""Number of a scalar type in the schema -> NumPy's name."""
+"""Maps the number of a scalar type in the schema to NumPy's name."""
 
 _XNNPACK_TYPES = {
     1: "float32",
@@ -79,9 +79,9 @@ class Port(NamedTuple):
 
     dtype: str
     sizes: tuple[int, ...]
-    """The sizes; the largest sizes if they may vary."""
+    """The sizes. If they may vary, the largest sizes."""
     varies: bool
-    """Whether sizes may vary; the file does not record which."""
+    """Whether some sizes may vary. The file does not record which sizes."""
 
 
 class Program(NamedTuple):

@@ -1,4 +1,4 @@
-"""Reads answers out of replies in JSON. Every fault of a server is a BadAnswer or Refused."""
+"""Reads answers from replies in JSON. Every fault of a server raises BadAnswer or Refused."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from harness.remote import BadAnswer, Refused, Reply, Usage
 from harness.types import Array, Outputs, show_shape
 
 TEXT = "text"
-"""The type of answers that are one string each; they become UTF-8."""
+"""The type of answers that consist of one string. They are stored as UTF-8."""
 
 _OK = 200
 _SHOWN_BYTES = 60
@@ -51,7 +51,7 @@ class Counted:
 
 
 class Form(NamedTuple):
-    """Place, type and shape of the answers in a reply."""
+    """Position, type and shape of the answers in a reply."""
 
     answers: Pointer | None
     """The list with an item per sample; None if a reply has the answer of one sample."""

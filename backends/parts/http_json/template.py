@@ -1,4 +1,4 @@
-"""Turns the template of a request's body into bytes with gaps, which the fields of samples fill.
+"""Converts the template of a request's body to bytes with gaps that the fields of samples fill.
 
 Placeholders are strings in the parsed JSON, so a sample can never change the structure of a body:
 
@@ -25,7 +25,7 @@ _UNQUOTED = re.compile(r"[:,\[]\s*(\{\{[^{}]*\}\})")
 _BRACES = "{{"
 
 _SHORT_BYTES = 65_536
-"""A body up to this length is one part: copying it costs less than sending its parts."""
+"""Maximum length of a body that is sent as one part. Copying it takes less time than sending its parts."""
 
 Rows = Mapping[str, Array]
 """One sample: its inputs by name, without the dimension of the batch."""
@@ -220,7 +220,7 @@ def _merged(parts: Iterator["bytes | Field | Gap"]) -> list["bytes | Field | Gap
 
 
 def _between(parts: Sequence["bytes | Field | Gap"]) -> list[bytes]:
-    """Returns the bytes before, between and after the gaps: one more than there are gaps."""
+    """Returns the pieces before, between and after the gaps. There is one more piece than gaps."""
     between = [b""]
     for part in parts:
         if isinstance(part, bytes):

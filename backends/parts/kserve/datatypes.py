@@ -10,7 +10,7 @@ from harness.errors import ConfigError
 from harness.types import TensorSpec
 
 NAMES: Mapping[str, str] = {**DATATYPES, "BF16": "bfloat16"}
-"""Datatype -> its name in manifests."""
+"""Maps a datatype to its name in manifests."""
 
 TEXT = "BYTES"
 """The datatype of strings: a value is bytes of any length, and an array of these values holds Python objects."""
@@ -23,7 +23,7 @@ ON_THE_WIRE: Mapping[str, np.dtype[Any]] = {
     },
     "BF16": np.dtype("<u2"),  # holds the bits, because NumPy has no bfloat16
 }
-"""Datatype -> the type of a value in a binary tensor; BYTES has no fixed size."""
+"""Maps a datatype to the type of a value in a binary tensor. BYTES has no fixed size."""
 
 
 class Tensor(NamedTuple):

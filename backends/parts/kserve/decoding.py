@@ -14,7 +14,9 @@ from harness.remote import BadAnswer, Refused, Reply
 from harness.types import Array, Outputs, show_shape
 
 MOST_LAYOUTS = 1024
-"""The maximum number of kept JSON parts of binary replies: a server may put a new id into each."""
+"""The maximum number of JSON parts of binary replies that are kept, because a server may put a new id into each
+reply.
+"""
 
 Output = tuple[Tensor, tuple[int, ...], Mapping[str, Any]]
 """An output of a reply, its shape, and its part of the JSON."""
@@ -51,8 +53,8 @@ class _Layout(NamedTuple):
 class Decoder:
     """Turns replies of one model into outputs. Any thread may call it.
 
-    Text becomes a `str`; bytes that are not valid UTF-8 become surrogate escapes, as in file names.
-    BF16 becomes float32, which has the same values and more.
+    Text becomes a `str`; bytes that are not valid UTF-8 become surrogate escapes, as in file names. BF16 becomes
+    float32, which contains all BF16 values.
     """
 
     def __init__(self, model: str, outputs: Sequence[Tensor], size: int | None) -> None:

@@ -123,7 +123,7 @@ class Encoder:
         return batch.inputs if self._size is None else self._padded(batch, self._size)
 
     def check(self, arrays: Mapping[str, Array]) -> None:
-        """Refuses inputs that the model lacks, and types that the server would interpret differently."""
+        """Refuses inputs that the model does not have, and types that the server would interpret differently."""
         for name, rows in arrays.items():
             if name not in self.datatypes:
                 raise ValueError(

@@ -1,6 +1,5 @@
-"""Translates requests with HTTP's paths and JSON into calls over gRPC, and their replies into JSON.
-
-One set of rules (server.py) then reads the facts that servers report, whatever the transport.
+"""Translates requests with HTTP paths and JSON to gRPC calls, and their replies to JSON. server.py can then read what
+servers report in the same way for both transports.
 Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto, and
 github.com/triton-inference-server/common, protobuf/grpc_service.proto and model_config.proto.
 """
@@ -16,7 +15,7 @@ from harness.errors import one_line
 from harness.remote import Exchange, Reply, Request
 
 _STATUS = {3: 400, 5: 404, 8: 429, 12: 501, 14: 503}
-"""gRPC code -> HTTP status: invalid argument, not found, exhausted, unimplemented, unavailable."""
+"""Maps a gRPC code (invalid argument, not found, exhausted, unimplemented, unavailable) to an HTTP status."""
 
 _ERROR = 500
 _MODEL = "/v2/models/"

@@ -1,4 +1,6 @@
-"""Finds whether a runtime computes in a requested number type: some accept the request and keep float32."""
+"""Finds out whether a runtime computes in a requested number type, because some runtimes accept the request but keep
+float32.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,7 +18,7 @@ Answer = Callable[[Mapping[str, Array]], Outputs]
 def check_differs(
     option: str, title: str, inputs: Sequence[TensorSpec], exact: Answer, reduced: Answer
 ) -> None:
-    """Raises a ConfigError if both answers to noise have the same bits: then the option changed nothing.
+    """Raises ConfigError if both answers to noise have the same bits, because the option then has no effect.
 
     exact: answers in float32. reduced: answers with the option, e.g. `precision=f16`.
     """

@@ -1,7 +1,7 @@
 """Reads ncnn's .param file, the text that lists the layers of a network. The weights are in a .bin file.
 
-ncnn itself ends the process with a segmentation fault if it computes with a file that it has refused, or with an input
-of a wrong size. These checks come first.
+ncnn crashes with a segmentation fault if it computes with a file that it has refused or with an input of a wrong size.
+These checks prevent that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -213,7 +213,7 @@ def multiplications(layers: Sequence[Layer], shapes: Mapping[str, Sequence[int]]
 def misfit(layers: Sequence[Layer], name: str, shape: Sequence[int | str | None]) -> str:
     """Returns the reason why an input of this shape cannot fit; '' if it may fit. shape: the shape of one sample.
 
-    Looks at the layer that reads the input: ncnn would read beyond the end of an input that is too small.
+    Checks the layer that reads the input, because ncnn would read beyond the end of an input that is too small.
     """
     if not 1 <= len(shape) <= _MOST_DIMENSIONS:
         return f"ncnn takes 1 to {_MOST_DIMENSIONS} dimensions without the batch"

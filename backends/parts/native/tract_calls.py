@@ -17,7 +17,9 @@ from harness.types import Array
 _Pointer, _Size = ctypes.c_void_p, ctypes.c_size_t
 
 _FAMILIES = {"b": 0x00, "u": 0x10, "i": 0x20, "f": 0x30}
-"""NumPy's kind of a number type -> the base of tract's type codes; a code is the base plus the item size in bytes."""
+"""Maps NumPy's kind of a number type to the base of tract's type codes. A code is the base plus the item size in
+bytes.
+"""
 
 _TYPES = {
     _FAMILIES[kind.kind] + kind.itemsize: kind
@@ -25,7 +27,7 @@ _TYPES = {
         np.dtype, ("?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8")
     )
 }
-"""tract's type code -> NumPy's type."""
+"""Maps tract's type code to NumPy's type."""
 
 
 class Network(Protocol):
@@ -57,7 +59,7 @@ class _Packaged:
 class _Functions:
     """Functions of tract.h.
 
-    Short functions keep Python's GIL: if it were released for a microsecond, another thread would take it.
+    Short functions keep Python's GIL. If they released it for a microsecond, another thread would take it.
     """
 
     def __init__(self) -> None:

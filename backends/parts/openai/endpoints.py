@@ -28,9 +28,9 @@ class Endpoint(NamedTuple):
     encode: Callable[[bytes], bytes]
     """Takes a prompt's fields without `{`, as a dataset of prompts writes them; returns the endpoint's fields."""
     chunk: Callable[[Content], Content]
-    """Event of a stream -> chunk of a chat completion."""
+    """Converts an event of a stream to a chunk of a chat completion."""
     whole: Callable[[Content], Content]
-    """Reply -> chat completion."""
+    """Converts a reply to a chat completion."""
 
 
 _NOTHING: Content = {"choices": []}
@@ -231,4 +231,4 @@ ENDPOINTS: Mapping[str, Endpoint] = {
         _message_whole,
     ),
 }
-"""Value of --backend-option endpoint -> the endpoint."""
+"""Maps a value of --backend-option endpoint to the endpoint."""

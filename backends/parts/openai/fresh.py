@@ -1,4 +1,6 @@
-"""Puts a prefix before every prompt of a run, so that a server's cache holds no prompt of an earlier run."""
+"""Inserts a prefix before every prompt of a run, so that a server's cache does not contain prompts of an earlier
+run.
+"""
 
 import json
 import random
@@ -10,7 +12,7 @@ _TEXTS = (b'"content":"', b'"text":"')
 
 
 class Fresh:
-    """One prefix for all prompts of a run: prompts that had a common prefix still have one."""
+    """One prefix for all prompts of a run. Prompts with a common prefix therefore still have a common prefix."""
 
     def __init__(self, seed: str) -> None:
         """seed: `on` draws a random seed."""

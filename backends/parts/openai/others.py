@@ -16,4 +16,4 @@ OTHERS: Mapping[str, Callable[[BackendSetup], Plain]] = {
     "speech": Speech,
     "images": Images,
 }
-"""Value of --backend-option endpoint -> its plug-in."""
+"""Maps a value of --backend-option endpoint to its plug-in."""

@@ -1,7 +1,9 @@
-"""Finds where the answer begins in a stream whose model first writes down its reasoning. Pure."""
+"""Finds the beginning of the answer in a stream in which the model first writes its reasoning. Pure."""
 
 _CLOSING = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
-"""Opening -> closing mark of the reasoning, if the server does not separate it from the answer."""
+"""Maps the opening mark of the reasoning to the closing mark. Used if the server does not separate reasoning and
+answer.
+"""
 
 _LONGEST = max(map(len, _CLOSING.values()))
 

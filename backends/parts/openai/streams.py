@@ -47,14 +47,14 @@ class Streamed:
         self.chunks = 0
         """Chunks with tokens, as the server sent them."""
         self.is_exact = False
-        """Whether the server reports the tokens of each chunk; else `feed` counts the chunks with tokens."""
+        """Whether the server reports the tokens of each chunk. Otherwise `feed` counts the chunks with tokens."""
         self._counts_of_chunks = ChunkCounts()
         self._has_call = False
         self._named_calls = 0
         self._reply_id = ""
         self._start = AnswerStart()
         self.answer_starts = 0
-        """How many times the answer after the reasoning has begun; 0 before its first visible text."""
+        """How many times the answer after the reasoning has begun. 0 before its first visible text."""
         self.usage = Usage()
         self.model = ""
         """The model's name in the last chunk that has one."""

@@ -14,7 +14,7 @@ from harness.types import Array
 MAJOR = 4
 _MOST_MINOR = 1000
 _TYPES = {1: "<u4", 2: "<f4", 3: "<f8"}
-"""Number of a type in the header -> NumPy's."""
+"""Maps the number of a type in the header to NumPy's type."""
 
 _LEAF, _CATEGORICAL = 0, 2
 _KINDS = (0, 1, 2)
@@ -46,7 +46,7 @@ class _Reader:
         return values
 
     def skip_options(self) -> None:
-        """Skips fields of later versions, each a name and its bytes."""
+        """Skips fields of later versions. Each field consists of a name and its bytes."""
         for _ in range(self.number("i")):
             self.array("u1")
             size, count = self.number("Q"), self.number("Q")

@@ -19,7 +19,7 @@ _OTHERS = {
     b"binf": "it is XGBoost's old binary format: load it in XGBoost before 3.1, and save it as .ubj",
     b"bs64": "it is XGBoost's old text format: load it in XGBoost before 3.1, and save it as .ubj",
 }
-"""First bytes of files that look like trees -> why they are refused."""
+"""Maps the first bytes of files that look like trees to the reason why they are refused."""
 
 
 def kind_of(path: Path) -> Kind:

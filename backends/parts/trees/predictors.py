@@ -1,4 +1,4 @@
-"""Answers tables with a forest: by the predictor of the framework that wrote the file, or by treelite's GTIL."""
+"""Predicts with a forest, using the predictor of the framework that wrote the file, or treelite's GTIL."""
 
 import json
 import warnings
@@ -29,10 +29,10 @@ class Predictor(NamedTuple):
     trees: int | None
     """None if the framework does not report their number."""
     dtype: str
-    """The number type of the thresholds that features are compared with."""
+    """The number type of the thresholds with which features are compared."""
     threads: int
     scores: Callable[[Array], Array]
-    """(n, features) -> (n, scores of a sample)."""
+    """Maps (n, features) to (n, scores of a sample).“"""
 
 
 def opened(path: Path, kind: Kind, threads: int, *, by_gtil: bool) -> Predictor:

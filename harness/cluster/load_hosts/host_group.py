@@ -55,7 +55,7 @@ class Host:
 
     @property
     def ahead_ns(self) -> int:
-        """Time by which the host's clock is ahead of this machine's clock, from the pings before the run."""
+        """How far the host's clock is ahead of this machine's clock, from the pings before the run."""
         return self.process.clocks[0].offset_ns if self.process.clocks else 0
 
 
