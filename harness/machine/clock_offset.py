@@ -36,7 +36,7 @@ class Ping(NamedTuple):
 
 
 class ClockOffset(NamedTuple):
-    """How far the other clock is ahead, in ns."""
+    """How far the other clock is ahead."""
 
     at_ns: int
     """Time of the estimate, on this machine's wall clock."""
