@@ -65,7 +65,7 @@ _PROBES: Mapping[bool, Mapping[str, Any]] = {
 """Maps whether the prompt is a chat to the fields of a test request."""
 
 _UNSTREAMED: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
-"""Fields that only some servers accept, the best first.“"""
+"""Fields that only some servers accept, the best first."""
 
 
 class _Dialect(NamedTuple):

@@ -92,10 +92,11 @@ class TorchBackend(FrameworkBackend):
     layout: channels-last stores images as NHWC, which is the layout of a GPU's matrix units.
     autotune: on a GPU, cuDNN tries its kernels for each shape of a convolution during the warm-up.
     cuda_graph: whether each batch shape is launched as one graph. auto does this if only the batch has an open size.
-    spinning: whether the thread that waits for the GPU polls. auto polls if the instance has a spare core. The
-    instances of a process share their weights on a GPU, and each has a separate stream. torch.set_num_threads applies
-    to the process. Each instance computes with this number of threads, including the calling thread. In both formats, a
-    single output has no name. The n-th of several outputs is named `output_n` unless the model returns a dict.
+    spinning: whether the thread that waits for the GPU polls. auto polls if the instance has a spare core.
+
+    The instances of a process share their weights on a GPU, and each has a separate stream. torch.set_num_threads
+    applies to the process. Each instance computes with this number of threads, including the calling thread. In both
+    formats, a single output has no name. The n-th of several outputs is named `output_n` unless the model returns a dict.
     """
 
     name = "torch"

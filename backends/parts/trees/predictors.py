@@ -32,7 +32,7 @@ class Predictor(NamedTuple):
     """The number type of the thresholds with which features are compared."""
     threads: int
     scores: Callable[[Array], Array]
-    """Maps (n, features) to (n, scores of a sample).“"""
+    """Maps (n, features) to (n, scores of a sample)."""
 
 
 def opened(path: Path, kind: Kind, threads: int, *, by_gtil: bool) -> Predictor:

@@ -15,7 +15,7 @@ class Format(NamedTuple):
     about: str
     """Name in messages."""
     backend: str
-    """The backend for which such a file is usually made.“"""
+    """The backend for which such a file is usually made."""
 
 
 ONNX = Format("onnx", "an ONNX file", "ort")
