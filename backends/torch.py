@@ -96,7 +96,8 @@ class TorchBackend(FrameworkBackend):
 
     The instances of a process share their weights on a GPU, and each has a separate stream. torch.set_num_threads
     applies to the process. Each instance computes with this number of threads, including the calling thread. In both
-    formats, a single output has no name. The n-th of several outputs is named `output_n` unless the model returns a dict.
+    formats, a single output has no name. The n-th of several outputs is named `output_n` unless the model returns a
+    dict.
     """
 
     name = "torch"
