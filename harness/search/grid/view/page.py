@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import combinations
+from itertools import combinations, compress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from harness.search.grid.view import report, tables
 from harness.search.grid.view.view import View
 
 PAGE = "grid.html"
+
+_COLOURS = 7
+"""Number of colours of the pages (page.js). Further lines have the same colours, but are dashed."""
 
 
 def write(view: View, folder: Path) -> Path:
@@ -56,8 +59,8 @@ def _heat_maps(view: View) -> Iterator[Figure]:
 def _lines(view: View) -> Iterator[Figure]:
     """Yields plots of throughput against batch size, with one line per way to run the model."""
     groups: dict[str, list[Row]] = {}
-    for row in view.ranked:
-        groups.setdefault(_label(view, row), []).append(row)
+    for row, label in zip(view.ranked, _labels(view), strict=True):
+        groups.setdefault(label, []).append(row)
     data = [
         line(
             escape(label),
@@ -66,8 +69,9 @@ def _lines(view: View) -> Iterator[Figure]:
             error_y={
                 "array": [(r.uncertainty or 0.0) * (r.throughput_per_s or 0.0) for r in members]
             },
+            line={"dash": "solid" if number < _COLOURS else "dash"},
         )
-        for label, members in groups.items()
+        for number, (label, members) in enumerate(groups.items())
         if len(members) > 1
     ]
     if data:
@@ -87,26 +91,36 @@ def _lines(view: View) -> Iterator[Figure]:
         )
 
 
-def _label(view: View, row: Row) -> str:
-    words = [view.labels[row.model], row.backend, row.precision, row.data, *row.shape]
-    return f"{' '.join(words)}, threads {row.threads}"
+def _labels(view: View) -> list[str]:
+    """Returns a label per ranked row, with the axes that have several values. The batch is not part of it."""
+    words = [
+        (
+            view.labels[r.model],
+            r.backend,
+            r.precision,
+            r.data,
+            " ".join(r.shape),
+            f"threads {r.threads}",
+        )
+        for r in view.ranked
+    ]
+    varied = [len(set(values)) > 1 for values in zip(*words, strict=True)]
+    return [" ".join(compress(one, varied)) or " ".join(one[:3]) for one in words]
 
 
 def _fronts(view: View) -> Iterator[Figure]:
     """Yields a scatter plot for each pair of measured numbers. Filled marks are on the front."""
     beaten = tables.front(view.ranked)
-    measured = [(row, tables.numbers(row)) for row in view.ranked]
-    names = list(dict.fromkeys(name for _, numbers in measured for name in numbers))
+    measured = [tables.numbers(row) for row in view.ranked]
+    names = list(dict.fromkeys(name for numbers in measured for name in numbers))
     for x, y in combinations(names, 2):
-        both = [(row, n[x], n[y]) for row, n in measured if x in n and y in n]
-        if (
-            len(both) < 2
-            or min(len({a.value for _, a, _ in both}), len({b.value for _, _, b in both})) < 2
-        ):
-            continue
         lines: dict[str, list[tuple[Row, Number, Number]]] = {}
-        for one in both:
-            lines.setdefault(_label(view, one[0]), []).append(one)
+        for row, label, n in zip(view.ranked, _labels(view), measured, strict=True):
+            if x in n and y in n:
+                lines.setdefault(label, []).append((row, n[x], n[y]))
+        both = [one for own in lines.values() for one in own]
+        if min(len({a.value for _, a, _ in both}), len({b.value for _, _, b in both})) < 2:
+            continue
         yield Figure(
             f"{y.capitalize()} against {x}",
             "Filled: on the front. No other cell is at least as good in every number and better in one.",
