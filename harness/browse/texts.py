@@ -14,6 +14,7 @@ from harness.core.files import PARTIAL
 from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 from harness.core.units import show_ns, show_percent, show_rate
+from harness.results.pages.page import typeset
 from harness.results.pages.tables import Table, shown_rows
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -47,7 +48,7 @@ def _plain(path: str) -> Markup:
 
 def _html(text: str) -> Markup:
     """Marks HTML from results/pages as safe, because texts from outside are already escaped there."""
-    return Markup(hide(text))  # noqa: S704
+    return Markup(typeset(hide(text)))  # noqa: S704
 
 
 _ENVIRONMENT = Environment(
@@ -63,7 +64,7 @@ _ENVIRONMENT.globals |= {"views": VIEWS, "url": url, "html": _html}
 _ENVIRONMENT.filters |= {
     "plain": _plain,
     "linkable": str.isprintable,
-    "ns": lambda ns: None if ns is None else show_ns(ns),
+    "ns": lambda ns: None if ns is None else show_ns(ns).replace(" us", " µs"),
     "seconds": lambda s: None if s is None else show_ns(s * 1e9),
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,

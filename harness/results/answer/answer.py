@@ -12,6 +12,7 @@ from harness.types import Quantity
 
 _NOTHING = "nothing was measured"
 _DEMONSTRATION = " (a demonstration rate)"
+_ONLY = ", but only "
 _OF_RATE = frozenset(("slo-missed", "early-stopping"))
 """Codes of the reasons that would disappear at a lower rate."""
 
@@ -126,7 +127,7 @@ def percentile_name(scenario: Scenario, slo: Slo | None) -> str:
 def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) -> str:
     if scenario.all_at_once:
         return "How many samples are answered in a second?"
-    load = _load(result, scenario)
+    load = _load(result, scenario).partition(_ONLY)[0]
     if bounds := _token_bounds(result):
         share = f"{float(bounds['percentile'][1:]):.10g} %"
         ttft, tpot = (show_duration(bounds[key]) for key in ("ttft_ns", "tpot_ns"))
@@ -258,7 +259,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
         chosen = _DEMONSTRATION if _harness_chose_rate(result, scenario) else ""
         only = ""
         if completed is not None and not kept_up(result):
-            only = f", but only {show_rate(completed)}/s completed{_included(result)}"
+            only = f"{_ONLY}{show_rate(completed)}/s completed{_included(result)}"
         return f" at {show_rate(asked)} queries/s{chosen}{only}"
     rate = f" at {show_rate(completed)} queries/s" if completed else ""
     if streams := arrivals.get("streams"):

@@ -24,6 +24,7 @@ _LISTED = 50
 _MOST_MARKS = 8
 _VERSION_LENGTH = 24
 """Largest number of characters that a mark's label shows of a version."""
+_COMMIT_LENGTH = 7
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -184,8 +185,11 @@ def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
     marks = []
     for before, row in pairwise(members):
         changed = [
-            f"{words}{str(row[key])[:_VERSION_LENGTH]}"
-            for key, words in (("framework", ""), ("harness_commit", "harness "))
+            f"{words}{str(row[key])[:length]}"
+            for key, words, length in (
+                ("framework", "", _VERSION_LENGTH),
+                ("harness_commit", "harness ", _COMMIT_LENGTH),
+            )
             if row[key] and before[key] and row[key] != before[key]
         ]
         if changed:
@@ -212,6 +216,7 @@ def _trace(points: Sequence[tuple[Row, Number]]) -> dict[str, Any]:
     return {
         "x": [_start(row) for row, _ in points],
         "y": [float(f"{number.value:.6g}") for _, number in points],
+        "cliponaxis": False,  # an accuracy of 100 % lies on the edge
         "text": [hover(row) for row, _ in points],
     }
 

@@ -5,17 +5,25 @@ const narrow = window.matchMedia("(max-width: 40rem)");
 
 // Colours that everyone can tell apart, different from those of VALID, INVALID and doubts.
 const LIGHT = { text: "#1d2329", grid: "#d9dfe4", bound: "#c0392b",
-  lines: ["#0b62a4", "#b5651d", "#00796b", "#7b4fa3", "#8a6d00", "#b03a6b", "#4a5560"] };
+  marks: {}, lines: ["#0b62a4", "#b5651d", "#00796b", "#7b4fa3", "#8a6d00", "#b03a6b", "#4a5560"] };
 const DARK = { text: "#e6eaee", grid: "#343c44", bound: "#ff7b6b",
+  // for the colours that a figure names: VALID, INVALID, a warning, and without judgement
+  marks: { "#1a7f37": "#57ab5a", "#b8301f": "#ff7b6b", "#9a6700": "#d9c04a", "#57606a": "#a9b4bf" },
   lines: ["#6cb4ee", "#f2a65a", "#5cc9b7", "#c39bdf", "#d9c04a", "#f08ab5", "#a9b4bf"] };
 const SCALE = "Viridis"; // for all heat maps and coloured marks of a page
 
 const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 const IN_TIME = /, ms$/;
 
+/* Returns a copy in which the colours that a figure names are those of the theme. */
+function inTheme(part, theme) {
+  return JSON.parse(JSON.stringify(part), (_, value) => theme.marks[value] || value);
+}
+
 /* Returns the layout with the axes' titles, in the page's colours. */
-function themed(layout, printing) {
+function themed(given, printing) {
   const theme = dark.matches && !printing ? DARK : LIGHT;
+  const layout = inTheme(given, theme);
   const made = {
     ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", colorway: theme.lines,
     colorscale: { sequential: SCALE, sequentialminus: SCALE, diverging: SCALE },
@@ -108,7 +116,8 @@ function draw(printing) {
   figures.forEach((figure, i) => {
     const place = document.getElementById(`plot-${i}`);
     const layout = themed(figure.layout, printing);
-    const drawn = Plotly.react(place, coloured(figure.data, layout.colorway), layout, { responsive: true, displayModeBar: false });
+    const data = inTheme(figure.data, dark.matches && !printing ? DARK : LIGHT);
+    const drawn = Plotly.react(place, coloured(data, layout.colorway), layout, { responsive: true, displayModeBar: false });
     drawn.then(() => {
       mark(place, figure.layout);
       if (!place.dataset.follows) place.on("plotly_relayout", () => mark(place, figure.layout));
