@@ -1,6 +1,5 @@
 """Renders templates. Escapes every text from the folder, and hides private names."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from harness.browse.index import TIMED
 from harness.core.codes import CODES, without_links
 from harness.core.files import PARTIAL
 from harness.core.shown.escapes import visible
@@ -76,17 +76,13 @@ _ENVIRONMENT.filters |= {
 }
 
 
-_TIMED = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z-[^/]+")
-"""Matches a name that the harness gave to a folder: the start, the scenario, the backend and the model."""
-
-
 def _is_timed(path: str) -> bool:
-    return _TIMED.fullmatch(path) is not None
+    return TIMED.fullmatch(path) is not None
 
 
 def _short(path: str) -> str:
     """Returns the start of a run whose folder has a name by the harness, and the path of any other run."""
-    return _TIMED.sub(r"\1 \2:\3:\4", path) if _is_timed(path) else path
+    return TIMED.sub(r"\1 \2:\3:\4", path) if _is_timed(path) else path
 
 
 _ENVIRONMENT.filters["short"] = _short

@@ -269,6 +269,7 @@ class Views:
             "study.html",
             title=path,
             entry=entry,
+            workload=studies.summary(self._root, entry)[0],
             conclusion=studies.conclusion(self._root, entry),
             text=studies.text(self._root, entry),
             runs=inside[:MOST_LISTED],
