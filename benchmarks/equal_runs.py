@@ -49,15 +49,15 @@ WORKLOADS = {
     "digits single-stream": ("--scenario", "single-stream"),
     "digits multi-stream": ("--scenario", "multi-stream"),
     "digits server": ("--scenario", "server", "--target-qps", "2000"),
-    "digits offline": ("--scenario", "offline"),
+    "digits offline": ("--scenario", "offline", "--max-batch", "64"),
     "squeezenet single-stream": ("--scenario", "single-stream", *_SQUEEZENET),
-    "squeezenet offline": ("--scenario", "offline", *_SQUEEZENET),
+    "squeezenet offline": ("--scenario", "offline", "--max-batch", "8", *_SQUEEZENET),
     "squeezenet server": ("--scenario", "server", "--target-qps", "40", *_SQUEEZENET),
     "sleeper single-stream": ("--scenario", "single-stream"),
     "sleeper offline": ("--scenario", "offline", "--max-batch", "1"),
     "sleeper server": ("--scenario", "server", "--target-qps", "100"),
 }
-"""Name -> options."""
+"""Maps a name to options. Offline has a fixed batch: runs whose warm-ups chose different ones are not comparable."""
 
 SLEEP_MS = 5.0
 

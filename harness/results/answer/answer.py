@@ -208,7 +208,9 @@ def _bound(slo: Slo) -> str:
 
 
 def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
-    """Returns the interval in brackets, or why it is missing. The latency of an overload has none: it grows with the run."""
+    """Returns the interval in brackets, or why it is missing. The latency of an overload grows with the length of the
+    run, and has no interval.
+    """
     if not kept_up(result):
         return ""
     intervals = result.get("latency_intervals_ns") or {}
