@@ -29,7 +29,7 @@ class Utterance(NamedTuple):
 
 
 def list_in(given: Path | None) -> Path | None:
-    """Returns the file with the list: the given JSON file, or the only JSON file in a folder; None if there is none."""
+    """Returns the file with the list: the given JSON file, or the only JSON file in a folder; None if a folder has no such file."""
     if given is None or (given.is_file() and given.suffix == ".json"):
         return given
     found = sorted(given.glob("*.json"))

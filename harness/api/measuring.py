@@ -57,9 +57,7 @@ def measure(config: RunConfig, *, quiet: bool = True) -> Result:
 
 
 def _raise_failure(finished: Finished) -> None:
-    """Sends the signal that stopped the run again, or raises the error because of which the result folder is
-    incomplete.
-    """
+    """Sends the signal again that stopped the run, or raises the error that left the result folder incomplete."""
     if finished.status >= INTERRUPT_EXIT:
         signal.raise_signal(finished.status - INTERRUPT_EXIT)
     for reason in finished.result["reasons"]:

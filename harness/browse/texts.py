@@ -64,7 +64,7 @@ _ENVIRONMENT.globals |= {"views": VIEWS, "url": url, "html": _html}
 _ENVIRONMENT.filters |= {
     "plain": _plain,
     "linkable": str.isprintable,
-    "ns": lambda ns: None if ns is None else show_ns(ns).replace(" us", " µs"),
+    "ns": lambda ns: None if ns is None else typeset(show_ns(ns)),
     "seconds": lambda s: None if s is None else show_ns(s * 1e9),
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,

@@ -85,7 +85,7 @@ class Scenario(ABC):
     percentile: float = 0.99
     """Percentile for an SLO that does not name a percentile, in (0, 1)."""
     default_slo: Slo | None = None
-    """The default SLO for models whose manifest has no SLO; None if there is no default."""
+    """The SLO of models whose manifest has none; None if the scenario needs no SLO."""
 
     def samples_per_query(self, config: RunConfig) -> int:  # noqa: ARG002 - other scenarios use it
         return 1

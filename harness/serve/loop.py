@@ -87,7 +87,7 @@ class _Connection:
         self.unsent = memoryview(b"")
         """Bytes that did not fit into the socket's buffer. No request is read until they are sent."""
         self.later: Later | None = None
-        """The incomplete answer; None if there is none. No request is read until the answer is complete."""
+        """The answer that is being sent; None between answers. Until it is complete, no request is read."""
         self.is_ending = False
         """Whether the last answer has been sent. If so, received bytes are discarded until the connection is closed."""
         self.taken_ns = 0
@@ -403,7 +403,7 @@ def _without_body(answer: Parts) -> Parts:
 
 
 def _arrived_ns(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Returns the kernel's time stamp, or the current time if there is no stamp, e.g. on a Unix socket."""
+    """Returns the kernel's time stamp, or the current time if the socket has no stamps, e.g. a Unix socket."""
     for _, kind, data in ancillary:
         if kind == _SO_TIMESTAMPNS:
             seconds, ns = _STAMP.unpack(data)

@@ -230,6 +230,26 @@ def test_a_sweep_is_drawn_in_its_page(results: Path, client: TestClient) -> None
         assert "<b>" not in shown
 
 
+def test_names_by_the_harness_are_shown_as_the_start(results: Path, client: TestClient) -> None:
+    """Bug: the names repeated date, scenario, backend and model, and left the answer four lines."""
+    assert ">Run</a>" in page(client, "/")
+    for number, run in enumerate(sorted(results.glob("*/result.json"))):
+        run.parent.rename(results / f"2026-11-28T14-05-0{number}Z-{run.parent.name}-ort-digits")
+    text = page(client, "/")
+    assert ">Run</a>" not in text
+    assert re.search(r'title="2026-11-28T14-05-00Z-[^"]+">2026-11-28 14:05:00</a>', text)
+
+
+def test_a_study_that_is_printed_again_keeps_its_place(results: Path, client: TestClient) -> None:
+    """Bug: `sweep --from` changed the folder, and the study of the morning stood first."""
+    for hour in ("15", "14"):  # the earlier study is written last
+        study = results / f"2026-11-28T{hour}-00-00Z-peak-server"
+        study.mkdir()
+        (study / "peak.json").write_text("{}")
+    found = re.findall(r'href="/study/2026-11-28T(\d\d)', page(client, "/studies"))
+    assert found == ["15", "14"]
+
+
 def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClient) -> None:
     side = results / "again"
     side.mkdir()

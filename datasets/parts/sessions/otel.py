@@ -156,7 +156,7 @@ def _instructions(attributes: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def messages(value: Any) -> list[Mapping[str, Any]]:
-    """Converts `gen_ai.input.messages` to OpenAI's messages. Raises a ValueError if there are no messages."""
+    """Converts `gen_ai.input.messages` to OpenAI's messages. Raises ValueError if the value has no messages."""
     rows = _decoded(value)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError("gen_ai.input.messages must be a list of messages")

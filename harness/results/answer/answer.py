@@ -7,12 +7,10 @@ from harness.core.config.parse import STEADY, Slo, leading, parse_slos, until_sh
 from harness.core.units import counted, show_duration, show_ns, show_percent, show_rate
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.results.answer import doubts, limits
-from harness.results.evidence.performance import KEPT_UP
+from harness.results.evidence.performance import completes
 from harness.types import Quantity
 
 _NOTHING = "nothing was measured"
-_DEMONSTRATION = " (a demonstration rate)"
-_ONLY = ", but only "
 _OF_RATE = frozenset(("slo-missed", "early-stopping"))
 """Codes of the reasons that would disappear at a lower rate."""
 
@@ -73,7 +71,7 @@ def headline_in_short(result: Mapping[str, Any]) -> str:
     if result["mode"] == "accuracy":
         return answer_of(result).headline
     slo = leading(parse_slos(result.get("slo") or ""))
-    return _headline(result, scenario, slo, with_interval=False).replace(_DEMONSTRATION, "")
+    return _headline(result, scenario, slo, in_short=True)
 
 
 def number_of(result: Mapping[str, Any]) -> Quantity | None:
@@ -127,7 +125,7 @@ def percentile_name(scenario: Scenario, slo: Slo | None) -> str:
 def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) -> str:
     if scenario.all_at_once:
         return "How many samples are answered in a second?"
-    load = _load(result, scenario).partition(_ONLY)[0]
+    load = _load(result, scenario)
     if bounds := _token_bounds(result):
         share = f"{float(bounds['percentile'][1:]):.10g} %"
         ttft, tpot = (show_duration(bounds[key]) for key in ("ttft_ns", "tpot_ns"))
@@ -139,24 +137,26 @@ def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
 
 
 def _headline(
-    result: Mapping[str, Any], scenario: Scenario, slo: Slo | None, *, with_interval: bool = True
+    result: Mapping[str, Any], scenario: Scenario, slo: Slo | None, *, in_short: bool = False
 ) -> str:
+    """Returns the headline. in_short: without its interval, and without who chose the rate."""
     rates, latency = result.get("throughput_per_s"), result.get("latency_ns")
     if scenario.all_at_once:
         rate = rates["completed"] if rates else None
         return _NOTHING if rate is None else f"{show_rate(rate)} samples/s{_failed(result)}"
     if not latency:
         return _NOTHING
+    load = f"{_load(result, scenario, in_short=in_short)}{_completed(result)}"
     if bounds := _token_bounds(result):
-        return f"{_of_tokens(result['tokens']['loadgen'], bounds)}{_load(result, scenario)}"
-    name, load = percentile_name(scenario, slo), _load(result, scenario)
+        return f"{_of_tokens(result['tokens']['loadgen'], bounds)}{load}"
+    name = percentile_name(scenario, slo)
     value_ns = latency.get(name)
     if value_ns is None:
         return f"{_without_percentile(result, slo)}{load}"
     bound, failures = "", _failures(result)
     if slo is not None and (not failures or value_ns > slo.bound_ns):
         bound = _of_slo(result, name, value_ns, slo)
-    interval = _interval(result, name, value_ns) if with_interval else ""
+    interval = _interval(result, name, value_ns) if not in_short else ""
     return f"{failures}{name} {show_ns(value_ns)}{bound}{interval}{load}"
 
 
@@ -241,15 +241,19 @@ def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
 
 
 def kept_up(result: Mapping[str, Any]) -> bool:
-    """Returns whether the run completed the offered rate. Sessions begin at a rate, but their queries do not."""
-    rates = result.get("throughput_per_s") or {}
-    offered, completed = rates.get("scheduled") or rates.get("asked"), rates.get("completed")
-    if offered is None or completed is None or result.get("sessions"):
-        return True
-    return bool(completed >= KEPT_UP * offered)
+    """Returns whether the run completed the offered rate."""
+    return completes(result.get("throughput_per_s"), in_sessions=bool(result.get("sessions")))
 
 
-def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
+def _completed(result: Mapping[str, Any]) -> str:
+    """Returns the completed rate if it is far below the offered rate, as the end of a sentence; otherwise ''."""
+    if kept_up(result):
+        return ""
+    completed = result["throughput_per_s"]["completed"]
+    return f", but only {show_rate(completed)}/s completed{_included(result)}"
+
+
+def _load(result: Mapping[str, Any], scenario: Scenario, *, in_short: bool = False) -> str:
     """Returns the load at which the latency was measured, as the end of a sentence: ` at 20,000 queries/s`."""
     rates, arrivals = result.get("throughput_per_s") or {}, result.get("arrivals") or {}
     if not scenario.scheduled:
@@ -258,11 +262,9 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
     asked, completed = rates.get("asked"), rates.get("completed")
     in_sessions = bool(result.get("sessions"))
     if asked is not None and not in_sessions:
-        chosen = _DEMONSTRATION if _harness_chose_rate(result, scenario) else ""
-        only = ""
-        if completed is not None and not kept_up(result):
-            only = f"{_ONLY}{show_rate(completed)}/s completed{_included(result)}"
-        return f" at {show_rate(asked)} queries/s{chosen}{only}"
+        is_chosen = not in_short and _harness_chose_rate(result, scenario)
+        chosen = " (a demonstration rate)" if is_chosen else ""
+        return f" at {show_rate(asked)} queries/s{chosen}"
     rate = f" at {show_rate(completed)} queries/s" if completed else ""
     if streams := arrivals.get("streams"):
         return f"{rate} from {counted(streams, 'stream')}"

@@ -6,7 +6,7 @@ only once.
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 from harness.core.units import NS_PER_S
 from harness.loadgen.plan import InstanceGroup
@@ -23,12 +23,24 @@ from harness.results.schema import performance as schema
 from harness.results.schema.machine import MeasuredProcess
 from harness.results.steady import section as steady
 
-KEPT_UP = 0.9
+_KEPT_UP = 0.9
 """Share of the scheduled rate below which the system did not keep up."""
 
 _INTERRUPTED = "interrupted, from the journal"
 _LOG_UNUSABLE = "log unusable, from the journal"
 """Source names for numbers that LoadGen's log lacks."""
+
+
+def completes(rates: Mapping[str, Any] | None, *, in_sessions: bool) -> bool:
+    """Returns whether the system completed the offered rate. Without a schedule, the answers set the rate.
+
+    rates: `throughput_per_s` of result.json. in_sessions: whether sessions, not queries, begin at the rate.
+    """
+    known = rates or {}
+    offered, completed = known.get("scheduled") or known.get("asked"), known.get("completed")
+    if offered is None or completed is None or in_sessions:
+        return True
+    return bool(completed >= _KEPT_UP * offered)
 
 
 class Performance:
@@ -141,10 +153,8 @@ class Performance:
 
     @property
     def kept_up(self) -> bool:
-        """Whether the system completed the offered rate. Without a schedule, the answers set the rate."""
-        rates = self.throughput_per_s()
-        offered, completed = rates["scheduled"] or rates["asked"], rates["completed"]
-        return offered is None or completed is None or completed >= KEPT_UP * offered
+        """Whether the system completed the offered rate."""
+        return completes(self.throughput_per_s(), in_sessions=self.run.plan.sessions)
 
     @cached_property
     def _took_ns(self) -> int:

@@ -105,10 +105,12 @@ function mark(place, layout) {
 function coloured(data, colours) {
   const names = [...new Set(data.map((trace) => trace.name))];
   return data.map((trace) => {
-    const color = colours[names.indexOf(trace.name) % colours.length];
+    const place = names.indexOf(trace.name);
+    const color = colours[place % colours.length];
+    const dash = place < colours.length ? "solid" : "dash"; // a colour that stands twice
     if (trace.type === "bar") return { ...trace, marker: { color, ...trace.marker } };
     if ((trace.type || "scatter") !== "scatter") return trace;
-    return { ...trace, line: { color, ...trace.line }, marker: { color, ...trace.marker } };
+    return { ...trace, line: { color, dash, ...trace.line }, marker: { color, ...trace.marker } };
   });
 }
 

@@ -132,7 +132,7 @@ class Preparation:
         self.lengths: Lengths | None = None
         """Returns the lengths of samples; `finish` sets it if the lengths differ and Offline may sort by length."""
         self.wide: Answerer | None = None
-        """The wide instance, which answers a query when no other query waits. None if there is no wide instance.
+        """The wide instance, which answers a query when no other query waits; None if the run has only ordinary ones.
 
         Set it before `finish`.
         """

@@ -54,9 +54,7 @@ class NvmlMeter:
         return [self._tried(gpu) for gpu in self._gpus]
 
     def _tried(self, gpu: _Gpu) -> float | Exception:
-        """Returns the reading, or its exception, because a GPU that is no longer on the bus must not stop readings of
-        the others.
-        """
+        """Returns the reading, or its exception: if a GPU drops off the bus, the other GPUs are still read."""
         try:
             return gpu.read_milli(gpu.handle) / 1e3
         except self._nvml.NVMLError as e:

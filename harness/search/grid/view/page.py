@@ -16,9 +16,6 @@ from harness.search.grid.view.view import View
 
 PAGE = "grid.html"
 
-_COLOURS = 7
-"""Number of colours of the pages (page.js). Further lines have the same colours, but are dashed."""
-
 
 def write(view: View, folder: Path) -> Path:
     head = [f"<h1>Grid · {escape(folder.resolve().name)}</h1>"]
@@ -69,9 +66,8 @@ def _lines(view: View) -> Iterator[Figure]:
             error_y={
                 "array": [(r.uncertainty or 0.0) * (r.throughput_per_s or 0.0) for r in members]
             },
-            line={"dash": "solid" if number < _COLOURS else "dash"},
         )
-        for number, (label, members) in enumerate(groups.items())
+        for label, members in groups.items()
         if len(members) > 1
     ]
     if data:
