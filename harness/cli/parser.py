@@ -288,14 +288,19 @@ def _parsed(
     if _is_building and isinstance(parser, Parser):
         raise Built(parser)
     options, unknown = parser.parse_known_args(arguments)
-    known = list(parser._option_string_actions)  # noqa: SLF001 - argparse offers no other way
+    known = [
+        name
+        for action in parser._actions  # noqa: SLF001 - argparse offers no other way
+        for name in action.option_strings or [str(action.metavar)]
+    ]
     problems = []
     after_unknown = False  # the word after an unknown option is most likely its value
     for word in unknown:
         name = word.partition("=")[0]
         if not name.startswith("-"):
             if not after_unknown:
-                is_model = "--model" in known and word.endswith(".onnx")
+                is_first = arguments is not None and [word] == [*arguments[:1]]
+                is_model = "--model" in known and (is_first or word.endswith(".onnx"))
                 hint = f"did you mean --model {word}?" if is_model else "see --help"
                 problems.append(f"unexpected argument {word!r}: {hint}")
             after_unknown = False
@@ -308,8 +313,10 @@ def _parsed(
 def _hint(name: str, known: Sequence[str]) -> str:
     """Returns a nearly identical option of this verb, or else the verbs that have the option, or else a similar option.
 
-    known: this verb's options.
+    known: this verb's options and the metavars of its positional arguments.
     """
+    if (alone := name.lstrip("-").upper()) in known:
+        return f"pass {alone} alone, without an option"
     word, words = name.lstrip("-"), [option.lstrip("-") for option in known]
     same = get_close_matches(word, words, n=1, cutoff=ALMOST_EQUAL)
     verbs = [] if same else [f"`{verb}`" for verb in Parser.verbs_with(name)]

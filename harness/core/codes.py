@@ -70,7 +70,7 @@ _REASONS: _Rows = {
     About.LOAD: {
         "slo-missed": (
             "The latency, or a token time, exceeds the bound of an SLO at the SLO's percentile.",
-            "Lower `--target-qps` or `--concurrency`, or raise `--slo`.",
+            "Lower the load, or raise `--slo`; the verb [`peak`](peak.md) finds the highest load within the SLO.",
         ),
         "early-stopping": (
             "There were too few queries to prove the percentile, given how many of them were late.",
@@ -109,7 +109,7 @@ _REASONS: _Rows = {
         ),
         "client-bound": (
             "The client, not the server, limited the run: it stalled, read replies late, had no time left, or reached its ceiling.",
-            "Lower the rate, give the client a separate machine or more hosts (`--load-hosts`), or, if the backend sends batches, raise `--max-batch`.",
+            "Lower the load, give the client a separate machine or more hosts (`--load-hosts`), or, if the backend sends batches, raise `--max-batch`.",
         ),
         "samples-lost": (
             "A sample was not answered exactly once, or LoadGen's count differs from the harness's.",
@@ -268,7 +268,7 @@ _DOUBTS: _Rows = {
         ),
         "client-busy": (
             "The client read replies late, was busy for 70 % of a second, or ran at half of its ceiling or more.",
-            "Give the client a separate machine, or lower the rate.",
+            "Give the client a separate machine, or lower the load.",
         ),
         "percentiles-disagree": (
             "The harness's own p50 or p99 differs from LoadGen's by more than 1 % and more than 20 us.",
@@ -488,7 +488,7 @@ _DOUBTS: _Rows = {
         ),
         "drift": (
             "The speed of the run changed by 10 % or more (below 5 s: in a ramp, or by a factor of 2 for 0.5 s), and its last quarter differs from the mean by 5 % or more ([intervals.md](intervals.md)).",
-            "Read `steady` in `result.json` for the time of the change; run longer, or let the machine settle first.",
+            "Let the machine settle first, and run longer. The line `steady` has the time of the change.",
         ),
         "warming": (
             "The run was slower at its start than later, which raises its mean time by more than 5 %.",

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from harness.core.console import say
@@ -17,7 +17,7 @@ from harness.explain.cold.sharing import ways
 from harness.explain.cold.subject import Subject
 from harness.explain.cold.trials import turns
 from harness.explain.cold.trials.turns import Start, Trials
-from harness.run.progress import Pace, Progress
+from harness.run.progress import Progress
 
 AS_IT_IS = "as it is"
 """Name of the start that loads the model's file on the requested backend."""
@@ -41,21 +41,36 @@ class Job(NamedTuple):
 
 
 class Counter:
-    """Shows how many steps of a part are done, and the remaining time."""
+    """Shows how many steps of a part are done, and the remaining time. Every round has the same steps."""
 
-    def __init__(self, name: str, count: int, *, quiet: bool) -> None:
+    def __init__(self, name: str, rounds: int, steps: int, *, quiet: bool, hint: str = "") -> None:
+        """steps: number of steps in a round. hint: how to make the part shorter."""
         self.progress = Progress(quiet=quiet)
-        self._name, self._pace, self._count, self._done = name, Pace(), count, 0
+        self._name, self._steps, self._count = name, steps, rounds * steps
+        self._took_s: list[float] = []
         self._begun_s = time.monotonic()
         if not quiet:
-            say(f"cold: {counted(count, 'step')} of {name}, in turns")
+            each = f"{counted(rounds, 'round')} of {counted(steps, 'step')}"
+            say(f"cold: {name}: {each}{hint}")
 
     def ended(self) -> None:
         now_s = time.monotonic()
-        self._pace.ended(now_s - self._begun_s)
-        self._begun_s, self._done = now_s, self._done + 1
-        left_s = self._pace.left_s([0.0] * (self._count - self._done))
-        self.progress.show(self._name, share=self._done / self._count, left_s=left_s)
+        self._took_s.append(now_s - self._begun_s)
+        self._begun_s, done = now_s, len(self._took_s)
+        left_s = sum(remaining_s(self._took_s, self._count, self._steps))
+        self.progress.show(self._name, share=done / self._count, left_s=left_s)
+
+
+def remaining_s(took_s: Sequence[float], count: int, steps: int) -> list[float]:
+    """Estimates the time of each remaining step. A step takes as long as in the round before, because formats differ by
+    a factor of ten; in the first round, as long as the mean step.
+
+    took_s: time of each finished step. count: number of all steps. steps: number of steps in a round.
+    """
+    mean_s, times_s = fmean(took_s), [*took_s]
+    for step in range(len(took_s), count):
+        times_s.append(times_s[step - steps] if step >= steps else mean_s)
+    return times_s[len(took_s) :]
 
 
 def measure(job: Job) -> None:
@@ -83,7 +98,11 @@ def _converted(job: Job) -> list[Start]:
 
 def _measure_starts(job: Job, starts: Sequence[Start], trials: Trials) -> None:
     rows = job.content["starts"] = [turns.new_row(start) for start in starts]
-    counter = Counter("starts", 2 * len(starts) * job.options.trials, quiet=job.options.quiet)
+    others = len(starts) - 1
+    hint = f"; --skip formats leaves out {counted(others, 'other format')}" if others else ""
+    counter = Counter(
+        "starts", job.options.trials, 2 * len(starts), quiet=job.options.quiet, hint=hint
+    )
 
     def ended() -> None:
         job.save()
@@ -120,7 +139,7 @@ def _measure_sharing(job: Job, starts: Sequence[Start], trials: Trials) -> None:
     wanted = list(ways.pairs(by_backend))
     pairs, rows, absent = sharing.planned(wanted, by_backend, ir, trials, job.made)
     rounds = min(job.options.trials, _SHARING_ROUNDS)
-    counter = Counter("sharing", rounds * len(pairs), quiet=job.options.quiet)
+    counter = Counter("sharing", rounds, len(pairs), quiet=job.options.quiet)
     job.content["sharing"] = [*rows, *absent]
     with counter.progress:
         for _ in range(rounds):

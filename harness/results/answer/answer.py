@@ -1,10 +1,18 @@
 """Derives the answer of a run from result.json: the number, the limit, and whether to trust the run. Pure."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from harness.core.config.parse import STEADY, Slo, leading, parse_slos, until_share
-from harness.core.units import counted, show_duration, show_ns, show_percent, show_rate
+from harness.core.units import (
+    counted,
+    show_duration,
+    show_ns,
+    show_percent,
+    show_rate,
+    show_wait,
+)
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.results.answer import doubts, limits
 from harness.results.evidence.performance import completes
@@ -215,12 +223,30 @@ def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
         return ""
     intervals = result.get("latency_intervals_ns") or {}
     one = intervals.get(name, {})
-    if one.get("block_interval_reason"):
-        return " (too short for an interval)"
+    if times := times_longer(one):
+        length_s = (result.get("queries") or {}).get("took_s")
+        return f" (an interval needs about {show_longer(times, length_s)})"
     low, high = one.get("block_interval", (None, None))
     span = show_span(low, high)
     holds = (low is None or low <= value_ns) and (high is None or value_ns <= high)
     return f" ({show_percent(intervals['level'])}: {span})" if span and holds else ""
+
+
+def times_longer(interval: Mapping[str, Any]) -> int:
+    """Returns how many times as long a run must be to get the interval; 0 if it has one.
+
+    interval: a percentile's entry in `latency_intervals_ns` of result.json.
+    """
+    found = _TIMES.search(interval.get("block_interval_reason") or "")
+    return int(found[1].replace(",", "")) if found else 0
+
+
+_TIMES = re.compile(r"run ([\d,]+) times as long")
+
+
+def show_longer(times: int, length_s: float | None) -> str:
+    """Returns the length of a run that is `times` as long as this one. length_s: length of this run; None if unknown."""
+    return show_wait(times * length_s) if length_s else f"{times:,} times this length"
 
 
 def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:

@@ -1,8 +1,10 @@
 """Finds what limited a run: the model, the queue, the load generator or the machine. Pure."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from harness.core.codes import CLIENT_BOUND
 from harness.core.units import show_ns, show_percent, show_rate
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer.doubts import disturbance
@@ -44,6 +46,8 @@ def limited_by(result: Mapping[str, Any]) -> str | None:
     """Returns e.g. `the model: 96 % of a query's mean time`; None if the files do not show the limit."""
     if not result.get("stages_ns"):
         return None
+    if bound := next((r for r in result["reasons"] if r["code"] == CLIENT_BOUND), None):
+        return f"the client: {bound['text'].partition(', more than')[0]}"
     if result["backend"] == "null":
         return "the load generator: the null backend has no model"
     section = result.get("reference") or {}
@@ -58,7 +62,7 @@ def of_the_machine(result: Mapping[str, Any]) -> str:
     disturbed = disturbance(result["doubts"])
     if disturbed is None or _is_plain(result, judged(result.get("reference") or {})):
         return ""
-    return disturbed["text"].partition(": ")[0]
+    return re.split(r": |; ", disturbed["text"])[0]  # the whole text stands with the doubts
 
 
 def _undisturbed(

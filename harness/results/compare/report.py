@@ -8,7 +8,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from harness.core.console import CANONICAL, program
-from harness.core.units import counted, show_percent
+from harness.core.units import counted, show_percent, show_wait
 from harness.results.compare.change_text import against, columns, row, size, times
 from harness.results.compare.comparable import Difference
 from harness.results.compare.compare import BETTER, MIXED, UNDECIDED, WORSE, Change, Comparison
@@ -103,11 +103,12 @@ def _next(comparison: Comparison, judged: Sequence[Judged], called: str) -> str:
     folders = " ".join(shlex.quote(str(side[0].folder)) for side in sides)
     command = f"{called} rerun {folders} --repeats {runs}"
     command += " --optimised" if comparison.optimised else ""
-    if _is_unscored(comparison):
-        command += "".join(f" --fail-on {shlex.quote(one.limit.text)}" for one in judged)
+    command += "".join(f" --fail-on {shlex.quote(one.limit.text)}" for one in judged)
+    took_s = [(side[0].result.get("queries") or {}).get("took_s") or 0.0 for side in sides]
+    note = f"more than {show_wait(runs * sum(took_s))}" if all(took_s) else ""
     if comparison.noise.between and comparison.runs_needed is None:
-        return f"{command}, on a quieter machine: this noise hides a change of this size"
-    return command
+        note += f"{note and ', '}on a quieter machine: this noise hides a change of this size"
+    return f"{command}  # {note}" if note else command
 
 
 _PEAKS = {

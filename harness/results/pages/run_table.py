@@ -9,10 +9,10 @@ from typing import Any
 
 from harness.core.console import coloured, program
 from harness.core.registry import SCENARIOS
-from harness.core.units import counted, show_ns, show_percent, show_rate, show_si, show_wait
+from harness.core.units import counted, show_ns, show_percent, show_rate, show_si
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer import answer_of, answer_rows, load_generator
-from harness.results.answer.answer import kept_up, show_span
+from harness.results.answer.answer import kept_up, show_longer, show_span, times_longer
 from harness.results.answer.limits import of_the_machine
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.pages.load_hosts import host_table
@@ -263,19 +263,14 @@ def _without_interval(intervals: Mapping[str, Any], length_s: float | None) -> I
     names: dict[int, list[str]] = {}
     longest = 0
     for name in PERCENTILES:
-        reason = intervals[name].get("block_interval_reason")
-        if found := _TIMES.search(reason or ""):
-            longest = max(longest, int(found[1].replace(",", "")))
+        if times := times_longer(intervals[name]):
+            longest = max(longest, times)
             names.setdefault(longest, []).append(name)
     if names:
         lengths = (
-            f"{show_wait(times * length_s) if length_s else f'{times:,} times this length'} for {', '.join(of)}"
-            for times, of in names.items()
+            f"{show_longer(times, length_s)} for {', '.join(of)}" for times, of in names.items()
         )
         yield f"Too few independent parts for an interval: make a run of {'; '.join(lengths)}."
-
-
-_TIMES = re.compile(r"run ([\d,]+) times as long")
 
 
 def stage_table(result: Mapping[str, Any]) -> Table | None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
@@ -15,6 +16,19 @@ _FEWEST = 2
 
 _CHANGED = 0.10
 """Smallest change of a column, as a share of the larger mean."""
+
+_DEVIATIONS = 3.0
+"""Smallest change of a column, in standard deviations of its rows around the change."""
+
+_SMOOTHEST = 0.02
+"""Smallest standard deviation that is assumed, as a share of the larger mean. Without it, a column that hardly varies
+would always come first.
+"""
+
+_LEAST = {"cpu_": 0.05, "measured_cpu_s": 0.05, "_switches": 100.0, "_faults": 100.0}
+"""Smallest change of a counter, per second. The keys are beginnings or endings of names. A smaller change does not slow
+a run down, even if the counter began at 0.
+"""
 
 _MOST = 4
 """Largest number of listed columns."""
@@ -36,10 +50,24 @@ class Column(NamedTuple):
     before: float
     """Mean of the rows before the change. A counter has the mean growth per second."""
     after: float
+    deviation: float
+    """Standard deviation of the rows around their means."""
 
     @property
-    def size(self) -> float:
-        return abs(self.after - self.before) / max(abs(self.before), abs(self.after))
+    def deviations(self) -> float:
+        """Size of the change in deviations."""
+        smoothest = _SMOOTHEST * max(abs(self.before), abs(self.after))
+        return abs(self.after - self.before) / max(self.deviation, smoothest)
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the column certainly changed, and by enough to matter."""
+        size = abs(self.after - self.before)
+        least = (
+            n for end, n in _LEAST.items() if self.name.startswith(end) or self.name.endswith(end)
+        )
+        is_large = size >= _CHANGED * max(abs(self.before), abs(self.after))
+        return is_large and size >= max(least, default=0.0) and self.deviations >= _DEVIATIONS
 
 
 class HostLines(NamedTuple):
@@ -48,7 +76,7 @@ class HostLines(NamedTuple):
     lines: Sequence[int]
     """Line numbers of the last row before the time and the first row after it."""
     columns: Sequence[Column]
-    """Columns that changed most."""
+    """Columns that changed most clearly."""
 
 
 def host_lines(rows: Sequence[Row], at_ns: int) -> HostLines | None:
@@ -58,26 +86,38 @@ def host_lines(rows: Sequence[Row], at_ns: int) -> HostLines | None:
     if min(len(before), len(after)) < _FEWEST:
         return None
     found = [_column(name, before, after) for name in before[-1] if name != "wall_ns"]
-    changed = [one for one in found if one is not None and one.size >= _CHANGED]
-    changed.sort(key=lambda one: -one.size)
+    changed = [one for one in found if one is not None and one.is_change]
+    changed.sort(key=lambda one: -one.deviations)
     return HostLines((first - 1 + _FIRST_LINE, first + _FIRST_LINE), changed[:_MOST])
 
 
 def _column(name: str, before: Sequence[Row], after: Sequence[Row]) -> Column | None:
-    mean = _growth if name.startswith(_GROWING) or name.endswith(_GROWING_ENDS) else _mean
-    values = mean(name, before), mean(name, after)
-    if any(math.isnan(value) for value in values) or max(map(abs, values)) == 0:
+    """Returns the column's levels; None if a side has fewer than two values, or if the column is always 0."""
+    is_counter = name.startswith(_GROWING) or name.endswith(_GROWING_ENDS)
+    sides = [
+        _growths(name, rows) if is_counter else _values(name, rows) for rows in (before, after)
+    ]
+    if any(len(side) < _FEWEST - is_counter for side in sides):
         return None
-    return Column(name, *values)
+    means = [fmean(side) for side in sides]
+    if max(map(abs, means)) == 0:
+        return None
+    squares = [
+        (value - mean) ** 2 for side, mean in zip(sides, means, strict=True) for value in side
+    ]
+    return Column(name, means[0], means[1], math.sqrt(sum(squares) / max(1, len(squares) - 2)))
 
 
-def _mean(name: str, rows: Sequence[Row]) -> float:
-    values = [row[name] for row in rows if name in row]
-    return fmean(values) if values else math.nan
+def _values(name: str, rows: Sequence[Row]) -> list[float]:
+    return [row[name] for row in rows if name in row]
 
 
-def _growth(name: str, rows: Sequence[Row]) -> float:
-    span_ns = rows[-1]["wall_ns"] - rows[0]["wall_ns"]
-    if name not in rows[0] or name not in rows[-1] or span_ns <= 0:  # the clock was set back
-        return math.nan
-    return (rows[-1][name] - rows[0][name]) * NS_PER_S / span_ns
+def _growths(name: str, rows: Sequence[Row]) -> list[float]:
+    """Returns the growth per second from each row to the next. A row without the column, or a clock that was set back,
+    has none.
+    """
+    return [
+        (row[name] - last[name]) * NS_PER_S / (row["wall_ns"] - last["wall_ns"])
+        for last, row in pairwise(rows)
+        if name in last and name in row and row["wall_ns"] > last["wall_ns"]
+    ]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.core.units import show_percent
+from harness.core.units import show_bytes, show_percent, show_wait
 
 _NAMES = {"tail": "the share of slow samples", "failures": "the share of failures"}
 _FORMS = {"step": "in a step", "ramp": "gradually", "wave": "in waves", "phase": "for a time"}
@@ -42,7 +42,7 @@ def _verdict(steady: Mapping[str, Any]) -> str:
         return f"yes: no change of 10 % or more in {names}"
     if steady["change"] is not None:
         return f"no: {change_text(steady['change'])}"
-    return f"undecided: a run of about {_seconds(steady['needed_s'])} would decide"
+    return f"undecided: a run of about {show_wait(steady['needed_s'])} would decide"
 
 
 def change_text(change: Mapping[str, Any]) -> str:
@@ -56,10 +56,30 @@ def change_text(change: Mapping[str, Any]) -> str:
     if host is None or not host["changed"]:
         return text
     columns = ", ".join(
-        f"{column} went from {before:.3g} to {after:.3g}"
+        f"{column} {'rose' if after > before else 'fell'} from {_level(column, before)} to {_level(column, after)}"
         for column, (before, after) in host["changed"].items()
     )
     return f"{text}; at the same time {columns} (host.csv, line {host['lines'][1]})"
+
+
+def _level(column: str, value: float) -> str:
+    """Formats a level of a column of host.csv. The column's name determines the unit."""
+    if column.endswith("_bytes"):
+        return show_bytes(value)
+    if column.endswith("_share"):
+        return show_percent(value)
+    parts = (part for part in _UNITS if column.startswith(part) or column.endswith(part))
+    return f"{value:.3g}{_UNITS.get(next(parts, ''), '')}"
+
+
+_UNITS = {
+    **dict.fromkeys(("cpu_", "measured_cpu_s", "cgroup_throttled_s"), " s/s"),
+    **dict.fromkeys(("_switches", "_faults", "thermal_throttles"), " per s"),
+    **dict.fromkeys(("mhz_", "_mhz"), " MHz"),
+    **dict.fromkeys(("celsius_", "_celsius"), " °C"),
+    "_watts": " W",
+}
+"""Maps the beginning or the end of a column's name to its unit."""
 
 
 def _size(change: float) -> str:

@@ -191,9 +191,7 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
         ours = judged(run.done, plan.samples_per_query, bound) if late and run.done else None
         # The log may count more late queries than the journal.
         if ours is None or late > ours.late or not only_failures_are_late(run, ours):
-            yield too_late(
-                Judged(bound, late, queries, None), plan, log.get("effective_target_qps")
-            )
+            yield too_late(Judged(bound, late, queries, None), run)
     elif log.get("result_validity") != "VALID" and not missed:
         yield Reason("loadgen-invalid", f"{log.source} reports INVALID: {_constraints(log)}")
     setting = log.get("effective_min_duration_ms", 0)

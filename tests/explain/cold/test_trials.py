@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.explain.cold import summary, tables
+from harness.explain.cold.measure import remaining_s
 from harness.explain.cold.trials import page_cache, phases
 
 _ABSENT_OR_NS = st.none() | st.integers(0, 10**12)
@@ -29,6 +30,13 @@ def test_a_dropped_file_is_not_in_the_page_cache_until_it_is_read(tmp_path: Path
         pytest.skip("the file system lies in memory")
     assert page_cache.read([file]) == 1 << 20
     assert page_cache.resident_share([file]) == 1.0
+
+
+def test_remaining_time_follows_the_round_before() -> None:
+    """Bug: the remaining time jumped from 3 to 15 minutes, because formats differ by a factor of ten."""
+    assert remaining_s([1.0, 3.0], count=6, steps=3) == [2.0, 1.0, 3.0, 2.0]
+    assert remaining_s([1.0, 3.0, 50.0, 2.0], count=9, steps=3) == [3.0, 50.0, 2.0, 3.0, 50.0]
+    assert remaining_s([1.0] * 6, count=6, steps=3) == []
 
 
 def test_an_empty_file_has_no_pages(tmp_path: Path) -> None:

@@ -252,6 +252,9 @@ def test_the_headline_is_from_the_unprofiled_run(
     assert [row["level"] for row in levels] == ["query", "batch", "stage", "model", "layer"]
     times = content["model"]["batches"]["1"]["wall_ns"]
     assert levels[3]["latency_ns"] == trimmed_mean(times)
+    assert levels[4]["latency_ns"] - levels[4]["overhead_added_ns"] == pytest.approx(
+        trimmed_mean(content["layer"]["profile"]["plain"]["wall_ns"])
+    )
 
 
 def test_a_profile_on_a_disturbed_machine_states_it() -> None:
@@ -260,6 +263,27 @@ def test_a_profile_on_a_disturbed_machine_states_it() -> None:
     disturbed = {**run, "doubts": ["busy-machine", "padded"]}
     told = "machine     not at rest (busy-machine): stop other programs and profile again"
     assert told in list(headline(Profiled({"run": disturbed})))
+
+
+@pytest.mark.parametrize(
+    ("throughput_per_s", "outcome"),
+    [
+        ({1: 100, 2: 190, 4: 370}, "more than 4: each doubling up to it gained more than 5 %"),
+        ({1: 100, 2: 190, 4: 191}, "2: the smallest batch whose doubling gains at most 5 %"),
+        ({1: 100}, "unknown: only batch 1 was measured"),
+    ],
+)
+def test_optimal_batch_not_bracketed_is_stated(
+    throughput_per_s: dict[int, float], outcome: str
+) -> None:
+    """Bug: the largest batch was called optimal although its doubling had not been measured."""
+    times = {
+        str(batch): {"wall_ns": [batch * 10**9 / per_s] * 5, "cpu_ns": [1.0] * 5}
+        for batch, per_s in throughput_per_s.items()
+    }
+    content = {"batch": 1, "model": {"batches": times, "skipped": {}}}
+    model = next(one for one in every_table(Profiled(content)) if one.key == "model")
+    assert model.notes[0] == f"optimal batch {outcome}"
 
 
 def level_of(**times_ns: float) -> Any:

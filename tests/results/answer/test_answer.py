@@ -15,6 +15,8 @@ PREEMPTED = {
     "text": "other threads took the cores 900 times: use fewer --threads",
 }
 
+LOWER = "Lower the load, or raise --slo; the verb peak finds the highest load within the SLO."
+
 
 def p90(value_ns: int, high_ns: int | None) -> dict[str, Any]:
     """A 90th percentile with its interval."""
@@ -89,7 +91,7 @@ def test_a_chosen_rate_that_was_too_high_is_not_blamed_on_the_user() -> None:
     assert answer_of(result).advice == "Stop other programs on this machine and run again."
     result["calibration"]["rate_per_s"] = None
     result["doubts"] = []
-    assert answer_of(result).advice == "Lower --target-qps or --concurrency, or raise --slo."
+    assert answer_of(result).advice == LOWER
 
 
 def of_tokens(**changed: Any) -> dict[str, Any]:
@@ -265,6 +267,28 @@ def test_limit_follows_from_the_reference_and_the_doubts(
     assert found.startswith(limited_by)
 
 
+def test_a_client_bound_run_is_limited_by_its_client() -> None:
+    """Bug: `limited by the server and the network` stood beside the reason `client-bound`."""
+    text = "1 % of the replies waited in the kernel for more than 9.00 ms until the client read them, more than half of the latency's p99 (12.0 ms)"
+    bound = {"code": "client-bound", "text": text}
+    found = answer_of(golden("server", verdict="INVALID", reasons=[bound])).limited_by
+    assert found == (
+        "the client: 1 % of the replies waited in the kernel for more than 9.00 ms until the client read them"
+    )
+
+
+def test_a_short_run_has_the_length_that_an_interval_needs() -> None:
+    """Bug: `too short for an interval` did not say how long a run must be."""
+    result = golden("server", queries={"took_s": 6.0})
+    one = result["latency_intervals_ns"]["p90"]
+    one |= {"block_interval_reason": "the run has about 3 independent parts: run 30 times as long"}
+    assert "(an interval needs about 3 min)" in answer_of(result).headline
+    assert (
+        "(an interval needs about 30 times this length)"
+        in answer_of({**result, "queries": None}).headline
+    )
+
+
 def test_a_query_that_mostly_waits_is_limited_by_the_queue() -> None:
     result = golden("server", reference=reference())
     for name, stage in result["stages_ns"].items():
@@ -357,7 +381,7 @@ def test_preemption_by_a_server_on_this_machine_does_not_limit_the_run() -> None
 
 def test_a_reason_has_the_advice_unless_the_machine_was_disturbed() -> None:
     failed = golden("server", verdict="INVALID", reasons=[LATE], doubts=[PADDED])
-    assert answer_of(failed).advice == ("Lower --target-qps or --concurrency, or raise --slo.")
+    assert answer_of(failed).advice == LOWER
     failed["doubts"] = [BUSY]
     assert answer_of(failed).advice == "Stop other programs on this machine and run again."
 

@@ -330,12 +330,28 @@ def test_undecided_comparison_names_the_sufficient_number_of_runs() -> None:
     )
 
 
+def test_the_next_command_keeps_the_limits_and_states_its_time() -> None:
+    """Bug: the command lacked `--fail-on`, so the runs that decided were not judged by the limit."""
+    sides = [
+        side_of("a", "adeh", [1000, 1200, 900, 1010]),
+        side_of("b", "bcfg", [1150, 1300, 1000, 1250]),
+    ]
+    ours, theirs = (
+        [replace(run, result={**run.result, "queries": {"took_s": 30.0}}) for run in side]
+        for side in sides
+    )
+    found = compare(ours, theirs)
+    needed = present(found.runs_needed)
+    assert dict(notes(found, judge(found, [parse_limit("p99:+10%")])))["next"] == (
+        f"python -m harness rerun aa bb --repeats {needed} --fail-on p99:+10%  # more than {needed} min"
+    )
+
+
 def test_quieter_machine_is_advised_if_no_number_of_runs_would_decide() -> None:
     ours = side_of("a", "adeh", [1000, 4000, 300, 2010])
     theirs = side_of("b", "bcfg", [4150, 300, 1000, 2250])
     assert dict(notes(compare(ours, theirs), []))["next"] == (
-        "python -m harness rerun aa bb --repeats 5, on a quieter machine: this noise hides a change of "
-        "this size"
+        "python -m harness rerun aa bb --repeats 5  # on a quieter machine: this noise hides a change of this size"
     )
 
 

@@ -136,6 +136,14 @@ def test_missed_token_slo_shows_the_number_of_late_answers() -> None:
     assert "tokens did not come within 1.00 ms of the previous token" in found[1].text
 
 
+def test_an_overloaded_run_names_the_rate_that_it_completed() -> None:
+    """Bug: at half of the requested rate, the remedy was a rate slightly below the requested one."""
+    made = run()
+    log = replace(made.log, values={**made.log.values, "result_completed_samples_per_sec": 980.0})
+    found = [*reasons(scenario_named("server"), replace(made, log=log), parse_slos("ttft:p90=1ns"))]
+    assert found[0].text.endswith(": pass --target-qps below the 980 completed or raise --slo")
+
+
 def test_too_few_answers_are_not_enough_to_be_sure() -> None:
     fine = {**streams(), "failed": np.zeros(COUNT, np.uint16)}
     fine["first_token_ns"] = fine["scheduled_ns"] + 1

@@ -1,5 +1,7 @@
 """The section of result.json and its line on the screen."""
 
+from collections.abc import Callable
+
 import pytest
 
 from harness.core.units import NS_PER_S
@@ -54,6 +56,24 @@ def test_lines_of_the_host_log_name_what_changed() -> None:
     assert near.columns[0].after == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("cpu_iowait_s", lambda s: 0.01 * max(0, s - 12)),  # a counter that begins to grow, slowly
+        ("celsius_noisy", lambda s: 60.0 + 20 * (s % 2) + 8 * (s >= 12)),
+        ("memory_available_bytes", lambda s: 1e9 + 5e7 * (s >= 12)),
+    ],
+)
+def test_a_column_that_hardly_changed_is_not_named(
+    name: str, values: Callable[[int], float]
+) -> None:
+    """Bug: columns that began at 0 came first, however little they grew, and noise was called a change."""
+    rows = [{**row, name: values(s)} for s, row in enumerate(log().rows)]
+    near = host_lines(rows, BEGIN_NS + 12 * NS_PER_S)
+    assert near is not None
+    assert name not in [one.name for one in near.columns]
+
+
 def test_a_change_at_the_edge_of_the_log_has_no_lines() -> None:
     assert host_lines(log().rows, BEGIN_NS) is None
     assert host_lines([], BEGIN_NS) is None
@@ -72,7 +92,7 @@ def test_a_change_is_shown_with_its_time_and_the_host() -> None:
     assert found["change"]["after_s"] == 12
     assert shown({"steady": found}) == (
         "no: latency rose by 25 % in a step, from 12 s after the start (22:13:32 UTC); at the same time "
-        "cpu_user_s went from 1 to 3, celsius_cpu went from 60 to 90 (host.csv, line 14)"
+        "cpu_user_s rose from 1 s/s to 3 s/s, celsius_cpu rose from 60 °C to 90 °C (host.csv, line 14)"
     )
 
 
@@ -91,6 +111,8 @@ def test_steady_and_undecided_runs_are_shown() -> None:
     assert shown({"steady": short}) == "yes: no change of 10 % or more in latency", "not 0.0 s"
     undecided = section(refereed(latency("undecided"), needed_s=75.0), None, BEGIN_NS, None)
     assert shown({"steady": undecided}) == "undecided: a run of about 75 s would decide"
+    longer = section(refereed(latency("undecided"), needed_s=314.0), None, BEGIN_NS, None)
+    assert shown({"steady": longer}) == "undecided: a run of about 5 min would decide"
 
 
 def test_a_run_without_a_verdict_shows_nothing() -> None:

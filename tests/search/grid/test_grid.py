@@ -530,7 +530,7 @@ def test_a_grid_ends_with_its_fastest_cell() -> None:
     slow, fast = row(), row(batch=8, throughput_per_s=300.0, uncertainty=0.01)
     assert of(slow, fast) == "300 samples/s with batch 8"
     near = row(batch=4, throughput_per_s=295.0)
-    assert of(slow, near, fast) == "300 samples/s with batch 8; 1 other cell may be as fast"
+    assert of(slow, near, fast) == "300 samples/s with batch 8; perhaps as fast: batch 4"
     assert of(fast) == "300 samples/s"
     assert of() == of(fast, row(model="other")) == ""
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from harness.core.stats import median_interval, trimmed_mean
-from harness.core.units import counted, show_percent
+from harness.core.units import counted, show_ns, show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.profile.measure.memory import slope
 from harness.explain.profile.tables.batch_tables import batch_tables
 from harness.explain.profile.tables.layer_tables import Profiled, layer_tables
 from harness.explain.profile.tables.library_tables import library_tables
 from harness.results.evidence.stages import Completions
-from harness.results.optimal_batch import optimum
+from harness.results.optimal_batch import GAIN, optimum
 from harness.results.pages.tables import Cell, Table, columns
 
 Content = Mapping[str, Any]
@@ -73,6 +73,10 @@ def _levels(profiled: Profiled) -> Table:
     """
     content, done, level = profiled.content, profiled.done, profiled.level
     rows: list[list[Cell]] = []
+    notes = [
+        "The harness's journal is always on, so query, batch and stage add nothing to each other.",
+        "The headline is the latency of the query level. No latency of a model is taken from a profiled run.",
+    ]
     if done is not None:
         mean = float(done.latency_ns.mean())
         took = _batch_ns(done).mean()
@@ -89,24 +93,24 @@ def _levels(profiled: Profiled) -> Table:
         rows.append(["model", "bare calls", latency, None, "no harness, no profiler"])
     if level is not None:
         parts = level.parts
-        note = (
-            f"{counted(len(level.profile.kernels), 'kernel')}; "
-            f"{show_percent(parts.profiler_share, 1, signed=True)} on the same calls, "
-            f"{show_percent(parts.profiler_cpu_share, 1, signed=True)} in CPU time"
-        )
         added = parts.call_ns - parts.plain_ns
-        rows.append(["layer", "profiled calls", parts.kernels_ns, added, note])
+        note = (
+            f"{counted(len(level.profile.kernels), 'kernel')} take {show_ns(parts.kernels_ns)} of it; the profiler adds "
+            f"{show_percent(parts.profiler_share, 1)}, and "
+            f"{show_percent(parts.profiler_cpu_share, 1)} in CPU time"
+        )
+        rows.append(["layer", "profiled calls", parts.call_ns, added, note])
+        notes.append(
+            "The overhead is the difference from calls without a profiler, made in turns with the profiled calls: "
+            f"{show_ns(parts.plain_ns)}."
+        )
     return Table(
         "levels",
         "Levels",
         "latency of each level, from the run in which that level is the deepest, and the overhead of that run's profiler",
         columns("level | run | latency [ns] | overhead added [ns] | what"),
         rows,
-        [
-            "The harness's journal is always on, so query, batch and stage add nothing to each other.",
-            "The headline is the latency of the query level. No latency of a model is taken from a profiled run.",
-            *contended(content),
-        ],
+        [*notes, *contended(content)],
     )
 
 
@@ -213,12 +217,9 @@ def _model_tables(content: Content) -> Iterator[Table]:
         runs = len(times["wall_ns"])
         ratio = round(cpu / latency, 3)
         rows.append([batch, latency, latency / batch, throughput[batch], cpu, ratio, runs])
-    best = optimum(throughput, uncertainty)
-    optimal = best.batch or max(throughput)
-    within = " (within the noise)" if best.is_unsure else ""
     fastest = max(throughput, key=lambda b: throughput[b])
     notes = [
-        f"optimal batch {optimal}{within}: the smallest batch whose doubling gains at most 5 %",
+        _optimal_batch(throughput, uncertainty),
         f"highest throughput {throughput[fastest]:,.4g} samples/s at batch {fastest}",
         *(f"batch {b}: {why}" for b, why in model["skipped"].items()),
     ]
@@ -228,6 +229,17 @@ def _model_tables(content: Content) -> Iterator[Table]:
     )
     about = "bare calls by batch, 20 % trimmed means"
     yield Table("model", "Model", about, heads, rows, notes)
+
+
+def _optimal_batch(throughput: Mapping[int, float], uncertainty: Mapping[int, float]) -> str:
+    best = optimum(throughput, uncertainty)
+    if best.batch is None:
+        most = max(throughput)
+        if len(throughput) == 1:
+            return f"optimal batch unknown: only batch {most} was measured"
+        return f"optimal batch more than {most}: each doubling up to it gained more than {show_percent(GAIN)}"
+    within = " (within the noise)" if best.is_unsure else ""
+    return f"optimal batch {best.batch}{within}: the smallest batch whose doubling gains at most {show_percent(GAIN)}"
 
 
 def _memory(profiled: Profiled) -> Iterator[Table]:

@@ -9,7 +9,7 @@ from harness.models.network.network import Structure
 from harness.models.precision.ways import BASELINE
 from harness.results.optimal_batch import GAIN
 from harness.results.pages.tables import Cell as TableCell
-from harness.results.pages.tables import Column, aligned, columns
+from harness.results.pages.tables import Column, Table, aligned, columns, without_empty
 from harness.search.grid.cells.cells import Cell, Row
 from harness.search.grid.view import tables
 from harness.search.grid.view.tables import Context, Line
@@ -21,6 +21,10 @@ _NUMBERS = columns(
 )
 _WORST_WALL = 1.2
 """Largest ratio of wall time to CPU time of one thread. Above it, other programs must have used the core."""
+
+
+_NAMED = 2
+"""Largest number of cells that the headline names beside the fastest cell."""
 
 
 def lines(view: View, folder: Path) -> Iterator[str]:
@@ -43,7 +47,7 @@ def lines(view: View, folder: Path) -> Iterator[str]:
 
 
 def headline(view: View) -> str:
-    """Names the cell with the highest rate, and counts the cells whose rate is within two standard errors of it.
+    """Names the cell with the highest rate, and the cells whose rate is within two standard errors of it.
 
     Returns '' without a ranked cell, or for several models, because their rates cannot be compared.
     """
@@ -51,12 +55,22 @@ def headline(view: View) -> str:
     if not rated or len({row.model for _, row in rated}) > 1:
         return ""
     most, best = max(rated, key=lambda one: one[0])
-    words = [_word(view, axis, getattr(best, axis)) for axis in _varying(view.rows)]
-    where = f" with {' '.join(words)}" if words else ""
+    varying = _varying(view.rows)
+    where = f" with {_where(view, varying, best)}" if varying else ""
     least = most * (1 - 2 * (best.uncertainty or 0.0))
-    near = sum(rate * (1 + 2 * (row.uncertainty or 0.0)) >= least for rate, row in rated) - 1
-    also = f"; {counted(near, 'other cell')} may be as fast" if near else ""
+    near = [
+        _where(view, varying, row)
+        for rate, row in sorted(rated, key=lambda one: -one[0])
+        if row is not best and rate * (1 + 2 * (row.uncertainty or 0.0)) >= least
+    ]
+    more = [counted(len(near) - _NAMED, "other cell")] if len(near) > _NAMED else []
+    also = f"; perhaps as fast: {', '.join([*near[:_NAMED], *more])}" if near else ""
     return f"{show_rate(most)} samples/s{where}{also}"
+
+
+def _where(view: View, axes: Sequence[str], row: Row) -> str:
+    """Returns the cell's place on the axes: `int8 batch 16`."""
+    return " ".join(_word(view, axis, getattr(row, axis)) for axis in axes)
 
 
 def _titled(
@@ -108,7 +122,8 @@ def _cells(view: View) -> Iterator[str]:
         values: list[TableCell] = [_value(view, axis, getattr(row, axis)) for axis in axes]
         gflop_per_s = [view.gflop_per_s(row)] if has_ops else []
         rows.append([*values, *_numbers(view, row), *gflop_per_s, _verdict(view, row)])
-    yield from aligned(heads, rows)
+    shown = without_empty(Table("cells", "Cells", "", heads, rows))
+    yield from aligned(shown.columns, shown.rows)
 
 
 def _numbers(view: View, row: Row) -> list[TableCell]:
