@@ -26,10 +26,12 @@ from harness.search.grid.cells.cells import Cell
 from harness.search.grid.cells.options import GridOptions
 from harness.search.options import RuntimesOptions
 
-CELL_S = 12.0
-"""Default time limit per cell."""
+CELL_S = 10.0
+CONTEST_S = 60.0
+"""Default time limit: so much for each cell, which makes two runs, and so much for the rounds of the cells that may
+still be the fastest.
+"""
 
-LEAST_LIMIT_S = 60.0
 MOST_CELLS = 1000
 
 _ANSWER_NOTHING = ("null",)
@@ -130,7 +132,7 @@ def plan_of(
     return Plan(
         contests=contests,
         rounds=own.rounds,
-        limit_s=limit_ns / NS_PER_S if limit_ns else max(LEAST_LIMIT_S, CELL_S * count),
+        limit_s=limit_ns / NS_PER_S if limit_ns else CONTEST_S + CELL_S * count,
         calibration_dir=str(calibration_dir.absolute()) if calibration_dir else None,
         command=command,
     )

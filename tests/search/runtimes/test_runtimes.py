@@ -385,12 +385,12 @@ def test_interval_of_no_use_is_undecided() -> None:
 def test_default_limit_grows_with_the_cells(swept: Swept) -> None:
     backends = Backends(always(ort=1000.0, openvino=1500.0, litert=10.0))
     _, content = swept(backends, *THREE)
-    assert content["limit_s"] == 60
+    assert content["limit_s"] == 90
     lists = {"threads": (1, 2), "backend": ("ort", "openvino", "litert")}
 
     config = RunConfig(scenario="single-stream")
     plan = choice.plan_of(lists, GridOptions(), RuntimesOptions(), config, "")
-    assert plan.limit_s == 72
+    assert plan.limit_s == 120
 
 
 def test_backend_that_is_far_slower_in_its_answers_makes_no_run(
