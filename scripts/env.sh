@@ -86,7 +86,7 @@ install_into_venv() {
     "$uv" pip install --quiet --python "$python" -c constraints.txt pip "$@" && return
     printf 'uv is missing or failed; trying pip\n'
     "$python" -m pip --version || "$python" -m ensurepip || return
-    "$python" -m pip install --quiet -c constraints.txt pip || return # an older one knows no --group
+    "$python" -m pip install --quiet -c constraints.txt pip || return # older versions do not know --group
     "$python" -m pip install --quiet -c constraints.txt "$@"
 }
 

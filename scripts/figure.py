@@ -66,7 +66,7 @@ def draw(page: Path, title: str, width_px: int) -> str:
 
 
 def trimmed(svg: str) -> str:
-    """Returns the SVG without empty groups, with numbers to a tenth of a pixel. Raises a ParseError."""
+    """Returns the SVG without empty groups, with numbers rounded to a tenth of a pixel. Raises a ParseError."""
     ET.register_namespace("", "http://www.w3.org/2000/svg")
     ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ET.fromstring(svg)  # noqa: S314

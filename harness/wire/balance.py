@@ -5,8 +5,8 @@ from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
 _STEPS = 2
-"""A server's time per request is rounded to halves of the fastest server's time. Equal machines differ by up to a
-quarter if they are measured for seconds while other programs run."""
+"""A server's time per request is rounded to halves of the fastest server's time, because the times of equal machines,
+measured for a few seconds while other programs run, differ by up to a quarter."""
 
 
 class Place(Protocol):

@@ -47,7 +47,7 @@ class CancellingFlights(Flights):
         super()._launch(connection, flight)
         if self._chosen and self._chosen[flight.first]:
             self._launched.append((flight.taken_ns + self._after_ns, connection, flight))
-            eventfd_write(self._wake, 1)  # the receiving thread may wait for longer
+            eventfd_write(self._wake, 1)  # otherwise the receiving thread may wait for too long
 
     def turn(self, timeout_s: float) -> list[Flight]:
         self._take_launched()

@@ -30,7 +30,7 @@ _TIMESPEC = Struct("@qq")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 
 _FREE_DESCRIPTORS = 256
-"""Descriptors that a run needs in addition to its connections."""
+"""Number of descriptors that a run needs in addition to its connections."""
 
 _PORT_WAIT_S = 3.0
 """Time limit for getting a local port; the kernel keeps the port of a closed connection for 1 s."""
@@ -63,7 +63,7 @@ def tls_context(insecure: bool, *, grpc: bool = False) -> ssl.SSLContext:
 class Connection:
     """One connection. One thread at a time sends, and one thread at a time, perhaps a different one, receives.
 
-    number: the server's number, for the caller. opened_ns, used_ns: wall clock when it was opened, and of the last
+    number: the server's number, for the caller. opened_ns, used_ns: wall-clock times of its opening and of the last
     reply. connect_s: time until the server accepted it, without the TLS handshake.
     """
 
@@ -273,7 +273,7 @@ def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
     found = _resolve(server.address)
     end_s = monotonic() + _PORT_WAIT_S
     while True:
-        # Whether the cause may only be that this machine has no IPv6, and the error.
+        # Each error, and whether its cause may only be that this machine has no IPv6.
         errors: list[tuple[bool, OSError]] = []
         for family, where in found:
             try:

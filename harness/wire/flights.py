@@ -118,7 +118,7 @@ class Flights:
         """Flights whose first token has arrived since the caller last removed them; None: first tokens are not collected."""
         self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
         self._replied_ns = 0  # time of the last reply
-        self._silent_ns: list[int] = []  # begin of each request that timed out since then
+        self._silent_ns: list[int] = []  # start of each request that has timed out since then
         self._openers = [
             Opener(server, number, self._opened, self._refused, self._returned)
             for number, server in enumerate(servers)
@@ -366,8 +366,8 @@ class Flights:
     def _learn(self, connection: Connection) -> None:
         """Learns after how many replies the server closes a connection without notice.
 
-        A server that closes a connection right after a reply, and later a newer connection after equally many replies, always does so. Then no
-        connection is used for more replies.
+        If a server closes a connection right after a reply, and later closes a newer connection after the same number
+        of replies, it is assumed to do so always. No connection is then used for more replies.
         """
         now_ns, number, replies = wall_ns(), connection.number, connection.replies
         if not replies or now_ns - connection.used_ns > _AT_ONCE_NS:
@@ -389,15 +389,15 @@ class Flights:
         dropped: bool,
         done: list[Flight],
     ) -> None:
-        """Sends the flight again if its connection closed while idle, else fails it. dropped: it was open until now."""
+        """Sends the flight again if its connection closed while idle, else fails it. dropped: whether it was open."""
         # A server may close an idle connection just when a request is sent on it. Then it is sent once more.
         stale = isinstance(error, OSError) and connection.replies and not connection.parser.began
         if stale and self._resend and not flight.resent:
             flight.resent, flight.sent_ns = True, 0
             self.resent += 1
-            if dropped:  # on a new connection, because the server may have closed other open connections, too
+            if dropped:  # on a new connection, because the server may also have closed other open connections
                 self._again.append(flight)
-            else:  # the new connection was requested before, and may already carry another flight
+            else:  # a new connection was already requested, and may carry another flight by now
                 self._waiting.appendleft(flight)
             return
         flight.kind = "bad-reply" if isinstance(error, BadReply) else "reset"

@@ -21,7 +21,8 @@ _MOST_HEADS = 4096
 _OK = 200
 
 _VERSIONED = re.compile(r"(/v\d+)(/(chat/)?completions|/models(/.*)?)?")
-"""The end of a prefix with an API's version, or one of its endpoints, which other clients accept."""
+"""Matches the end of a prefix: an API's version, with or without one of its endpoints. Other clients accept such
+prefixes."""
 
 
 _BESIDE = ("/metrics", "/version", "/reset_prefix_cache", "/flush_cache")
@@ -232,7 +233,7 @@ class ReplyParser:
         if framing.chunked:
             self._chunks = _Chunks()
         elif length is not None:
-            if len(_plain) >= _MOST_HEADS:  # heads differ each time, e.g. in a date or an id
+            if len(_plain) >= _MOST_HEADS:  # heads may differ each time, e.g. in a date or an id
                 _plain.clear()
             _plain[_stem(head)] = framing
             if len(data) == end + length and self.pieces is None:

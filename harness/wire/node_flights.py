@@ -84,7 +84,7 @@ class NodeFlights(Flights):
             self.gone = ConnectionError(how)
 
     def _look(self, done: list[Flight]) -> None:
-        """Handles time-outs. Idle connections stay open, because node hosts do not close them."""
+        """Handles timeouts. Idle connections stay open, because node hosts do not close them."""
         self._next_look_s = monotonic() + _TICK_S
         late_ns = wall_ns() - self._timeout_ns
         late = {

@@ -16,7 +16,7 @@ GIVE_UP_S = 5.0
 """A server that refuses all connections for this time is gone."""
 
 UNHEARD_S = 0.9
-"""A connect that takes longer was not answered at first, because the kernel tries again after 1 s."""
+"""If a connect takes longer, the server did not answer its first attempt: the kernel tries again after 1 s."""
 
 _LACKS = (errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Errors of a connect whose cause is that this machine lacks ports, descriptors or memory."""

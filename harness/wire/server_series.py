@@ -16,7 +16,7 @@ _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
 class Series(NamedTuple):
-    """One series of a page, or the samples of it that have all the labels."""
+    """One series of a page, or only its samples that have all the labels."""
 
     name: str
     labels: frozenset[tuple[str, str]] = frozenset()
@@ -49,7 +49,7 @@ class Column(NamedTuple):
 
 @cache
 def columns() -> Mapping[str, Column]:
-    """Returns the table by the name of the column."""
+    """Returns the table, which maps each name to its column."""
     table: Mapping[str, Mapping[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
     return {
         name: Column(
@@ -63,7 +63,7 @@ def columns() -> Mapping[str, Column]:
 
 
 def column_of(name: str) -> Column | None:
-    """Returns the table's column of a name in server.csv, also for a name with a label's value; None without one."""
+    """Returns the table's column for a name in server.csv, with or without a label's value; None if it is missing."""
     known = columns()
     if name in known:
         return known[name]

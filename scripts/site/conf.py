@@ -1,6 +1,6 @@
 """Sphinx settings of the documentation site; build.sh in this folder makes the site.
 
-The pages look like on a code host. docs/README.md is the only list of pages, and its tables give the
+The pages look as they do on a code host. docs/README.md is the only list of pages, and its tables give the
 navigation. Search and style need no network.
 """
 

@@ -62,7 +62,7 @@ class Answer(Later):
         self._asked, self._head, self._keeps_prefixes = asked, head, keeps_prefixes
         self.arrived_ns = arrived_ns
         self.begun_ns = self.first_ns = 0
-        """Begin and end of the step that computes the first prompt; 0 before this step."""
+        """Start and end of the step that computes the first prompt; 0 before this step."""
         self._has_begun = False
         self.choices = [
             Choice(asked, index, prompts) for index in range(len(asked.prompts) * asked.copies)

@@ -140,7 +140,7 @@ def reply_of(future: Any, timeout_s: float) -> Reply:
 
 
 def _refusal(error: Any, timeout_s: float) -> Reply:
-    """Returns a failed call's reply by its code, because grpcio does not report its origin. Raises as `reply_of`."""
+    """Returns a failed call's reply by its code, because grpcio does not report its origin. Raises like `reply_of`."""
     code, text = error.code(), one_line(str(error.details() or ""))
     if code.name == "DEADLINE_EXCEEDED":
         raise LateReply(f"no reply within {timeout_s:g} s (--request-timeout)")

@@ -24,10 +24,10 @@ _READ_BYTES = 1 << 16
 _SCRATCH_BYTES = 1 << 20
 _MOST_HEAD_BYTES = 1 << 16
 _MOST_LENGTHS = 1024
-"""Number of heads whose body length is remembered; a measuring client sends few different heads."""
+"""Number of heads whose body length is remembered. A client that is measured sends few different heads."""
 
 _UNKNOWN = -(1 << 62)
-"""Length of an unknown head; no sum with it is a length."""
+"""Stands for the length of an unknown head. Sums with it are negative, so they are never taken for a length."""
 
 _START_LIMIT_S = 30.0
 
