@@ -208,7 +208,7 @@ def refuse_missing(path: Path, facts: Program, runtime: Any) -> None:
 
 
 def _without_copies(method: Any) -> Any:
-    """Returns a function that executes the method without copying its outputs, which NumPy copies faster."""
+    """Returns a function that executes the method without copying its outputs, because NumPy copies them faster."""
     inner = getattr(method, "_method", None)
     return method.execute if inner is None else partial(inner.call, clone_outputs=False)
 

@@ -71,7 +71,7 @@ class OrtBackend(FrameworkBackend):
             self._weights = shared_weights(self._path)
         if provider != _PROVIDERS["cpu"]:
             with redirect_stdout(sys.stderr):  # the framework prints the names of missing libraries
-                ort.preload_dlls()  # CUDA and cuDNN in Python packages, where no loader looks
+                ort.preload_dlls()  # CUDA and cuDNN from Python packages, where no loader looks
         try:
             session = ort.InferenceSession(
                 str(self._path),

@@ -103,7 +103,7 @@ def _is_passed_through(one: _Operation) -> bool:
 
 
 def _origins(names: Iterable[str], operations: Mapping[str, _Operation]) -> tuple[str, ...]:
-    """Replaces calls, and arguments of called functions, by the operations that produce their values, in order."""
+    """Replaces calls, and arguments of called functions, with the operations that produce their values, in order."""
     origins: dict[str, None] = {}
     waiting, seen = list(names)[::-1], set()
     while waiting:

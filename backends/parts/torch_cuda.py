@@ -38,7 +38,7 @@ _current = threading.local()
 """`stream` is the stream of this thread's work. It is set once, not per batch."""
 
 _capturing = threading.Lock()
-"""Held during a capture. A capture must not see allocations of other captures, and its debug mode not their waits."""
+"""Held during a capture, so that the capture sees no allocations, and its debug mode no waits, of other captures."""
 
 
 class _Graph(NamedTuple):
@@ -233,7 +233,7 @@ class CudaModule:
             for _ in range(_WARM_CALLS - 1):
                 run()
             try:
-                self._cuda.set_sync_debug_mode("error")  # a wait fails here, and breaks no capture
+                self._cuda.set_sync_debug_mode("error")  # a wait fails here, not in a capture
                 outputs = tree_flatten(run())[0]
             finally:
                 self._cuda.set_sync_debug_mode("default")

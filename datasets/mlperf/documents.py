@@ -52,7 +52,7 @@ class DocumentsDataset(LoadedRows):
         self.hold(indices, held)
 
     def _html(self, index: int) -> bytes:
-        """Returns the page as UTF-8. Replaces invalid bytes by a replacement character."""
+        """Returns the page as UTF-8. Replaces invalid bytes with a replacement character."""
         path = self._paths[index]
         try:
             return path.read_bytes().decode("utf-8", "replace").encode()

@@ -44,7 +44,7 @@ _AT_ONCE = 4096
 """Number of requests that are read before their lists are joined."""
 
 IDENTITY_BYTES = 8
-"""Size of the beginning of an answer, which has the timestamp and the request's number in it, each as float32."""
+"""Size of the start of an answer: the timestamp and the request's number within it, each as float32."""
 
 _USER = "user_id"
 _OF_HISTORY = (

@@ -1,4 +1,4 @@
-"""Writes bodies of forms with files (multipart/form-data, RFC 7578), as transcription services take them."""
+"""Writes bodies of forms with files (multipart/form-data, RFC 7578), which transcription services accept."""
 
 import hashlib
 from collections.abc import Sequence

@@ -35,7 +35,7 @@ class Gap(NamedTuple):
     """A place in the body, filled by the samples of a request."""
 
     parts: tuple["bytes | Field", ...]
-    """Their joined bytes are the piece of one sample."""
+    """The bytes of these parts, joined, are the piece of one sample."""
     is_list: bool = False
     """Whether there is a piece for each sample, with commas between them."""
 

@@ -30,7 +30,7 @@ def check_differs(
 
 
 def noise(inputs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """Returns one sample of noise for each input; integers are 0, which every table has."""
+    """Returns one sample of noise for each input; integers are 0, a row that every table has."""
     random = np.random.default_rng(0)
     batch: dict[str, Array] = {}
     for name, dtype, shape in inputs:

@@ -53,7 +53,7 @@ _KINDS = {
     107: "Unsqueeze",
     129: "ConvertTensor",
 }
-"""Types of operations that MNN computes when it resizes a session, and so does not name in a run."""
+"""Types of operations that MNN computes when it resizes a session. A run does not name them."""
 
 
 def kind_name(number: int) -> str:

@@ -27,7 +27,7 @@ _ABSENT = {
 
 
 Step = Callable[[Any, int, Sequence[tuple[str, int]]], None]
-"""Computes a layer: gets ncnn's extractor, the layer's number, and the name and the number of each blob that it writes."""
+"""Computes a layer. Arguments: ncnn's extractor, the layer's number, and the name and number of each blob it writes."""
 
 
 class Layered(Backend, Protocol):

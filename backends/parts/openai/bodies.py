@@ -63,7 +63,7 @@ def demands_call(fields: Mapping[str, Any]) -> bool:
 
 
 def stop_bytes(fields: Mapping[str, Any]) -> int:
-    """Returns the bytes of the longest stop string of a request. Its tokens count, and servers cut it off the text."""
+    """Returns the bytes of a request's longest stop string. Servers count its tokens, but cut it off the text."""
     stop = fields.get("stop")
     texts = stop if isinstance(stop, list) else [stop]
     return max((len(text.encode()) for text in texts if isinstance(text, str)), default=0)

@@ -133,7 +133,7 @@ def _contradiction(
 
 
 def _is_included(counts: Mapping[str, int]) -> bool:
-    """Returns whether `total_tokens` does not count the reasoning beside the answer, as some servers do."""
+    """Returns whether the answer's tokens include the reasoning. Some servers add it to `total_tokens` separately."""
     parts = (
         counts.get("prompt_tokens", 0),
         counts.get("completion_tokens", 0),
@@ -152,7 +152,7 @@ def _doubt(counts: Mapping[str, int], output: int, text: str) -> str:
 
 
 def _above_bytes(tokens: int, text: str) -> int:
-    """Returns how far the tokens exceed the bytes of the text: a token with text has at least one byte."""
+    """Returns by how many the tokens exceed the bytes of the text: a token with text has at least one byte."""
     if tokens <= len(text):  # a character has a byte or more
         return 0
     return tokens - len(text.encode("utf-8", "replace"))

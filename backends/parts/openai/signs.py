@@ -79,7 +79,7 @@ class ChunkCounts:
             return found
         if 2 * self._stalled > texts:
             found.append(Sign.LATE_COUNT)
-        # A character that is not ASCII may have several tokens, and comes with the last one.
+        # A character that is not ASCII may take several tokens, and arrives with the last of them.
         elif 2 * (self._lead if ignores_end else self._unseen) > output and (
             text.isascii() and not has_call
         ):
