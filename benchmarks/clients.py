@@ -119,7 +119,7 @@ def run(program: Path | str, *words: str) -> None:
         cwd=Path(__file__).parent.parent,
         check=False,
     )
-    if done.returncode not in (0, 4):  # 4: the harness made an INVALID run, which has numbers
+    if done.returncode not in (0, 4):  # 4: an INVALID run of the harness, which also has numbers
         raise RuntimeError(
             f"{program} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
         )

@@ -46,7 +46,7 @@ class Run:
 
 
 class Noise:
-    """Repeats measurements that other processes disturbed. Their CPU time decides, not the result."""
+    """Repeats measurements that other processes disturbed. The processes' CPU time decides, not the result."""
 
     def __init__(self, tries: int = _TRIES) -> None:
         self._tries = tries
@@ -81,7 +81,7 @@ def _settle() -> None:
 
 
 def _cpu_s() -> tuple[float, float, float]:
-    """Returns CPU seconds: the machine's (with steal), this process's with children, the machine's with idle time."""
+    """Returns CPU seconds: the machine's (with steal), this process's with children, and the machine's including idle."""
     times = psutil.cpu_times()
     busy = times.user + times.nice + times.system + getattr(times, "steal", 0.0)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

@@ -246,7 +246,7 @@ def _readings(url: str) -> Mapping[str, float]:
 
 
 def _cpu_s(server: psutil.Process) -> tuple[float, float, float]:
-    """Returns CPU seconds: the machine's, the benchmark's with its server, and the machine's with idle time."""
+    """Returns CPU seconds: the machine's, the benchmark's with its server, and the machine's including idle time."""
     times = psutil.cpu_times()
     busy = times.user + times.nice + times.system + getattr(times, "steal", 0.0)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

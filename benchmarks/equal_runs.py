@@ -168,7 +168,7 @@ _PAIRS = {
 
 
 def _sum_line(title: str, runs: int, counts: Counter[str]) -> str:
-    """Returns the share of pairs that were called faster or slower (of slower pairs: slower), beside its bar."""
+    """Returns the share of pairs that were called faster or slower (for pairs with `slow`: slower), beside its bar."""
     judged = counts[WORSE] + (0 if title == SLOWER_PAIRS else counts[BETTER])
     words = "slower" if title == SLOWER_PAIRS else "faster or slower"
     line = f"{title}, {runs} a side: {judged} of {counts.total()} pairs {words}"

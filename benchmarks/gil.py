@@ -68,7 +68,7 @@ def line(backend: str) -> str:
 def main() -> None:
     names = sys.argv[1:] or [n for n, entry in registry.rows("backend") if entry.installed]
     for name in names:
-        if name != "null":  # it computes nothing
+        if name != "null":  # null computes nothing
             try:
                 print(line(name), flush=True)
             except HarnessError as e:

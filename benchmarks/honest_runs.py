@@ -168,7 +168,7 @@ DIALECTS: Mapping[str, Dialect] = {
     "vllm reasoning": replace(VLLM, tokens=24, gap_s=0.001, ids=False, stream=_thinking),
     "sglang": replace(VLLM, name="sglang", ids=False, usage="last", gap_s=0.001, tokens=20),
     "llama.cpp": replace(LLAMA_CPP, tokens=20, gap_s=0.001),
-    # Its prompts count one token per message: the others are a template's.
+    # Its prompts have one token per message; all other counted tokens belong to a template.
     "transformers": replace(TRANSFORMERS, tokens=20, gap_s=0.001, first_s=0.003, begin=200),
     "old http": replace(VLLM, http="1.0", tokens=8, gap_s=0.001),
     "vllm calls": replace(VLLM, tokens=16, gap_s=0.001, ids=False, stream=_calling),
@@ -325,7 +325,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def _odd_prompts(tasks: Sequence[str]) -> Mapping[str, tuple[Rows, Sequence[str]]]:
-    """Returns prompts and options of each kind that needs its own."""
+    """Returns prompts and options of each kind of run that needs special ones."""
     chats = [{"messages": [{"role": "user", "content": task}]} for task in tasks]
     digits = {"type": "object", "properties": {"digits": {"type": "string"}}}
     tool = {"type": "function", "function": {"name": "write", "parameters": digits}}

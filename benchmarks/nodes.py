@@ -38,7 +38,7 @@ class Cost(NamedTuple):
     cpu_us: float
     """CPU time per sample, over all processes."""
     node_cpu_us: float
-    """The node's part of it, from its host readings."""
+    """The node's part of this time, from its host readings."""
 
 
 def p50_us(model: str, *words: str) -> float:
@@ -72,7 +72,7 @@ def result_of(scenario: str, model: str, *words: str) -> dict[str, Any]:
 
 
 def sleeping(nodes: int, instances: int, batch_ms: float) -> str:
-    """Returns a line: batches/s of a model that sleeps, and its share of the possible rate of the sleepers."""
+    """Returns a line: batches/s of a model that sleeps, and their share of the rate that the sleepers allow."""
     words = [
         *("--backend", f"{Path(__file__).parent / 'sleeper.py'}:Sleeper", "--threads", "1"),
         *(

@@ -72,7 +72,7 @@ WHY: Mapping[str, Mapping[str, str]] = {
 """Tool -> number -> the difference in definition or in the client."""
 
 AGAIN = "again"
-"""A second run of the harness in each round: its differences are the noise."""
+"""A second run of the harness in each round; the difference between the two is the noise."""
 
 FIXED = replace(
     VLLM,

@@ -19,7 +19,7 @@ def submit(verb: str, *words: str) -> int:
 def run_lots(work: Path, lots: Sequence[str], *words: str) -> int:
     """Runs the scenarios at the same time, all in one call if `lots` is empty; returns the highest exit status.
 
-    SIGTERM and Ctrl-C reach every call; it then saves its measurements.
+    SIGTERM and Ctrl-C reach every call, which then saves its measurements.
     """
     calls = [[f"--only={name}"] for name in lots] or [[]]
     processes = [
@@ -39,7 +39,7 @@ def run_lots(work: Path, lots: Sequence[str], *words: str) -> int:
 def pack_and_check(work: Path, official: Path | None, *words: str) -> int:
     """Packs into a new tree; returns the exit status of `pack` or `check`. words: further words for `pack`."""
     more = [f"--official={official.absolute()}"] if official else []
-    for name in ("tree", "tree-raw", "tree.partial"):  # of an earlier call
+    for name in ("tree", "tree-raw", "tree.partial"):  # trees of an earlier call
         shutil.rmtree(work / name, ignore_errors=True)
     packed = submit("pack", f"--work={work}", *words, *more)
     return packed or submit("check", str(work / "tree"), "--rehearsal", *more)

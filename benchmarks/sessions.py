@@ -43,7 +43,7 @@ Turn = dict[str, Any]
 def sessions(count: int) -> list[list[Turn]]:
     """Returns sessions of 7 turns: a plan, two subagents with one and two calls, and three more turns.
 
-    All turns begin with the same 8 tokens; in each session, 8 tokens of the session follow. An answer has at most 3.
+    All turns begin with the same 8 tokens, followed by 8 tokens of their session. An answer has at most 3 tokens.
     """
     random = np.random.default_rng(SEED)
 

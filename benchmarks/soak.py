@@ -62,7 +62,7 @@ def main() -> int:
 def _capacity_per_s() -> float:
     """Returns the highest rate of a ladder with p99 ≤ 10 ms through LoadGen.
 
-    The bare model is not the yardstick: it is faster than one Python process can dispatch single queries.
+    The bare model is not the yardstick, because it is faster than one Python process can dispatch single queries.
     """
     capacity, rate = 0.0, float(_FIRST_PER_S)
     while _is_valid(rate) or _is_valid(rate):

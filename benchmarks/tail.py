@@ -50,7 +50,7 @@ LOADS = (0.1, 0.2, 0.4, 0.6, 0.75, 0.85, 0.9, 0.95)
 """Rates as shares of the samples/s of bare loops, with one instance per core."""
 
 JUDGED = (0.2, 0.9)
-"""Lowest and highest load at which the tail must be near the limit."""
+"""Range of loads in which the tail must be near the limit."""
 
 MOST_OVER_LIMIT = 1.5
 SECONDS = 8.0
@@ -89,7 +89,7 @@ class Served(NamedTuple):
     due_ns: Array
     """(queries,) ascending: when queries were due."""
     at_run_speed: float
-    """p99 ÷ the p99 of a reference dispatcher whose model is as fast as it was at each moment of the run."""
+    """p99 ÷ the p99 of a reference dispatcher whose model is as fast as at each moment of the run."""
 
 
 @dataclass(slots=True)
