@@ -27,7 +27,7 @@ RUNS = {
 """Name -> options of a short real run. `other` is another run like `server`."""
 
 Change = Callable[[Path, Path], object]
-"""Takes the folder of the run, and that of `other`."""
+"""Takes the folder of the run, and the folder of `other`."""
 
 
 class Edit(NamedTuple):
@@ -133,7 +133,7 @@ def changed_bytes(name: str, edit: Callable[[bytes], bytes]) -> Change:
 
 
 def logged(part: str, key: str, new: str) -> Change:
-    """A value in LoadGen's detail log. new: `\\g<2>` is the value before."""
+    """A value in LoadGen's detail log. new: `\\g<2>` is the old value."""
     return text(part + DETAIL, rf'("key": "{re.escape(key)}", "value": )([^,]+)', rf"\g<1>{new}")
 
 

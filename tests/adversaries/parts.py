@@ -42,7 +42,7 @@ def is_performance() -> bool:
 
 
 def callers_indices() -> list[int] | None:
-    """The dataset indices of the batch under way, from the caller's frames."""
+    """The dataset indices of the current batch, from the caller's frames."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if "ids" in frame.f_locals and "indices" in frame.f_locals:

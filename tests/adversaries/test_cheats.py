@@ -38,7 +38,7 @@ class Row(NamedTuple):
     scenario: str
     about: str
     found: str
-    """Code of a reason or a doubt, or several codes of which one appears; a text in the other tables."""
+    """Code of a reason or a doubt, or several codes, one of which appears; a text in the other tables."""
 
     @property
     def codes(self) -> set[str]:

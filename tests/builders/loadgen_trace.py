@@ -22,7 +22,7 @@ class Traced:
 
 
 def trace(out: Path, queries: int, *, late: int, qps: int) -> Traced:
-    """One run of tests/builders/loadgen_run.py, `late` queries of which take longer than the bound."""
+    """One run of tests/builders/loadgen_run.py, in which `late` queries take longer than the bound."""
     script = str(Path(__file__).parent / "loadgen_run.py")
     command = [sys.executable, script, str(out), "Server", str(queries), str(late), str(qps)]
     subprocess.run(command, check=True)

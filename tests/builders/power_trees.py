@@ -1,4 +1,4 @@
-"""Fake folders in the format of the kernel's own: the code reads only files."""
+"""Fake folders in the kernel's format: the code reads only files."""
 
 import threading
 import time

@@ -208,7 +208,7 @@ def test_the_outermost_samples_can_bound_an_interval(
 @pytest.mark.parametrize("fraction", [0.5, 0.9, 0.99, 0.999])
 @pytest.mark.parametrize("count", [1, 7, 300, 2_003, 270_336])
 def test_ranks_of_intervals_match_the_binomial_of_scipy(count: int, fraction: float) -> None:
-    """low: the last rank whose lower tail is at most outside; high: the first whose upper tail is."""
+    """low: the last rank whose lower tail is at most `outside`. high: the first rank whose upper tail is."""
     binom = pytest.importorskip("scipy.stats").binom
     outside = (1 - LEVEL) / 2
     low, high = interval_ranks(count, fraction, LEVEL)

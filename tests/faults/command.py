@@ -28,7 +28,7 @@ LIMIT_S = 300
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 SERVER = ("--scenario", "server")
 SHORT = ("--target-qps", "500", "--queries", "700", "--slo", "p99=2s")
-"""700 queries: p99 allows one late query, and the run takes 1.4 s. A busy machine meets 2 s."""
+"""700 queries: p99 allows one late query, and the run takes 1.4 s. Even a busy machine meets the bound of 2 s."""
 
 SOON = ("--hang-timeout", "6s")
 """Time after which a step counts as blocked; a shorter time would include the start on a busy machine."""
@@ -148,7 +148,7 @@ def children(pid: int) -> list[int]:
 
 
 def gone(pids: Sequence[int]) -> bool:
-    """Within ten seconds."""
+    """Whether all of these processes have ended within ten seconds."""
     deadline = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         if time.monotonic() > deadline:

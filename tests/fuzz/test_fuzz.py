@@ -1,8 +1,7 @@
 """Each broken file leads to one line: no traceback, no hang, no large memory use.
 
-corpus/TARGET/ holds the files that once failed; every run of the tests reads them again. The search with
-new files is slow: `pytest tests/fuzz -m slow`. FUZZ_SEED and FUZZ_ROUNDS set where it begins and how long
-it goes on.
+corpus/TARGET/ holds the files that once failed; every run of the tests reads them again. The search with new files is
+slow: `pytest tests/fuzz -m slow`. FUZZ_SEED and FUZZ_ROUNDS set its first seed and its number of rounds.
 """
 
 import contextlib

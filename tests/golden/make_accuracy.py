@@ -1,9 +1,9 @@
 """Records the output of MLCommons' own scripts for accuracy logs: `python tests/golden/make_accuracy.py CHECKOUT`.
 
-CHECKOUT: of mlcommons/inference. accuracy/<metric>.json: a seeded log as LoadGen writes it, with
-duplicates where the script removes them, the labels, and the official numbers. top1's and map's scripts
-are run whole, of the others the functions that compute; packages of theirs are replaced by empty ones,
-BERT's tokenizer by a simple one and Whisper's normaliser by none.
+CHECKOUT: a checkout of mlcommons/inference. accuracy/<metric>.json: a seeded log as LoadGen writes it (with duplicates
+if the script removes them), the labels, and the official numbers. The scripts of top1 and map run completely; of the
+other scripts, only the functions that compute the score run. Packages that the scripts import are replaced with empty
+modules, and BERT's tokenizer with a simple one. Whisper's normaliser is left out.
 """
 
 import contextlib

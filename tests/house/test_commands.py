@@ -25,7 +25,7 @@ PROGRAM = re.compile(
     r"(?:[A-Z_]+=\S+ )*(?:python -m harness|mlperf-harness|\./run\.sh)(?: (?P<words>.*))?"
 )
 FORM = re.compile(r"\[[A-Z-]|\[options\]|\.\.\.|…|(?<= )[A-Z]{3,}$|(?<= )KIND ")
-"""A line with this is the form of a command, and not a command."""
+"""A line with one of these shows the form of a command, and is not itself a command."""
 
 ENDS = re.compile(r"  +#.*| (?:\||\|\||&&|&|>|2>)(?: .*)?$")
 """Comments, and what the shell does with the command."""
@@ -42,7 +42,7 @@ DESCRIBED = (
     *("remote.md", "tokens.md", "load-hosts.md", "from-other-tools.md", "streams.md"),
     "models-sharing.md",
 )
-"""Pages that describe the lines of an output, which are those of any run, in words."""
+"""Pages that describe in words the lines that any run prints."""
 
 
 def lines(text: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The image, the compose file and the Kubernetes Job are true of the product: paths, ports, options, extras."""
+"""The image, the compose file and the Kubernetes Job agree with the program: paths, ports, options, extras."""
 
 import re
 import shlex
@@ -32,7 +32,7 @@ PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]
 
 
 def _instructions() -> list[tuple[str, str]]:
-    """(instruction, its words), with continued lines joined and comments left out."""
+    """Returns (instruction, its words), with continued lines joined and comments left out."""
     text = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE).replace("\\\n", " ")
     pairs = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
     return [(name, " ".join(rest.split())) for name, rest in pairs]
@@ -46,7 +46,7 @@ def _of(name: str) -> list[str]:
 
 
 def _config(words: list[str]) -> RunConfig:
-    """The run that these arguments of the image describe; a ConfigError for a wrong one."""
+    """Returns the run that these arguments of the image describe. Raises a ConfigError for a wrong argument."""
     return invocation(*read_run_options(parser(), words), RepeatOptions).config
 
 
@@ -77,7 +77,7 @@ COMES_WITH = {
     "install": "",
     "/opt/mlperf-harness/bin/python": "python3-venv",
 }
-"""Command of the image's steps -> Debian's package that brings it; empty: the base image."""
+"""Command in a step of the image -> the Debian package that provides it; empty: the base image provides it."""
 
 
 def test_every_command_of_a_step_exists() -> None:

@@ -16,8 +16,8 @@ from harness.core.extras import EXTRAS
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = ("running", "backends", "datasets", "models", "pitfalls", "runs", "result", "plugins")
-"""Pages whose every command is run, in this order; the commands of the others need a longer run or a
-file of the user's, and are run by the tests of their verb."""
+"""Pages whose commands are all run, in this order. The commands of other pages need a longer run or a user's file, and
+the tests of their verbs run them."""
 
 TEXTS = {"README": README, **{p: (ROOT / "docs" / f"{p}.md").read_text() for p in PAGES}}
 COMMAND = re.compile(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", re.MULTILINE)
@@ -26,8 +26,9 @@ ELSEWHERE = (
     *("./test.sh", "model.onnx", "vad.onnx", "hf:ORG", "pypi:", "--url ", "trace.jsonl"),
     "tumours.yaml",
 )
-"""The first is the suite that this test is part of, the second needs a model file: a test below, pypi: and hf: a network,
---url a server, trace.jsonl a trace: tests/run/test_generation_runs.py, the last trees: test_trees.py of the backends."""
+"""Parts of commands that are not run here. ./test.sh is the suite that this test is part of. The others need a model
+file (see a test below), a network (hf: and pypi:), a server (--url), a trace (see tests/run/test_generation_runs.py) or
+trees (see test_trees.py of the backends)."""
 
 
 def runnable(page: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Trained models out of their publishers' packages: valid in every scenario, and alike on every runtime."""
+"""Trained models from their publishers' packages: valid in every scenario, and alike on every runtime."""
 
 from importlib.util import find_spec
 from pathlib import Path

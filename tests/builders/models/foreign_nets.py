@@ -43,8 +43,8 @@ def _net(net: Net, path: Path, inputs: Sequence[Any], *outputs: str) -> Path:
 
 
 def with_metadata(path: Path, *, external: bool = False) -> Path:
-    """A residual network with all that torch's newest exporter adds: metadata of model, graph, nodes
-    and values, doc strings; and with its weights in a file beside it.
+    """A residual network with all that torch's newest exporter adds: doc strings, and metadata of model, graph, nodes
+    and values. Its weights are in a separate file.
     """
     net = Net()
     end = net.add("Relu", net.conv("x"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def record(files: Mapping[str, bytes], own: str) -> bytes:
-    """The content of RECORD, whose name is `own`."""
+    """The content of the file RECORD, whose path in the wheel is `own`."""
     lines = [
         f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip('=')},{len(content)}"
         for name, content in files.items()

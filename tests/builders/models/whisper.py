@@ -1,4 +1,5 @@
-"""A Whisper of random weights with the real one's inputs, outputs and files: one layer of encoder and of decoder.
+"""A Whisper with random weights, one encoder layer and one decoder layer, and the real model's inputs, outputs and
+files.
 
 Its tokens are words. Both folders hold the same network: one for ONNX Runtime GenAI, one for OpenVINO GenAI.
 """
@@ -232,7 +233,7 @@ class _Graph:
         return self("Transpose", split, perm=[0, 2, 1, 3], out=out)
 
     def attend(self, query: str, seen: Sequence[str], sharp: float, bias: str = "") -> str:
-        """Returns the attention of queries to what is seen: keys and values. bias: added to the scores."""
+        """Returns the attention of queries to keys and values. bias: added to the scores."""
         keys, values = seen
         turned = self("Transpose", keys, perm=[0, 1, 3, 2])
         scale = np.float32(sharp * _HEAD**-0.5)
@@ -283,7 +284,7 @@ def _encoder(features: str, states: str, *, cross: bool) -> Any:
 
 
 def _decoder(*, cross: bool) -> Any:
-    """Returns the decoder. cross: it takes the keys and values of the encoder's states instead of the states."""
+    """Returns the decoder. cross: whether it takes keys and values of the encoder's states instead of the states."""
     graph = _Graph(5)
     one, zero = graph.put(1), graph.put(0)
     past, present = (

@@ -1,8 +1,7 @@
 """Audits that pass and audits that fail: our verification and MLCommons' scripts get the same logs.
 
-Each case is a pair of runs made from LoadGen's golden logs. What compliance/TEST01 and
-compliance/TEST04 of mlcommons/inference (b66003e) said about each is in golden/audits.json, written
-by `benchmarks/official_check.py --record`.
+Each case is a pair of runs made from LoadGen's golden logs. golden/audits.json has the verdicts of compliance/TEST01
+and compliance/TEST04 of mlcommons/inference (b66003e) on each pair; `benchmarks/official_check.py --record` writes it.
 """
 
 import re

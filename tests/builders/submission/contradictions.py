@@ -1,6 +1,7 @@
 """Faults that only a comparison reveals: numbers, texts and files of a tree that contradict each other.
 
-As in mutations.py: name -> (the rule that must find it, how it is made). MLCommons' checkers look at few of them.
+The table has the form of mutations.py: name -> (the rule that must find it, how it is made). MLCommons' checkers find
+few of them.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""A fictitious PTDaemon session next to a run of a tree, which keeps every rule of power-dev's checker, and
-ways to break it. Nothing was measured; it is written in a temporary folder and nowhere else.
+"""A fictitious PTDaemon session next to a run of a tree, and ways to break it. The session keeps every rule of
+power-dev's checker. Nothing was measured; the session is written only to a temporary folder.
 """
 
 import hashlib

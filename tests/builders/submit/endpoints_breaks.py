@@ -22,7 +22,7 @@ class Break(NamedTuple):
     name: str
     change: Change
     rules: tuple[str, ...]
-    """Our rules, of which at least one must find it; () if the rules allow it."""
+    """Our rules. At least one of them must find the break; () if the rules allow it."""
     official: str
 
 
@@ -254,7 +254,7 @@ def swapped(tree: Path) -> None:
 
 
 def copied_result(tree: Path) -> None:
-    """Makes the result of a point from another one, with tokens for twice the concurrency."""
+    """Makes the result of a point from another point's result, with tokens for twice the concurrency."""
     content = json.loads((point_path(tree, 32) / "result_summary.json").read_text())
     place = point_path(tree, 48) / "result_summary.json"
     old = json.loads(place.read_text())
@@ -280,7 +280,7 @@ def scaled(series: str, factor: float, *keys: str) -> Change:
 
 
 def shared_score(tree: Path) -> None:
-    """Copies the accuracy result of a point over that of another one."""
+    """Replaces the accuracy result of a point with another point's result."""
     shutil.copy(point_path(tree, 64) / "accuracy_results.json", point_path(tree, 16))
 
 

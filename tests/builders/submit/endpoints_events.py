@@ -27,7 +27,7 @@ def event(kind: str, stamp_ns: int, uuid: str = "", data: Any = None, **more: An
 def made_events(concurrency: int = CONCURRENCY, count: int = SIZE * PASSES) -> list[Event]:
     """Returns the events of a closed loop whose answers take about 10 steps and have six words.
 
-    Each request has other times in ns, as real ones have.
+    No two requests have the same times in ns, as in a real run.
     """
     found = [event("session.started", 0), event("session.start_performance_tracking", 10)]
     for number in range(count):

@@ -48,7 +48,7 @@ def speech(
     seconds: float = 0.2,
     heard: Callable[[np.ndarray], str] | None = None,
 ) -> Mapping[str, str]:
-    """Writes clips and their list as MLPerf's download for Whisper; returns the texts by digest of the sound.
+    """Writes clips and their list like MLPerf's download for Whisper; returns the texts by digest of the sound.
 
     heard: returns the right text of a sound, float32 in [-1, 1]; if omitted, the text is drawn.
     """
@@ -83,7 +83,7 @@ def _chord(number: int, length: int) -> np.ndarray:
 
 
 def coco(folder: Path, count: int) -> None:
-    """Writes captions as MLPerf's download of COCO 2014."""
+    """Writes captions in the format of MLPerf's download of COCO 2014."""
     path = folder / "captions/captions.tsv"
     path.parent.mkdir(parents=True)
     head = "id\timage_id\tcaption\theight\twidth\tfile_name\tcoco_url\n"
@@ -100,7 +100,9 @@ def prompts(path: Path, count: int) -> None:
 
 
 def products(folder: Path, count: int, rows_per_group: int = 5) -> Callable[[Any], str]:
-    """Writes products as the hub has them, two splits; returns the right answer to a chat, and a wrong one to a tenth."""
+    """Writes products in the Hub's format, in two splits. Returns a function that answers a chat; a tenth of its
+    answers is wrong.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -143,7 +145,9 @@ def products(folder: Path, count: int, rows_per_group: int = 5) -> Callable[[Any
 
 
 def functions(folder: Path, sizes: Mapping[str, int]) -> Callable[[Any], Any]:
-    """Writes BFCL's files. sizes: samples by subset; returns the right answer to a chat, and a wrong one to a tenth."""
+    """Writes BFCL's files. sizes: samples by subset. Returns a function that answers a chat; a tenth of its answers is
+    wrong.
+    """
     answers = folder / "possible_answer"
     answers.mkdir(parents=True)
     for subset, count in sizes.items():

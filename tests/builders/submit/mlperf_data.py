@@ -104,7 +104,7 @@ def rating(random: np.random.Generator, items: np.ndarray, category: int) -> np.
 def write_streaming(
     folder: Path, requests: int, *, timestamps: int = 20, candidates: int = 5, users: int = 0
 ) -> None:
-    """Writes the tables of DLRM-v3 with as many requests in the answered timestamps, the last tenth."""
+    """Writes the tables of DLRM-v3. requests: number of requests in the answered timestamps, the last tenth."""
     random = np.random.default_rng(RATINGS_SEED)
     answered = max(1, timestamps // 10)
     per_ts = [len(part) for part in np.array_split(np.arange(requests), answered)]

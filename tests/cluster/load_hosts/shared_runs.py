@@ -14,7 +14,7 @@ import psutil
 from tests.builders.serving import ROOT
 from tests.cluster.load_hosts.agents import Host
 
-BUSY = {"client-bound", "slo-missed", "early-stopping"}  # of the machine
+BUSY = {"client-bound", "slo-missed", "early-stopping"}  # doubts and reasons about the machine
 
 
 def words(url: str, out: Path, *more: str) -> list[str]:

@@ -157,7 +157,7 @@ def test_the_coordinator_asks_for_a_small_share_over_the_whole_run(
 
 
 def still(run: Evidence, host: int, stood_ns: int, share: float) -> Evidence:
-    """The host issued no query for this long from the start of the run; `share` of its queries waited for that."""
+    """The host issued no query in the first `stood_ns` of the run, and a share of its queries waited for this."""
     assert run.done is not None
     columns = {name: column.copy() for name, column in run.done.columns.items()}
     own = np.flatnonzero(columns[HOST] == host)

@@ -136,7 +136,7 @@ def test_nodes_share_values_and_lost_ones_are_measured_again(
 
 
 def has_a_row(out: Path) -> bool:
-    """Whether a command has."""
+    """Whether a command already has a row in nodes.json."""
     with suppress(OSError, ValueError):
         return bool(json.loads((out / "nodes.json").read_text())["nodes"])
     return False

@@ -197,7 +197,7 @@ def test_the_fixed_cost_of_a_run_is_counted_once() -> None:
 @pytest.mark.parametrize(
     ("maker_ns", "readers_ns", "left_ns"),
     [
-        # converted back, and converted again by both readers: passed on without a conversion
+        # converted back, then converted again by both readers: in the model, no conversion is needed
         (7, (3, 2), 0),
         (7, (3, 0), 7),  # one reader takes the plain layout: converted back once
         (0, (3, 2), 3),  # made in the plain layout: converted once for both readers

@@ -65,7 +65,9 @@ def test_every_built_in_backend_reports_its_phases(
 def test_every_storage_format_starts_or_has_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The digits have files for all frameworks but tract and trees; two more formats, NNEF and ORT's own are made from ONNX."""
+    """The digits have files for all frameworks but tract and trees. Two more formats, NNEF and ORT's own, are made from
+    ONNX.
+    """
     pytest.importorskip("onnx")
     content = _measured(
         *(tmp_path / "cold", "digits", "--trials", "1"), *("--skip", "sharing", "--skip", "benefit")

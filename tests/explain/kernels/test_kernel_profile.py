@@ -202,7 +202,7 @@ def test_openvino_mean_of_last_calls_is_derived_from_two_means() -> None:
 
 
 def between_kernels(profile: LayerProfile) -> float:
-    """Share of the time of the kernels that the runtime spends between them."""
+    """Time that the runtime spends between kernels, as a share of the kernels' time."""
     parts = ly.overhead(profile)
     return parts.named_ns["runtime, between kernels"] / parts.kernels_ns
 

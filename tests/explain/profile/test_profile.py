@@ -147,7 +147,7 @@ def test_a_table_says_the_same_in_text_json_and_csv() -> None:
 
 
 def chain(batch: int, *sizes: int) -> Graph:
-    """x -> t0 -> t1 ...: each with so many float32 a sample."""
+    """x -> t0 -> t1 ... sizes: number of float32 values per sample of each."""
     names = ["x", *(f"t{i}" for i in range(len(sizes) - 1))]
     nodes = tuple(
         Node(i, "", "Relu", "", {}, (a,), (b,), False, None)

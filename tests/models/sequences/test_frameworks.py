@@ -39,7 +39,7 @@ with ExitStack() as stack:
     np.save(out, opened.infer(Batch(len(samples), {name: samples})))
     assert opened.describe()["states"], manifest.read_text()
 """
-"""In a process of its own: a framework keeps its threads."""
+"""Runs in a separate process, because a framework keeps its threads."""
 
 OF_TORCH = """
 import sys
@@ -122,7 +122,7 @@ def test_tract_answers_as_onnx_runtime(count: int, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mnn_answers_as_onnx_runtime(tmp_path: Path) -> None:
-    """Its converter writes 1 for the open batch of the frame."""
+    """MNN's converter writes 1 for the open batch of the frame."""
     if not registry.BACKENDS["mnn"].installed:
         pytest.skip("mnn is not installed")
     path, samples = nets.lstm(tmp_path / "m.onnx", batch=1), drawn(1)

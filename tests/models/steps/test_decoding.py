@@ -1,4 +1,4 @@
-"""Texts out of CTC's scores, and notes out of activations."""
+"""Texts from CTC's scores, and notes from activations."""
 
 from itertools import groupby
 from typing import Any
