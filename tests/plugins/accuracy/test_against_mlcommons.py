@@ -54,7 +54,7 @@ def bfcl() -> Path:
 
 @contextlib.contextmanager
 def stubs(**modules: Mapping[str, object]) -> Iterator[None]:
-    """Replaces modules, `a__b` for `a.b`, and removes what was loaded meanwhile."""
+    """Replaces modules (`a__b` for `a.b`). At the end, removes the modules that were loaded with them."""
     before = dict(sys.modules)
     try:
         for name, members in modules.items():
@@ -212,7 +212,7 @@ def samples(bfcl: Path, chosen: str = "all") -> FunctionCallsDataset:
 
 
 def changed(value: Any, draw: random.Random) -> Any:
-    """Returns a value near the right one, or of another type."""
+    """Returns a value that is close to the right one, or has a different type."""
     if isinstance(value, list):
         inner = [changed(item, draw) if draw.random() < 0.3 else item for item in value]
         return draw.choice([inner, inner[::-1], inner[:-1], value, str(value)])
@@ -347,7 +347,7 @@ def wrong_if_it_raises(score: Callable[..., float]) -> Callable[..., float]:
 
 
 @pytest.mark.limit_s(600)
-@pytest.mark.filterwarnings("ignore")  # of their code
+@pytest.mark.filterwarnings("ignore")  # from their code
 def test_function_calls_score_as_with_the_reference(endpoints: Path, bfcl: Path) -> None:
     pd = pytest.importorskip("pandas")
     draw = random.Random(7)
@@ -424,7 +424,7 @@ def test_bfcls_samples_and_tools_are_the_references(bfcl: Path) -> None:
 
 @contextlib.contextmanager
 def their_utils(bfcl: Path) -> Iterator[Any]:
-    """BFCL's utils of clients; what they import for other work is replaced."""
+    """BFCL's utils of clients. The modules that they import for other work are replaced."""
     path = bfcl / "model_handler/utils.py"
     names = [
         line.split()[1]
@@ -449,7 +449,7 @@ class Anything(dict[str, object]):
 
 
 def test_transcripts_score_as_with_the_reference(inference: Path) -> None:
-    """`wer-whisper` reads the normaliser's package; the reference reads OpenAI's, of which it is a copy."""
+    """`wer-whisper` uses a package that is a copy of OpenAI's normaliser; the reference uses the original."""
     pytest.importorskip("whisper_normalizer")
     wer_whisper: Any = importlib.import_module("harness.accuracy.wer_whisper")
     draw = random.Random(5)

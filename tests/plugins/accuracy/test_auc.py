@@ -1,4 +1,4 @@
-"""The area under the ROC curve, beside its definition by pairs."""
+"""The area under the ROC curve, compared with its definition by pairs."""
 
 import numpy as np
 import pytest

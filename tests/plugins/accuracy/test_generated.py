@@ -1,4 +1,4 @@
-"""The metrics of products, function calls, images and videos, by hand and with stand-ins of MLCommons' scripts."""
+"""The metrics of products, function calls, images and videos, by hand and with stand-ins for MLCommons' scripts."""
 
 import hashlib
 import io

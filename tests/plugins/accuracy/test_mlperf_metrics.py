@@ -1,4 +1,4 @@
-"""The scores of recommendation, of RAG answers and of a database, against definitions written down twice."""
+"""The scores of recommendation, RAG answers and a database, against a second implementation of their definitions."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def label(request: tuple[int, int], *liked: int) -> dict[str, Any]:
 
 def test_recommendation_is_scored_by_definition() -> None:
     labels = {0: label((0, 0), 1, 0, 1), 1: label((0, 1), 0, 1), 2: label((1, 0), 1, 1)}
-    answers = [  # LoadGen's samples are others than the stream's
+    answers = [  # LoadGen's samples differ from the stream's
         answer(2, (0, 1), 0.2, 0.9),
         answer(0, (1, 0), 0.6, 0.4),
         answer(1, (0, 0), 0.8, 0.6, 0.5),
@@ -46,7 +46,7 @@ def test_recommendation_is_scored_by_definition() -> None:
     base = -5 * np.log2(5 / 7) - 2 * np.log2(2 / 7)
     assert score.details["ne"] == pytest.approx(entropy / base, rel=1e-14)
     assert score.details["accuracy"] == pytest.approx(5 / 7)
-    # the requests (0, 1) with 1.0 and (0, 0) with 0.5; (1, 0) has one label only
+    # the requests (0, 1) with 1.0 and (0, 0) with 0.5; (1, 0) has only one label
     assert score.value == pytest.approx(0.75, abs=1e-8)
     assert (score.samples, score.details["judged_requests"]) == (3, 2)
     rules = load_round()

@@ -148,7 +148,7 @@ runpy.run_path(folder + "/accuracy.py", run_name="__main__")
 def test_requests_are_scored_as_by_accuracy_of_dlrm(
     seed: int, checkout: Path, tmp_path: Path
 ) -> None:
-    """Bounds of the last digit: both sum up in float64, torch in another order within a request."""
+    """The last digit may differ: both add up in float64, but torch uses a different order within a request."""
     for name in ("torch", "torchrec", "torchmetrics"):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"needs {name}: put it on PYTHONPATH")

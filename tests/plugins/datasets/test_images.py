@@ -82,8 +82,8 @@ def test_the_fast_dct_is_something_else() -> None:
 
 
 def reference_resnet50(data: bytes) -> Any:
-    """What MLPerf's reference does (mlcommons/inference, vision/classification_and_detection,
-    pre_process_vgg), written down again with OpenCV alone.
+    """Repeats pre_process_vgg of MLPerf's reference (mlcommons/inference, vision/classification_and_detection) with
+    OpenCV alone.
     """
     image = cv2.cvtColor(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)  # fmt: skip
     height, width, _ = image.shape
@@ -328,8 +328,8 @@ def test_other_formats_are_not_checked_for_damage() -> None:
 
 
 def test_most_damage_in_a_jpeg_is_seen() -> None:
-    """Not all: there is no checksum, and codes that are wrong may still be codes. Of 300: 39 % where
-    one byte was changed, 56 % of four, 87 % of 32, 96 % of 256.
+    """Some damage is not seen, because a JPEG has no checksum, and a wrong code may be a valid code. Of 300 files, 39 %
+    were seen with one changed byte, 56 % with four, 87 % with 32, and 96 % with 256.
     """
     pytest.importorskip("simplejpeg")
     random = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""The dataset of a voice that speaks now and then: the same for each process, with labels that follow the sound."""
+"""The dataset of a voice that speaks at times: the same in each process, with labels that follow the sound."""
 
 import numpy as np
 import pytest

@@ -38,7 +38,7 @@ def convert(
     *,
     by_xnnpack: bool = True,
 ) -> Path:
-    with warnings.catch_warnings(action="ignore"):  # of ExecuTorch's exporter
+    with warnings.catch_warnings(action="ignore"):  # from ExecuTorch's exporter
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
         from executorch.exir import to_edge_transform_and_lower
 

@@ -349,7 +349,7 @@ def test_damaged_checkpoints_of_treelite_are_read_without_a_crash(
 
 
 def test_a_tree_with_a_circle_is_refused(forest: Path, tmp_path: Path) -> None:
-    """GTIL would walk it for ever."""
+    """GTIL would follow the circle forever."""
     path = tmp_path / "model.tl"
     model = treelite.frontend.load_xgboost_model(forest)
     tree = model.get_tree_accessor(0)

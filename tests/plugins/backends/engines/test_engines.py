@@ -65,7 +65,7 @@ def tokens_of(text: str) -> list[int]:
 
 
 def answers(backend: GeneratingBackend, waiting: list[Answering]) -> list[list[int]]:
-    """Answers the prompts, of which a new one arrives at each step."""
+    """Answers the prompts; a new prompt arrives at each step."""
     generator, every = backend.generator, [*waiting]
     while waiting or not generator.is_idle:
         if waiting:
@@ -104,7 +104,7 @@ def test_an_answer_that_ignores_ends_has_the_wanted_length(
 
     (found,), (wanted,) = answers(backend, made()), answers(reference, made())
     assert len(found) == 20
-    if engine != "llama-cpp":  # it leaves the end out
+    if engine != "llama-cpp":  # llama.cpp omits the end
         assert found == wanted
 
 
@@ -263,7 +263,7 @@ def test_the_requested_number_of_threads_is_described(engine: str) -> None:
 
 
 def test_an_engine_that_ends_unasked_is_reported(engine: str) -> None:
-    """The manifest lacks the end: llama.cpp then ends by itself, and the other engines go on."""
+    """The manifest lacks the end token: llama.cpp then ends by itself, and the other engines continue."""
     cls = registry.load("backend", engine)
     decoding = Decoding(ABOUT.context, ABOUT.vocabulary, ())
     setup = BackendSetup(model=MODEL.path(cls.formats), model_name="tinylm", decoding=decoding)

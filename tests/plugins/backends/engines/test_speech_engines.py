@@ -40,7 +40,7 @@ class Reference(NamedTuple):
 
 
 def tone(number: int) -> Array:
-    """Returns a chord of one to three seconds as 16-bit PCM gives it."""
+    """Returns a chord of one to three seconds, rounded to 16 bits as in PCM."""
     times_s = np.arange(RATE_HZ * (1 + number % 3)) / RATE_HZ
     waves = [np.sin(2 * np.pi * 110 * (number + 1) * harmonic * times_s) for harmonic in (1, 2, 3)]
     swelling = np.minimum(1, times_s * (number + 1))

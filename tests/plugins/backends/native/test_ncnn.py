@@ -100,7 +100,7 @@ def test_a_param_file_that_ncnn_would_refuse_or_crash_with_is_one_line(
 
 @pytest.mark.parametrize("length", [0, 3, 5000, -1])
 def test_weights_that_are_cut_are_refused(length: int, tmp_path: Path) -> None:
-    """ncnn itself goes on, and ends the process with a segmentation fault at the first answer."""
+    """ncnn itself continues, and ends the process with a segmentation fault at the first answer."""
     whole = copied(tmp_path).with_suffix(".bin").read_bytes()
     path = copied(tmp_path, weights=whole[:length])
     assert refusal(path).startswith(
@@ -141,7 +141,7 @@ def test_shapes_come_from_the_manifest_if_the_file_records_none(tmp_path: Path) 
 
 
 def test_first_layer_that_works_in_place_leaves_the_samples_unchanged(tmp_path: Path) -> None:
-    """Bug: ncnn reads the counter of an array that has none, and ends the process."""
+    """Bug: ncnn reads the reference counter of an array that does not have one, and ends the process."""
     path = tmp_path / "relu.param"
     path.write_text("7767517\n2 2\nInput x 0 1 x 0=3\nReLU r 1 1 x y\n")
     path.with_suffix(".bin").write_bytes(b"")

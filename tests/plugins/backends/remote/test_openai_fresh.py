@@ -1,4 +1,4 @@
-"""A beginning before all prompts of a run: the same for one seed, valid JSON, and known token ids."""
+"""A prefix of all prompts of a run: the same for one seed, valid JSON, and known token ids."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The begin of the answer in streams whose model first writes down its reasoning."""
+"""The beginning of the answer in streams whose model first writes its reasoning."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from harness.backends.parts.openai.streams import Streamed
 
 
 def started(*contents: str) -> list[int]:
-    """Returns after each text how many times the answer has begun; 0 while it has not."""
+    """Returns, after each text, how many times the answer has begun; 0 before its first beginning."""
     start, found = AnswerStart(), []
     for content in contents:
         start.take("", content)

@@ -73,7 +73,7 @@ def test_tokens_without_text_are_no_sign_if_the_request_ignores_the_end() -> Non
 def test_without_counts_only_tokens_beyond_the_bytes_follow_the_text(
     tokens: int, silent: int
 ) -> None:
-    """Several tokens may share a chunk: those of the text's 48 bytes need not follow it."""
+    """Several tokens may share a chunk, so as many tokens as the text has bytes (48) may belong to the text."""
     events = [*[chunk(word) for word in WORDS[:8]], chunk("", tokens, "length")]
     usage = streamed(events, ignores_end=True)
     assert (usage.doubt, usage.silent) == ("", silent)

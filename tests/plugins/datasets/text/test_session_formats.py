@@ -229,7 +229,7 @@ def test_wekas_calls_wait_for_what_had_ended(tmp_path: Path) -> None:
     dataset = read(tmp_path, trace, {**trace, "id": "y"}, name="t.jsonl", tokens="10:1000000")
     assert dataset.describe()["format"] == "weka"
     _, after, delays = shape(dataset)
-    # 0 s, 3.5 s and 4 s at a time, 5 s after the subagent's first call and the parent's second, 9 s after all.
+    # Starts: 0 s; 3.5 s and 4 s, overlapping; 5 s, after the subagent's first and the parent's second; 9 s, after all.
     assert after[:5] == [(), (0,), (0,), (1, 2), (3,)]
     assert delays[:5] == [0, 1500, 2000, 0, 2000]
     ids = [prompt["prompt"] for prompt in prompts(dataset)]
@@ -238,7 +238,7 @@ def test_wekas_calls_wait_for_what_had_ended(tmp_path: Path) -> None:
     assert ids[0][:4] == ids[2][:4]
     assert ids[0][4:] != ids[2][4:6]
     assert ids[3][:4] == ids[1]
-    # The ids of another trace are other tokens.
+    # Equal ids in different traces stand for different tokens.
     assert not {*ids[5][:4]} & {*ids[0][:4]}
     assert prompts(dataset)[0]["max_tokens"] == 7
 
@@ -447,7 +447,7 @@ def test_a_call_waits_for_the_last_calls_that_had_ended(
 
 
 def test_every_wait_follows_from_the_times() -> None:
-    """Compares with the definition: every call that had ended is waited for, directly or through another one."""
+    """Compares with the definition: a call waits for every call that had ended, directly or through another call."""
     random = np.random.default_rng(5)
     for _ in range(30):
         starts = np.sort(random.integers(0, 60, 25))

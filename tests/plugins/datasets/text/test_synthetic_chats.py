@@ -1,4 +1,4 @@
-"""Chats with made media have media of the requested sizes, the same for the same seed."""
+"""Generated chats have media of the requested sizes, and equal media for equal seeds."""
 
 import base64
 import io
