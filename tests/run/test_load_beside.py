@@ -41,7 +41,7 @@ def test_probes_are_measured_beside_the_load(tmp_path: Path) -> None:
 
 
 def test_probes_that_fail_leave_the_run_valid(tmp_path: Path) -> None:
-    """The server fails every seventh numbered request, which are those of the run and of the probes."""
+    """The server fails every seventh numbered request. Requests of the run and of the probes are numbered."""
     dialect = replace(VLLM, fault="error-200", every=7, in_run=True, gap_s=0.002)
     status, result = ran(tmp_path, dialect, *LOOP, "--queries", "100", "--probe-rate", "50")
     assert status == 4
@@ -232,7 +232,7 @@ def test_genai_metrics_during_and_after_a_run_have_its_numbers(
         points = histograms(message)
         (duration,) = points["gen_ai.client.operation.duration"]
         assert int(duration["count"]) == sum(map(int, duration["bucketCounts"])) == 100
-        # During the run, a closed loop's due times are only known to the moment of the issue.
+        # During the run, the due times of a closed loop are known only as times of issue.
         within = {"rel": 0.02} if message is last else {"abs": 2}
         mean_ns = duration["sum"] / 100 * NS_PER_S
         assert mean_ns == pytest.approx(result["latency_ns"]["mean"], **within)

@@ -219,7 +219,7 @@ def test_failures_of_a_run_are_counted_by_kind(tmp_path: Path, network: Network)
 
 @pytest.mark.slow
 def test_texts_are_sent_and_compared(tmp_path: Path) -> None:
-    """The service turns a text round; the right answers lie beside the prompts."""
+    """The service reverses a text; the right answers are stored with the prompts."""
     prompts = tmp_path / "prompts.jsonl"
     lines = [{"prompt": f"text {i} \u00e9", "reference": f"\u00e9 {i} txet"} for i in range(9)]
     prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))

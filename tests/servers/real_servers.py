@@ -1,8 +1,9 @@
 """Installs real servers into separate environments, and serves one of our models on each.
 
-Triton, MLServer, the KServe SDK and the services of JSON have `digits`, vLLM and transformers' server `tinylm`, llama.cpp random weights; MLflow and rotel serve none, and
-openai, tritonclient, aiperf, guidellm and genai-bench are clients of ours. All listen on 127.0.0.1. The environments stay in
-pytest's cache: they take 3 GB, those of the two servers of language models another 4.6 GB, those of the three last clients 3.4 GB.
+Triton, MLServer, the KServe SDK and the JSON services serve `digits`, vLLM and transformers' server serve `tinylm`, and
+llama.cpp serves random weights. MLflow and rotel serve no model. openai, tritonclient, aiperf, guidellm and genai-bench
+are clients of our servers. All listen on 127.0.0.1. The environments stay in pytest's cache. They take 3 GB; the two
+language servers take another 4.6 GB, and the last three clients 3.4 GB.
 """
 
 import fcntl
@@ -62,7 +63,7 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
     ),
 }
 SERVICES = ("fastapi", "flask", "bentoml", "litserve", "ray_serve", "mlflow")
-"""Servers with JSON of their own, all in the environment `services`: 1.0 GB."""
+"""Servers with their own forms of JSON, all in the environment `services` (1.0 GB)."""
 _NEEDLESS_WITH_VLLM = ("torchvision", "torchaudio", "torchcodec")
 """Their builds for a different torch stop vLLM at its start."""
 _VLLM_VERSION = "0.32.0+cpu"
@@ -85,7 +86,7 @@ def environment(cache: Path, name: str) -> Path:
     folder = cache / name
     done = folder / "installed"
     with (cache / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of a different process of pytest-xdist
+        fcntl.flock(lock, fcntl.LOCK_EX)  # held by one process of pytest-xdist at a time
         if done.is_file() and done.read_text() == " ".join(packages):
             return folder
         shutil.rmtree(folder, ignore_errors=True)

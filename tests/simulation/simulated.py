@@ -62,8 +62,8 @@ KINDS = (
     *("none", "die", "die-held", "hang", "stall", "lose", "repeat", "error"),
     *("cut-log", "change-log", "step-clock", "stay"),
 )
-"""die-held: a child of the process holds its connection. lose: the step does nothing. repeat: an answer is
-written again in place of the next one. stay: the process sends its last message and does not exit."""
+"""die-held: a child of the process holds its connection. lose: the step does nothing. repeat: an answer is written
+again instead of the next answer. stay: the process sends its last message and does not exit."""
 
 
 class Clock:

@@ -104,8 +104,8 @@ def judge(world: World, ended: Outcome, *, killed: bool = False) -> None:
     if world.complete and world.fault.kind in HARMLESS and not killed:
         assert not reasons, reasons
     if (ended.folder / "config.yaml").is_file():
-        # The log of LoadGen, which is repeated, has the dates of the golden run; its rows have their
-        # stamps from the beginning, also where a stall delays them.
+        # LoadGen's log is repeated, so it has the dates of the golden run. Its rows keep their
+        # stamps, even if a stall delays them.
         lines = [
             line
             for line in check(ended.folder)

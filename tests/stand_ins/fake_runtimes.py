@@ -1,4 +1,4 @@
-"""Backends that are none: runs with given speeds, and given answers, in place of measured processes."""
+"""Fake backends: runs with given speeds and answers, instead of measured processes."""
 
 import itertools
 import json
@@ -92,7 +92,7 @@ class Backends:
 
 
 def read(folder: Path) -> FinishedRun:
-    """In place of harness.results.compare.finished.read: numbers with an interval of 2 % within the run."""
+    """Replaces harness.results.compare.finished.read: numbers with an interval of 2 % within the run."""
     result = json.loads((folder / "result.json").read_text())
     speed = result["throughput_per_s"]["completed"]
     found = {"throughput": Number(speed, "samples/s", "rate", 0.98 * speed, 1.02 * speed, True)}

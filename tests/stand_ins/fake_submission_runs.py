@@ -194,7 +194,7 @@ def skip_comparison() -> None:
 def main() -> int:
     """Acts like `python -m harness --config FILE --out DIR`, but only writes the files of such a run.
 
-    A file work/fail-<run> makes it fail, work/hang-<run> makes it wait until it is told to stop.
+    A file work/fail-<run> makes it fail; a file work/hang-<run> makes it wait until it is stopped.
     """
     words = sys.argv[1:]
     out = Path(words[words.index("--out") + 1])

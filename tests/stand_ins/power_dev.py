@@ -4,8 +4,9 @@ import hashlib
 import json
 from pathlib import Path
 
-# What the real client does for the harness: the same options and log lines, the run twice, the files
-# that it leaves. What it needs a director for is made up; spl.txt has 50 W all through the run.
+# Does what the real client does for the harness: it has the same options and log lines, makes the
+# run twice, and leaves the same files. Everything that needs a director is made up; spl.txt has 50
+# W for the whole run.
 SESSION = """
 import argparse, json, logging, re, shutil, subprocess
 from datetime import datetime, timedelta

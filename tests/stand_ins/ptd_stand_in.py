@@ -96,7 +96,7 @@ class _Daemon(socketserver.TCPServer):
         self._parent = os.getppid()
 
     def service_actions(self) -> None:
-        """Every half a second: a server that was killed must not leave it behind."""
+        """Runs every half second, because a server that was killed must not leave this process behind."""
         if os.getppid() != self._parent:
             raise SystemExit(1)
 

@@ -1,7 +1,7 @@
 """A submission with power: only PTDaemon sessions count, and they are packed unchanged.
 
-The sessions are made up and keep every rule (tests/builders/submission/power.py); tests/machine/power/test_ptdaemon_client.py goes
-the same way with power-dev's own client and server.
+The sessions are made up and keep every rule (tests/builders/submission/power.py);
+tests/machine/power/test_ptdaemon_client.py takes the same steps with power-dev's own client and server.
 """
 
 import json

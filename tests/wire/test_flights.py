@@ -141,7 +141,7 @@ def test_each_request_has_its_reply_and_its_stamps_in_order() -> None:
         while not all(f.arrived_ns for f in flown(flights, [1] * 8)):
             assert time.monotonic() < end_s, (
                 "the kernel gives no stamps"
-            )  # the first ones may be missing
+            )  # the first stamps may be missing
         flights.forget()
         begin_ns = wall_ns()
         done = flown(flights, [1, 100, 20_000, 3_000_000, 5, 6])

@@ -246,7 +246,7 @@ def test_runs_in_turns_are_judged_by_their_spread() -> None:
         "measured by 4 and 4 runs, made in turns: a change of less than 2 % is not judged"
     )
     slightly = compare(ours, side_of("b", "bcfg", [1012, 1030, 1020, 1035]))
-    assert slightly.verdict == SAME  # within 5 %, and the interval too
+    assert slightly.verdict == SAME  # within 5 %, and so is the interval
 
 
 def test_five_runs_a_side_in_turns_find_ten_percent_and_no_equal_sides() -> None:
@@ -669,7 +669,7 @@ def test_limits_on_speed_are_judged_for_a_changed_file_without_accuracy() -> Non
 
 
 def test_a_useless_interval_is_not_printed() -> None:
-    """Bug: two runs a side gave `x 4.11e-08 to x 7.89e+07`."""
+    """Bug: two runs per side gave `x 4.11e-08 to x 7.89e+07`."""
     assert show_factors(0.5, 0.028, 9.57) == "0.5 x (wider than x 100)"
     assert show_factors(0.5, 0.1, 9.57) == "0.5 x (0.1 to 9.57)"
     change = Change("p95", "ns", 1.0, 2.0, 1.0, -0.5, 99.0, 0.02, False, None)

@@ -106,8 +106,8 @@ def begun_ns() -> int:
 
 
 def sampled() -> tuple[PowerLog, HostLog]:
-    """Ten seconds around the golden run: 40 W by a counter that wraps, a board that once was silent
-    for 2 s and once drew 500 W, an estimate; a machine with one core busy, half of it the run's.
+    """Ten seconds around the golden run: 40 W by a counter that wraps, a board that was once silent for 2 s and once
+    drew 500 W, and an estimate. One core of the machine is busy, half of the time with the run.
     """
     at = [begun_ns() - 5 * NS_PER_S + n * 50 * NS_PER_MS for n in range(200)]
     power = PowerLog(sources=(PACKAGE, BOARD, GUESS, MEMORY))

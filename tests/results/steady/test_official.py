@@ -1,4 +1,4 @@
-"""Tests the steady-state rule of MLPerf Endpoints on made passes, with results of its own detector."""
+"""Tests the steady-state rule of MLPerf Endpoints on generated passes, against results of MLPerf's own detector."""
 
 import math
 

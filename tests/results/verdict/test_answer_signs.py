@@ -1,4 +1,4 @@
-"""A server is doubted for what many of its answers show, and not for what a few do."""
+"""A server is doubted for signs in many of its answers, and not for signs in a few."""
 
 from collections.abc import Mapping
 from dataclasses import replace

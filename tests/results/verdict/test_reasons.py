@@ -112,7 +112,7 @@ assert SETTLED is not None
 SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     ("a batch failed", ended(failed_samples=8, first_failure="Traceback:\n  x\nValueError: y\n"), "batch-failed", "performance run: 8 of 700 samples failed: ValueError: y"),
     ("a batch failed by the journal alone", failing(8), "batch-failed", "performance run: 8 samples failed"),
-    # Bug: a hung server that was stopped by a signal was told as a failure of the model
+    # Bug: a hung server that was stopped by a signal was reported as a failure of the model
     ("requests failed by the journal alone", requests_failing(8), "requests-failed", "performance run: 8 samples failed"),
     ("the process never said how it ended", lambda run: replace(run, ended=None), "died", "performance run: the measured process ended without its last message"),
     ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen wrote no detail log: make the run's folder writable"),

@@ -181,8 +181,8 @@ def test_rows_that_no_run_leaves_are_named(
 
 
 def looks(scenario: str, times: float, pause_ns: int = 0) -> Evidence:
-    """The golden run, seen 20 times by a supervisor whose clock runs `times` as fast; each look, or the one
-    that falls into a pause, sees what was answered.
+    """The golden run, seen 20 times by a supervisor whose clock runs `times` as fast. Each look sees the answers so
+    far, and one look comes later by `pause_ns`.
     """
     run = evidence(scenario)
     assert run.done is not None

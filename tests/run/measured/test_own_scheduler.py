@@ -1,4 +1,4 @@
-"""Our own scheduler issues every query once, never early, and never too many at a time."""
+"""Our own scheduler issues every query once, never early, and never too many at once."""
 
 import json
 import threading
@@ -204,7 +204,7 @@ def test_turn_is_issued_after_the_answer_to_the_previous_one(
     _, done = ran(load, tmp_path, how, turns=TURNS)
     samples = done.columns["index"].tolist()
     entered, completed = (done.columns[name].tolist() for name in ("entry_ns", "completed_ns"))
-    ends_at: list[list[int]] = [[] for _ in range(20)]  # the completions without a next query
+    ends_at: list[list[int]] = [[] for _ in range(20)]  # completions after which no query is issued
     for query, sample in enumerate(samples):
         assert sample < 20
         if TURNS[sample]:
@@ -240,7 +240,7 @@ def test_latencies_of_a_closed_loop_fill_the_run(tmp_path: Path) -> None:
 def test_a_run_that_is_ended_answers_every_issued_query(
     kind: str, how: How, tmp_path: Path
 ) -> None:
-    """After the supervisor has ended the run, no query is issued, and the plan is that of a shorter run."""
+    """After the supervisor has ended the run, no query is issued, and the plan becomes the plan of a shorter run."""
     load = plan("server", target_qps=None, concurrency=7, query_count=QUERIES)
     if kind == "replay":
         load = replayed(tmp_path, np.arange(QUERIES) * 2_000_000)

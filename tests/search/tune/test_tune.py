@@ -63,9 +63,9 @@ def service(sizes: Sequence[int], first_ns: float, each_ns: float) -> ServiceTim
 
 @dataclass
 class Machine:
-    """In place of bare loops and of LoadGen: two cores; spinning makes everything a tenth faster,
-    what LoadGen sees is `told` by the plan, by `drift` slower with each run. factor: of bare loops,
-    which end at `most` samples. least_ns: the fastest answer. fixed: batch of the file. broken, doubted: by the number of the run.
+    """Stands in for bare loops and LoadGen on two cores. Spinning makes everything a tenth faster. `told` returns what
+    LoadGen sees for a plan; each run is slower by `drift`. factor: factor of bare loops, which end at `most` samples.
+    least_ns: the fastest answer. fixed: batch of the file. broken, doubted: by the number of the run.
     """
 
     told: Callable[[RunConfig], float]
@@ -545,7 +545,9 @@ def test_forecast_follows_the_scenario_and_the_slo() -> None:
 
 
 def cut_to(slo: str, call_ns: dict[Layout, float], measured: list[Layout] | None = None) -> Cut:
-    """A Server's grid cut by calls of one query that always take so long. measured: takes their order."""
+    """A Server's grid, cut by calls of one query that always take these times. measured: receives the order of the
+    calls.
+    """
 
     def timed(layout: Layout, sizes: Sequence[int]) -> Bare:
         if measured is not None:

@@ -1,9 +1,9 @@
 """Writes the embedded language model as a GPT-2 of the Hugging Face libraries, so that their servers give its answers.
 
-The two are the same computation. GPT-2's head has no bias, so that of ours is added to the last normalisation's, by the
-shift that the head's matrix turns into it. COPIES copies of the residual stream side by side have the mean and variance
-of one, so the normalisations stay what they were, while heads get COPIES times as long, with zeros in the new places:
-vLLM on a CPU takes no heads of 16.
+Both models compute the same. GPT-2's head has no bias. Therefore the last normalisation's bias gets a shift that the
+head's matrix turns into our head's bias. The residual stream is repeated COPIES times. The copies have the mean and
+variance of one stream, so the normalisations do not change. Heads become COPIES times as long, with zeros in the new
+places, because vLLM on a CPU does not support heads of size 16.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A stand-in of MLCommons' text_to_image/tools/accuracy_coco.py: its options and results, without its networks.
+"""A stand-in for MLCommons' text_to_image/tools/accuracy_coco.py: its options and results, without its networks.
 
 An image is right if its first pixel is the colour of its caption (tests/stand_ins/servers/makers.py). Right images have
 scores inside the round's limits.

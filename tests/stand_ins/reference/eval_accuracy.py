@@ -1,4 +1,4 @@
-"""A stand-in of MLCommons' language/deepseek-r1/eval_accuracy.py: its options and its last lines, without a judge.
+"""A stand-in for MLCommons' language/deepseek-r1/eval_accuracy.py: its options and its last lines, without a judge.
 
 The data are JSON: the right token ids of each sample.
 """

@@ -1,4 +1,4 @@
-"""Stand-ins of services of JSON on 127.0.0.1: TensorFlow Serving's REST API, MLflow's scoring server, and any other.
+"""Stand-ins for JSON services on 127.0.0.1: TensorFlow Serving's REST API, MLflow's scoring server, and any other.
 
 Sources: tensorflow.org/tfx/serving/api_rest, and the replies of MLflow 3.17's scoring server.
 """

@@ -219,7 +219,7 @@ def other_choice(_path: str, sent: bytes) -> bytes:
 
 
 def page_of(tokens: int, hits: int) -> Dialect:
-    """Returns a server whose page counts so many generated tokens, and tokens from the cache, for each request."""
+    """Returns a server whose page counts these numbers of generated tokens and of tokens from the cache per request."""
     answers: list[int] = []
 
     def reply(ask: Ask) -> list[int]:

@@ -1,4 +1,4 @@
-"""Stand-ins of servers that transcribe, make images and videos, describe products and call functions.
+"""Stand-ins for servers that transcribe, make images and videos, describe products and call functions.
 
 Each gives the right answer to data of tests/builders/submit/generated_data.py, and a wrong one to a share of the requests.
 """
@@ -22,7 +22,7 @@ Right = Callable[[Any], Any]
 
 
 def paced(service: Service, seconds: float) -> Service:
-    """A service whose answers take a time."""
+    """A service whose answers take some time."""
 
     def answer(asked: Asked) -> tuple[int, Any]:
         if asked.method == "POST":

@@ -1,4 +1,4 @@
-"""A stand-in of an npm registry on 127.0.0.1, for `npm pack`: descriptions of packages and their tarballs.
+"""A stand-in for an npm registry on 127.0.0.1, for `npm pack`: descriptions of packages and their tarballs.
 
 Source: github.com/npm/registry, docs/responses/package-metadata.md.
 """

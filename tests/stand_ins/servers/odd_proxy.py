@@ -28,9 +28,9 @@ class Shape:
     line_end: bytes = b"\n"
     """Replaces the line ends of streams."""
     between: bytes = b""
-    """Is sent before each event of a stream, e.g. a comment."""
+    """Sent before each event of a stream, e.g. a comment."""
     begin: bytes = b""
-    """Is sent before a stream."""
+    """Sent before a stream."""
     end: bytes = b"0\r\n\r\n"
     """The last chunk."""
     size_format: bytes = b"%x"
@@ -38,7 +38,7 @@ class Shape:
     http: bytes = b"HTTP/1.1"
     """HTTP/1.0 ends each reply with its connection, and has no chunks."""
     informs: bytes = b""
-    """Is sent before each head, e.g. 103 Early Hints."""
+    """Sent before each head, e.g. 103 Early Hints."""
     headers: bytes = b""
     """Further lines of each head."""
     head_line: bytes = b"\r\n"
@@ -49,11 +49,11 @@ class Shape:
     head_byte_s: float = 0.0
     """Time between the bytes of a head."""
     busy_status: int = 0
-    """Status of the answers to busy requests; 0: none is busy."""
+    """Status that tells the client that the server is busy; 0: never sent."""
     busy_every: int = 2
-    """Every so many prompts of the run are busy."""
+    """One in this many prompts of the run gets the busy status."""
     free_first: int = 0
-    """The first prompts are never busy."""
+    """Number of first prompts that never get the busy status."""
 
 
 class _Proxy:

@@ -21,8 +21,8 @@ STORED = "\x01"
 class RagServer:
     """Serves until the block ends.
 
-    tokens: of each answer. wrong_every: number of the question that is answered wrongly, and its multiples; 0 for none.
-    pages: the number of pages; the answer to the last page is the MD5 of the database.
+    tokens: number of tokens of each answer. wrong_every: questions whose number is a multiple of it are answered
+    wrongly; 0: none. pages: number of pages; the answer to the last page is the MD5 of the database.
     """
 
     def __init__(

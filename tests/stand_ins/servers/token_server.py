@@ -3,8 +3,8 @@
     with TokenServer(Dialect(per_chunk=4, usage="last")) as server:
         ...  # server.url; server.sent has the wall clock in ns of each chunk of each stream
 
-Token i of the answer to prompt p is `ids_of(p, ...)[i]`; its text is WORDS[id % len(WORDS)], of which some are of
-several bytes. One thread a connection: clarity before speed.
+Token i of the answer to prompt p is `ids_of(p, ...)[i]`; its text is WORDS[id % len(WORDS)]. Some words have characters
+of several bytes. Each connection has one thread: clarity before speed.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class Ask(NamedTuple):
     ids: list[int]
     """The right answer."""
     most: int
-    """The most tokens of an answer, as the request has it."""
+    """Maximum number of tokens of the answer, from the request."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,12 @@ class Dialect:
     ids: bool = True
     """Supports return_token_ids; otherwise the field is refused."""
     usage: str = "chunk"
-    """In streams: of each `chunk`, in a `last` one of its own, in the chunk that says how the answer ended (`finish`),
-    which has no text, or `none`, also without streams.
-    """
+    """Part of a stream that has the usage: each `chunk`, a separate `last` chunk, or the chunk without text that states
+    how the answer ended (`finish`). With `none`, replies without streams lack it, too."""
     stream_options: bool = True
     """Supports stream_options; otherwise the field is refused."""
     per_chunk: int = 1
-    """Tokens."""
+    """Tokens per chunk."""
     role_chunk: bool = True
     """A chat begins with a chunk that has only the role."""
     newline: str = "\n"
@@ -100,7 +99,7 @@ class Dialect:
     reply: Callable[[Ask], list[int]] = lambda ask: ask.ids
     """The ids of the answer."""
     wait_s: Callable[[Ask], float] | None = None
-    """Time to the first chunk, in place of `first_s`."""
+    """Time to the first chunk, instead of `first_s`."""
     stream: Callable[[Ask, Iterator[Chunk]], Iterator[Chunk]] = lambda _ask, chunks: chunks
     """Replaces the events of a stream."""
     model: str = ""

@@ -1,4 +1,4 @@
-"""A tree of our own pack passes; each way to break it is found, also the ways that MLCommons' checker passes."""
+"""A tree that `pack` wrote passes; each way to break it is found, even the ways that MLCommons' checker accepts."""
 
 import json
 import shutil

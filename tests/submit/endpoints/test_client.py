@@ -271,7 +271,7 @@ def test_a_client_that_never_sends_a_request_ends_the_run(
 def test_a_server_that_fails_every_request_ends_the_run(
     work: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The client takes such a point for complete, and measuring the other points would take hours."""
+    """The client counts such a point as complete, and measuring the other points would take hours."""
     (tmp_path / "control").write_text("reject")
     assert run(work, "--client", str(source)) == 2
     expected = "r1: all 9 requests failed, e.g. HTTP 400: no temperature: correct the template"

@@ -28,7 +28,7 @@ TEMPLATE = (
     "{{ m.content }}{% for c in m.tool_calls or [] %} {{ c.function.name }}"
     "{% for k, v in c.function.arguments.items() %} {{ k }} {{ v }}{% endfor %}{% endfor %}</{{ m.role }}>{% endfor %}"
 )
-"""A chat template that takes arguments as a mapping only, as Hermes' does."""
+"""A chat template that accepts arguments only as a mapping, like Hermes' template."""
 
 REFERENCE = """\
 import asyncio, json, sys

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.limit_s(3000)]
 POINTS = (1, 4, 8, 16, 32, 48, 64)
 PROMPTS = 40
 ALLOWED = {
-    # The model is not one of the benchmarks, its points are short, and the power is of the rules' table.
+    # The model is not one of the benchmarks, its points are short, and the power is from the rules' table.
     *("model-name-valid", "model-name-consistency", "accuracy-gate"),
     *("point-duration", "steady-state-basis", "power-estimated"),
 }

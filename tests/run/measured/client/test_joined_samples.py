@@ -1,4 +1,4 @@
-"""Requests of several samples are joined of pieces that were encoded when the samples were loaded."""
+"""Requests of several samples are joined from pieces that were encoded when the samples were loaded."""
 
 import json
 from collections.abc import Sequence

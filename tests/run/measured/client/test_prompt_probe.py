@@ -1,4 +1,4 @@
-"""The probe after a run sends new prompts, prompts of the run, and the new ones again, each for one token."""
+"""The probe after a run sends new prompts, prompts of the run, and the new prompts again, each for one token."""
 
 import json
 from collections.abc import Sequence

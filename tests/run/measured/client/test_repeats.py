@@ -10,7 +10,7 @@ LONG = np.arange(32, dtype=np.int32)
 def test_an_answer_that_begins_differently_is_varied() -> None:
     repeats = Repeats()
     later = LONG.copy()
-    later[7] = 0  # beyond the begin: batches of other sizes change such tokens
+    later[7] = 0  # beyond the beginning: batches of other sizes change such tokens
     for answer in (LONG, later, LONG + 1):
         repeats.add([0], [answer], [""])
     repeats.add([1], [LONG + 1], [""])

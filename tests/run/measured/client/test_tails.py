@@ -11,7 +11,8 @@ TEXT, TAIL = 10, 40
 
 
 def told(tail_ns: int, *, exact: bool, silent: int = TAIL, more: bool = False) -> tuple[int, int]:
-    """(streams with tokens without text, those that had them at once) of one stream, whose tail takes tail_ns.
+    """Returns the counts for one stream whose tail takes tail_ns: streams with a tail without text, and streams whose
+    tail came at once.
 
     more: whether a further text follows the tail.
     """

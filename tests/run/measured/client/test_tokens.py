@@ -53,7 +53,7 @@ def test_the_tokens_of_a_chunk_share_its_gap(per_chunk: int) -> None:
 
 def test_late_tokens_are_those_of_gaps_above_the_bound() -> None:
     counted = Tokens(itl_bound_ns=GAP_NS // 4)
-    # Gaps of a half, a quarter and a fifth of GAP_NS a token; the first chunk's further tokens are never late.
+    # Gaps of a half, a quarter and a fifth of GAP_NS per token; the first chunk's further tokens are never late.
     stamps = [(0, 3), (GAP_NS, 5), (2 * GAP_NS, 9), (3 * GAP_NS, 14)]
     assert counted.stream(stamps, 14, Reader(4, exact=True)) == 2
     assert Tokens().stream(stamps, 14, Reader(4, exact=True)) == 0
