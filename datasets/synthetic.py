@@ -208,7 +208,7 @@ def _row_shape(
 
 
 def _is_batch_elsewhere(spec: TensorSpec, size: int | str | None, setup: DatasetSetup) -> bool:
-    """Returns whether an open size is the batch of other inputs. A state, e.g., may have a fixed first dimension."""
+    """Returns whether an open size is the batch of other inputs; a state may have a fixed first dimension."""
     first = [one.shape[0] for one in setup.inputs if one.name != spec.name]
     has_it = size in first and (size is not None or len(spec.shape) > 2)
     return isinstance(spec.shape[0], int) and has_it

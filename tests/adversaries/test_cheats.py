@@ -141,8 +141,8 @@ def test_check_finds_edits_of_a_process_after_the_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", registry.SCENARIOS)
 def test_official_runs_compare_answers_too(scenario: str, tmp_path: Path) -> None:
-    """Bug: the answers of official performance runs were never compared. The whole performance
-    run takes 600 s; the short one beside each accuracy run has its settings.
+    """Bug: the answers of official performance runs were never compared. The whole performance run takes 600 s; the
+    short run beside each accuracy run has the same settings.
     """
     done = run(
         *("--mlperf", "--mode", "accuracy", "--scenario", scenario),

@@ -184,7 +184,7 @@ def test_a_changed_or_added_file_of_a_checkout_is_named(name: str, checkout: Pat
 def test_data_in_a_checkout_is_not_read_and_an_unreadable_file_differs(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: a run read all data below `datasets` into memory, and ended where a file could not be read."""
+    """Bug: a run read all data below `datasets` into memory, and ended if a file could not be read."""
     (checkout / "backends/data.npz").write_bytes(b"x")
     read = Path.read_bytes
 

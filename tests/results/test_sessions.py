@@ -17,8 +17,8 @@ MS = 1_000_000
 def run(
     *rows: tuple[int, int, int, int, int], lag_ms: float = 0.5, tokens: Sequence[int] = ()
 ) -> Evidence:
-    """rows: (session, turns of the session, due ms, completed ms, failed). tokens: of the answers, whose first token
-    comes 5 ms before their end.
+    """rows: (session, turns of the session, due ms, completed ms, failed). tokens: tokens of the answers. Their first
+    token comes 5 ms before their end.
     """
     session, turns, due, completed, failed = np.array(rows).T
     columns = {

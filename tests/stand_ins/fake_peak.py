@@ -48,10 +48,10 @@ def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str,
 
 
 class System:
-    """VALID up to `peak` queries/s or samples per query. broken: number of the run -> its different end:
-    a reason's code, with the exit status, or an error that is raised. fastest_ns: number of the run
-    -> its least latency, for runs where it is not 1 us. model_ns: time of a batch of one in bare loops. final: reasons of
-    runs that are complete, so that their folder has its final name.
+    """VALID up to `peak` queries/s or samples per query. broken: number of the run -> its different end: a reason's
+    code, with the exit status, or an error that is raised. fastest_ns: number of the run -> its least latency, if this
+    is not 1 us. model_ns: time of a batch of one in bare loops. final: reasons of runs that are complete, so that their
+    folder has its final name.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class NullServer:
         self._grpc = grpc
         self._stack = ExitStack()
         self.url = ""
-        """`http://127.0.0.1:PORT`, `grpc://127.0.0.1:PORT` or `http+unix://PATH`; set on entering, as is `pid`."""
+        """`http://127.0.0.1:PORT`, `grpc://127.0.0.1:PORT` or `http+unix://PATH`; set on entering, like `pid`."""
         self.pid = 0
 
     def __enter__(self) -> Self:

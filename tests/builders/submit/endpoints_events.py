@@ -1,4 +1,4 @@
-"""A run of MLCommons' client with made events, and the files that it leaves beside them."""
+"""A run of MLCommons' client with generated events, and the files that the client leaves beside them."""
 
 import json
 import random

@@ -406,7 +406,7 @@ def test_folder_that_is_not_coco_is_refused_with_the_expected_files(tmp_path: Pa
     )
 
 
-# --- every one of them
+# --- all of these datasets
 
 
 @pytest.mark.parametrize("cls", [FolderDataset, ImagenetDataset, CocoDataset])

@@ -622,7 +622,7 @@ def test_a_backend_of_one_thread_takes_part_with_one(monkeypatch: pytest.MonkeyP
 
 
 def test_names_have_threads_only_if_one_backend_has_several() -> None:
-    """Bug: `ort threads 2` beside tract, which computes on one thread."""
+    """Bug: `ort threads 2` next to tract, which computes on one thread."""
 
     def cell(backend: str, threads: int) -> Cell:
         return Cell("digits", backend, "fp32", 1, threads, (), "real")

@@ -95,7 +95,7 @@ def write(folder: Path) -> None:
 
 
 def weights() -> Mapping[str, Array]:
-    """Returns the arrays by GPT-2's names. Dense arrays are (in, out) there as well, the head is (out, in)."""
+    """Returns the arrays by GPT-2's names. Dense arrays are (in, out), as in ours; the head is (out, in)."""
     graph = onnx.load(str(load_model("tinylm").path(("onnx",)))).graph
     ours = {w.name: numpy_helper.to_array(w) for w in graph.initializer}
     shift = np.linalg.lstsq(ours["head.weight"].T, ours["head.bias"], rcond=None)[0]
