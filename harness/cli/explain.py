@@ -31,6 +31,13 @@ def profile(arguments: list[str]) -> int:
         ("[options]", "--from DIR [options]"),
         (ProfileOptions, RunConfig),
     )
+    parser.set_helps(
+        {
+            "scenario": "scenario of the harness run (default single-stream)",
+            "mode": "performance, accuracy or both (default performance)",
+            "duration": "approximate duration of the harness run, e.g. 10s or 2min (default 3s)",
+        }
+    )
     texts, problems = read_run_options(parser, arguments)
     problems += _unused_beside_from(texts, ("otlp", "table", "out", "json", "quiet"))
     defaults = {"mode": "performance", "scenario": "single-stream", "duration_ns": 3 * NS_PER_S}

@@ -65,6 +65,7 @@ def peak(arguments: list[str]) -> int:
         {
             **_REFUSED,
             "queries": None,
+            "mode": "performance, accuracy or both (default performance)",
             "duration": "approximate duration of a confirmation run, e.g. 10s or 2min (default 10s)",
             "target_qps": "server: rate of the first probe in queries/s (default: half of the "
             "calibrated capacity)",
@@ -189,6 +190,7 @@ def sweep(arguments: list[str]) -> int:
         {
             **_REFUSED,
             **dict.fromkeys(("target_qps", "concurrency")),
+            "mode": "performance, accuracy or both (default performance; both for a grid)",
             "duration": "approximate duration of each run, e.g. 10s or 2min (default 10s; 1s for several backends)",
             "out": f"{_out('sweep-server')}; for a grid: grid-SCENARIO-BACKEND-MODEL; for several backends: "
             "runtimes-SCENARIO-BACKENDS-MODEL",

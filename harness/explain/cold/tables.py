@@ -47,9 +47,10 @@ def headlines(content: Content) -> Iterator[str]:
         parts = ", ".join(
             f"{name} {show_percent(share, 1)}" for name, share in rounded(summary.shares(trials))
         )
+        started = sum(summary.one(trials, phase.key).mean for phase in summary.OUTSIDE)
         yield (
-            f"{temperature:<6} first answer after {show_ns(first)}, {show_rate(first / steady)} times a steady run of "
-            f"{show_ns(steady)}: {parts}"
+            f"{temperature:<6} first answer after {show_ns(started + first)}: {show_ns(started)} until the framework is "
+            f"imported, then {show_ns(first)}, {show_rate(first / steady)} times a steady run of {show_ns(steady)}: {parts}"
         )
     if "failed" in content["benefit"]:
         yield f"benefit not measured: {content['benefit']['failed']}"

@@ -95,7 +95,7 @@ def _lighter(run: Evidence) -> str:
     rates = {"asked": asked_per_s, "completed": completed_per_s}
     if completes(rates, in_sessions=plan.sessions):
         return f"pass --target-qps below {show_rate(asked_per_s)}"
-    return f"pass --target-qps below the {show_rate(completed_per_s)} completed"
+    return f"pass --target-qps well below the {show_rate(completed_per_s)}/s completed"
 
 
 def missed(one: Judged, run: Evidence) -> Reason:

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.core.units import show_percent, show_wait
 from harness.results.compare.change_text import factors, show_factors
-from harness.results.compare.compare import BETTER
+from harness.results.compare.compare import BETTER, SAME
 from harness.results.numbers import SPEEDS
 from harness.results.pages.tables import Cell as TableCell
 from harness.results.pages.tables import Column, Table, aligned, columns, show_cell
@@ -173,8 +173,9 @@ def headline(one: Mapping[str, Any]) -> str:
     if ahead["verdict"] == BETTER:
         return said
     names: list[str] = [ahead["best"], *ahead["alike"]]
+    undecided = SAME if ahead["verdict"] == SAME else "not decided"
     more = f"; {ahead['runs_needed']} rounds would decide" if ahead["runs_needed"] else ""
-    return f"{_listed(names)}: no difference shown: {said}{more}"
+    return f"{_listed(names)}: {undecided}: {said}{more}"
 
 
 def _listed(names: Sequence[str]) -> str:
