@@ -124,7 +124,7 @@ def how_tos() -> list[str]:
 def test_a_how_to_answers_its_question_in_a_minute(page: str) -> None:
     """Question, command, output and what to do with it come first; the rest is background."""
     first, *_ = re.split(
-        r"^## Background\n", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE
+        r"^## Details\n", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE
     )
     _title, question, *rest = [part for part in first.split("\n\n") if part.strip()]
     assert "?" in question

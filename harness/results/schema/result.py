@@ -123,7 +123,7 @@ class Result(TypedDict):
     slo: str | None
     """The SLOs, e.g. `p99=50ms` or `ttft:p99=2s tpot:p99=200ms`; null if the run has none."""
     headline: Headline | None
-    """The number to quote for the scenario; null without a whole performance run."""
+    """MLPerf's metric for the scenario; null without a whole performance run."""
     latency_ns: performance.Latency | None
     """Latency percentiles; null without a performance run."""
     latency_intervals_ns: performance.Intervals | None

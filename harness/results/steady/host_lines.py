@@ -33,7 +33,13 @@ a run down, even if the counter began at 0.
 _MOST = 4
 """Largest number of listed columns."""
 
-_GROWING = ("cpu_", "measured_cpu_s", "cgroup_throttled_s", "thermal_throttles")
+_GROWING = (
+    "cpu_",
+    "measured_cpu_s",
+    "measured_run_queue_s",
+    "cgroup_throttled_s",
+    "thermal_throttles",
+)
 _GROWING_ENDS = ("_switches", "_faults")
 """Endings of columns that only grow. Their growth per second is compared."""
 

@@ -73,7 +73,9 @@ def _level(column: str, value: float) -> str:
 
 
 _UNITS = {
-    **dict.fromkeys(("cpu_", "measured_cpu_s", "cgroup_throttled_s"), " s/s"),
+    **dict.fromkeys(
+        ("cpu_", "measured_cpu_s", "measured_run_queue_s", "cgroup_throttled_s"), " s/s"
+    ),
     **dict.fromkeys(("_switches", "_faults", "thermal_throttles"), " per s"),
     **dict.fromkeys(("mhz_", "_mhz"), " MHz"),
     **dict.fromkeys(("celsius_", "_celsius"), " °C"),

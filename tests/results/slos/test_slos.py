@@ -141,7 +141,9 @@ def test_an_overloaded_run_names_the_rate_that_it_completed() -> None:
     made = run()
     log = replace(made.log, values={**made.log.values, "result_completed_samples_per_sec": 980.0})
     found = [*reasons(scenario_named("server"), replace(made, log=log), parse_slos("ttft:p90=1ns"))]
-    assert found[0].text.endswith(": pass --target-qps well below the 980/s completed or raise --slo")
+    assert found[0].text.endswith(
+        ": pass --target-qps well below the 980/s completed or raise --slo"
+    )
 
 
 def test_too_few_answers_are_not_enough_to_be_sure() -> None:

@@ -70,7 +70,7 @@ def _notes(advice: Mapping[str, Any]) -> Iterator[str]:
 
 def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
     heads = columns(
-        "of | now [ns] | predicted [ns] | gain [share] | realised [share] | 95 % [share] | measured | as predicted"
+        "of | now [ns] | predicted [ns] | gain [share] | realised [share] | 95 % [share] | result | as predicted"
     )
     top = advice["top"]["setting"] if advice["top"] else None
     rows = [
