@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from harness.browse import studies, within
@@ -15,17 +15,18 @@ from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choic
 from harness.browse.texts import cells, render, url
 from harness.core.files import PARTIAL, reading
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
-from harness.results import run_files, run_folder
+from harness.results import records, run_files, run_folder
 from harness.results.compare import change_text
 from harness.results.compare import report as compare_report
 from harness.results.compare.compare import compare
 from harness.results.compare.finished import FinishedRun, named_apart, side
 from harness.results.compare.interval_bar import Scale
 from harness.results.pages import page as pages
+from harness.results.pages import report
 from harness.results.pages.history import Linked, history
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.pareto import pareto
-from harness.results.pages.report import flat, text_parts
+from harness.results.pages.report import flat
 from harness.results.pages.tables import Table
 from harness.results.seal import digests
 
@@ -37,7 +38,7 @@ MOST_MACHINES = 6
 """Maximum number of machines shown side by side if no run is picked."""
 
 FILES: Mapping[str, str] = {
-    digests.PAGE: "report with plots",
+    digests.PAGE: "the report as written at the end of the run",
     **studies.PAGES,
     run_folder.RESULT: "",
     run_folder.ENVIRONMENT: "",
@@ -54,8 +55,8 @@ FILES: Mapping[str, str] = {
 (docs/runs.md)."""
 
 _HEAVY = threading.Lock()
-"""Held while a comparison is computed.
-Only one may be computed at a time, because a run on this machine needs the cores.
+"""Held while rows of runs are read for a comparison or for plots.
+Only one page may do so at a time, because a run on this machine needs the cores.
 """
 
 
@@ -72,6 +73,7 @@ class Views:
         self._index = index
         self._root = index.root
         self._read = lru_cache(maxsize=256)(self._finished)
+        self._drawn_run = lru_cache(maxsize=32)(self._draw_run)
 
     def runs(self, selection: Selection) -> str:
         entries = self._index.entries()
@@ -108,24 +110,38 @@ class Views:
 
     def run(self, path: str) -> str:
         entry = self._index.entry(path)
-        parts: list[str] = []
+        articles: list[Article] = []
         problem = entry.problem
         if entry.row is not None:
             try:
                 folder = within.check_folder(self._root, path)
-                parts = text_parts(run_files.read_files(folder, with_evidence=False))
+                run = run_files.read_files(folder, with_evidence=False)
+                drawn, problem = self._plots_of(path, folder)
+                articles = [report.article(run, drawn)]
             except (OSError, HarnessError) as e:
                 problem = one_line(e)
         return render(
             "run.html",
             title=path,
             entry=entry,
-            parts=parts,
             problem=problem,
+            **_plots(articles),
             before=self._run_before(entry),
             workload=_workload(entry.row) if entry.row is not None else None,
             files=self._files(path),
         )
+
+    def _plots_of(self, path: str, folder: Path) -> tuple[Sequence[Figure], str]:
+        """Returns the plots of a run, and the reason if they cannot be drawn; "" if they can."""
+        try:
+            with _HEAVY:
+                return self._drawn_run(path, folder.lstat().st_mtime_ns), ""
+        except (OSError, HarnessError) as e:
+            return [], one_line(e)
+
+    def _draw_run(self, path: str, _changed_ns: int) -> Sequence[Figure]:
+        folder = self._root / path
+        return report.plots(run_files.read_files(folder), records.read_samples(folder))
 
     def _run_before(self, entry: Entry) -> str | None:
         """Returns the path of the previous run with the same workload on the same machine."""

@@ -21,7 +21,7 @@ from harness.core.codes import CODES
 from harness.core.files import read_json
 from harness.results.answer import answer_of, headline_in_short
 from harness.results.pages.page import plotly_script, typeset
-from harness.results.pages.report import text_parts
+from harness.results.pages.report import article
 from harness.results.run_files import read_files
 from harness.search.sweep.table import Point
 from harness.search.turns import keep
@@ -323,6 +323,28 @@ def test_the_page_of_a_run_has_its_report_and_its_neighbours(
     assert "connect-src" not in report.headers["content-security-policy"]  # default-src 'none'
 
 
+def test_the_plots_of_a_run_are_in_its_page(results: Path, client: TestClient) -> None:
+    """Bug: the page of a run had no plots, and its button led to a page that could be older than the run's files."""
+    text = page(client, "/run/server")
+    assert text.count('class="plot"') >= 4
+    assert plotly_script()[1] in text
+    assert "Latency distribution" in text
+    (results / "server/performance/run_1/run.json").write_text("[")
+    (results / "server/changed").touch()
+    text = page(client, "/run/server")
+    assert re.search(r"No plots: .*run.json is not a file of a run", text)
+    assert 'class="headline"' in text
+    assert 'class="plot"' not in text
+
+
+def test_the_rows_of_a_run_are_read_once(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page(client, "/run/server")
+    monkeypatch.setattr("harness.browse.views.records.read_samples", None)
+    assert 'class="plot"' in page(client, "/run/server")
+
+
 @pytest.mark.parametrize("name", ["server", "offline", "single-stream", "closed-loop"])
 def test_the_answer_of_a_run_is_the_same_on_every_page(
     results: Path, client: TestClient, name: str
@@ -331,7 +353,7 @@ def test_the_answer_of_a_run_is_the_same_on_every_page(
     result = json.loads((results / name / "result.json").read_text())
     answer = answer_of(result)
     head = f'<p class="headline">{html.escape(answer.headline)}</p>'
-    assert head in text_parts(read_files(results / name, with_evidence=False))
+    assert head in article(read_files(results / name, with_evidence=False), []).head
     assert typeset(head) in page(client, f"/run/{name}")
     short = headline_in_short(result)
     assert f'<td data-head="Answer">{html.escape(short)}</td>' in page(client, "/")

@@ -107,13 +107,15 @@ def show_accuracy(accuracy: Mapping[str, Any]) -> str:
     if accuracy["value"] is None:
         return f"not measured: {accuracy['reason']}"
     target = accuracy["target"]
-    digits = 2 if accuracy["unit"] == "%" else 5
     unit = f" {accuracy['unit']}".rstrip()  # some metrics have no unit
     against = f" (target {target:g}{unit})" if target is not None else ""
-    return (
-        f"{accuracy['metric']} {accuracy['value']:.{digits}f}{unit}{against}, "
-        f"{accuracy['samples']:,} samples"
-    )
+    return f"{accuracy['metric']} {show_score(accuracy)}{against}, {accuracy['samples']:,} samples"
+
+
+def show_score(accuracy: Mapping[str, Any]) -> str:
+    """Returns the score with its unit. accuracy: the section of result.json, which has a score."""
+    digits = 2 if accuracy["unit"] == "%" else 5
+    return f"{accuracy['value']:.{digits}f} {accuracy['unit']}".rstrip()
 
 
 def show_span(low_ns: float | None, high_ns: float | None) -> str:
@@ -163,8 +165,8 @@ def _headline(
         return f"{_without_percentile(result, slo)}{load}"
     bound, failures = "", _failures(result)
     if slo is not None and (not failures or value_ns > slo.bound_ns):
-        bound = _of_slo(result, name, value_ns, slo)
-    interval = _interval(result, name, value_ns) if not in_short else ""
+        bound = beside_slo(result, name, value_ns, slo)
+    interval = interval_of(result, name, value_ns) if not in_short else ""
     return f"{failures}{name} {show_ns(value_ns)}{bound}{interval}{load}"
 
 
@@ -184,11 +186,11 @@ def _of_tokens(loadgen: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
             parts.append(f"{time} not measured")
         else:
             value_ns = loadgen[key][name]
-            parts.append(f"{time} {name} {show_ns(value_ns)}{_beside(value_ns, bounds[key])}")
+            parts.append(f"{time} {name} {show_ns(value_ns)}{beside(value_ns, bounds[key])}")
     return ", ".join(parts)
 
 
-def _of_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) -> str:
+def beside_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) -> str:
     """Returns the bound next to the percentile `name`.
     Adds LoadGen's estimate if only the estimate exceeds the bound.
     """
@@ -196,15 +198,16 @@ def _of_slo(result: Mapping[str, Any], name: str, value_ns: float, slo: Slo) -> 
     is_estimate = estimate.get("name") == f"{name} latency, early-stopping estimate"
     if is_estimate and value_ns <= slo.bound_ns < estimate["value"]:
         margin = f"{show_ns(estimate['value'])} with LoadGen's margin"
-        return f" measured, {margin}{_beside(estimate['value'], slo.bound_ns)}"
-    return _beside(value_ns, slo.bound_ns, is_proven=not _is_unproven(result))
+        return f" measured, {margin}{beside(estimate['value'], slo.bound_ns)}"
+    return beside(value_ns, slo.bound_ns, is_proven=not _is_unproven(result))
 
 
 def _is_unproven(result: Mapping[str, Any]) -> bool:
     return any(reason["code"] == "early-stopping" for reason in result["reasons"])
 
 
-def _beside(value_ns: float, bound_ns: int, *, is_proven: bool = True) -> str:
+def beside(value_ns: float, bound_ns: int, *, is_proven: bool = True) -> str:
+    """Returns the bound next to a time, as the end of a sentence: ` of 50 ms allowed`, `, above the 50 ms allowed`."""
     bound = show_duration(bound_ns)
     if value_ns > bound_ns:
         return f", above the {bound} allowed"
@@ -215,7 +218,7 @@ def _bound(slo: Slo) -> str:
     return show_duration(slo.bound_ns)
 
 
-def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
+def interval_of(result: Mapping[str, Any], name: str, value_ns: float) -> str:
     """Returns the interval in brackets, or why it is missing. The latency of an overload grows with the length of the
     run, and has no interval.
     """
@@ -276,7 +279,7 @@ def _completed(result: Mapping[str, Any]) -> str:
     if kept_up(result):
         return ""
     completed = result["throughput_per_s"]["completed"]
-    return f", but only {show_rate(completed)}/s completed{_included(result)}"
+    return f", but only {show_rate(completed)}/s completed{included(result)}"
 
 
 def _load(result: Mapping[str, Any], scenario: Scenario, *, in_short: bool = False) -> str:
@@ -298,7 +301,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario, *, in_short: bool = Fal
     if result.get("ramp"):
         return f"{rate}, held after a ramp"
     if in_flight:
-        return f"{rate}{_of_rate(result)} with {in_flight:,} in flight{_included(result)}"
+        return f"{rate}{_of_rate(result)} with {in_flight:,} in flight{included(result)}"
     by_file = ", replayed from a file" if arrivals.get("schedule_sha256") else " in a ramp"
     return f"{rate}{' in sessions' if in_sessions else by_file}"
 
@@ -316,7 +319,7 @@ def _of_rate(result: Mapping[str, Any]) -> str:
     return f" (±{show_percent(half_width, 1)}{wider})"
 
 
-def _included(result: Mapping[str, Any]) -> str:
+def included(result: Mapping[str, Any]) -> str:
     """Returns a note that LoadGen counts failed samples as completed; '' without failed samples."""
     return ", including failed samples" if _failures(result) else ""
 
@@ -325,7 +328,7 @@ def _failed(result: Mapping[str, Any]) -> str:
     """Returns the number of failed samples that LoadGen counts as completed; '' without failed samples."""
     queries = result.get("queries") or {}
     failed, answered = queries.get("samples_failed"), queries.get("samples_answered")
-    return f"{_included(result)} ({failed:,} of {answered:,} samples)" if failed else ""
+    return f"{included(result)} ({failed:,} of {answered:,} samples)" if failed else ""
 
 
 def _failures(result: Mapping[str, Any]) -> str:

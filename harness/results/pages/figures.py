@@ -198,7 +198,8 @@ def _batches(run: Evidence) -> Iterator[Figure]:
         "Number of batches by their number of samples.",
         [{"type": "bar", "x": sizes.tolist(), "y": counts.tolist(), "name": "batches"}],
         {
-            "xaxis": {"title": "samples in the batch"},
+            # Marks by plotly between two sizes would be fractions.
+            "xaxis": {"title": "samples in the batch", **({"dtick": 1} if sizes[-1] <= 16 else {})},
             "yaxis": {"title": "batches", "tickformat": ","},
         },
     )

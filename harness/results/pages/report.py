@@ -16,11 +16,12 @@ from harness.machine.host_log import HOST_CSV
 from harness.results import records, run_folder
 from harness.results.answer import answer_of, answer_rows
 from harness.results.findings import Findings
+from harness.results.pages import tiles
 from harness.results.pages.figures import figures
 from harness.results.pages.load_hosts import host_table
 from harness.results.pages.models_tables import curve_figure, curve_table, models_table
 from harness.results.pages.node_table import node_table
-from harness.results.pages.page import Article, link, section, table, typeset, write
+from harness.results.pages.page import Article, Figure, link, section, table, typeset, write
 from harness.results.pages.page import facts as page_facts
 from harness.results.pages.requests import tables as request_tables
 from harness.results.pages.run_table import NOT_ISOLATED, facts, latency_table, stage_table
@@ -38,16 +39,18 @@ def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
     """
     run, page = read_files(folder), out or folder / PAGE
     script_in = out.parent if out else folder.resolve().parent
-    article = _article(run, page, records.read_samples(folder))
+    drawn = plots(run, records.read_samples(folder))
     title = folder.resolve().name
-    return write([article], title, page, script_in=None if standalone else script_in)
+    return write(
+        [_with_files(run, drawn, page)], title, page, script_in=None if standalone else script_in
+    )
 
 
 def report_at_end(folder: Path, findings: Findings) -> Path:
     """Writes the report of a run that has just ended, from the rows in memory."""
     run, page = read_files(folder, findings.performance), folder / PAGE
-    article = _article(run, page, records.samples_of(findings))
-    return write([article], run.name, page, script_in=folder.resolve().parent)
+    drawn = plots(run, records.samples_of(findings))
+    return write([_with_files(run, drawn, page)], run.name, page, script_in=folder.resolve().parent)
 
 
 def page_differences(folder: Path) -> Iterator[str]:
@@ -57,24 +60,29 @@ def page_differences(folder: Path) -> Iterator[str]:
         return
     run = read_files(folder)
     text = page.read_text(encoding="utf-8", errors="replace")
-    top, bottom = [*_top(run), *_numbers(run.result)], list(_bottom(run))
-    blocks = (top[:1], top[2:], bottom[:-1])  # leaves out the name and the path of the folder
+    top, bottom = list(_top(run)), list(_bottom(run))
+    numbers = list(_numbers(run.result))
+    blocks = (top[:1], top[2:], numbers, bottom[:-1])  # without the folder's name and path
     if not all(typeset("\n".join(block)) in text for block in blocks):
         yield f"{page} differs from the run's other files: `report {folder}` writes it again"
 
 
-def _article(run: RunFiles, page: Path, beside: Samples) -> Article:
+def plots(run: RunFiles, beside: Samples) -> list[Figure]:
+    """Returns the plots of a performance run; [] without one. beside: readings during the run."""
     with reading_run(run.folder):
-        drawn = list(figures(run.performance, beside)) if run.performance else []
-        drawn += curve_figure(run.result)
-        head = [*_top(run), *_numbers(run.result)]
-        return Article(head, drawn, [*_bottom(run), *_files(run.folder, page)])
+        return list(figures(run.performance, beside)) if run.performance else []
 
 
-def text_parts(run: RunFiles) -> list[str]:
-    """Returns the page without its plots, as HTML. Does not read `run.performance`."""
+def article(run: RunFiles, drawn: Sequence[Figure]) -> Article:
+    """Returns the page without its links to files. Does not read `run.performance`. drawn: result of `plots`."""
     with reading_run(run.folder):
-        return [*_top(run), *_numbers(run.result), *_bottom(run)]
+        tail = [*_numbers(run.result), *_bottom(run)]
+        return Article(list(_top(run)), [*drawn, *curve_figure(run.result)], tail)
+
+
+def _with_files(run: RunFiles, drawn: Sequence[Figure], page: Path) -> Article:
+    whole = article(run, drawn)
+    return whole._replace(tail=[*whole.tail, *_files(run.folder, page)])
 
 
 def _bottom(run: RunFiles) -> Iterator[str]:
@@ -115,10 +123,13 @@ def _top(run: RunFiles) -> Iterator[str]:
     yield f'<p class="quiet">{escape(run.name)}, started {escape(show_time(result.get("started")))}</p>'
     yield f'<p class="quiet">{escape(answer.question)}</p>'
     yield f'<p class="headline">{escape(answer.headline)}</p>'
+    rows = answer_rows(result)
     if result["reasons"]:
         yield "<p>Do not quote these numbers.</p>"
-        yield from _entries(result["reasons"], "reason")
-    yield page_facts(answer_rows(result))
+        yield from _reasons(result["reasons"], rows.pop("advice", ""))
+    shown = tiles.tiles(result)
+    yield tiles.html(shown)
+    yield page_facts(tiles.without_tiled(rows, shown))
     yield "<nav>"
     if result["doubts"]:
         yield '<a href="#doubts">Doubts</a>'
@@ -126,23 +137,29 @@ def _top(run: RunFiles) -> Iterator[str]:
     if result["doubts"]:
         title = counted(len(result["doubts"]), "doubt")
         yield f'<details id="doubts"><summary>{title} in full</summary>'
-        yield from _entries(result["doubts"], "doubt")
-        yield "</details>"
+        yield '<ul class="doubt">'
+        yield from (_entry(doubt, _meaning(doubt)) for doubt in result["doubts"])
+        yield "</ul></details>"
 
 
-def _entries(entries: Sequence[Mapping[str, str]], kind: str) -> Iterator[str]:
-    """Yields reasons or doubts with their numbers. Adds what to do about a reason, or what a doubt means."""
-    yield f'<ul class="{kind}">'
-    for entry in entries:
-        known = CODES.get(entry["code"])
-        text = (known.advice if kind == "reason" else known.meaning) if known else ""
-        meaning = (
-            f'<div class="quiet">{escape(without_links(text).replace("`", ""))}</div>'
-            if text
-            else ""
-        )
-        yield f"<li><b>{escape(entry['code'])}</b>: {escape(entry['text'])}{meaning}</li>"
+def _reasons(reasons: Sequence[Mapping[str, str]], advice: str) -> Iterator[str]:
+    """Yields the reasons with their numbers, and the one next step."""
+    yield '<ul class="reason">'
+    yield from (_entry(reason) for reason in reasons)
     yield "</ul>"
+    if advice:
+        yield f"<p><b>Next:</b> {escape(advice)}</p>"
+
+
+def _entry(entry: Mapping[str, str], meaning: str = "") -> str:
+    more = f'<div class="quiet">{escape(meaning)}</div>' if meaning else ""
+    return f"<li><b>{escape(entry['code'])}</b>: {escape(entry['text'])}{more}</li>"
+
+
+def _meaning(entry: Mapping[str, str]) -> str:
+    """Returns the meaning of a code without Markdown; "" if this version does not know the code."""
+    known = CODES.get(entry["code"])
+    return without_links(known.meaning).replace("`", "") if known else ""
 
 
 def show_time(started: object) -> str:

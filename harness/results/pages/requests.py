@@ -2,7 +2,7 @@
 Pure.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from harness.core.units import NS_PER_S
 from harness.results.evidence.evidence import Evidence
 from harness.results.pages.page import Figure, digits
 from harness.results.pages.tables import Table, columns
-from harness.results.tokens.shown import TIMES
+from harness.results.tokens.shown import TIMES, cached
 
 MOST_REQUESTS = 200
 """Number of requests to draw, spread evenly over the run."""
@@ -64,7 +64,7 @@ def timelines(run: Evidence) -> Iterator[Figure]:
 def tables(result: Mapping[str, Any]) -> Iterator[Table]:
     """Yields the tables for the result's sections about requests."""
     if found := result.get("tokens"):
-        yield from _of_tokens(found)
+        yield from _of_tokens(found, [f"{text}." for text in cached(result)])
     if found := result.get("by_model"):
         yield _of_models(found)
     if found := result.get("ramp"):
@@ -73,7 +73,7 @@ def tables(result: Mapping[str, Any]) -> Iterator[Table]:
         yield _of_positions(found)
 
 
-def _of_tokens(found: Mapping[str, Any]) -> Iterator[Table]:
+def _of_tokens(found: Mapping[str, Any], notes: Sequence[str]) -> Iterator[Table]:
     rows = [
         (name, *(found[key][percentile] for percentile in ("p50", "p90", "p99")))
         for key, name in TIMES.items()
@@ -85,7 +85,7 @@ def _of_tokens(found: Mapping[str, Any]) -> Iterator[Table]:
             "TTFT: from the due time to the first token. TPOT: mean time per further token of an answer. ITL: time between "
             "two tokens."
         )
-        yield Table("token_times", "Token times", about, heads, rows)
+        yield Table("token_times", "Token times", about, heads, rows, notes)
 
 
 def _of_models(found: Mapping[str, Any]) -> Table:

@@ -8,6 +8,7 @@ import numpy as np
 
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.loadgen.scenario import scenario_named
 from harness.machine.family import Row
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import GAP_NS, NoReading, PowerLog, counted, window_ns
@@ -115,7 +116,8 @@ def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
     if run.plan.target_qps is not None:
         target = {"x": [0, x[-1]], "y": [run.plan.target_qps] * 2, "name": "requested"}
         rate.append({**target, "line": {"dash": "dash"}})
-    yield _Panel(rate, {"title": "queries/s", "rangemode": "tozero"})
+    unit = "samples/s" if scenario_named(run.plan.scenario).all_at_once else "queries/s"
+    yield _Panel(rate, {"title": unit, "rangemode": "tozero"})
 
 
 def _cache(run: Evidence, at_s: Array) -> Iterator[_Panel]:

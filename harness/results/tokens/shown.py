@@ -31,22 +31,24 @@ def shown(result: Mapping[str, Any]) -> str | None:
     ]
     if times:
         times[-1] += " (p50 / p99)"
-    return ", ".join([count, *times, *_cached(tokens, result)])
+    return ", ".join([count, *times, *cached(result)])
 
 
-def _cached(tokens: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[str]:
+def cached(result: Mapping[str, Any]) -> Iterator[str]:
     """Yields the share of the prompt tokens that came from the server's cache, and the share that was possible.
 
     `reusable` counts every prompt that was sent, so the second share is unknown if some prompts have no answer. It
     assumes blocks of `cache_block` tokens; a server with smaller blocks can reuse more.
     """
+    tokens = result["tokens"]
+    kept, allowed, whole = (tokens.get(key) for key in ("cached", "reusable", "input"))
+    if kept is None or allowed is None or not whole:
+        return
     if tokens["answers"] < ((result.get("queries") or {}).get("samples_issued") or 0):
         return
-    cached, allowed, whole = (tokens.get(key) for key in ("cached", "reusable", "input"))
-    if cached is not None and allowed is not None and whole:
-        possible = f"{show_percent(allowed / whole, 1)} possible"
-        if cached > allowed:
-            block = tokens.get("cache_block_tokens")
-            size = f" of {block} tokens" if block else ""
-            possible = f"more than {show_percent(allowed / whole, 1)} in blocks{size}: the server's are probably smaller than cache_block"
-        yield f"{show_percent(cached / whole, 1)} of the prompt tokens cached ({possible})"
+    possible = f"{show_percent(allowed / whole, 1)} possible"
+    if kept > allowed:
+        block = tokens.get("cache_block_tokens")
+        size = f" of {block} tokens" if block else ""
+        possible = f"more than {show_percent(allowed / whole, 1)} in blocks{size}: the server's are probably smaller than cache_block"
+    yield f"{show_percent(kept / whole, 1)} of the prompt tokens cached ({possible})"

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
-from harness.core.codes import Reason
+from harness.core.codes import CODES, Reason
 from harness.core.extras import how_to_install
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.logs import DETAIL
@@ -26,7 +26,7 @@ from harness.results.answer import answer_of
 from harness.results.pages import page
 from harness.results.pages.figures import figures
 from harness.results.pages.page import thinned
-from harness.results.pages.report import text_parts
+from harness.results.pages.report import article
 from harness.results.pages.requests import tables
 from harness.results.recheck import check
 from harness.results.records import Samples
@@ -155,6 +155,13 @@ def test_machine_without_readings_has_no_empty_panels() -> None:
     assert "yaxis3" not in over_time(host=once).layout
 
 
+@pytest.mark.parametrize(("scenario", "unit"), [("offline", "samples/s"), ("server", "queries/s")])
+def test_the_rate_over_time_counts_what_the_scenario_issues(scenario: str, unit: str) -> None:
+    """Bug: Offline's samples were called queries."""
+    (plot,) = [f for f in figures(evidence(scenario)) if f.title == "Over time"]
+    assert plot.layout["yaxis2"]["title"] == unit
+
+
 def test_the_window_on_the_time_axis_is_loadgens() -> None:
     run = evidence("server")
     window = present(window_ns(run.log.values))
@@ -208,8 +215,8 @@ def test_a_page_needs_no_network_and_is_escaped(run: Path, prints: Said) -> None
 def test_the_page_repeats_a_run_of_the_default_folder_by_its_path(tmp_path: Path) -> None:
     """Bug: the command lacked `results/`."""
     copy = shutil.copytree(FOLDERS / "server", tmp_path / "results" / "a")
-    page = "\n".join(text_parts(read_files(copy, with_evidence=False)))
-    assert "python -m harness --config results/a/config.yaml" in page
+    made = article(read_files(copy, with_evidence=False), [])
+    assert "python -m harness --config results/a/config.yaml" in "\n".join(made.tail)
 
 
 @pytest.mark.slow
@@ -381,14 +388,25 @@ def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> 
     text = out.read_text().partition("<main>")[2]
     answer = answer_of(result)
     head = text.partition('id="numbers"')[0].replace("\u00a0\u00b5s", " us").replace("\u00a0", " ")
-    for words in (answer.question, answer.headline, answer.accuracy, answer.doubts, answer.advice):
+    for words in (answer.question, answer.headline, answer.doubts, answer.advice):
         assert escape(present(words)) in head
-    assert head.index(escape(answer.headline)) < head.index("slo-missed") < head.index("padded")
+    order = [escape(answer.headline), "slo-missed", 'class="tiles"', "padded", 'class="plots"']
+    assert [*map(head.index, order)] == sorted(map(head.index, order))
     assert '<details id="doubts"><summary>2 doubts in full</summary>' in head
     for title in ("Settings", "Machine"):
         assert f"<details><summary><h2>{title}</h2></summary>" in text
     for name in ("p50", "p99.9", "issue_delay"):
         assert f"<td>{name}</td>" in text
+
+
+def test_an_invalid_run_states_its_advice_once() -> None:
+    """Bug: the advice stood below the reason, in the row `advice`, and as the meaning of the doubt."""
+    result = golden("server", doubts=[BUSY], verdict="INVALID", reasons=[LATE])
+    run = read_files(FOLDERS / "server", with_evidence=False)._replace(result=result)
+    text = unescape("\n".join(article(run, []).head))
+    assert text.count(present(answer_of(result).advice)) == 1
+    assert CODES["slo-missed"].advice.replace("`", "") not in text
+    assert CODES["busy-machine"].meaning in text
 
 
 def test_a_reader_without_a_mouse_or_eyes_finds_everything(run: Path) -> None:
@@ -516,3 +534,6 @@ def test_token_times_have_a_plot_and_a_table() -> None:
     (table,) = tables({"tokens": known})
     assert table.rows == [("TTFT", *times.values()), ("ITL", *times.values())]
     assert list(tables({"tokens": dict.fromkeys(known)})) == []
+    kept = {"answers": 9, "cached": 50, "reusable": 80, "input": 100}
+    (table,) = tables({"tokens": {**known, **kept}})
+    assert table.notes == ["50.0 % of the prompt tokens cached (80.0 % possible)."]
