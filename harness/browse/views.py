@@ -26,7 +26,7 @@ from harness.results.pages import report
 from harness.results.pages.history import Linked, history
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.pareto import pareto
-from harness.results.pages.report import flat
+from harness.results.pages.settings import flat
 from harness.results.pages.tables import Table
 from harness.results.seal import digests
 

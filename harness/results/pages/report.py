@@ -25,6 +25,7 @@ from harness.results.pages.page import Article, Figure, link, section, table, ty
 from harness.results.pages.page import facts as page_facts
 from harness.results.pages.requests import tables as request_tables
 from harness.results.pages.run_table import NOT_ISOLATED, facts, latency_table, stage_table
+from harness.results.pages.settings import flat
 from harness.results.pages.tables import Column, Table
 from harness.results.power import NO_METER
 from harness.results.records import SERVER_CSV, Samples
@@ -215,16 +216,3 @@ _POWER = {
     "joules_per_sample": Column("per sample", "J"),
 }
 """Maps the key of a reading to its column."""
-
-
-def flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Returns (setting, value) pairs as texts. The name of a nested setting begins with the outer key."""
-    rows = []
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            rows += flat(value, f"{prefix}{key} ")
-        elif value not in (None, "", []):
-            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            text = {"True": "yes", "False": "no"}.get(text, text)
-            rows.append((f"{prefix}{key}", f"{value:.6g}" if isinstance(value, float) else text))
-    return rows

@@ -17,6 +17,7 @@ from harness.results.answer.answer import (
     show_score,
 )
 from harness.results.numbers import OPEN, Number, numbers
+from harness.results.pages.page import typeset
 
 MOST = 6
 """Largest number of tiles."""
@@ -71,7 +72,7 @@ def html(shown: Sequence[Tile]) -> str:
 
 def _item(tile: Tile) -> str:
     kind = ' class="reason"' if tile.is_bad else ""
-    value, _, unit = tile.number.partition(" ")
+    value, _, unit = typeset(tile.number).replace("\u00a0", " ").partition(" ")
     more = f' <span class="unit">{escape(unit)}</span>' if unit else ""
     number = f"<dd{kind}>{escape(value)}{more}</dd>"
     about = f'<dd class="quiet">{escape(tile.about)}</dd>' if tile.about else ""
@@ -133,9 +134,9 @@ def _energy(result: Mapping[str, Any], scenario: Scenario) -> Iterator[Tile]:
     """Yields the energy by the first meter with a reading."""
     for reading in ((result.get("power") or {}).get("readings") or ())[:1]:
         per = "sample" if scenario.all_at_once else "query"
-        kind = ", estimated" if reading["provenance"] == "estimated" else ""
+        is_estimate = reading["provenance"] == "estimated"  # the domain is then a long sentence
         number = show_si(reading[f"joules_per_{per}"], "J")
-        yield Tile(f"Energy per {per}", number, f"{reading['domain']}{kind}")
+        yield Tile(f"Energy per {per}", number, "estimated" if is_estimate else reading["domain"])
 
 
 def _tokens(result: Mapping[str, Any], known: _Numbers) -> Iterator[Tile]:

@@ -57,7 +57,7 @@ def test_the_energy_names_the_meter_that_covers_it() -> None:
     assert shown("server", power=power)["Energy per query"].number == "12.3 mJ"
     guessed = {"readings": [{**READING, "provenance": "estimated"}]}
     energy = shown("offline", power=guessed)["Energy per sample"]
-    assert (energy.number, energy.about) == ("4.50 mJ", "the platform, estimated")
+    assert (energy.number, energy.about) == ("4.50 mJ", "estimated")
 
 
 def test_a_token_run_begins_with_its_tokens() -> None:
@@ -94,3 +94,4 @@ def test_the_texts_of_tiles_are_escaped() -> None:
     text = tiles.html([Tile("<b>", "1 <i>", "<u>")])
     assert re.findall("<[biu]>", text) == []
     assert text.startswith('<dl class="tiles"><div><dt>')
+    assert ">\u00b5s<" in tiles.html([Tile("p50", "231 us")])
