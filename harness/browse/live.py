@@ -9,7 +9,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 from typing import NamedTuple
 
 import psutil
@@ -27,6 +27,9 @@ LIMIT_S = 1.0
 """Time limit for the connection, and separately for the answer."""
 
 MOST_BYTES = 4 * 2**20
+LEAST_S = 1.0
+"""Shortest part of a phase from which the remaining time is estimated."""
+
 _PREFIX = "harness_"
 _WITH_BUCKETS = ("harness_latency_seconds_bucket", "harness_token_time_seconds_bucket")
 _UNUSED = ("idle", "iowait", "steal")
@@ -72,8 +75,8 @@ class Snapshot(NamedTuple):
 
     at_s: float
     """Time of the snapshot on the monotonic clock of this process."""
-    began_s: float
-    """Time at which the command began, in seconds since 1970."""
+    elapsed_s: float | None
+    """Time from the first query of the phase to the latest answer; None before the first answer."""
     scenario: str
     phase: str
     """performance, accuracy or answers; empty before the first query."""
@@ -87,11 +90,17 @@ class Snapshot(NamedTuple):
     """Number of samples."""
     rate: float | None
     offered: float | None
-    percentiles: Sequence[tuple[str, float]]
     stages: Sequence[Stage]
     is_valid: bool | None
     """Whether the run is VALID; None before the verdict."""
     totals: Totals
+
+    @property
+    def left_s(self) -> float | None:
+        """Estimated time until all planned samples are answered; None if it is not known yet."""
+        if self.elapsed_s is None or self.elapsed_s < LEAST_S or not 0 < self.progress < 1:
+            return None
+        return self.elapsed_s * (1 - self.progress) / self.progress
 
     @property
     def counts_samples(self) -> bool:
@@ -188,18 +197,20 @@ def _state(samples: _Samples) -> Snapshot:
     counted = "samples" if _all_at_once(scenario) else "queries"
     valid = next((v for _, v in samples.get("run_valid", ())), None)
     totals = _totals(samples, phase, value)
+    completed = value(f"{counted}_completed_total") or 0.0
+    per_s, queries = value("achieved_queries_per_second"), value("queries_completed_total")
+    elapsed_s = queries / per_s if queries and per_s else None
     return Snapshot(
         at_s=monotonic(),
-        began_s=value("run_start_time_seconds") or time(),
+        elapsed_s=elapsed_s,
         scenario=scenario,
         phase=phase,
         progress=value("progress_ratio") or 0.0,
-        completed=value(f"{counted}_completed_total") or 0.0,
+        completed=completed,
         failed=value(f"{counted}_failed_total") or 0.0,
         in_flight=value("in_flight_samples") or 0.0,
-        rate=None if counted == "samples" else value("achieved_queries_per_second"),
+        rate=completed / elapsed_s if elapsed_s else None,
         offered=value("asked_queries_per_second"),
-        percentiles=[] if counted == "samples" else list(_percentiles(samples, phase)),
         stages=_stages(totals),
         is_valid=None if valid is None else bool(valid),
         totals=totals,
@@ -250,12 +261,6 @@ def _totals(samples: _Samples, phase: str, value: Callable[[str], float | None])
 
 def _percentile(labels: Mapping[str, str]) -> str:
     return f"p{float(labels['quantile']) * 100:.10g}"
-
-
-def _percentiles(samples: _Samples, phase: str) -> Iterator[tuple[str, float]]:
-    for labels, seconds in samples.get("latency_percentile_seconds", ()):
-        if labels["phase"] == phase:
-            yield _percentile(labels), seconds
 
 
 def _stages(totals: Totals) -> list[Stage]:

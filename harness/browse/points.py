@@ -40,6 +40,50 @@ CHARTS = (
 )
 
 
+_MEANS = ("rate", "latency", "stages", "tokens", "token_times", "nodes")
+"""Charts of a time, not of a moment."""
+
+
+def begin_of(first: Snapshot) -> Snapshot | None:
+    """Returns the state at the first query of the phase, before any answer; None if nothing is answered yet.
+
+    first: a later snapshot of the phase. The counters of the machine, which do not begin with the phase, are unknown.
+    """
+    if not first.elapsed_s:
+        return None
+    zero = Totals(
+        latency={},
+        token_times={},
+        tokens=0.0,
+        stages={},
+        nodes=dict.fromkeys(first.totals.nodes, 0.0),
+        run_cpu_s=None,
+        busy_s=None,
+        stolen_s=None,
+        waiting=None,
+        watts={},
+        bounds_s=(),
+        token_bounds_s=(),
+    )
+    at_s = first.at_s - first.elapsed_s
+    in_flight = first.in_flight + first.completed if first.counts_samples else 0.0
+    return first._replace(at_s=at_s, completed=0.0, failed=0.0, in_flight=in_flight, totals=zero)
+
+
+def opening(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
+    """Returns the point of the first snapshot, with the means until the second one.
+    A curve of means then covers the whole time.
+    """
+    own, later = point(recent[:1], origin_s), point(recent[:2], origin_s)
+    means = {name: series for name, series in later["charts"].items() if name in _MEANS}
+    return {**own, "charts": {**own["charts"], **means}}
+
+
+def gap(at_s: float) -> dict[str, Any]:
+    """Returns a point without values, which interrupts the curves. at_s: its time on the page's clock."""
+    return {"t": round(at_s, 3), "charts": {}, "bounds": {}}
+
+
 def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
     """Returns the chart values for the time since the previous snapshot.
 
@@ -75,8 +119,6 @@ def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
     def rate(first: float | None, second: float | None) -> float | None:
         return None if first is None or second is None else max(second - first, 0.0) / seconds
 
-    run, busy = rate(one.run_cpu_s, two.run_cpu_s), rate(one.busy_s, two.busy_s)
-    others = None if run is None or busy is None else max(busy - run, 0.0)
     return {
         "rate": _known(
             {
@@ -86,16 +128,22 @@ def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
             }
         ),
         "stages": _known(dict(_stage_means(one, two))),
-        "cores": _known(
-            {
-                "measured process": run,
-                "other programs": others,
-                "taken by the host": rate(one.stolen_s, two.stolen_s),
-            }
+        "cores": _cores(
+            rate(one.run_cpu_s, two.run_cpu_s),
+            rate(one.busy_s, two.busy_s),
+            rate(one.stolen_s, two.stolen_s),
         ),
         "tokens": _known({"answered": rate(one.tokens, two.tokens) if two.tokens else None}),
         "nodes": _known({node: rate(one.nodes.get(node), n) for node, n in two.nodes.items()}),
     }
+
+
+def _cores(run: float | None, busy: float | None, stolen: float | None) -> Series:
+    """Returns the cores in use by their users. A missing reading leaves a gap, because the users are stacked."""
+    if run is None or busy is None:
+        return {}
+    others = max(busy - run, 0.0)
+    return _known({"measured process": run, "other programs": others, "taken by the host": stolen})
 
 
 def _stage_means(one: Totals, two: Totals) -> Iterator[tuple[str, float]]:
@@ -124,14 +172,25 @@ def _recent_percentiles(snapshots: Sequence[Buckets]) -> Series:
         if _count(now) - _count(before) >= LEAST:
             begin = before
             break
-    ends = sorted(now)
-    below = np.array([now[end] - begin.get(end, 0.0) for end in ends])
-    between = Histogram(np.array(ends[:-1]))  # the last bucket has an infinite upper bound
-    between.counts = np.diff(below, prepend=0.0).astype(np.int64)
+    between = _histogram(now, begin)
     enough = {
         n: share for n, share in PERCENTILES.items() if between.total * (1 - share) >= 1 - 1e-9
     }
     return _known({name: between.quantile(share) for name, share in enough.items()})
+
+
+def quantile_s(buckets: Buckets, share: float) -> float | None:
+    """Returns an estimate of a percentile in s, within one bucket; None without values. share: in (0, 1)."""
+    return _histogram(buckets, {}).quantile(share) if buckets else None
+
+
+def _histogram(now: Buckets, begin: Buckets) -> Histogram:
+    """Returns the values between two snapshots."""
+    ends = sorted(now)
+    below = np.array([now[end] - begin.get(end, 0.0) for end in ends])
+    between = Histogram(np.array(ends[:-1]))  # the last bucket has an infinite upper bound
+    between.counts = np.diff(below, prepend=0.0).astype(np.int64)
+    return between
 
 
 def _count(buckets: Buckets) -> float:

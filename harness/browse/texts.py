@@ -13,7 +13,7 @@ from harness.core.codes import CODES, without_links
 from harness.core.files import PARTIAL
 from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
-from harness.core.units import show_ns, show_percent, show_rate
+from harness.core.units import show_ns, show_percent, show_rate, show_wait
 from harness.results.pages.page import typeset
 from harness.results.pages.tables import Table, shown_rows
 
@@ -68,6 +68,7 @@ _ENVIRONMENT.filters |= {
     "seconds": lambda s: None if s is None else show_ns(s * 1e9),
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,
+    "wait": show_wait,
     "meaning": lambda code: (
         without_links(CODES[code].meaning) if code in CODES else "a code of a different version"
     ),

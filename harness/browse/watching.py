@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from time import monotonic, time
+from time import monotonic
 from typing import Any
 
 import anyio
@@ -13,11 +13,13 @@ from starlette.concurrency import run_in_threadpool
 
 from harness.browse.index import Entry, Index, Missing, read_row
 from harness.browse.live import Snapshot, snapshot
-from harness.browse.points import CHARTS, point
+from harness.browse.live_tiles import live_tiles
+from harness.browse.points import CHARTS, begin_of, gap, opening, point
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL
 from harness.core.shown.private import hide
 from harness.errors import HarnessError
+from harness.results.pages import tiles
 
 PERIOD_S = 1.0
 PATIENCE = 5
@@ -50,19 +52,39 @@ class Past:
         """Number of points so far, including dropped points."""
         self._recent: deque[Snapshot] = deque(maxlen=MOST_SNAPSHOTS)
         self._origin_s: float | None = None
+        """Time of the first query, on the clock of `Snapshot.at_s`."""
+        self._mark: str | None = None
+        """Name of a phase whose first point is still to come."""
 
     def add(self, run: str, state: Snapshot) -> None:
-        if self._origin_s is None:
-            self._origin_s = state.at_s - max(time() - state.began_s, 0.0)
-        is_new = run != self.run or not self._recent or self._recent[-1].phase != state.phase
-        if is_new:
+        if run != self.run or not self._recent or self._recent[-1].phase != state.phase:
             self._recent.clear()
+            self._mark = _mark(run, state)
+            if state.phase and (begin := begin_of(state)) is not None:
+                self._recent.append(begin)
         self._recent.append(state)
         self.state, self.run = state, run
-        if state.phase:
-            made = point(list(self._recent), self._origin_s)
-            self.points.append({**made, "mark": _mark(run, state) if is_new else None})
-            self.count += 1
+        if not state.phase or len(self._recent) < 2:  # a curve needs two states
+            return
+        recent = list(self._recent)
+        if self._origin_s is None:
+            self._origin_s = recent[0].at_s
+        if self._mark is not None:
+            self._append(opening(recent, self._origin_s))
+        self._append(point(recent, self._origin_s))
+
+    def miss(self) -> None:
+        """Notes that the state could not be read. The curves then have a gap."""
+        self.state = None
+        if self.points and self.points[-1]["charts"] and self._origin_s is not None:
+            self._append(gap(monotonic() - self._origin_s))
+
+    def _append(self, made: Mapping[str, Any]) -> None:
+        """Adds a point, which is never earlier than the point before."""
+        before_s = self.points[-1]["t"] if self.points else 0.0
+        self.points.append({**made, "t": max(made["t"], before_s), "mark": self._mark})
+        self._mark = None
+        self.count += 1
 
     def since(self, count: int) -> list[Mapping[str, Any]]:
         """Returns the points after the first `count`."""
@@ -70,13 +92,12 @@ class Past:
             new = min(self.count - count, len(self.points))
             return list(self.points)[len(self.points) - new :]
 
-    @property
-    def rate_now(self) -> float | None:
-        """Returns the rate of answers per s between the last two snapshots."""
+    def latest(self, chart: str, series: str) -> float | None:
+        """Returns a value of the last point; None if the point lacks it."""
         if not self.points:
             return None
-        rate: float | None = self.points[-1]["charts"].get("rate", {}).get("answered")
-        return rate
+        value: float | None = self.points[-1]["charts"].get(chart, {}).get(series)
+        return value
 
 
 def _mark(run: str, state: Snapshot) -> str:
@@ -147,13 +168,13 @@ class Watching:
             if past.run not in ("", path) or self._is_search(path):
                 inside = self._runs_inside(path)
                 if not inside:
-                    past.state = None
+                    past.miss()
                     return past, BETWEEN_RUNS
                 run = inside[0].path
             state = snapshot(self._index.root, run)
             past.read_s = monotonic()
             if isinstance(state, str):
-                past.state = None
+                past.miss()
                 return past, BETWEEN_RUNS if run != path else state
             past.add(run, state)
             return past, ""
@@ -197,7 +218,7 @@ class Watching:
             run=past.run if past.run != path else "",
             problem=problem,
             is_between=problem == BETWEEN_RUNS,
-            rate_now=past.rate_now if past.state is not None else None,
+            tiles=tiles.html(live_tiles(past.state, past.latest)) if past.state is not None else "",
             verdict=verdict,
             study=study,
             finished=url("study" if study else "run", finished),

@@ -229,8 +229,9 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
             page.wait_for_timeout(500)
         link.click()
         expect(page.locator("#status")).to_have_text("In progress")
-        expect(page.locator("[data-rate]")).to_be_visible()
-        expect(page.locator(".tiles")).to_contain_text("p99 of the latency so far")
+        for text in ("Rate in the last second", "p99 latency so far"):
+            expect(page.locator(".tiles")).to_contain_text(text)
+        expect(page.locator("#panel")).to_contain_text(re.compile(r"about \d+ s left"))
         page.get_by_text("Stages since the start").click()
         expect(page.get_by_role("row", name="issue_delay")).to_be_visible()
         for name in ("rate", "latency", "queue", "stages", "cores"):
@@ -244,7 +245,10 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
         assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
         page.reload()  # the earlier points are still shown
         expect(page.locator(".chart[data-name=latency] path").first).to_be_visible()
+        expect(page.locator("#status")).to_have_text("Ended")
+        expect(page.locator(".chart[data-name=rate] path").first).to_be_visible()
         page.wait_for_url(f"{address}/run/live")  # without a reload by the user
+        expect(page.locator(".plot .main-svg").first).to_be_visible()
         run.communicate(timeout=120)
     assert not (results / "live" / ENDPOINT).exists()
 

@@ -25,7 +25,8 @@ from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.metrics.endpoint import MetricsEndpoint
 from harness.run.supervisor.metrics.live_counts import LiveCounts
 from tests.browse.folders import EVIL, golden_results
-from tests.builders.support import golden_journal, plan
+from tests.browse.looks import look
+from tests.builders.support import golden_journal, plan, present
 
 RUN = "night.partial"
 LABELS = {"run": "night", "scenario": "server", "backend": "ort", "model": EVIL}
@@ -60,17 +61,14 @@ def begin(endpoint: MetricsEndpoint) -> LiveCounts:
 def test_the_state_matches_the_live_counts(results: Path, endpoint: MetricsEndpoint) -> None:
     before = snapshot(results, RUN)
     assert isinstance(before, Snapshot)
-    assert (before.phase, before.stages, before.rate) == ("", [], None)
+    assert (before.phase, before.stages, before.rate, before.left_s) == ("", [], None, None)
     counts = begin(endpoint)
     state = snapshot(results, RUN)
     assert isinstance(state, Snapshot)
     assert (state.phase, state.completed, state.failed) == ("performance", 700, 0)
-    assert state.rate == counts.per_second
+    assert state.rate == pytest.approx(counts.per_second)
+    assert state.elapsed_s == pytest.approx(700 / present(counts.per_second))
     assert state.offered == 2000
-    assert [name for name, _ in state.percentiles] == ["p50", "p90", "p99"]
-    assert dict(state.percentiles)["p99"] == pytest.approx(
-        (counts.latency.quantile(0.99) or 0) / 1e9
-    )
     assert sum(stage.share for stage in state.stages) == pytest.approx(1)
     queue = counts.stages["queue"]
     mean_s = {stage.name: stage.mean_s for stage in state.stages}["queue"]
@@ -83,7 +81,8 @@ def test_the_list_and_the_live_page_show_the_run(results: Path, endpoint: Metric
     assert f'<a href="/live/{RUN}">night</a>' in client.get("/").text
     page = client.get(f"/live/{RUN}").text
     assert f'data-events="/events/{RUN}"' in page
-    assert "<dt>queries answered</dt><dd>700</dd>" in page
+    assert '<dt>Answered</dt><dd>700 <span class="unit">queries</span></dd>' in page
+    assert re.search(r'<dt>p99 latency so far</dt><dd class="good">.*of 50\u00a0ms allowed', page)
     assert 'data-name="latency" data-unit="s"' in page
     assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in page
 
@@ -104,10 +103,10 @@ def test_events_end_with_the_run(
 
     first, points, second, more, last = asyncio.run(watch())
     assert first.startswith("event: state\ndata: ")
-    assert "data-rate" not in first
-    (begun,) = pointed(points)
-    assert (begun["mark"], "rate" in begun["charts"]) == ("performance", False)
-    assert 'data-rate="0.0"' in second  # no query was answered between the two states
+    opening, since = pointed(points)
+    assert (opening["t"], opening["mark"], since["mark"]) == (0, "performance", None)
+    assert opening["charts"]["rate"] == since["charts"]["rate"]  # the mean since the first query
+    assert '<dt>Rate in the last second</dt><dd>0.00 <span class="unit">queries/s</span>' in second
     (point,) = pointed(more)
     assert point["charts"]["rate"] == {"answered": 0, "requested": 2000}
     assert (point["mark"], point["bounds"]) == (None, {"latency": {"p99": 0.05}})
@@ -158,6 +157,18 @@ def test_a_search_is_watched_over_all_its_runs(
     assert pointed(points)[0]["mark"] == "night performance"
     assert watching.BETWEEN_RUNS in between
     assert 'The peak has ended: <a id="next" href="/study/peak">open its page</a>' in end
+
+
+def test_a_reading_that_is_missed_leaves_one_gap() -> None:
+    """Bug: a line was drawn across the time in which the machine was too busy to answer."""
+    past = watching.Past()
+    past.miss()  # before the first point
+    for at_s in (10.0, 11.0):
+        past.add("run", look(at_s, 100 * at_s))
+    past.miss()
+    past.miss()
+    past.add("run", look(15.0, 1_500))
+    assert [bool(one["charts"]) for one in past.points] == [True, True, False, True]
 
 
 def test_events_end_when_the_run_dies(

@@ -5,35 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.browse.live import Buckets, Snapshot, Totals
-from harness.browse.points import CHARTS, LEAST, point
+from harness.browse.live import Buckets, Snapshot
+from harness.browse.points import CHARTS, LEAST, begin_of, opening, point
+from tests.browse.looks import look
+from tests.builders.support import present
 
 EDGES_S = [*np.geomspace(1e-5, 10, 121).tolist(), float("inf")]
-NO_TOTALS = Totals({}, {}, None, {}, {}, None, None, None, None, {}, [], [])
 
 
 def buckets(latencies_s: Any) -> Buckets:
     values = np.asarray(latencies_s, float)
     return {end: float((values <= end).sum()) for end in EDGES_S}
-
-
-def look(at_s: float, completed: float = 0, **more: Any) -> Snapshot:
-    totals = NO_TOTALS._replace(**{k: v for k, v in more.items() if k in Totals._fields})
-    others = {k: v for k, v in more.items() if k not in Totals._fields}
-    plain: dict[str, Any] = {"scenario": "server", "offered": None, "failed": 0.0, "in_flight": 0.0}
-    return Snapshot(
-        at_s=at_s,
-        began_s=0.0,
-        phase="performance",
-        progress=0.5,
-        completed=completed,
-        rate=None,
-        percentiles=[],
-        stages=[],
-        is_valid=None,
-        totals=totals,
-        **{**plain, **others},
-    )
 
 
 def charts(*looks: Snapshot) -> Any:
@@ -100,6 +82,38 @@ def test_stages_show_means_and_cores_show_their_users() -> None:
         "other programs": 1,
         "taken by the host": 0.5,
     }
+
+
+def test_a_missing_reading_of_the_machine_leaves_a_gap() -> None:
+    """Bug: a stacked chart showed the missing user as 0."""
+    one = look(110.0, run_cpu_s=5.0, busy_s=50.0, stolen_s=1.0)
+    two = look(111.0, run_cpu_s=6.0, stolen_s=1.0)
+    assert "cores" not in charts(one, two)
+
+
+def test_the_curves_begin_with_the_means_since_the_first_query() -> None:
+    """Bug: the curves began at the second look, and at the start of the command."""
+    first = look(
+        110.0, 800, elapsed_s=4.0, in_flight=7.0, stages={"infer": (2.0, 800.0)}, nodes={"a": 4.0}
+    )
+    begin = present(begin_of(first))
+    made = opening([begin, first], begin.at_s)
+    assert made["t"] == 0
+    assert made["charts"] == {
+        "queue": {"in flight": 0},
+        "rate": {"answered": 200},
+        "stages": {"infer": 0.0025},
+        "nodes": {"a": 1},
+    }
+    offline = present(begin_of(first._replace(scenario="offline")))
+    assert offline.in_flight == 807  # all samples are issued at once
+    assert begin_of(look(110.0)) is None
+
+
+def test_the_time_left_follows_from_the_answers_so_far() -> None:
+    assert look(110.0, elapsed_s=4.0)._replace(progress=0.25).left_s == 12
+    assert look(110.0, elapsed_s=0.1).left_s is None
+    assert look(110.0, elapsed_s=4.0)._replace(progress=1.0).left_s is None
 
 
 def test_token_times_and_bounds_have_their_names() -> None:

@@ -176,14 +176,16 @@ const first = () => points[0].t;
 const last = () => Math.max(points[points.length - 1].t, first() + 1);
 const nearest = (t) => points.reduce((a, b) => (Math.abs(b.t - t) < Math.abs(a.t - t) ? b : a));
 
-// As many points as the width can show. Of several points, it keeps the one with a mark, else the last.
+// As many points as the width can show. Of several points, it keeps the one with a mark or without values, else the
+// last.
 function thinned(width) {
   const step = Math.ceil(points.length / (width / 2));
   if (step <= 1) return points;
   const found = [];
   for (let i = 0; i < points.length; i += step) {
     const some = points.slice(i, i + step);
-    found.push(some.find((one) => one.mark) || some[some.length - 1]);
+    const isKept = (one) => one.mark || !Object.keys(one.charts).length;
+    found.push(some.find(isKept) || some[some.length - 1]);
   }
   return found;
 }

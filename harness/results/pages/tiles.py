@@ -38,6 +38,8 @@ class Tile(NamedTuple):
     """The bound, the interval or the share that belongs to the number."""
     is_bad: bool = False
     """Whether the number misses a bound or a target."""
+    is_good: bool = False
+    """Whether the number keeps its bound while a run is in progress."""
 
 
 def tiles(result: Mapping[str, Any]) -> Sequence[Tile]:
@@ -71,7 +73,7 @@ def html(shown: Sequence[Tile]) -> str:
 
 
 def _item(tile: Tile) -> str:
-    kind = ' class="reason"' if tile.is_bad else ""
+    kind = ' class="reason"' if tile.is_bad else ' class="good"' if tile.is_good else ""
     value, _, unit = typeset(tile.number).replace("\u00a0", " ").partition(" ")
     more = f' <span class="unit">{escape(unit)}</span>' if unit else ""
     number = f"<dd{kind}>{escape(value)}{more}</dd>"

@@ -1,0 +1,47 @@
+"""The numbers at the top of a live page."""
+
+import pytest
+
+from harness.browse.live_tiles import live_tiles
+from harness.results.pages.tiles import Tile
+from tests.browse.looks import look
+from tests.browse.test_points import buckets
+
+
+def shown(state: object, **latest: float) -> dict[str, Tile]:
+    found = live_tiles(state, lambda chart, _: latest.get(chart))  # type: ignore[arg-type]
+    return {tile.label: tile for tile in found}
+
+
+@pytest.mark.parametrize(("bound_s", "is_late"), [(0.05, False), (0.005, True)])
+def test_the_percentile_of_the_slo_stands_next_to_its_bound(
+    bound_s: float, *, is_late: bool
+) -> None:
+    state = look(1.0, latency=buckets([0.01] * 200), bounds_s=[("p95", bound_s)])
+    found = shown(state)
+    assert [*found][:2] == ["p95 latency so far", "p50 latency so far"]
+    tile = found["p95 latency so far"]
+    assert (tile.is_bad, tile.is_good) == (is_late, not is_late)
+    assert tile.about == ("above the 5 ms allowed" if is_late else "of 50 ms allowed")
+
+
+def test_a_run_without_a_bound_has_no_colour() -> None:
+    tile = shown(look(1.0, latency=buckets([0.01] * 200)))["p99 latency so far"]
+    assert (tile.about, tile.is_bad, tile.is_good) == ("", False, False)
+
+
+def test_a_token_run_has_its_tokens_and_token_times() -> None:
+    times = {"ttft": buckets([0.1] * 200), "tpot": buckets([0.01] * 200)}
+    state = look(1.0, token_times=times, token_bounds_s=[("TTFT p90", 0.05)])
+    found = shown(state, tokens=512.0)
+    assert found["Tokens in the last second"].number == "512 tokens/s"
+    assert found["p90 TTFT so far"].is_bad
+    assert not found["p99 TPOT so far"].is_bad
+    assert "tokens" not in " ".join(shown(look(1.0)))
+
+
+def test_failures_stand_out_and_offline_has_no_latency() -> None:
+    state = look(1.0, 5, scenario="offline", failed=2.0, latency=buckets([1.0] * 200))
+    found = shown(state, rate=10.0)
+    assert [*found] == ["Rate in the last second", "Answered", "In flight", "Failed"]
+    assert (found["Failed"].number, found["Failed"].is_bad) == ("2 samples", True)
