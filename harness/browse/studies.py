@@ -1,9 +1,7 @@
-"""Summarises folders of verbs with many runs or measurements,
-as a line for the list and as the table the verb printed.
-"""
+"""Shows folders of verbs with many runs or measurements, as a line of the list and as the verb's own page."""
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -19,17 +17,17 @@ from harness.explain.bricks.tables import text as bricks_text
 from harness.explain.cold import page as cold_page
 from harness.explain.cold import tables as cold_tables
 from harness.explain.machine import page as machine_page
-from harness.explain.machine import tables as machine_tables
-from harness.explain.pitfalls import job as pitfalls
 from harness.explain.pitfalls import page as pitfalls_page
 from harness.explain.profile import page as profile_page
 from harness.explain.profile.tables import folder as profile_folder
 from harness.explain.profile.tables.layer_tables import Profiled, most_time
 from harness.results.pages import page
-from harness.results.pages.page import Figure
-from harness.results.pages.tables import Table, aligned
+from harness.results.pages.page import Article
+from harness.results.pages.tables import Table
 from harness.search import repeats
+from harness.search.grid.cells.options import GridOptions
 from harness.search.grid.view import page as grid_page
+from harness.search.grid.view.view import stored_view
 from harness.search.overhead import page as overhead_page
 from harness.search.overhead import table as overhead_table
 from harness.search.peak import page as peak_page
@@ -40,7 +38,6 @@ from harness.search.sweep import caches
 from harness.search.sweep import page as sweep_page
 from harness.search.sweep import table as sweep_table
 from harness.search.tune import page as tune_page
-from harness.search.tune import table as tune_table
 from harness.search.workers import table as workers_table
 
 PAGES: Mapping[str, str] = {
@@ -60,50 +57,27 @@ PAGES: Mapping[str, str] = {
 
 _FILES = {verb: file for file, verb in STUDIES.items()}
 
-_TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
-    "peak": lambda content, _: _rows_of(peak_table.probes_table(content)),
-    "sweep": lambda content, _: _rows_of(sweep_table.points_table(content)),
-    "tune": tune_table.lines,
-    "overhead": overhead_table.lines,
-    "workers": workers_table.lines,
-    "runtimes": runtimes_table.lines,
-    "machine": lambda content, _: machine_tables.text(content),
-    "cold": lambda content, _: cold_tables.text(content),
-    "advise": lambda content, _: advise_text.lines(content),
-    "bricks": lambda content, _: bricks_text.lines(content),
-    "repeats": repeats.lines,
-    "rerun": lambda content, _: iter(content["tables"]),
-    "pitfalls": lambda content, _: chain.from_iterable(map(pitfalls.table, content["reports"])),
+_ARTICLES: Mapping[str, Callable[[Mapping[str, Any], Path], Sequence[Article]]] = {
+    "peak": lambda content, _: peak_page.articles(content),
+    "sweep": lambda content, _: sweep_page.articles(content),
+    "grid": lambda _, folder: grid_page.articles(stored_view(folder, GridOptions())),
+    "tune": lambda content, _: tune_page.articles(content),
+    "repeats": lambda content, _: _of_repeats(content),
+    "rerun": lambda content, _: _of_rerun(content),
+    "overhead": lambda content, _: overhead_page.articles(content),
+    "workers": lambda content, _: _of_workers(content),
+    "runtimes": lambda content, _: runtimes_page.articles(content),
+    "profile": lambda _, folder: profile_page.articles(profile_folder.read(folder), folder),
+    "machine": lambda content, _: machine_page.articles(content),
+    "cold": lambda content, _: cold_page.articles(content),
+    "advise": advise_page.articles,
+    "bricks": lambda content, _: bricks_text.articles(content),
+    "pitfalls": lambda content, _: pitfalls_page.articles(content["reports"]),
 }
-"""Maps a verb to a function that yields the lines it printed. If `conclusion` yields the other lines, the function
-yields only the table. `grid` has its lines on its page, and `profile` has them in a file.
-"""
+"""Maps a verb to a function that makes the articles of its page from the content of its file and its folder."""
 
-
-_CONCLUSIONS: Mapping[str, tuple[Callable[[Mapping[str, Any]], Iterator[str]], str]] = {
-    "peak": (peak_table.conclusion, ""),
-    "sweep": (sweep_table.marks_of_all, "valid"),
-}
-"""Maps a verb to two values: a function that yields the lines of its conclusion, and the label of the headline."""
-
-
-_FIGURES: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Figure]]] = {
-    "peak": peak_page.figures,
-    "sweep": sweep_page.figures_of_all,
-    "tune": tune_page.figures,
-    "overhead": overhead_page.figures,
-    "runtimes": lambda content: chain.from_iterable(map(runtimes_page.figures, content["models"])),
-    "machine": machine_page.figures,
-    "cold": cold_page.figures,
-    "advise": advise_page.figures,
-    "pitfalls": lambda content: chain.from_iterable(map(pitfalls_page.figures, content["reports"])),
-    "profile": lambda content: profile_page.figures(Profiled(content)),
-}
-"""Maps a verb to the plots of its page. The page of another verb is among the files."""
-
-
-def _rows_of(table: Table) -> Iterator[str]:
-    return aligned(table.columns, table.rows)
+_READ_WHOLE = ("grid", "profile")
+"""Verbs whose articles need more files of the folder."""
 
 
 def read(root: Path, file: str) -> Mapping[str, Any]:
@@ -119,48 +93,47 @@ def _content(root: Path, entry: Entry) -> Mapping[str, Any]:
     return read(root, f"{entry.path}/{_FILES[entry.study or '']}")
 
 
-def text(root: Path, entry: Entry) -> str:
-    """Returns the verb's table.
-    Returns '' for a verb without a table, or one line with the reason if it cannot be made.
-    """
-    lines = _TABLES.get(entry.study or "")
-    try:
-        if entry.study == "profile":
-            return within.read_file(root, f"{entry.path}/{profile_folder.TEXT}").decode()
-        if lines is None:
-            return ""
-        content = _content(root, entry)
-        with reading(f"{entry.path}: its table cannot be made"):
-            return "\n".join(lines(content, Path(entry.path)))
-    except (OSError, HarnessError) as e:
-        return one_line(e)
-
-
-def conclusion(root: Path, entry: Entry) -> list[str]:
-    """Returns the verb's conclusion as HTML, with the headline first."""
+def articles(root: Path, entry: Entry) -> Sequence[Article]:
+    """Returns the articles of the verb's page. If they cannot be made, returns an article with the reason."""
     verb = entry.study or ""
-    if verb not in _CONCLUSIONS:
-        return [page.headline(summary(root, entry)[1])]
     try:
-        content = _content(root, entry)
-        with reading(f"{entry.path} has an unknown format"):
-            found, first = _CONCLUSIONS[verb]
-            return [*page.conclusion(found(content), first)]
+        content, folder = _content(root, entry), root / entry.path
+        if verb in _READ_WHOLE:
+            folder = within.check_folder(root, entry.path, within.MOST_FILES_OF_STUDY)
+        with reading(f"{entry.path}: its page cannot be made"):
+            return _ARTICLES[verb](content, folder)
     except (OSError, HarnessError) as e:
-        return [page.headline(one_line(e))]
+        title = f"<h1>{escape(verb.capitalize())}</h1>"
+        return [Article([title, page.headline(one_line(e))], (), ())]
 
 
-def figures(root: Path, entry: Entry) -> list[Figure]:
-    """Returns the verb's plots; empty if it has none here, or if they cannot be made."""
-    drawn = _FIGURES.get(entry.study or "")
-    if drawn is None:
-        return []
-    try:
-        content = _content(root, entry)
-        with reading(f"{entry.path}: its plots cannot be made"):
-            return list(drawn(content))
-    except (OSError, HarnessError):
-        return []  # the table states what is wrong with the file
+def _of_repeats(content: Mapping[str, Any]) -> Sequence[Article]:
+    words = ["Repeats", *repeats.words(content)]
+    lines = [repeats.headline(content), *repeats.facts(content)]
+    return [_without_plots(words, lines, repeats.tables(content))]
+
+
+def _of_workers(content: Mapping[str, Any]) -> Sequence[Article]:
+    words = ["Workers", *workers_table.words(content)]
+    lines = [_workers(content)[1], *workers_table.facts(content)]
+    return [_without_plots(words, lines, [workers_table.workers_table(content)])]
+
+
+def _of_rerun(content: Mapping[str, Any]) -> Sequence[Article]:
+    """The tables of `rerun` are stored as text."""
+    runs = " and ".join(content["runs"])
+    about = 'class="scroll" tabindex="0" role="region" aria-label="Comparison"'
+    tail = [
+        f'<div {about}><pre class="table">{escape(text)}</pre></div>' for text in content["tables"]
+    ]
+    head = [f"<h1>Rerun · {escape(runs)}</h1>", page.headline("; ".join(content["verdicts"]))]
+    return [Article(head, (), tail)]
+
+
+def _without_plots(words: Sequence[str], lines: Iterable[str], tables: Iterable[Table]) -> Article:
+    """words: of the heading. lines: of the conclusion, the headline first."""
+    head = [f"<h1>{escape(' · '.join(words))}</h1>", *page.conclusion(lines)]
+    return Article(head, (), [part for table in tables for part in page.section(table)])
 
 
 def summary(root: Path, entry: Entry) -> tuple[str, str]:

@@ -55,7 +55,7 @@ FILES: Mapping[str, str] = {
 (docs/runs.md)."""
 
 _HEAVY = threading.Lock()
-"""Held while rows of runs are read for a comparison or for plots.
+"""Held while a comparison, the plots of a run or the page of a study is computed.
 Only one page may do so at a time, because a run on this machine needs the cores.
 """
 
@@ -280,19 +280,16 @@ class Views:
         if entry.study is None:
             raise Missing(path)
         inside = [e for e in self._index.entries().values() if e.inside == path]
-        figures, files = studies.figures(self._root, entry), self._files(path)
+        with _HEAVY:
+            articles = studies.articles(self._root, entry)
         return render(
             "study.html",
             title=path,
             entry=entry,
-            workload=studies.summary(self._root, entry)[0],
-            conclusion=studies.conclusion(self._root, entry),
-            text=studies.text(self._root, entry),
             runs=inside[:MOST_LISTED],
             left_out=max(0, len(inside) - MOST_LISTED),
-            files=files,
-            page_of=next((name for name, _ in files if name in studies.PAGES), None),
-            **_plots([Article((), figures, ())] if figures else []),
+            files=self._files(path),
+            **_plots(articles),
         )
 
     def machines(self, selection: Selection, *, only_differences: bool) -> str:
@@ -354,7 +351,12 @@ def _plots(articles: Sequence[Article]) -> dict[str, Any]:
         drawn = article if script else article._replace(figures=())
         lines += pages.article_html(drawn, len(figures))
         figures += drawn.figures
-    return {"articles": lines, "figures": pages.figures_html(figures), "script": script}
+    return {
+        "articles": lines,
+        "plots": any(article.figures for article in articles),
+        "figures": pages.figures_html(figures),
+        "script": script,
+    }
 
 
 def _searches(running: Iterable[str]) -> list[str]:

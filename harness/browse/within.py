@@ -15,6 +15,9 @@ MOST_BYTES = 32 * 2**20
 MOST_FILES = 5_000
 """Maximum number of entries in a run's folder. A run has about thirty entries, but a study contains many runs."""
 
+MOST_FILES_OF_STUDY = 200_000
+"""Maximum number of entries in a folder with many runs."""
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe must not block
 
@@ -56,11 +59,12 @@ def _parts(relative: str) -> list[str]:
     return parts
 
 
-def check_folder(root: Path, relative: str) -> Path:
+def check_folder(root: Path, relative: str, most: int = MOST_FILES) -> Path:
     """Returns the folder at `relative`, which can then safely be read by its path.
 
     Raises a ConfigError if the folder or one of its entries is a link, or is neither a file nor a folder. The link
-    `latest` in a folder of --repeats is allowed, because readers of runs do not follow it.
+    `latest` in a folder of --repeats is allowed, because readers of runs do not follow it. most: maximum number of
+    entries.
     """
     folder = root
     for part in _parts(relative):
@@ -71,9 +75,9 @@ def check_folder(root: Path, relative: str) -> Path:
         newest = name == run_folder.LATEST and stat.S_ISLNK(mode)
         if not (newest or stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ConfigError(f"{relative}/{name} is not read: it is a link, or not a regular file")
-        if number >= MOST_FILES:
+        if number >= most:
             raise ConfigError(
-                f"{relative} has more than {MOST_FILES:,} entries: check that it is the folder of a run"
+                f"{relative} has more than {most:,} entries: check that it is the folder of a run"
             )
     return folder
 

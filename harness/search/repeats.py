@@ -22,7 +22,7 @@ from harness.results.compare.change_text import WIDEST, is_useless
 from harness.results.evidence.between_runs import LEAST_RUNS, over_runs
 from harness.results.numbers import SPEEDS, deciding_number, numbers
 from harness.results.outcome import Finished
-from harness.results.pages.tables import aligned, columns, show_cell
+from harness.results.pages.tables import Table, aligned, columns, show_cell
 from harness.results.run_files import read_config
 from harness.run.study import Study, code_lines, other_reason, unfit_options
 
@@ -166,22 +166,37 @@ def lines(content: Mapping[str, Any], folder: Path, stopped: str = "") -> Iterat
     """Yields the lines of the summary. stopped: e.g. `2 of 5 runs`; "" if all runs were made."""
     verdicts = content["verdicts"]
     valid = verdicts.count("VALID")
-    names = ("scenario", "backend", "model", "slo")  # earlier versions did not store the SLO
-    words = "  ".join(content[name] for name in names if content.get(name))
-    yield f"{valid} of {len(verdicts)} VALID  {words}"
+    yield f"{valid} of {len(verdicts)} VALID  {'  '.join(words(content))}"
     if stopped:
         yield f"  stopped after {stopped}"
+    yield from facts(content)
+    yield ""
+    for table in tables(content):
+        yield from aligned(table.columns, table.rows)
+        yield ""
+    yield f"{'results':<12}{folder}"
+
+
+def words(content: Mapping[str, Any]) -> list[str]:
+    """Returns scenario, backend, model and SLO."""
+    names = ("scenario", "backend", "model", "slo")  # earlier versions did not store the SLO
+    return [content[name] for name in names if content.get(name)]
+
+
+def facts(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields labelled lines about the doubts of the runs, and the runs that were left out."""
     yield from code_lines(content["doubts"], "  doubt   ")
     if left_out := sorted({code for code in content["left_out"] if code is not None}):
-        kept = content["left_out"].count(None)
-        yield f"  over    {kept} of {len(verdicts)} runs; left out: {', '.join(left_out)}"
-    yield ""
+        kept, runs = content["left_out"].count(None), len(content["verdicts"])
+        yield f"  over    {kept} of {runs} runs; left out: {', '.join(left_out)}"
+
+
+def tables(content: Mapping[str, Any]) -> Iterator[Table]:
+    """Yields the table of the numbers over all runs. Yields nothing with fewer than two usable runs."""
     if content["left_out"].count(None) > 1:
         level = f"{show_percent(content['level'])} interval"
         heads = columns(f"number | mean of the runs [ns] | {level} [ns] | least [ns] | most [ns]")
-        yield from aligned(heads, list(_rows(content)))
-        yield ""
-    yield f"{'results':<12}{folder}"
+        yield Table("numbers", "Numbers", "", heads, list(_rows(content)))
 
 
 def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:

@@ -133,7 +133,7 @@ def test_a_study_is_listed_with_its_runs_apart(results: Path, client: TestClient
     assert "night has an unknown format" in page(client, "/studies")
     text = page(client, "/study/night")
     assert "/run/night/points/100" in text
-    assert "its table cannot be made" in text
+    assert "its page cannot be made" in text
     assert page(client, "/study/single-stream", 404)
     assert "Part of night" in page(client, "/run/night/points/100")
 
@@ -159,7 +159,9 @@ def test_runs_in_turns_are_a_study_with_their_verdict(client: TestClient, result
     listed = page(client, "/studies")
     assert "old and new and newest" in listed
     assert "not decided: B is as fast as A; better: C is faster" in listed
-    assert "verdict   not decided: B is as fast as A" in page(client, "/study/turns")
+    study = page(client, "/study/turns")
+    assert "verdict   not decided: B is as fast as A" in study
+    assert '<p class="headline">not decided: B is as fast as A; better: C is faster</p>' in study
 
 
 def test_the_list_of_studies_names_every_verb_that_makes_one(client: TestClient) -> None:
@@ -203,9 +205,15 @@ def test_the_output_of_a_verb_is_listed_with_its_table_and_page(
     assert "has an unknown format" not in told
     shown = page(client, "/study/study")
     assert "cannot be made" not in shown
-    assert len(shown[shown.index('<pre class="table">') :].partition("</pre>")[0]) > 200
+    assert "<pre class=" not in shown.replace('<pre class="command">', "")
+    assert '<td class="number">' in shown
+    written = sorted((results / "study").glob("*.html"))
+    for name in written:  # the page of the verb and the page of browse have the same tables
+        tables = re.findall("<table.*?</table>", name.read_text())
+        assert tables
+        assert all(table in shown for table in tables)
     assert ('class="plot"' in shown) == (verb in ("cold", "advise", "pitfalls", "profile"))
-    for made in (results / "study").glob("*.html"):
+    for made in written:
         assert f"/files/study/{made.name}" in shown
         assert client.get(f"/files/study/{made.name}").status_code == 200
 
@@ -226,8 +234,37 @@ def test_a_sweep_is_drawn_in_its_page(results: Path, client: TestClient) -> None
         (study / "sweep.json").write_text(json.dumps(content))
         shown = page(client, "/study/curve")
         assert shown.count('class="plot"') == plots
-        assert ('id="figures"' in shown) == bool(plots)
+        assert ("/assets/plotly-" in shown) == bool(plots)
+        assert ("its page cannot be made" in shown) == (not plots)
         assert "<b>" not in shown
+
+
+def test_without_plotly_a_study_keeps_its_tables(
+    results: Path, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {
+        "model": "digits",
+        "level": 0.95,
+        "withheld": None,
+        "overhead": {"parts": {}, "explained": 1.0, "of_model": 1.0},
+        "pairs": [{"in_process_ns": 1e5, "served_ns": 2e5, "overhead_ns": 1e5}],
+        "config": {"served": {"backend": "kserve", "url": ["h"]}, "in_process": {"backend": "ort"}},
+        "throughput": None,
+        "answers": None,
+        "described": {},
+        "server_times": None,
+        "runs": [],
+    }
+    mean = {"mean_ns": 1e5, "low_ns": None, "high_ns": None}
+    content["overhead"] |= {**mean, "in_process": mean, "served": {**mean, "mean_ns": 2e5}}  # type: ignore[operator]
+    (results / "cost").mkdir()
+    (results / "cost/overhead.json").write_text(json.dumps(content))
+    assert page(client, "/study/cost").count('class="plot"') == 2
+    monkeypatch.setattr("harness.results.pages.page.find_spec", lambda _: None)
+    shown = page(client, "/study/cost")
+    assert 'class="plot"' not in shown
+    assert "Plots need plotly" in shown
+    assert '<td>served</td><td class="number">200\u00a0µs</td>' in shown
 
 
 def test_names_by_the_harness_are_shown_as_the_start(results: Path, client: TestClient) -> None:
@@ -275,8 +312,9 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
     told = "p99 2.50 ms (2.40 ms to 2.60 ms) over 2 runs, 2 VALID"
     assert told in page(client, "/studies")
     study = page(client, "/study/again")
-    assert f'<p class="headline">{told}</p>' in study
-    assert "doubt   drift in 1 of 2 runs" in study
+    assert f'<p class="headline">{typeset(told)}</p>' in study
+    assert '<dt>Doubt</dt><dd class="doubts">drift in 1 of 2 runs</dd>' in study
+    assert '<td>p99</td><td class="number">2.50\u00a0ms</td>' in study
 
 
 def test_compare_judges_as_the_verb_does(

@@ -21,8 +21,11 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
     Raises PluginUnavailable if plotly is not installed. content: the content of cold.json.
     """
-    article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
-    return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
+    return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def articles(content: Mapping[str, Any]) -> list[Article]:
+    return [Article(list(_head(content)), list(figures(content)), list(_tail(content)))]
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:

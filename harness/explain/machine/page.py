@@ -26,8 +26,11 @@ _G = 1e-9
 
 def write(content: Content, folder: Path) -> Path:
     """Writes the page and returns its path. Raises PluginUnavailable if plotly is not installed."""
-    article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
-    return page.write([article], "machine", folder / PAGE, script_in=folder)
+    return page.write(articles(content), "machine", folder / PAGE, script_in=folder)
+
+
+def articles(content: Content) -> list[Article]:
+    return [Article(list(_head(content)), list(figures(content)), list(_tail(content)))]
 
 
 def _head(content: Content) -> Iterator[str]:

@@ -30,8 +30,11 @@ def write(reports: Sequence[Mapping[str, Any]], folder: Path) -> Path:
 
     reports: `reports` of pitfalls.json. Raises PluginUnavailable if plotly is not installed.
     """
-    articles = [Article(list(_head(one)), list(figures(one)), list(_tail(one))) for one in reports]
-    return page.write(articles, "pitfalls", folder / PAGE, script_in=folder)
+    return page.write(articles(reports), "pitfalls", folder / PAGE, script_in=folder)
+
+
+def articles(reports: Sequence[Mapping[str, Any]]) -> list[Article]:
+    return [Article(list(_head(one)), list(figures(one)), list(_tail(one))) for one in reports]
 
 
 def figures(report: Mapping[str, Any]) -> Iterator[Figure]:

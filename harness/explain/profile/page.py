@@ -24,14 +24,20 @@ _PALETTE = ("#1f7a5c", "#b5522a", "#7b5ea7", "#a8871a", "#b03a6b", "#3f7f93", "#
 
 
 def write(profiled: Profiled, folder: Path) -> Path:
-    name = str(profiled.content.get("model_name") or folder.resolve().name)
+    title = f"profile {_name(profiled, folder)}"
+    return page.write(articles(profiled, folder), title, folder / PAGE, script_in=folder)
+
+
+def articles(profiled: Profiled, folder: Path) -> list[Article]:
+    """folder: named in the error if its files do not fit together."""
     tables = profile_tables(profiled, folder)
-    article = Article(
-        [f"<h1>Profile · {escape(name)}</h1>", *_head(profiled)],
-        list(figures(profiled)),
-        [part for t in tables for part in page.section(t, _PAGE_ROWS, f"tables/{t.key}.csv")],
-    )
-    return page.write([article], f"profile {name}", folder / PAGE, script_in=folder)
+    head = [f"<h1>Profile · {escape(_name(profiled, folder))}</h1>", *_head(profiled)]
+    tail = [part for t in tables for part in page.section(t, _PAGE_ROWS, f"tables/{t.key}.csv")]
+    return [Article(head, list(figures(profiled)), tail)]
+
+
+def _name(profiled: Profiled, folder: Path) -> str:
+    return str(profiled.content.get("model_name") or folder.resolve().name)
 
 
 def _head(profiled: Profiled) -> Iterator[str]:

@@ -236,11 +236,13 @@ def aligned_table(
 
 
 def facts(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
-    """Returns a definition list of texts, which are escaped. rows: labels and texts."""
-    items = (
-        f"<dt>{escape(label[:1].upper() + label[1:])}</dt><dd{_DOUBTS if label in _DOUBTED else ''}>{escape(text)}</dd>"
-        for label, text in (rows.items() if isinstance(rows, Mapping) else rows)
-    )
+    """Returns a definition list of texts, which are escaped. rows: labels and texts. A text without a label belongs to
+    the label above it.
+    """
+    items = []
+    for label, text in rows.items() if isinstance(rows, Mapping) else rows:
+        head = f"<dt>{escape(label[:1].upper() + label[1:])}</dt>" if label else ""
+        items.append(f"{head}<dd{_DOUBTS if label in _DOUBTED else ''}>{escape(text)}</dd>")
     return f'<dl class="facts">{"".join(items)}</dl>'
 
 
@@ -252,6 +254,9 @@ _DOUBTED = frozenset(("doubts", "doubt", "warning", "hole"))
 _LABEL = re.compile(r" *(\S+(?: \S+)*?) {2,}(\S.*)")
 """Matches a line of the screen, which has a label, at least two spaces, and a text."""
 
+_INDENT = " " * 12
+"""Beginning of a line of the screen that continues the text of the line above."""
+
 
 def conclusion(lines: Iterable[str], first: str = "") -> Iterator[str]:
     """Yields the head of a study's page. One line becomes the headline, the others become definitions and paragraphs.
@@ -259,15 +264,34 @@ def conclusion(lines: Iterable[str], first: str = "") -> Iterator[str]:
     lines: lines of the screen, most with a label in front. first: label of the headline; default: the first line's
     label.
     """
-    rows = [(m[1], m[2]) if (m := _LABEL.fullmatch(line)) else ("", line) for line in lines if line]
+    rows = _rows(lines)
     top = next((row for row in rows if row[0] == first), rows[0] if rows else None)
     if top is None:
         return
     yield headline(top[1])
-    more = [row for row in rows if row is not top]
-    if labelled := [row for row in more if row[0]]:
-        yield facts(labelled)
-    yield from (f"<p>{escape(text)}</p>" for label, text in more if not label)
+    yield from _listed([row for row in rows if row is not top])
+
+
+def labelled(lines: Iterable[str]) -> Iterator[str]:
+    """Yields lines of the screen as definitions and paragraphs. lines: most with a label in front."""
+    yield from _listed(_rows(lines))
+
+
+def _rows(lines: Iterable[str]) -> list[tuple[str | None, str]]:
+    """Returns labels and texts. A label is '' in a line that continues the one above, and None in a sentence."""
+    rows: list[tuple[str | None, str]] = []
+    for line in filter(None, lines):
+        if found := _LABEL.fullmatch(line):
+            rows.append((found[1], found[2]))
+        else:
+            rows.append(("" if line.startswith(_INDENT) else None, line.strip()))
+    return rows
+
+
+def _listed(rows: Sequence[tuple[str | None, str]]) -> Iterator[str]:
+    if defined := [(label, text) for label, text in rows if label is not None]:
+        yield facts(defined)
+    yield from (f"<p>{escape(text)}</p>" for label, text in rows if label is None)
 
 
 def headline(text: str) -> str:
@@ -279,13 +303,15 @@ def section(shown: Table, most_rows: int | None = None, more: str = "") -> Itera
     """Yields a table with its title and notes.
     most_rows: largest number of rows; more: where to find the other rows.
     """
-    yield f'<h2 id="{escape(shown.key)}">{escape(shown.title)}</h2>'
+    title = shown.title[:1].upper() + shown.title[1:]
+    yield f'<h2 id="{escape(shown.key)}">{escape(title)}</h2>'
     if shown.about:
         yield f'<p class="quiet">{escape(shown.about)}</p>'
     rows = shown.rows if most_rows is None else shown.rows[:most_rows]
-    heads = [column.name for column in shown.columns]
-    is_number = [bool(column.unit) for column in shown.columns]
-    yield aligned_table(heads, shown_rows(shown.columns, rows), is_number)
+    if rows:
+        heads = [column.name for column in shown.columns]
+        is_number = [bool(column.unit) for column in shown.columns]
+        yield aligned_table(heads, shown_rows(shown.columns, rows), is_number)
     if hidden := len(shown.rows) - len(rows):
         yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'
     yield from (f'<p class="quiet">{escape(note)}</p>' for note in shown.notes)

@@ -17,14 +17,17 @@ _UNIT = {"title": "µs"}
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
-    name = folder.resolve().name
+    return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def articles(content: Mapping[str, Any]) -> list[Article]:
     head = [
         f"<h1>Serving overhead · {escape(content['model'])}</h1>",
-        page.headline(table.headline(content)),
+        *page.conclusion([table.headline(content), *table.facts(content)]),
+        f'<p class="quiet">{escape(table.sides(content))}</p>',
     ]
-    text = "\n".join(table.lines(content, Path(name)))
-    article = Article(head, list(figures(content)), [f"<pre>{escape(text)}</pre>"])
-    return page.write([article], name, folder / PAGE, script_in=folder)
+    tail = [part for one in table.tables(content) for part in page.section(one)]
+    return [Article(head, list(figures(content)), tail)]
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:

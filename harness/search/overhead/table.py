@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.units import counted, show_ns, show_percent, show_rate
-from harness.results.pages.tables import Cell, aligned, columns
+from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import NOT_AT_REST, code_lines, machine_text
 from harness.search.overhead.parts import FLOOR, LEAST_EXPLAINED, SEND_AND_NETWORK, Overhead
 
@@ -30,21 +30,32 @@ def plain(found: Overhead) -> dict[str, Any]:
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield headline(content)
+    yield f"  {content['model']}: {sides(content)}"
+    for table in tables(content):
+        yield ""
+        yield from aligned(table.columns, table.rows)
+        yield ""
+    yield from facts(content)
+    yield f"{'results':<12}{folder}"
+
+
+def sides(content: Mapping[str, Any]) -> str:
     served, here = content["config"]["served"], content["config"]["in_process"]
-    yield (
-        f"  {content['model']}: {served['backend']} at {', '.join(served['url'])} against {here['backend']} "
-        "in process"
-    )
+    return f"{served['backend']} at {', '.join(served['url'])} against {here['backend']} in process"
+
+
+def tables(content: Mapping[str, Any]) -> Iterator[Table]:
+    """Yields the table of the medians and the parts. Yields nothing without an overhead."""
     found = content["overhead"]
     if found is not None:
-        yield ""
-        yield from aligned(
-            columns(
-                f"median of a query | mean [ns] | {show_percent(content['level'])} interval [ns]"
-            ),
-            list(_rows(found)),
-        )
-        yield ""
+        level = show_percent(content["level"])
+        heads = columns(f"median of a query | mean [ns] | {level} interval [ns]")
+        yield Table("parts", "Parts", "", heads, list(_rows(found)))
+
+
+def facts(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields labelled lines about the parts, the throughput, the answers, the two sides and the machine."""
+    if content["overhead"] is not None:
         yield from _explained(content)
     yield from _throughput(content["throughput"])
     yield from _answers(content["answers"])
@@ -52,7 +63,6 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield from code_lines([run["doubts"] for run in content["runs"]], f"{'doubt':<12}")
     if text := machine_text(content["runs"], NOT_AT_REST):
         yield f"{'machine':<12}{text}"
-    yield f"{'results':<12}{folder}"
 
 
 def headline(content: Mapping[str, Any]) -> str:

@@ -32,12 +32,15 @@ _KINDS = (
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
+    return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def articles(content: Mapping[str, Any]) -> list[Article]:
     words = [content["scenario"], content["backend"], content["model"], content["slo"]]
     lines = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
     head = [f"<h1>Peak · {escape(' · '.join(words))}</h1>", *page.conclusion(lines)]
     tail = list(page.section(_headed(table.probes_table(content))))
-    article = Article(head, list(figures(content)), tail)
-    return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
+    return [Article(head, list(figures(content)), tail)]
 
 
 def _headed(probes: Table) -> Table:

@@ -19,8 +19,11 @@ _QUALIFY = ("but", "time limit", "machine", "doubt")
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
-    articles = [_article(content, one) for one in content["models"]]
-    return page.write(articles, folder.resolve().name, folder / PAGE, script_in=folder)
+    return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def articles(content: Mapping[str, Any]) -> list[Article]:
+    return [_article(content, one) for one in content["models"]]
 
 
 def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:

@@ -55,11 +55,14 @@ _AXES = ("", 2, 3, 4)
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
+    return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def articles(content: Mapping[str, Any]) -> list[Article]:
     head = [f"<h1>Sweep · {escape(' · '.join(points.words(content)))}</h1>"]
     head += page.conclusion(points.marks_of_all(content), "valid")
     tail = list(page.section(points.points_table(content)))
-    article = Article(head, [*figures_of_all(content)], tail)
-    return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
+    return [Article(head, [*figures_of_all(content)], tail)]
 
 
 def figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:

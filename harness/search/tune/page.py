@@ -16,9 +16,12 @@ PAGE = "tune.html"
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
+    return page.write(articles(content), folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def articles(content: Mapping[str, Any]) -> list[Article]:
     tail = [part for table in tune_report.tables(content) for part in page.section(table)]
-    article = Article(list(_head(content)), list(figures(content)), tail)
-    return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
+    return [Article(list(_head(content)), list(figures(content)), tail)]
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.core.stats import LEVEL, mean_half_width
 from harness.core.units import counted, show_bytes, show_ns, show_percent
-from harness.results.pages.tables import Cell, aligned, columns
+from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import (
     NOT_AT_REST,
     machine_text,
@@ -49,11 +49,25 @@ def overhead_of(plain_ns: Sequence[int], cached_ns: Sequence[int]) -> Overhead:
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    rows: Sequence[Mapping[str, Any]] = content["workers"]
+    yield f"SWEEP  {'  '.join(words(content))}"
+    yield ""
+    table = workers_table(content)
+    yield from aligned(table.columns, table.rows)
+    yield ""
+    yield from table.notes
+    yield from facts(content)
+    yield f"{'results':<12}{folder}"
+
+
+def words(content: Mapping[str, Any]) -> list[str]:
+    """Returns the model set, its size in the cache, and the threads."""
     cache = f"{show_bytes(content['capacity_bytes'])} ({content['policy']})"
     threads = f"{counted(content['threads'], 'thread')} per worker"
-    yield f"SWEEP  {content['model']}  {counted(content['models'], 'model')} in {cache}  {threads}"
-    yield ""
+    return [content["model"], f"{counted(content['models'], 'model')} in {cache}", threads]
+
+
+def workers_table(content: Mapping[str, Any]) -> Table:
+    rows: Sequence[Mapping[str, Any]] = content["workers"]
     heads = columns(
         "workers [count] | queries/s [samples/s] | p50 [ns] | p99 [ns] | hits [share] | waited for a model [ns] | verdict"
     )
@@ -62,15 +76,18 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     table: list[list[Cell]] = [
         [*(row[name] for name in names), verdict_text(row, shared)] for row in rows
     ]
-    yield from aligned(heads, table)
-    yield ""
-    yield "the number of queries in flight equals the number of workers, so a query waits only for its model"
+    note = "the number of queries in flight equals the number of workers, so a query waits only for its model"
+    return Table("workers", "Numbers of workers", "", heads, table, [note])
+
+
+def facts(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields labelled lines about the machine and the cost of a cache that always misses."""
+    rows = content["workers"]
     yield from shared_lines(rows)
     if text := machine_text(rows, NOT_AT_REST):
         yield f"{'machine':<12}{text}: stop other programs and sweep again"
     if content["misses"] is not None:
         yield f"{'worst case':<12}{_worst(content['misses'])}"
-    yield f"{'results':<12}{folder}"
 
 
 def _worst(misses: Mapping[str, Any]) -> str:

@@ -22,8 +22,14 @@ def write(advice: Mapping[str, Any], folder: Path) -> Path:
     extra.
     advice: the content of advise.json.
     """
-    article = Article(list(_head(advice, folder)), list(figures(advice)), list(_tail(advice)))
-    return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
+    title = folder.resolve().name
+    return page.write(articles(advice, folder), title, folder / PAGE, script_in=folder)
+
+
+def articles(advice: Mapping[str, Any], folder: Path) -> list[Article]:
+    """folder: contains the files that the commands on the page use."""
+    head = [*_head(advice, folder), *page.labelled(advise_report.notes(advice))]
+    return [Article(head, list(figures(advice)), list(_tail(advice)))]
 
 
 def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
@@ -111,7 +117,7 @@ def _tail(advice: Mapping[str, Any]) -> Iterator[str]:
         heads = ("kernel", "operator", "why", "time")
         cells = [(k["name"], k["op"], k["why"], show_ns(k["ns"])) for k in unexpected]
         yield table(heads, cells, numbers=1)
-    yield "<h2>All tables</h2>"
-    text = escape("\n".join(advise_report.lines(advice)))
-    about = 'tabindex="0" role="region" aria-label="The tables as text"'
-    yield f'<pre style="white-space:pre" {about}>{text}</pre>'
+    for one in advise_report.tables(advice):
+        yield from page.section(one)
+    yield "<h2>Coverage and checks</h2>"
+    yield from page.labelled(advise_report.facts(advice))

@@ -10,7 +10,7 @@ from harness.explain.advise.checks.self_checks import RERUNS
 from harness.explain.advise.output import apply
 from harness.explain.advise.predict import WITHIN, WORTH
 from harness.models.graph.flops import missing_text
-from harness.results.pages.tables import Cell, Column, aligned, columns
+from harness.results.pages.tables import Cell, Column, Table, aligned, columns
 
 _LAYERS = 12
 """Maximum number of rows in the printed table of layers. advise.json has all rows."""
@@ -19,7 +19,7 @@ _LAYERS = 12
 def lines(advice: Mapping[str, Any]) -> Iterator[str]:
     """Yields the lines of the text. advice: the content of advise.json."""
     yield f"ADVISE  {advice['model']['name']}  {advice['runtime']}  {advice['now']}"
-    yield from _notes(advice)
+    yield from notes(advice)
     yield ""
     for one in advice["questions"]:
         yield f"{one['question']}  {one['asked']}"
@@ -30,14 +30,51 @@ def lines(advice: Mapping[str, Any]) -> Iterator[str]:
     yield from _layers(advice["layers"])
     yield ""
     yield from _coverage(advice)
-    for name, part_lines in _PARTS.items():
-        part = advice["parts"].get(name, {"failed": "not measured"})
-        failed = part.get("failed") if isinstance(part, Mapping) else None
-        if shown := [f"{name}: no data: {failed}"] if failed else list(part_lines(part)):
+    for name in _PARTS:
+        if shown := list(_part(advice, name)):
             yield from ("", *shown)
 
 
-def _notes(advice: Mapping[str, Any]) -> Iterator[str]:
+def _part(advice: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yields the lines about one of _PARTS."""
+    if why := _why_no_part(advice, name):
+        yield f"{name}: no data: {why}"
+    elif name == _CHECKS:
+        yield from _checks(advice)
+    else:
+        table = _PART_TABLES[name](advice["parts"][name])
+        yield from aligned(table.columns, table.rows) if table.rows else ()
+        yield from table.notes
+
+
+def _why_no_part(advice: Mapping[str, Any], name: str) -> str:
+    """Returns the reason why one of _PARTS has no data; '' if it has."""
+    part = advice["parts"].get(name, {"failed": "not measured"})
+    return part.get("failed") or "" if isinstance(part, Mapping) else ""
+
+
+def tables(advice: Mapping[str, Any]) -> Iterator[Table]:
+    """Yields the tables that have rows or notes, for the page. The notes state why numbers are missing."""
+    found = [_advice_table(advice), _layers_table(advice["layers"])]
+    found += [
+        make(advice["parts"][name])
+        for name, make in _PART_TABLES.items()
+        if not _why_no_part(advice, name)
+    ]
+    yield from (table for table in found if table.rows or table.notes)
+
+
+def facts(advice: Mapping[str, Any]) -> Iterator[str]:
+    """Yields labelled lines about the work, the coverage, the checks, and parts without data."""
+    yield from _coverage(advice)
+    missing = {name: _why_no_part(advice, name) for name in _PARTS}
+    yield from (f"{name:<12}no data: {why}" for name, why in missing.items() if why)
+    if not missing[_CHECKS]:
+        yield from _checks(advice)
+
+
+def notes(advice: Mapping[str, Any]) -> Iterator[str]:
+    """Yields labelled lines about the measured time, and reasons to doubt it."""
     measured = advice["measured"]
     cpu = f", CPU time {show_ns(measured['cpu_ns'])}" if measured["wall_over_cpu"] else ""
     yield (
@@ -69,11 +106,24 @@ def _notes(advice: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
+    table = _advice_table(advice)
+    if table.rows:
+        head, *shown = aligned([Column("  advice"), *table.columns[1:]], table.rows)
+        yield head
+        for one, line in zip(advice["advice"], shown, strict=True):
+            yield line
+            if one["needs"]:
+                yield f"      decide first: {one['needs']}"
+        yield table.notes[-1]
+    yield outcome(advice)
+
+
+def _advice_table(advice: Mapping[str, Any]) -> Table:
     heads = columns(
-        "of | now [ns] | predicted [ns] | gain [share] | realised [share] | 95 % [share] | result | as predicted"
+        "advice | of | now [ns] | predicted [ns] | gain [share] | realised [share] | 95 % [share] | result | as predicted"
     )
     top = advice["top"]["setting"] if advice["top"] else None
-    rows = [
+    rows: list[list[Cell]] = [
         [
             f"{'*' if one['setting'] == top else ' '} {one['change']}",
             one["question"],
@@ -87,15 +137,14 @@ def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
         ]
         for one in advice["advice"]
     ]
+    told = [
+        f"{one['change']}: decide first: {one['needs']}" for one in advice["advice"] if one["needs"]
+    ]
     if rows:
-        head, *shown = aligned([Column("  advice"), *heads], rows)
-        yield head
-        for one, line in zip(advice["advice"], shown, strict=True):
-            yield line
-            if one["needs"]:
-                yield f"      decide first: {one['needs']}"
-        yield f"as predicted: the realised gain is within {show_percent(WITHIN)} of the predicted gain"
-    yield outcome(advice)
+        told.append(
+            f"as predicted: the realised gain is within {show_percent(WITHIN)} of the predicted gain"
+        )
+    return Table("advice", "Advice", "", heads, rows, told)
 
 
 def outcome(advice: Mapping[str, Any]) -> str:
@@ -142,6 +191,12 @@ def _interval(realised: Mapping[str, Any] | None) -> str | None:
 
 
 def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    table = _layers_table(rows)
+    yield from aligned(table.columns, table.rows) if table.rows else ()
+    yield from table.notes
+
+
+def _layers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     heads = columns(
         "layers | makes | times [count] | now [ns] | best [ns] | under [level] | gain [ns] | MACs [1] | GFLOP/s [1]"
     )
@@ -159,9 +214,8 @@ def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ]
         for row in rows[:_LAYERS]
     ]
-    yield from _filled(heads, cells)
-    if len(rows) > _LAYERS:
-        yield f"... and {len(rows) - _LAYERS} more, in advise.json"
+    more = [f"... and {len(rows) - _LAYERS} more, in advise.json"] if len(rows) > _LAYERS else []
+    return Table("layers", "Layers", "", heads, cells, more)
 
 
 def _of_peak(share: float | None) -> str:
@@ -203,7 +257,7 @@ def _count(number: float) -> str:
     return f"{number:,.0f} "
 
 
-def _weights(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _weights(rows: Sequence[Mapping[str, Any]]) -> Table:
     heads = columns(
         "weights | elements [count] | zero [share] | near 0 [share] | channel ranges [1] | int8 SNR, tensor/channel [dB]"
     )
@@ -223,24 +277,19 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for row in largest
         if "failed" not in row
     ]
-    yield from _filled(heads, cells)
-    yield from _no_data((row["name"], row.get("failed")) for row in largest)
+    missing = _no_data((row["name"], row.get("failed")) for row in largest)
+    return Table("weights", "Weights", "", heads, cells, missing)
 
 
-def _filled(heads: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    """Yields the table unless it has no rows."""
-    return aligned(heads, rows) if rows else iter(())
-
-
-def _no_data(reasons: Iterable[tuple[str, str | None]]) -> Iterator[str]:
-    """Yields the reasons why numbers are missing.
+def _no_data(reasons: Iterable[tuple[str, str | None]]) -> list[str]:
+    """Returns the reasons why numbers are missing.
 
     reasons: pairs of a name and a reason, which is None or '' if the numbers exist.
     """
-    yield from (f"{name}: no data: {why}" for name, why in reasons if why)
+    return [f"{name}: no data: {why}" for name, why in reasons if why]
 
 
-def _storage(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _storage(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Tabulates the medians of the rounds, each in a new process."""
     heads = columns(
         "storage | size [bytes] | load [ns] | first run [ns] | second run [ns] | peak memory [bytes]"
@@ -257,11 +306,11 @@ def _storage(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for row in rows
         if not row.get("failed")
     ]
-    yield from _filled(heads, cells)
-    yield from _no_data((row["format"], row.get("failed")) for row in rows)
+    missing = _no_data((row["format"], row.get("failed")) for row in rows)
+    return Table("storage", "Storage", "", heads, cells, missing)
 
 
-def _operators(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _operators(rows: Sequence[Mapping[str, Any]]) -> Table:
     names = ("l1", "l2", "largest", "relative")
     heads = columns(
         "operators | l1 [1] | l2 [1] | largest [1] | relative [1] | against ONNX's reference"
@@ -275,18 +324,20 @@ def _operators(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for row in rows
         if "skipped" not in row and "failed" not in row
     ]
-    yield from _filled(heads, cells)
-    yield from _no_data((row["op"], row.get("failed") or row.get("skipped")) for row in rows)
+    missing = _no_data((row["op"], row.get("failed") or row.get("skipped")) for row in rows)
+    return Table("operators", "Operators", "", heads, cells, missing)
 
 
-def _checks(checks: Mapping[str, Any]) -> Iterator[str]:
-    for one in checks["repeatability"]["outputs"]:
+def _checks(advice: Mapping[str, Any]) -> Iterator[str]:
+    """Yields labelled lines about the reruns, the harness's overhead and the batches."""
+    found = advice["parts"][_CHECKS]
+    for one in found["repeatability"]["outputs"]:
         text = one.get("failed") or (
             f"{one['varying']:,} of {one['values']:,} values vary, variance {one['variance']:.1e}"
         )
         yield f"{'reruns':<12}{one['output']}: over {RERUNS} runs {text}"
-    yield _overhead(checks["overhead"])
-    batches = checks["micro_batches"]
+    yield _overhead(found["overhead"])
+    batches = found["micro_batches"]
     if "failed" in batches:
         yield f"{'batches':<12}no data: {batches['failed']}"
         return
@@ -315,9 +366,10 @@ def _bytes(count: int | None) -> str:
     return "memory unknown" if count is None else show_bytes(count)
 
 
-_PARTS: Mapping[str, Callable[[Any], Iterator[str]]] = {
+_PART_TABLES: Mapping[str, Callable[[Any], Table]] = {
     "weights": _weights,
     "storage": _storage,
     "operators": _operators,
-    "checks": _checks,
 }
+_CHECKS = "checks"
+_PARTS = (*_PART_TABLES, _CHECKS)

@@ -172,15 +172,17 @@ def _short(operators: Sequence[str]) -> str:
 
 def write_page(content: Content, folder: Path) -> Path:
     """Writes the page and returns its path. Raises PluginUnavailable if plotly is not installed."""
+    return page.write(articles(content), "Bricks", folder / PAGE, script_in=folder)
+
+
+def articles(content: Content) -> list[page.Article]:
     numbers = to_json(content)
     doubts = [f"{'doubt':<12}{doubt}" for doubt in numbers["doubts"]]
     names = escape(", ".join(numbers["models"]) or "no model")
     lines = [f"{'answer':<12}{_headline(numbers)}", *_summary(numbers), *doubts]
     head = [f"<h1>Bricks · {names}</h1>", *page.conclusion(lines)]
-    titled = [one._replace(title=one.title.capitalize()) for one in _tables(content, numbers)]
-    tail = [html for table in titled for html in page.section(table)]
-    article = page.Article(head, list(_figures(numbers)), tail)
-    return page.write([article], "Bricks", folder / PAGE, script_in=folder)
+    tail = [html for table in _tables(content, numbers) for html in page.section(table)]
+    return [page.Article(head, list(_figures(numbers)), tail)]
 
 
 def _headline(numbers: Numbers) -> str:

@@ -18,13 +18,18 @@ PAGE = "grid.html"
 
 
 def write(view: View, folder: Path) -> Path:
-    head = [f"<h1>Grid · {escape(folder.resolve().name)}</h1>"]
+    return page.write(articles(view), folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def articles(view: View) -> list[Article]:
+    config = view.content["config"]
+    models = ", ".join(view.labels.values())
+    head = [f"<h1>Grid · {escape(config['scenario'])} · {escape(models)}</h1>"]
     head += [page.headline(best)] if (best := report.headline(view)) else []
-    text = "\n".join(report.lines(view, folder))
-    about = 'tabindex="0" role="region" aria-label="The tables as text"'
-    tail = [f'<h2>Tables</h2><pre style="white-space:pre" {about}>{escape(text)}</pre>']
-    article = Article(head, [*_heat_maps(view), *_lines(view), *_fronts(view)], tail)
-    return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
+    facts = [f"{config['duration']} per cell", *report.made(view)]
+    head += [f'<p class="quiet">{escape(fact)}</p>' for fact in facts]
+    tail = [part for table in report.tables_of(view) for part in page.section(table)]
+    return [Article(head, [*_heat_maps(view), *_lines(view), *_fronts(view)], tail)]
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:

@@ -30,16 +30,15 @@ _NAMED = 2
 def lines(view: View, folder: Path) -> Iterator[str]:
     config = view.content["config"]
     yield f"GRID  {config['scenario']}  {config['duration']} per cell"
-    yield from _precisions(view)
+    yield from (f"  {line}" for line in made(view))
     yield ""
-    yield from _cells(view)
-    yield from _notes(view)
-    for title, ratios in tables.gains(view.ranked):
-        yield from _ratios(view, title, ratios)
-    yield from _optimal(view)
-    yield from _divergences(view)
-    yield from _fastest(view)
-    yield from _front(view)
+    cells, *others = tables_of(view)
+    yield from aligned(cells.columns, cells.rows)
+    yield from (["", *(f"  {note}" for note in cells.notes)] if cells.notes else [])
+    for table in others:
+        yield ""
+        yield f"{table.title}: {table.about}" if table.about else table.title
+        yield from aligned(table.columns, table.rows)
     yield ""
     if best := headline(view):
         yield f"{'fastest':<12}{best}"
@@ -73,22 +72,23 @@ def _where(view: View, axes: Sequence[str], row: Row) -> str:
     return " ".join(_word(view, axis, getattr(row, axis)) for axis in axes)
 
 
-def _titled(
-    title: str, heads: Sequence[Column], rows: Sequence[Sequence[TableCell]]
-) -> Iterator[str]:
-    """Yields a title and the table below it. Yields nothing without rows."""
-    if rows:
-        yield ""
-        yield title
-        yield from aligned(heads, rows)
+def tables_of(view: View) -> Iterator[Table]:
+    """Yields the table of all cells, then the comparisons between cells that have rows."""
+    yield _cells(view)
+    others = [
+        *(_ratios(view, *gain) for gain in enumerate(tables.gains(view.ranked), 1)),
+        *(_optimal(view), _divergences(view), *_fastest(view), *_front(view)),
+    ]
+    yield from (table for table in others if table.rows)
 
 
-def _precisions(view: View) -> Iterator[str]:
+def made(view: View) -> Iterator[str]:
+    """Yields how each file of another precision and each operator was made."""
     for name, about in view.content["precisions"].items():
         model, _, precision = name.rpartition(" ")
-        yield f"  {precision:<6}{view.labels.get(model, Path(model).stem)}: {about['about']}"
+        yield f"{precision:<6}{view.labels.get(model, Path(model).stem)}: {about['about']}"
     for about in view.content["ops"].values():
-        yield f"  op    {about['about']}"
+        yield f"op    {about['about']}"
 
 
 def _name(view: View, one: Cell | Row) -> str:
@@ -112,7 +112,7 @@ def _word(view: View, axis: str, value: Any) -> str:
     return f"{axis} {plain}" if axis in ("threads", "batch") else plain
 
 
-def _cells(view: View) -> Iterator[str]:
+def _cells(view: View) -> Table:
     axes = _varying(view.rows) or ["precision", "batch"]
     has_ops = bool(view.content["ops"])
     speed = [Column("GFLOP/s", "samples/s")] if has_ops else []
@@ -122,8 +122,7 @@ def _cells(view: View) -> Iterator[str]:
         values: list[TableCell] = [_value(view, axis, getattr(row, axis)) for axis in axes]
         gflop_per_s = [view.gflop_per_s(row)] if has_ops else []
         rows.append([*values, *_numbers(view, row), *gflop_per_s, _verdict(view, row)])
-    shown = without_empty(Table("cells", "Cells", "", heads, rows))
-    yield from aligned(shown.columns, shown.rows)
+    return without_empty(Table("cells", "Cells", "", heads, rows, list(_notes(view))))
 
 
 def _numbers(view: View, row: Row) -> list[TableCell]:
@@ -170,7 +169,7 @@ def _notes(view: View) -> Iterator[str]:
     wide = [row for row in view.rows if row.cores is not None and row.threads > row.cores]
     if wide:
         notes.append(f"doubt: {len(wide)} cells have more threads than the {wide[0].cores} cores")
-    yield from (["", *(f"  {note}" for note in notes)] if notes else [])
+    yield from notes
 
 
 def _networks(view: View) -> Iterator[str]:
@@ -206,14 +205,15 @@ def _about(view: View, context: Context) -> list[str]:
     return [_word(view, axis, value) for axis, value in context if axis in varying]
 
 
-def _ratios(view: View, title: str, lines: Sequence[Line]) -> Iterator[str]:
+def _ratios(view: View, number: int, gain: tuple[str, Sequence[Line]]) -> Table:
+    title, lines = gain
     batches = sorted({batch for line in lines for batch in line.values})
     rows = [
         [" ".join([*_about(view, line.context), line.of]), *(_times(line, b) for b in batches)]
         for line in lines
     ]
     heads = [Column(""), *(Column(f"batch {batch}", "ratio") for batch in batches)]
-    yield from _titled(title, heads, rows)
+    return Table(f"gain-{number}", title, "", heads, rows)
 
 
 def _times(line: Line, batch: int) -> str:
@@ -222,15 +222,16 @@ def _times(line: Line, batch: int) -> str:
     return f"{'~' if batch in line.unsure else ''}{line.values[batch]:.2f}"
 
 
-def _optimal(view: View) -> Iterator[str]:
+def _optimal(view: View) -> Table:
     optimal = tables.optimal_batches(view.ranked)
     marked = " (~ within the noise)" if any(best.unsure for best in optimal) else ""
     rows: list[list[TableCell]] = [
         [" ".join(_about(view, best.context)) or "all", _optimum(best), best.throughput_per_s]
         for best in optimal
     ]
-    title = f"optimal batch: doubling it gives {show_percent(GAIN)} or less{marked}"
-    yield from _titled(title, columns(" | batch [count] | samples/s [samples/s]"), rows)
+    heads = columns(" | batch [count] | samples/s [samples/s]")
+    about = f"doubling it gives {show_percent(GAIN)} or less{marked}"
+    return Table("optimal", "optimal batch", about, heads, rows)
 
 
 def _optimum(best: tables.Best) -> str:
@@ -239,8 +240,8 @@ def _optimum(best: tables.Best) -> str:
     return f"{'~' if best.unsure else ''}{best.optimal}"
 
 
-def _divergences(view: View) -> Iterator[str]:
-    rows = [
+def _divergences(view: View) -> Table:
+    rows: list[list[TableCell]] = [
         [
             " ".join([_name(view, variant), variant.data, *variant.shape]),
             one.samples,
@@ -251,18 +252,16 @@ def _divergences(view: View) -> Iterator[str]:
         ]
         for variant, one in view.divergences.items()
     ]
-    yield from _titled(
-        "raw outputs against fp32 of the same framework (fp32: of the first framework)",
-        columns(
-            " | samples [count] | relative L2 [ratio] | largest [ratio] | JS, bits [bits]"
-            "| same label [share]"
-        ),
-        rows,
+    about = "against fp32 of the same framework (fp32: of the first framework)"
+    heads = columns(
+        " | samples [count] | relative L2 [ratio] | largest [ratio] | JS, bits [bits]"
+        "| same label [share]"
     )
+    return Table("outputs", "raw outputs", about, heads, rows)
 
 
-def _fastest(view: View) -> Iterator[str]:
-    """Yields the fastest cells that reach the accuracy floor, with their cost.
+def _fastest(view: View) -> Iterator[Table]:
+    """Tabulates the fastest cells that reach the accuracy floor, with their cost.
 
     Source: DAWNBench, latency of one sample subject to an accuracy floor.
     """
@@ -280,26 +279,25 @@ def _fastest(view: View) -> Iterator[str]:
         rows.append([row.batch_p50_ns, row.batch_p99_ns, f"{row.accuracy:.2f}", *words, cost])
     target = first.target if floor is None else floor
     sign = "<=" if first.lower_is_better else ">="
-    yield from _titled(
-        f"fastest with {first.metric} {sign} {target:g}, batches of {first.batch}",
-        [
-            *columns("p50 [ns] | p99 [ns]"),
-            Column(first.metric or "", "score"),
-            *columns("model | backend | precision | data | threads"),
-            Column("" if price is None else "for a million samples"),
-        ],
-        rows,
-    )
+    title = f"fastest with {first.metric} {sign} {target:g}, batches of {first.batch}"
+    heads = [
+        *columns("p50 [ns] | p99 [ns]"),
+        Column(first.metric or "", "score"),
+        *columns("model | backend | precision | data | threads"),
+        Column("" if price is None else "for a million samples"),
+    ]
+    yield Table("fastest", title, "", heads, rows)
 
 
-def _front(view: View) -> Iterator[str]:
+def _front(view: View) -> Iterator[Table]:
     beaten = tables.front(view.ranked)
     best = [row for row in view.ranked if beaten[row.cell] is None]
     if len(best) == len(beaten):
         return
-    yield ""
     kinds = list(dict.fromkeys(name for row in best for name in tables.numbers(row)))
-    yield f"on the front of {', '.join(kinds)}: no other cell beats these in everything"
-    for row in best:
-        words = [_word(view, axis, getattr(row, axis)) for axis in _varying(view.rows)]
-        yield f"  {' '.join(words)}"
+    about = "no other cell beats these in everything"
+    rows: list[list[TableCell]] = [
+        [" ".join(_word(view, axis, getattr(row, axis)) for axis in _varying(view.rows))]
+        for row in best
+    ]
+    yield Table("front", f"on the front of {', '.join(kinds)}", about, columns("cell"), rows)
