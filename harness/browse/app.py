@@ -115,8 +115,8 @@ class _Browse:
         return Route(path, answer)
 
     def _machines(self, request: Request) -> str:
-        only = bool(request.query_params.get("only"))
-        return self._views.machines(_selection(request), only_differences=only)
+        whole = bool(request.query_params.get("all"))
+        return self._views.machines(_selection(request), all_settings=whole)
 
     def is_public(self, path: str) -> bool:
         return path.startswith("/assets/") or _is_plotly(path.rpartition("/")[2])

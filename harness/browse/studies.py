@@ -133,7 +133,9 @@ def _of_rerun(content: Mapping[str, Any]) -> Sequence[Article]:
 def _without_plots(words: Sequence[str], lines: Iterable[str], tables: Iterable[Table]) -> Article:
     """words: of the heading. lines: of the conclusion, the headline first."""
     head = [f"<h1>{escape(' · '.join(words))}</h1>", *page.conclusion(lines)]
-    return Article(head, (), [part for table in tables for part in page.section(table)])
+    return Article(
+        head, (), [part for table in tables for part in page.section(table, named=("number",))]
+    )
 
 
 def summary(root: Path, entry: Entry) -> tuple[str, str]:

@@ -26,8 +26,8 @@ from harness.results.pages import report
 from harness.results.pages.history import Linked, history
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.pareto import pareto
-from harness.results.pages.settings import flat
 from harness.results.pages.tables import Table
+from harness.results.pages.words import settings
 from harness.results.seal import digests
 
 MOST_UNFINISHED = 20
@@ -60,6 +60,32 @@ Only one page may do so at a time, because a run on this machine needs the cores
 """
 
 
+MOST_FINGERPRINTS = 500
+"""Maximum number of newest runs that are grouped by machine."""
+
+_OF_THE_RUN = frozenset(
+    (
+        "backend",
+        "code",
+        "dataset",
+        "judge",
+        "loadgen",
+        "manifest_sha256",
+        "model_sha256",
+        "postprocess",
+    )
+)
+"""Keys of environment.json that describe a run and not its machine."""
+
+
+class Machine(NamedTuple):
+    """A column of the page of machines. path: a run; runs: number of runs on its machine."""
+
+    path: str
+    runs: int
+    settings: Mapping[str, str]
+
+
 class Side(NamedTuple):
     letter: str
     path: str
@@ -74,6 +100,7 @@ class Views:
         self._root = index.root
         self._read = lru_cache(maxsize=256)(self._finished)
         self._drawn_run = lru_cache(maxsize=32)(self._draw_run)
+        self._fingerprint = lru_cache(maxsize=MOST_FINGERPRINTS)(self._read_fingerprint)
 
     def runs(self, selection: Selection) -> str:
         entries = self._index.entries()
@@ -292,38 +319,53 @@ class Views:
             **_plots(articles),
         )
 
-    def machines(self, selection: Selection, *, only_differences: bool) -> str:
-        entries = self._index.entries()
-        picked = [path for path in selection.run if path in entries]
-        if not picked:
-            newest: dict[str, str] = {}
-            for entry in entries.values():
-                if entry.row is not None:
-                    newest.setdefault(entry.row["host"] or "-", entry.path)
-            picked = list(newest.values())[:MOST_MACHINES]
-        columns, problems = [], []
-        for path in picked:
+    def machines(self, selection: Selection, *, all_settings: bool) -> str:
+        """Shows the environments of the picked runs, or of the newest run on each machine."""
+        problems: list[str] = []
+        columns: list[Machine] = []
+        picked = [path for path in selection.run if path in self._index.entries()]
+        for path, count in dict.fromkeys(picked, 1).items() or self._newest().items():
             try:
-                columns.append((path, self._environment(path)))
+                columns.append(Machine(path, count, self._environment(path, is_run=bool(picked))))
             except (OSError, HarnessError) as e:
                 problems.append(f"{path}: {one_line(e)}")
-        names = dict.fromkeys(name for _, texts in columns for name in texts)
-        rows = [(name, [texts.get(name) for _, texts in columns]) for name in names]
+        only_differences = len(columns) > 1 and not all_settings
+        names = dict.fromkeys(name for column in columns for name in column.settings)
+        rows = [(name, [column.settings.get(name) for column in columns]) for name in names]
+        compared = [(name, values, len(set(values)) > 1) for name, values in rows]
         return render(
             "machines.html",
             title="Machines",
             selection=selection,
             only_differences=only_differences,
-            paths=[path for path, _ in columns],
-            rows=[
-                (n, v, len(set(v)) > 1) for n, v in rows if len(set(v)) > 1 or not only_differences
-            ],
+            columns=columns,
+            rows=[row for row in compared if row[2] or not only_differences],
             problems=problems,
         )
 
-    def _environment(self, path: str) -> dict[str, str]:
-        file = f"{path}/{run_folder.ENVIRONMENT}"
-        return dict(flat(studies.read(self._root, file)))
+    def _newest(self) -> dict[str, int]:
+        """Maps the newest run on each machine to the number of runs there, for the newest runs of the folder."""
+        counts: dict[str, tuple[str, int]] = {}
+        with_row = [e for e in self._index.entries().values() if e.row is not None]
+        for entry in with_row[:MOST_FINGERPRINTS]:
+            machine = self._fingerprint(entry.path, entry.at)
+            path, count = counts.get(machine, (entry.path, 0))
+            counts[machine] = (path, count + 1)
+        return dict(list(counts.values())[:MOST_MACHINES])
+
+    def _read_fingerprint(self, path: str, _at: str) -> str:
+        """Returns what identifies the machine of a run; its path if environment.json cannot be read."""
+        try:
+            machine = studies.read(self._root, f"{path}/{run_folder.ENVIRONMENT}").get("machine")
+        except (OSError, HarnessError):
+            return path
+        known = machine if isinstance(machine, dict) else {}
+        return str(known.get("fingerprint") or known.get("host") or "-")
+
+    def _environment(self, path: str, *, is_run: bool) -> dict[str, str]:
+        """Returns the settings as texts. is_run: includes the settings that belong to the run, e.g. its seeds."""
+        content = studies.read(self._root, f"{path}/{run_folder.ENVIRONMENT}")
+        return dict(settings({k: v for k, v in content.items() if is_run or k not in _OF_THE_RUN}))
 
 
 def _linked(folder: str) -> str:

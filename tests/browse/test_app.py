@@ -415,16 +415,32 @@ def test_every_run_in_a_table_leads_to_its_page(
         assert f"<title>{html.escape(name)}" in page(client, address)
 
 
-def test_differences_between_machines_can_be_shown_alone(results: Path, client: TestClient) -> None:
+def test_differences_between_machines_are_shown_first(results: Path, client: TestClient) -> None:
     file = results / "offline/environment.json"
     content = json.loads(file.read_text())
     content["machine"]["cpu"] = "another one"
     file.write_text(json.dumps(content))
     picked = "/machines?run=offline&run=server"
-    assert "another one" in page(client, picked)
-    only = page(client, f"{picked}&only=differences")
-    assert "machine cpu" in only
+    only = page(client, picked)
+    assert "another one" in only
+    assert "machine CPU" in only
     assert "machine architecture" not in only
+    assert "machine architecture" in page(client, f"{picked}&all=1")
+    assert html.escape(f"{picked}&all=1") in only
+
+
+def test_a_machine_is_one_column_with_its_runs_counted(results: Path, client: TestClient) -> None:
+    for run in ("offline", "server"):
+        file = results / run / "environment.json"
+        content = json.loads(file.read_text())
+        content["machine"] |= {"fingerprint": "f00", "memory_bytes": 25276514304}
+        file.write_text(json.dumps(content))
+    shown = page(client, "/machines?all=1")
+    assert shown.count('<th scope="col"><a href="/run/') == 2
+    assert "newest of 2 runs" in shown
+    assert "newest of 3 runs" in shown
+    assert "<td>25.3 GB</td>" in shown  # Bug: 25276514304
+    assert "seeds" not in shown  # of a run, not of the machine
 
 
 def test_foreign_texts_are_escaped_on_every_page(results: Path, client: TestClient) -> None:

@@ -16,6 +16,7 @@ from harness.results.evidence.stages import Completions
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bars_in_rows, line, rounded
+from harness.results.pages.words import words
 
 _PAGE_ROWS = 60
 KERNELS_SHOWN = 5
@@ -32,7 +33,12 @@ def articles(profiled: Profiled, folder: Path) -> list[Article]:
     """folder: named in the error if its files do not fit together."""
     tables = profile_tables(profiled, folder)
     head = [f"<h1>Profile · {escape(_name(profiled, folder))}</h1>", *_head(profiled)]
-    tail = [part for t in tables for part in page.section(t, _PAGE_ROWS, f"tables/{t.key}.csv")]
+    stages = ("stage", "stages")
+    tail = [
+        part
+        for table in tables
+        for part in page.section(table, _PAGE_ROWS, f"tables/{table.key}.csv", stages)
+    ]
     return [Article(head, list(figures(profiled)), tail)]
 
 
@@ -126,10 +132,10 @@ def _flame_of_run(done: Completions) -> Iterator[tuple[str, str, str, float]]:
     yield "query", "query", "", sum(means.values())
     for phase, stages in phases_of(done).items():
         if len(stages) == 1:
-            yield stages[0], stages[0], "query", means[stages[0]]
+            yield stages[0], words(stages[0]), "query", means[stages[0]]
         else:
             yield phase, phase, "query", sum(means[stage] for stage in stages)
-            yield from ((stage, stage, phase, means[stage]) for stage in stages)
+            yield from ((stage, words(stage), phase, means[stage]) for stage in stages)
 
 
 def _flame_of_call(

@@ -13,6 +13,7 @@ from harness.results import database
 from harness.results.numbers import Number
 from harness.results.numbers import numbers as numbers_of
 from harness.results.pages.page import Article, Figure, link, table
+from harness.results.pages.words import words
 
 MOST = 12
 """Largest number of workloads on a page, because each workload has several plots."""
@@ -97,15 +98,27 @@ def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
         return Article(list(_head(key, members)), list(_figures(members[::-1])), [rows])
 
     hint = "are not shown: choose with --model, --backend, --scenario, --host or --since"
-    return first_articles(groups, article, hint)
+    return first_articles(groups, article, _INTRODUCTION, hint)
+
+
+_INTRODUCTION = (
+    "<h1>History: the numbers of each workload, run after run</h1>"
+    '<p class="quiet">A plot shows one number of one workload on one machine, with the newest run on the right. The '
+    "line connects VALID runs; a cross is an INVALID run. A dotted line marks the first run with a different version. "
+    "Settings may differ from run to run: compare shows how, and whether a change is more than noise.</p>"
+)
 
 
 def first_articles(
     groups: Mapping[tuple[str, ...], list[T]],
     article: Callable[[tuple[str, ...], list[T]], Article],
+    introduction: str,
     hint: str,
 ) -> list[Article]:
-    """Returns an article for each of the first MOST groups. hint: text that follows the number of skipped groups."""
+    """Returns an article for each of the first MOST groups.
+
+    introduction: HTML at the top of the page. hint: text that follows the number of skipped groups.
+    """
     articles = [article(key, members) for key, members in list(groups.items())[:MOST]]
     titles = [one.head[0] for one in articles]
     if len(articles) > 1:
@@ -113,7 +126,9 @@ def first_articles(
             one._replace(head=[f'<div id="{_ID}{i}">{one.head[0]}</div>', *one.head[1:]])
             for i, one in enumerate(articles)
         ]
-        articles.insert(0, Article(list(_contents(titles)), [], []))
+        articles.insert(0, Article([introduction, *_contents(titles)], [], []))
+    elif articles:
+        articles = [one._replace(head=[introduction, *one.head]) for one in articles]
     if len(groups) > MOST:
         articles.append(Article([f"<p>{len(groups) - MOST} more {hint}.</p>"], [], []))
     return articles
@@ -126,31 +141,44 @@ def _contents(titles: Sequence[str]) -> Iterator[str]:
     """Yields links to the articles. titles: their headings as HTML."""
     yield '<nav aria-label="contents"><ul>'
     for i, title in enumerate(titles):
-        words = title.removeprefix("<h1>").removesuffix("</h1>")
-        yield f'<li><a href="#{_ID}{i}">{words}</a></li>'
+        name = title.removeprefix("<h1>").removesuffix("</h1>")
+        yield f'<li><a href="#{_ID}{i}">{name}</a></li>'
     yield "</ul></nav>"
 
 
 def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
     model, scenario, backend, load, dataset, _digest, host = key
-    words = [f"{model} on {dataset}", scenario, backend, *([load] if load else [])]
-    yield f"<h1>{escape(' · '.join(words))}</h1>"
+    heading = [f"{model} on {dataset}", scenario, backend, *([load] if load else [])]
+    yield f"<h1>{escape(' · '.join(heading))}</h1>"
     invalid = sum(row["verdict"] != "VALID" for row in members)
     removed = sum(row["removed"] for row in members)
     summary = f"{counted(len(members), 'run')} on {host}"
     summary += f", {invalid} of them INVALID" if invalid else ""
     summary += f", {removed} with removed folders" if removed else ""
-    yield f'<p class="quiet">{escape(summary)}. Settings may differ from run to run: compare shows'
-    yield "how, and whether a change is more than noise.</p>"
+    same = [f"{words(name)} {shown(one)}" for name, one in _same(members).items()]
+    summary += f". The same in every run: {', '.join(same)}" if same else ""
+    yield f'<p class="quiet">{escape(summary)}.</p>'
+
+
+def _same(members: Sequence[Row]) -> dict[str, Number]:
+    """Returns the numbers that are the same in all of several runs."""
+    if len(members) < LEAST_POINTS:
+        return {}
+    first, *others = (numbers(row) for row in members)
+    return {
+        name: number
+        for name, number in first.items()
+        if all(name in other and other[name].value == number.value for other in others)
+    }
 
 
 def _figures(members: Sequence[Row]) -> Iterator[Figure]:
-    """Yields a plot per number. INVALID runs are crosses that the line skips. members: oldest first."""
+    """Yields a plot per number that differs from run to run. INVALID runs are crosses that the line skips. members: oldest first."""
     measured = [(row, numbers(row)) for row in members]
-    marks = _versions(members)
+    marks, same = _versions(members), _same(members)
     for name in dict.fromkeys(name for _, values in measured for name in values):
         points = [(row, values[name]) for row, values in measured if name in values]
-        if len(points) < LEAST_POINTS:  # the table shows this number
+        if len(points) < LEAST_POINTS or name in same:  # the table shows this number
             continue
         valid = [point for point in points if point[0]["verdict"] == "VALID"]
         invalid = [point for point in points if point[0]["verdict"] != "VALID"]
@@ -161,10 +189,11 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
             cross = {"symbol": "x-thin-open", "size": 10, "color": "#c0392b"}
             data.append({**_trace(invalid), "mode": "markers", "name": "INVALID", "marker": cross})
         unit = points[0][1].unit
-        yaxis: dict[str, Any] = {"title": f"{name}, {unit}" if unit else name}
+        title = words(name)
+        yaxis: dict[str, Any] = {"title": f"{title}, {unit}" if unit else title}
         yaxis |= limits(name, [number.value for _, number in points])
         yield Figure(
-            name,
+            title,
             f"Each point is a run.{' A dotted line marks the first run with a different version.' if marks else ''}",
             data,
             {
@@ -185,8 +214,8 @@ def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
     marks = []
     for before, row in pairwise(members):
         changed = [
-            f"{words}{str(row[key])[:length]}"
-            for key, words, length in (
+            f"{prefix}{str(row[key])[:length]}"
+            for key, prefix, length in (
                 ("framework", "", _VERSION_LENGTH),
                 ("harness_commit", "harness ", _COMMIT_LENGTH),
             )
@@ -252,4 +281,4 @@ def _table(members: Sequence[Row], linked: Linked) -> str:
         )
         for row, values in measured
     ]
-    return table(("run", "verdict", *names), rows, numbers=len(names))
+    return table(("run", "verdict", *map(words, names)), rows, numbers=len(names))

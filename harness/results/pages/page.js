@@ -78,9 +78,11 @@ function shownTime(ms) {
   return `${Number((ns / size).toPrecision(4))} ${unit}`;
 }
 
-function shownNumber(value) {
-  return Math.abs(value) >= 1e-4 || value === 0
-    ? Number(value.toPrecision(4)).toLocaleString("en") : value.toExponential();
+/* Returns the number with at most `most` digits, without a power of ten as programs write it (1e-5). */
+function shownNumber(value, most = 4) {
+  if (Math.abs(value) >= 1e-4 || value === 0) return value.toLocaleString("en", { maximumSignificantDigits: most });
+  const [digits, power] = Number(value.toPrecision(most)).toExponential().split("e");
+  return `${digits === "1" ? "" : `${digits}·`}10${[...power].map((one) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[one] || "⁻").join("")}`;
 }
 
 /* Replaces plotly's marks on logarithmic axes ("2 5 1 2 5") and on time axes with readable ones. */
@@ -95,8 +97,10 @@ function mark(place, layout) {
     const most = Math.max(2, Math.floor(axis._length / (name[0] === "x" ? 75 : 32)));
     const values = readable(Math.min(...ends), Math.max(...ends), most, isLog);
     if (JSON.stringify(values) === JSON.stringify(axis.tickvals)) continue;
+    const texts = values.map((value) => time ? shownTime(value) : shownNumber(value));
+    // Values that hardly differ have the same text: only the first one gets it.
     update[`${name}.tickvals`] = values;
-    update[`${name}.ticktext`] = values.map(time ? shownTime : shownNumber);
+    update[`${name}.ticktext`] = texts.map((text, i) => texts.indexOf(text) === i ? text : "");
   }
   if (Object.keys(update).length) Plotly.relayout(place, update);
 }
@@ -132,7 +136,8 @@ function draw(printing) {
 function tabulate(fold, figure) {
   const cells = (row, kind) => row.map((value) => {
     const cell = document.createElement(kind);
-    cell.textContent = Array.isArray(value) ? value.join(" ") : value ?? "";
+    const plain = Array.isArray(value) ? value.join(" ") : value ?? "";
+    cell.textContent = typeof plain === "number" ? shownNumber(plain, 6) : plain;
     if (kind === "th") cell.scope = "col";
     return cell;
   });

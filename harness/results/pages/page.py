@@ -26,6 +26,7 @@ from harness.core.files import atomic_file, write_text
 from harness.core.shown.private import arguments, hide
 from harness.errors import ConfigError, PluginUnavailable
 from harness.results.pages.tables import Table, shown_rows
+from harness.results.pages.words import words
 from harness.types import Array
 
 POINTS = 600
@@ -129,13 +130,29 @@ _UNIT = re.compile(
 
 
 def typeset(html: str) -> str:
-    """Keeps each number on the same line as its unit, and inserts the micro sign, which terminals may lack.
+    """Keeps each number on the same line as its unit, writes out powers of ten (1.2e-07), and inserts the micro sign,
+    which terminals may lack.
 
-    Does not change the output of `command_html`.
+    Does not change the output of `command_html`. Does not change the powers of ten in scripts.
     """
     if html.startswith(_COMMAND):
         return html
+    if not html.startswith("<script"):
+        html = _POWER.sub(_written_out, html)
     return _UNIT.sub("\u00a0", html).replace("\u00a0us", "\u00a0\u00b5s")
+
+
+_POWER = re.compile(r"(?<![\w.-])(\d(?:\.\d+)?)e([+-]\d\d)\b")
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LARGEST_WRITTEN_OUT = 15
+
+
+def _written_out(found: re.Match[str]) -> str:
+    """Returns a number without the letter e: 1.2e+05 becomes 120,000, and 1.2e-07 becomes 1.2·10⁻⁷."""
+    digits, power = found[1], int(found[2])
+    if 0 <= power <= _LARGEST_WRITTEN_OUT:
+        return f"{float(found[0]):,.0f}"
+    return f"{digits}·10{str(power).translate(_RAISED)}"
 
 
 def _refuse_other_file(out: Path) -> None:
@@ -299,9 +316,13 @@ def headline(text: str) -> str:
     return f'<p class="headline">{escape(text)}</p>'
 
 
-def section(shown: Table, most_rows: int | None = None, more: str = "") -> Iterator[str]:
+def section(
+    shown: Table, most_rows: int | None = None, more: str = "", named: Sequence[str] = ()
+) -> Iterator[str]:
     """Yields a table with its title and notes.
-    most_rows: largest number of rows; more: where to find the other rows.
+
+    most_rows: largest number of rows; more: where to find the other rows. named: columns whose cells are names of code,
+    e.g. ttft_p50.
     """
     title = shown.title[:1].upper() + shown.title[1:]
     yield f'<h2 id="{escape(shown.key)}">{escape(title)}</h2>'
@@ -309,9 +330,14 @@ def section(shown: Table, most_rows: int | None = None, more: str = "") -> Itera
         yield f'<p class="quiet">{escape(shown.about)}</p>'
     rows = shown.rows if most_rows is None else shown.rows[:most_rows]
     if rows:
-        heads = [column.name for column in shown.columns]
+        heads = [words(column.name) for column in shown.columns]
         is_number = [bool(column.unit) for column in shown.columns]
-        yield aligned_table(heads, shown_rows(shown.columns, rows), is_number)
+        is_name = [column.name in named for column in shown.columns]
+        cells = [
+            [words(cell) if named else cell for cell, named in zip(row, is_name, strict=True)]
+            for row in shown_rows(shown.columns, rows)
+        ]
+        yield aligned_table(heads, cells, is_number)
     if hidden := len(shown.rows) - len(rows):
         yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'
     yield from (f'<p class="quiet">{escape(note)}</p>' for note in shown.notes)

@@ -18,12 +18,16 @@ from harness.results.pages.history import (
     shown,
 )
 from harness.results.pages.page import Article, Figure, table
+from harness.results.pages.words import words
 
 NAMED_MODELS = 3
 """Largest number of models named in a title."""
 
 _WIDE = 20
 """Smallest ratio of the largest number to the smallest that makes an axis logarithmic."""
+
+_LEAST_SPAN = 0.02
+"""Least span of an axis as a share of its values, because smaller differences are noise."""
 
 _KINDS = ("peak", "throughput", "p99", "accuracy", "joules_per_sample")
 Numbers = Mapping[str, Number]
@@ -44,7 +48,18 @@ def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
             key = (row["scenario"], load_text(row), row["dataset"], task, row["host"] or "-")
             groups.setdefault(key, []).append((row, values))
     hint = "tasks are not shown: choose with --scenario or --host"
-    return first_articles(groups, lambda key, members: _article(key, members, linked), hint)
+    return first_articles(
+        groups, lambda key, members: _article(key, members, linked), _INTRODUCTION, hint
+    )
+
+
+_INTRODUCTION = (
+    "<h1>Pareto: the runs that no other run beats</h1>"
+    '<p class="quiet">A plot compares two numbers of the VALID runs of one task on one machine. A filled mark is on '
+    "the front of all numbers: no other run is at least as good in every measured number and better in one. An open "
+    "mark is beaten, and the table names the run that beats it. A dashed line is the front of the two numbers of a "
+    "plot. Each mark is a single run: compare shows whether two runs differ by more than noise.</p>"
+)
 
 
 def beats(ours: Numbers, theirs: Numbers) -> bool:
@@ -65,15 +80,11 @@ def _article(key: Sequence[str], members: Sequence[Member], linked: Linked) -> A
         for row, values in members
     }
     front = sum(not folder for folder in beaten_by.values())
-    about = (
-        f"{counted(len(members), 'VALID run')} on {host}, {front} of them on the front: no other run is at "
-        "least as good in every measured number and better in one. Each point is a single run: compare shows "
-        "whether two runs differ by more than noise."
-    )
+    about = f"{counted(len(members), 'VALID run')} on {host}, {front} of them on the front."
     models = list(dict.fromkeys(row["model"] for row, _ in members))
     named = ", ".join(models) if len(models) <= NAMED_MODELS else counted(len(models), "model")
-    words = [f"{named} on {dataset}", scenario, *([load] if load else [])]
-    head = [f"<h1>{escape(' · '.join(words))}</h1>", f'<p class="quiet">{escape(about)}</p>']
+    heading = [f"{named} on {dataset}", scenario, *([load] if load else [])]
+    head = [f"<h1>{escape(' · '.join(heading))}</h1>", f'<p class="quiet">{escape(about)}</p>']
     names = list(dict.fromkeys(name for _, values in members for name in values))
     rows = _table(members, names, beaten_by, linked)
     return Article(head, list(_figures(members, names, beaten_by)), [rows])
@@ -84,8 +95,8 @@ def _figures(
 ) -> Iterator[Figure]:
     for x, y in combinations(sorted(names, key=_order), 2):
         both = [(row, values) for row, values in members if x in values and y in values]
-        if len(both) < 2:
-            continue
+        if len(both) < 2 or any(len({values[n].value for _, values in both}) < 2 for n in (x, y)):
+            continue  # a number that all runs share does not tell them apart; the table shows it
         data: list[Mapping[str, Any]] = []
         for label in dict.fromkeys(_label(row) for row, _ in both):
             own = [member for member in both if _label(member[0]) == label]
@@ -101,7 +112,7 @@ def _figures(
             )
         data.append(_front([{n: values[n] for n in (x, y)} for _, values in both], x, y))
         yield Figure(
-            f"{y} against {x}",
+            f"{words(y)} against {words(x)}",
             "Filled: on the front of all numbers. Dashed: the front of these two.",
             data,
             {"xaxis": _axis(x, both), "yaxis": _axis(y, both), "showlegend": True},
@@ -134,11 +145,14 @@ def _front(points: Sequence[Numbers], x: str, y: str) -> Mapping[str, Any]:
 def _axis(name: str, both: Sequence[Member]) -> Mapping[str, Any]:
     values = [numbers[name].value for _, numbers in both]
     unit = both[0][1][name].unit
-    title = f"{name}, {unit}" if unit else name
+    title = f"{words(name)}, {unit}" if unit else words(name)
     wide = min(values) > 0 and max(values) > _WIDE * min(values)
     if wide:
         return {"title": title, "type": "log"}
-    return {"title": title} | (limits(name, values) if name.startswith("accuracy") else {})
+    middle, half = (max(values) + min(values)) / 2, (max(values) - min(values)) / 2
+    least = _LEAST_SPAN / 2 * abs(middle)
+    span = {"range": [middle - least, middle + least]} if half < least * 0.9 else {}
+    return {"title": title, **span} | (limits(name, values) if name.startswith("accuracy") else {})
 
 
 def _table(
@@ -156,4 +170,6 @@ def _table(
         )
         for row, values in sorted(members, key=lambda one: bool(beaten_by[one[0]["folder"]]))
     ]
-    return table(("run", "model, backend", "beaten by", *names), rows, numbers=len(names))
+    return table(
+        ("run", "model, backend", "beaten by", *map(words, names)), rows, numbers=len(names)
+    )

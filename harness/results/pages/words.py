@@ -1,0 +1,80 @@
+"""Shows names of code and values of settings as words for readers of pages."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+from harness.core.units import NS_PER_S, show_bytes, show_ns
+
+_WORDS = {
+    **{word: word.upper() for word in ("cpu", "gpu", "id", "itl", "kv", "os", "qsl", "rss", "smt")},
+    **{word: word.upper() for word in ("tpot", "ttft", "url")},
+    "io": "I/O",
+    "loadgen": "LoadGen",
+    "mhz": "MHz",
+    "python": "Python",
+    "sha256": "SHA-256",
+}
+"""Maps a part of a name to its usual spelling."""
+
+_SHOWN: Mapping[str, Callable[[float], str]] = {
+    "bytes": show_bytes,
+    "ns": show_ns,
+    "s": lambda seconds: show_ns(seconds * NS_PER_S),
+}
+"""Maps a unit at the end of a name to the function that shows a value with its unit."""
+
+_JOINT = re.compile(r"_|\.(?=[a-z])")
+
+
+def words(name: str) -> str:
+    """Returns a name of code as words, without the unit at its end: 'issue_delay.p50' -> 'issue delay p50'. Does not
+    change words with capitals, e.g. names of variables.
+    """
+    return " ".join(filter(None, map(_spelled, name.split(" "))))
+
+
+def _spelled(word: str) -> str:
+    if word != word.lower():
+        return word
+    parts = _JOINT.split(word)
+    if _unit(word):
+        parts.pop()
+    return " ".join(_WORDS.get(part, part) for part in parts)
+
+
+def _unit(name: str) -> str:
+    """Returns the unit at the end of a name; '' without one, or in a rate, e.g. output_per_s."""
+    rest, joint, last = name.rpartition("_")
+    return last if joint and last in _SHOWN and not rest.endswith("_per") else ""
+
+
+def settings(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yields (setting, value) pairs for readers. The name of a nested setting begins with the outer key."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from settings(value, f"{prefix}{words(key)} ")
+        elif value not in (None, "", []):
+            yield f"{prefix}{words(key)}", _text(key, value)
+
+
+def _text(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        if unit := _unit(key):
+            return _SHOWN[unit](value)
+        return plain(value) if isinstance(value, float) else str(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{words(name)} {_text(name, one)}" for name, one in value.items())
+    if isinstance(value, list):
+        return ("; " if any(isinstance(v, Mapping) for v in value) else ", ").join(
+            _text(key, one) for one in value
+        )
+    return str(value)
+
+
+def plain(value: float) -> str:
+    """Formats a number with up to six significant digits and without a power of ten."""
+    return f"{Decimal(f'{value:.6g}'):f}"

@@ -1,0 +1,59 @@
+"""Names of code and settings in pages."""
+
+import pytest
+
+from harness.results.pages.page import command_html, typeset
+from harness.results.pages.words import settings, words
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("ttft_p50", "TTFT p50"),
+        ("issue_delay.p50", "issue delay p50"),
+        ("cpu_idle_s", "CPU idle"),
+        ("accuracy.exact_match", "accuracy exact match"),
+        ("output_per_s", "output per s"),
+        ("p99.9", "p99.9"),
+        ("OMP_NUM_THREADS", "OMP_NUM_THREADS"),
+        ("s", "s"),
+    ],
+)
+def test_names_become_words(name: str, shown: str) -> None:
+    assert words(name) == shown
+
+
+def test_settings_have_units_and_no_powers_of_ten() -> None:
+    content = {
+        "memory_bytes": 25276514304,
+        "switch_interval_s": 0.005,
+        "tiny": 1.25e-7,
+        "large": 1.5e20,
+        "is_on": True,
+        "empty": None,
+        "parts": [{"name": "a", "took_ns": 1500}, {"name": "b", "took_ns": 2}],
+        "inner": {"cores_online": 2},
+    }
+    assert dict(settings(content)) == {
+        "memory": "25.3 GB",
+        "switch interval": "5.00 ms",
+        "tiny": "0.000000125",
+        "large": "150000000000000000000",
+        "is on": "yes",
+        "parts": "name a, took 1.50 us; name b, took 2 ns",
+        "inner cores online": "2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("html", "shown"),
+    [
+        ("0 to 1.2e+05", "0 to 120,000"),
+        ("<td>1.2e-07</td>", "<td>1.2·10⁻⁷</td>"),
+        ("run-1e-05", "run-1e-05"),
+        ('<script type="application/json">[1e-05]', '<script type="application/json">[1e-05]'),
+        (command_html("--x 1e-05"), command_html("--x 1e-05")),
+    ],
+)
+def test_powers_of_ten_are_written_out(html: str, shown: str) -> None:
+    assert typeset(html) == shown
