@@ -25,8 +25,8 @@ from harness.results.pages.page import Article, Figure, link, section, table, ty
 from harness.results.pages.page import facts as page_facts
 from harness.results.pages.requests import tables as request_tables
 from harness.results.pages.run_table import NOT_ISOLATED, facts, latency_table, stage_table
-from harness.results.pages.settings import flat
 from harness.results.pages.tables import Column, Table
+from harness.results.pages.words import settings
 from harness.results.power import NO_METER
 from harness.results.records import SERVER_CSV, Samples
 from harness.results.run_files import RunFiles, read_files, reading_run, shown_config
@@ -96,7 +96,7 @@ def _bottom(run: RunFiles) -> Iterator[str]:
     ):
         if content:
             yield f"<details><summary><h2>{title}</h2></summary>"
-            yield table(("setting", "value"), flat(content))
+            yield table(("setting", "value"), settings(content))
             yield "</details>"
     yield "<h2>Run it again</h2>"
     # Pages are shown to others, and parent folders may have private names. Only the default results folder is kept.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from harness.core.units import NS_PER_S, show_bytes, show_ns
+from harness.core.units import NS_PER_S, show_bytes, show_ns, show_percent
 
 _WORDS = {
     **{word: word.upper() for word in ("cpu", "gpu", "id", "itl", "kv", "os", "qsl", "rss", "smt")},
@@ -24,6 +24,9 @@ _SHOWN: Mapping[str, Callable[[float], str]] = {
     "s": lambda seconds: show_ns(seconds * NS_PER_S),
 }
 """Maps a unit at the end of a name to the function that shows a value with its unit."""
+
+_FLAGS = frozenset(("smt_active", "turbo"))
+"""Names whose values 0 and 1 mean no and yes."""
 
 _JOINT = re.compile(r"_|\.(?=[a-z])")
 
@@ -60,19 +63,26 @@ def settings(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def _text(key: str, value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        if unit := _unit(key):
-            return _SHOWN[unit](value)
-        return plain(value) if isinstance(value, float) else str(value)
+    """Returns a value in words. key: the setting's name, which determines the unit."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{words(name)} {_text(name, one)}" for name, one in value.items())
+        known = ((name, one) for name, one in value.items() if one is not None)
+        return ", ".join(f"{words(name)} {_text(name, one)}".rstrip() for name, one in known)
     if isinstance(value, list):
-        return ("; " if any(isinstance(v, Mapping) for v in value) else ", ").join(
-            _text(key, one) for one in value
-        )
+        joint = "; " if any(isinstance(one, Mapping) for one in value) else ", "
+        return joint.join(_text(key, one) for one in value)
+    if isinstance(value, bool) or key in _FLAGS:
+        return {"True": "yes", "1": "yes", "1.0": "yes"}.get(str(value), "no")
+    if isinstance(value, int | float):
+        return _number(key, value)
     return str(value)
+
+
+def _number(key: str, value: int | float) -> str:
+    if unit := _unit(key):
+        return _SHOWN[unit](value)
+    if "share" in key and isinstance(value, float):
+        return show_percent(value, 1)
+    return str(value) if isinstance(value, int) else plain(value)
 
 
 def plain(value: float) -> str:

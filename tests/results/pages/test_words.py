@@ -46,6 +46,28 @@ def test_settings_have_units_and_no_powers_of_ten() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("anonymous_bytes", [1e6, 2.5e6], ("anonymous", "1.00 MB, 2.50 MB")),
+        ("batch_wait_ns", 1_500_000, ("batch wait", "1.50 ms")),
+        ("tokens", 25_713.0, ("tokens", "25713")),
+        ("gpu_share_max", 0.1234, ("GPU share max", "12.3 %")),
+        ("share_weights", False, ("share weights", "no")),
+        ("smt_active", "0", ("SMT active", "no")),
+        ("turbo", 1.0, ("turbo", "yes")),
+        ("is_set", [True, False], ("is set", "yes, no")),  # bug: True, False
+        ("postprocess", [{"argmax": {}}], ("postprocess", "argmax")),  # bug: {'argmax': {}}
+        ("startup", [{"name": "a.pth", "size_bytes": None}], ("startup", "name a.pth")),
+        ("load_s", "slow", ("load", "slow")),
+    ],
+)
+def test_a_setting_has_its_unit_and_no_code(
+    name: str, value: object, shown: tuple[str, str]
+) -> None:
+    assert [*settings({name: value})] == [shown]
+
+
+@pytest.mark.parametrize(
     ("html", "shown"),
     [
         ("0 to 1.2e+05", "0 to 120,000"),
