@@ -1,19 +1,21 @@
 """Writes overhead.html, which shows the two medians, the steps between them, the pairs, and the table."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import NS_PER_US
+from harness.core.units import NS_PER_US, show_ns
 from harness.results.pages import page
-from harness.results.pages.page import Article, Figure
+from harness.results.pages.page import Article, Figure, typeset
 from harness.results.pages.plots import line, rounded, tall
 from harness.search.overhead import table
 from harness.search.overhead.parts import FLOOR
 
 PAGE = "overhead.html"
 _UNIT = {"title": "µs"}
+_UP, _DOWN, _TOTAL = "#b5651d", "#8a949e", "#2a78b5"
+"""Colours of added times, of subtracted times, and of whole times."""
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
@@ -52,22 +54,42 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _steps(found: Mapping[str, Any]) -> Figure:
-    """Draws the steps from the median in process to the served median, including an unexplained rest."""
+    """Draws the steps from the median in process to the served median, and from there to the overhead."""
     parts = {n: part["mean_ns"] for n, part in found["parts"].items() if n != FLOOR}
+    floor_ns = found["parts"][FLOOR]["mean_ns"] if FLOOR in found["parts"] else 0.0
     here, there = found["in_process"]["mean_ns"], found["served"]["mean_ns"]
-    steps = {"in process": here, **parts, "not explained": there - here - sum(parts.values())}
-    measures = ["absolute", *["relative"] * (len(steps) - 1), "total"]
+    up = {"in process": here, **parts, "not explained": there - here - sum(parts.values())}
+    down = {"less the client's floor": floor_ns, "less the time in process": -here}
     trace = {
         "type": "waterfall",
         "orientation": "h",
-        "measure": measures,
-        "y": [*steps, "served"],
-        "x": [*(rounded(ns, 1 / NS_PER_US) for ns in steps.values()), None],
+        "measure": [
+            "absolute",
+            *["relative"] * (len(up) - 1),
+            "total",
+            "relative",
+            "relative",
+            "total",
+        ],
+        "y": [*up, "served", *down, "overhead"],
+        "x": [*_in_us(up.values()), None, *_in_us(down.values()), None],
+        "text": [
+            typeset(show_ns(ns)) for ns in (*up.values(), there, *down.values(), found["mean_ns"])
+        ],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "increasing": {"marker": {"color": _UP}},
+        "decreasing": {"marker": {"color": _DOWN}},
+        "totals": {"marker": {"color": _TOTAL}},
     }
     return Figure(
-        "From in process to served",
-        "Means of the pairs' medians. The parts include the client's floor, which is not overhead.",
+        "From in process to served, and to the overhead",
+        "Means of the pairs' medians. The overhead is the served time less the client's floor and the time in process.",
         [trace],
         {"xaxis": _UNIT, "yaxis": {"autorange": "reversed", "automargin": True}},
-        tall(len(measures)),
+        tall(len(up) + len(down) + 2),
     )
+
+
+def _in_us(values_ns: Iterable[float]) -> list[float | None]:
+    return [rounded(ns, 1 / NS_PER_US) for ns in values_ns]

@@ -5,14 +5,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import NS_PER_MS, NS_PER_US
+from harness.results.numbers import SPEEDS
 from harness.results.pages import page
-from harness.results.pages.page import Article, Figure
+from harness.results.pages.page import Article, Figure, typeset
 from harness.results.pages.plots import bars_in_rows, rounded
+from harness.results.pages.tables import show_cell
 from harness.search.runtimes import table
 from harness.search.runtimes.table import RANKED
 
 PAGE = "runtimes.html"
+
+_MOST_RATIO = 2.0
+"""Largest ratio on the axis. A few different runs give intervals that would squeeze the bars."""
 
 _QUALIFY = ("but", "time limit", "machine", "doubt")
 """Labels of facts that limit the conclusion. All other facts explain the table."""
@@ -44,44 +48,37 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
 
 
 def figures(one: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields a plot of the deciding number for the ranked cells, with the fastest on top."""
-    decides = one["decides"]
-    ranked = [
-        (cell["name"], cell["numbers"][decides])
-        for cell in one["cells"]
-        if cell["state"] == RANKED and decides in cell["numbers"]
-    ]
-    if not ranked:
+    """Yields a plot of the speeds relative to the best ranked cell, with the intervals that decide the order."""
+    decides, ahead = one["decides"], one["ahead"]
+    ranked = [cell for cell in one["cells"] if cell["state"] == RANKED and cell["of_best"]]
+    if not ranked or ahead is None:
         return
-    names = [name for name, _ in ranked]
-    numbers = [number for _, number in ranked]
-    title, unit, scale, shorter = _axis(decides, max(number["mean"] for number in numbers))
-    above = [_length(number["high"], number["mean"], scale) for number in numbers]
-    below = [_length(number["mean"], number["low"], scale) for number in numbers]
-    yield bars_in_rows(
-        title,
-        f"{shorter} is faster. The thin line is the 95 % interval, over the rounds if there were three or more, else "
-        "within the runs.",
-        {"title": unit, "rangemode": "tozero"},
+    unit = SPEEDS[decides]
+    names = [
+        f"{cell['name']}, {typeset(show_cell(cell['numbers'][decides]['mean'], unit))}"
+        for cell in ranked
+    ]
+    speeds = [cell["of_best"] for cell in ranked]
+    what = "samples/s" if decides == "throughput" else f"the latency at {decides}"
+    above = [_length(speed["high"], speed["ratio"]) for speed in speeds]
+    below = [_length(speed["ratio"], speed["low"]) for speed in speeds]
+    most = max(speed["ratio"] + more for speed, more in zip(speeds, above, strict=True))
+    figure = bars_in_rows(
+        "Speed against the best",
+        f"By {what}; longer is faster. The thin line is the 95 % interval of the ratio: if it reaches 1, the "
+        f"difference to {ahead['best']} is not shown.",
+        {"title": f"times as fast as {ahead['best']}", "range": [0, min(most * 1.05, _MOST_RATIO)]},
         names,
-        {title: [number["mean"] * scale for number in numbers]},
+        {"speed": [speed["ratio"] for speed in speeds]},
         "group",
         error_x={"type": "data", "symmetric": False, "array": above, "arrayminus": below},
         showlegend=False,
     )
+    at_best = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper"}
+    shapes = [{**at_best, "line": {"dash": "dash", "width": 1}}]
+    yield figure._replace(layout={**figure.layout, "shapes": shapes})
 
 
-def _axis(decides: str, most: float) -> tuple[str, str, float, str]:
-    """Returns the title, the unit, the factor of the unit, and whether a longer or a shorter bar is better.
-
-    most: the largest value.
-    """
-    if decides == "throughput":
-        return "Samples per second", "samples/s", 1.0, "Longer"
-    unit, size = ("ms", NS_PER_MS) if most >= NS_PER_MS else ("µs", NS_PER_US)
-    return f"Latency at {decides}", unit, 1 / size, "Shorter"
-
-
-def _length(high: float | None, low: float | None, scale: float) -> float:
+def _length(high: float | None, low: float | None) -> float:
     """Returns the length of one side of an interval; 0 if the end of the interval is unknown."""
-    return 0.0 if high is None or low is None else rounded(high - low, scale) or 0.0
+    return 0.0 if high is None or low is None else rounded(high - low) or 0.0

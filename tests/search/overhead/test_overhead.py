@@ -111,8 +111,13 @@ def test_waterfall_from_in_process_to_served_shows_all_parts(
     (waterfall,) = steps.data
     names = ["encode and send", "network and protocol", "server queue", "difference in compute"]
     names = ["in process", *names, "notice, decode, complete", "not explained", "served"]
+    # Bug: the picture ended at the served time, and the headline subtracted a floor that was not drawn.
+    names += ["less the client's floor", "less the time in process", "overhead"]
     assert waterfall["y"] == names
-    assert waterfall["x"] == [25.0, 12.0, 115.0, 10.0, 5.0, 13.0, 0.0, None]
+    up, down = [25.0, 12.0, 115.0, 10.0, 5.0, 13.0, 0.0], [-40.0, -25.0]
+    assert waterfall["x"] == [*up, None, *down, None]
+    assert sum(up + down) == 115.0
+    assert waterfall["text"][-1] == "115\u00a0µs"
     assert [trace["y"][0] for trace in pairs.data] == [25.0, 180.0, 115.0]
 
 
