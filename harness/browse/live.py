@@ -96,6 +96,11 @@ class Snapshot(NamedTuple):
     totals: Totals
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the phase has issued a query."""
+        return bool(self.phase and (self.completed or self.in_flight))
+
+    @property
     def left_s(self) -> float | None:
         """Estimated time until all planned samples are answered; None if it is not known yet."""
         if self.elapsed_s is None or self.elapsed_s < LEAST_S or not 0 < self.progress < 1:

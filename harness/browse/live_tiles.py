@@ -25,30 +25,38 @@ def live_tiles(state: Snapshot, latest: Latest) -> list[Tile]:
 
 
 def _latencies(state: Snapshot) -> Iterator[Tile]:
-    """Yields the percentiles of the SLO next to their bounds, or else p99, then p50. Offline has no latency."""
+    """Yields the percentiles of the latency, then its median. Offline has no latency."""
     if not state.counts_samples:
-        bounds = dict(state.totals.bounds_s)
-        yield from _times("latency", state.totals.latency, bounds)
+        times = state.totals.latency
+        yield from _times("latency", times, dict(state.totals.bounds_s))
+        if not state.totals.token_times and (median_s := quantile_s(times, 0.5)) is not None:
+            yield Tile("p50 latency so far", show_ns(median_s * NS_PER_S))
 
 
 def _times(name: str, times: Buckets, bounds: Mapping[str, float]) -> Iterator[Tile]:
-    """Yields percentiles of a time. bounds: bound in s by percentile."""
-    for percentile in dict.fromkeys((*(bounds or ("p99",)), "p50")):
+    """Yields the percentiles with bounds, or else the p99. bounds: bound in s by percentile."""
+    for percentile in bounds or ("p99",):
         if (value_s := quantile_s(times, float(percentile[1:]) / 100)) is None:
             continue
-        value_ns = value_s * NS_PER_S
-        bound_s = bounds.get(percentile)
-        is_late = bound_s is not None and value_s > bound_s
-        about = "" if bound_s is None else beside(value_ns, round(bound_s * NS_PER_S)).lstrip(" ,")
+        value_ns, bound_s = value_s * NS_PER_S, bounds.get(percentile)
         label = f"{percentile} {name} so far"
-        yield Tile(label, show_ns(value_ns), about, is_late, is_good=bool(about) and not is_late)
+        if bound_s is None:
+            yield Tile(label, show_ns(value_ns))
+        else:
+            about = beside(value_ns, round(bound_s * NS_PER_S)).lstrip(" ,")
+            is_late = value_s > bound_s
+            yield Tile(label, show_ns(value_ns), about, is_late, is_good=not is_late)
 
 
 def _tokens(state: Snapshot, latest: Latest) -> Iterator[Tile]:
+    """Yields tokens/s and the token times with their medians."""
     if (per_s := latest("tokens", "answered")) is not None:
         yield Tile("Tokens in the last second", f"{show_rate(per_s)} tokens/s")
     for kind, times in state.totals.token_times.items():
-        yield from _times(kind.upper(), times, _of(kind, state.totals.token_bounds_s))
+        median_s = quantile_s(times, 0.5)
+        middle = "" if median_s is None else f"p50 {show_ns(median_s * NS_PER_S)}"
+        for tile in _times(kind.upper(), times, _of(kind, state.totals.token_bounds_s)):
+            yield tile._replace(about="; ".join(filter(None, (tile.about, middle))))
 
 
 def _of(kind: str, bounds_s: Sequence[tuple[str, float]]) -> Mapping[str, float]:

@@ -13,6 +13,9 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 LEAST = 100
 """Minimum number of latencies for a p99. Recent snapshots are combined until they contain this number."""
 
+CORES_LOOKS = 3
+"""Number of periods between snapshots over which the use of the cores is averaged."""
+
 Series = Mapping[str, float]
 
 
@@ -32,7 +35,7 @@ CHARTS = (
     Chart("latency", f"Latency of the last second, or of the last {LEAST} queries", "s"),
     Chart("queue", "Samples in flight", "samples"),
     Chart("stages", "Mean time of a sample by stage", "s", is_stacked=True),
-    Chart("cores", "Cores in use", "cores", is_stacked=True),
+    Chart("cores", f"Cores in use, mean of {CORES_LOOKS} s", "cores", is_stacked=True),
     Chart("tokens", "Tokens", "tokens/s"),
     Chart("token_times", f"Token times of the last second, or of the last {LEAST} answers", "s"),
     Chart("nodes", "Samples answered by node", "samples/s", is_stacked=True),
@@ -100,6 +103,7 @@ def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
     charts["watts"] = _known(totals.watts)
     if before is not None:
         charts |= _between(before, now)
+        charts["cores"] = _cores(recent)
         if not now.counts_samples:
             charts["latency"] = _recent_percentiles([one.totals.latency for one in recent])
         charts["token_times"] = dict(_token_times([one.totals for one in recent]))
@@ -117,7 +121,7 @@ def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
     one, two = before.totals, now.totals
 
     def rate(first: float | None, second: float | None) -> float | None:
-        return None if first is None or second is None else max(second - first, 0.0) / seconds
+        return _rate(first, second, seconds)
 
     return {
         "rate": _known(
@@ -128,22 +132,41 @@ def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
             }
         ),
         "stages": _known(dict(_stage_means(one, two))),
-        "cores": _cores(
-            rate(one.run_cpu_s, two.run_cpu_s),
-            rate(one.busy_s, two.busy_s),
-            rate(one.stolen_s, two.stolen_s),
-        ),
         "tokens": _known({"answered": rate(one.tokens, two.tokens) if two.tokens else None}),
         "nodes": _known({node: rate(one.nodes.get(node), n) for node, n in two.nodes.items()}),
     }
 
 
-def _cores(run: float | None, busy: float | None, stolen: float | None) -> Series:
-    """Returns the cores in use by their users. A missing reading leaves a gap, because the users are stacked."""
-    if run is None or busy is None:
+def _cores(recent: Sequence[Snapshot]) -> Series:
+    """Returns the cores in use by their users, over the last CORES_LOOKS snapshots.
+
+    A run reads its machine once per s, so the time between two snapshots may have none or two of its readings. A
+    missing reading leaves a gap, because the users are stacked.
+    """
+    now = recent[-1]
+    before = next((one for one in recent[-CORES_LOOKS - 1 : -1] if _has_cores(one.totals)), None)
+    if before is None or not _has_cores(now.totals):
         return {}
-    others = max(busy - run, 0.0)
-    return _known({"measured process": run, "other programs": others, "taken by the host": stolen})
+    one, two, seconds = before.totals, now.totals, max(now.at_s - before.at_s, 1e-3)
+    run, busy = _rate(one.run_cpu_s, two.run_cpu_s, seconds), _rate(one.busy_s, two.busy_s, seconds)
+    assert run is not None
+    assert busy is not None
+    return _known(
+        {
+            "measured process": run,
+            "other programs": max(busy - run, 0.0),
+            "taken by the host": _rate(one.stolen_s, two.stolen_s, seconds),
+        }
+    )
+
+
+def _has_cores(totals: Totals) -> bool:
+    return totals.run_cpu_s is not None and totals.busy_s is not None
+
+
+def _rate(first: float | None, second: float | None, seconds: float) -> float | None:
+    """Returns the growth of a counter per s; None if a value is unknown."""
+    return None if first is None or second is None else max(second - first, 0.0) / seconds
 
 
 def _stage_means(one: Totals, two: Totals) -> Iterator[tuple[str, float]]:

@@ -69,6 +69,7 @@ _ENVIRONMENT.filters |= {
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,
     "wait": show_wait,
+    "typeset": lambda text: typeset(visible(hide(text))),
     "meaning": lambda code: (
         without_links(CODES[code].meaning) if code in CODES else "a code of a different version"
     ),

@@ -16,9 +16,10 @@ from harness.browse.texts import cells, render, url
 from harness.core.files import PARTIAL, reading
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.results import records, run_files, run_folder
+from harness.results.answer import headline_in_short
 from harness.results.compare import change_text
 from harness.results.compare import report as compare_report
-from harness.results.compare.compare import compare
+from harness.results.compare.compare import Change, compare
 from harness.results.compare.finished import FinishedRun, named_apart, side
 from harness.results.compare.interval_bar import Scale
 from harness.results.pages import page as pages
@@ -90,6 +91,8 @@ class Side(NamedTuple):
     letter: str
     path: str
     name: str
+    verdict: str
+    answer: str
 
 
 class Views:
@@ -238,19 +241,15 @@ class Views:
             letter = compare_report.letter(number)
             with _HEAVY, run_files.reading_run("the runs"):
                 one = compare(first, other)
-                columns = change_text.columns(letter)
-                rows = [change_text.row(change) for change in one.changes]
-                table = Table("numbers", "Numbers", "", columns, rows)
-                scale = Scale([change for change in one.changes if change.is_whole])
+                tables = [_table_of(some, letter) for some in change_text.parted(one)]
                 made.append(
                     {
                         "letter": letter,
                         "sides": (self._named("A", first), self._named(letter, other)),
                         "verdict": compare_report.verdict(one, letter),
                         "word": one.verdict or "",
-                        "heads": [column.name for column in table.columns],
-                        "scale": scale.head,
-                        "rows": list(zip(cells(table), map(scale.image, one.changes), strict=True)),
+                        "tables": [table for table in tables if table["rows"]],
+                        "folded": change_text.folded(change_text.parted(one)[1]),
                         "facts": list(compare_report.notes(one, (), letter)),
                     }
                 )
@@ -258,7 +257,10 @@ class Views:
 
     def _named(self, letter: str, runs: Sequence[FinishedRun]) -> Sequence[Side]:
         paths = (os.path.relpath(run.folder, self._root) for run in runs)
-        return [Side(letter, path, run.name) for path, run in zip(paths, runs, strict=True)]
+        return [
+            Side(letter, path, run.name, run.result["verdict"], headline_in_short(run.result))
+            for path, run in zip(paths, runs, strict=True)
+        ]
 
     def history(self, selection: Selection) -> str:
         return self._drawn("history", selection, history, 2_000)
@@ -366,6 +368,17 @@ class Views:
         """Returns the settings as texts. is_run: includes the settings that belong to the run, e.g. its seeds."""
         content = studies.read(self._root, f"{path}/{run_folder.ENVIRONMENT}")
         return dict(settings({k: v for k, v in content.items() if is_run or k not in _OF_THE_RUN}))
+
+
+def _table_of(changes: Sequence[Change], letter: str) -> Mapping[str, Any]:
+    """Returns the template's values for a table of changes on one scale. letter: of the second side."""
+    table = Table("", "", "", change_text.columns(letter), [change_text.row(c) for c in changes])
+    scale = Scale([change for change in changes if change.is_whole])
+    return {
+        "heads": [column.name for column in table.columns],
+        "scale": scale.head,
+        "rows": list(zip(cells(table), map(scale.image, changes), strict=True)),
+    }
 
 
 def _linked(folder: str) -> str:

@@ -60,11 +60,13 @@ class Past:
         if run != self.run or not self._recent or self._recent[-1].phase != state.phase:
             self._recent.clear()
             self._mark = _mark(run, state)
-            if state.phase and (begin := begin_of(state)) is not None:
-                self._recent.append(begin)
-        self._recent.append(state)
         self.state, self.run = state, run
-        if not state.phase or len(self._recent) < 2:  # a curve needs two states
+        if not state.has_begun:
+            return
+        if not self._recent and (begin := begin_of(state)) is not None:
+            self._recent.append(begin)
+        self._recent.append(state)
+        if len(self._recent) < 2:  # a curve needs two states
             return
         recent = list(self._recent)
         if self._origin_s is None:

@@ -327,6 +327,19 @@ def test_compare_judges_as_the_verb_does(
     assert "/compare?run=closed-loop-again&run=closed-loop" in text  # in the reverse order
 
 
+def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: TestClient) -> None:
+    """Bug: 23 rows of the same weight, of which the reader wanted four."""
+    text = html.unescape(page(client, PAIR))
+    first, _, folded = text.partition("<details>")
+    names = re.compile(r'<tr><th scope="row">([^<]+)</th>')
+    assert names.findall(first) == ["p90", "p99", "p50", "throughput"]
+    summary, _, others = folded.partition("</summary>")
+    assert f"{len(names.findall(others))} other numbers" in summary
+    assert {"p95", "infer.p50"} <= {*names.findall(others)}
+    assert first.index('class="headline') < first.index("VALID") < first.index('class="changes"')
+    assert '<td data-head="change" class="number">' in first  # a card on a narrow screen
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [

@@ -171,6 +171,16 @@ def test_a_reading_that_is_missed_leaves_one_gap() -> None:
     assert [bool(one["charts"]) for one in past.points] == [True, True, False, True]
 
 
+def test_the_curves_wait_for_the_first_query() -> None:
+    past = watching.Past()
+    past.add("run", look(8.0))  # the process waits before its first query
+    past.add("run", look(10.0, in_flight=5.0))
+    assert list(past.points) == []
+    past.add("run", look(11.0, 40, in_flight=5.0))
+    assert [one["t"] for one in past.points] == [0, 1]
+    assert past.points[0]["charts"]["queue"] == {"in flight": 5}
+
+
 def test_events_end_when_the_run_dies(
     results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,9 @@ def test_a_token_run_has_its_tokens_and_token_times() -> None:
     found = shown(state, tokens=512.0)
     assert found["Tokens in the last second"].number == "512 tokens/s"
     assert found["p90 TTFT so far"].is_bad
+    assert found["p90 TTFT so far"].about.startswith("above the 50 ms allowed; p50 ")
     assert not found["p99 TPOT so far"].is_bad
+    assert not any(label.startswith("p50") for label in found)
     assert "tokens" not in " ".join(shown(look(1.0)))
 
 

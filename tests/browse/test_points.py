@@ -89,6 +89,14 @@ def test_a_missing_reading_of_the_machine_leaves_a_gap() -> None:
     one = look(110.0, run_cpu_s=5.0, busy_s=50.0, stolen_s=1.0)
     two = look(111.0, run_cpu_s=6.0, stolen_s=1.0)
     assert "cores" not in charts(one, two)
+    assert "cores" not in charts(two, one)
+
+
+def test_the_use_of_the_cores_is_a_mean_of_three_looks() -> None:
+    """Bug: a second with two readings of the machine showed more cores than the machine has."""
+    busy = (0.0, 10.0, 12.0, 12.0, 16.0)
+    looks = [look(110.0 + i, run_cpu_s=0.0, busy_s=s) for i, s in enumerate(busy)]
+    assert charts(*looks)["cores"]["other programs"] == 2
 
 
 def test_the_curves_begin_with_the_means_since_the_first_query() -> None:

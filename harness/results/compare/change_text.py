@@ -2,12 +2,34 @@
 
 from collections.abc import Sequence
 
-from harness.core.units import show_ns, show_rate, show_si
-from harness.results.compare.compare import Change
+from harness.core.units import counted, show_ns, show_rate, show_si
+from harness.results.compare.compare import BETTER, WORSE, Change, Comparison
 from harness.results.pages.tables import Column
 
 WIDEST = 100
 """Largest ratio between the two ends of an interval worth showing. A few very different runs give wider intervals."""
+
+
+_FIRST = ("p99", "p50", "throughput", "tokens", "ttft_p99", "tpot_p99", "accuracy")
+"""Numbers that follow the number that decides. The first energy per query is the last."""
+
+
+def parted(comparison: Comparison) -> tuple[Sequence[Change], Sequence[Change]]:
+    """Returns the changes that a page shows first, and all other changes."""
+    named = {change.name: change for change in comparison.changes}
+    headline = [comparison.headline.name] if comparison.headline is not None else []
+    energy = [name for name in named if name.startswith("joules_per_query.")][:1]
+    first = [name for name in dict.fromkeys((*headline, *_FIRST, *energy)) if name in named]
+    return [named[name] for name in first], [
+        change for name, change in named.items() if name not in first
+    ]
+
+
+def folded(changes: Sequence[Change]) -> str:
+    """Returns the title of the changes that a page folds: '19 other numbers: 2 worse'."""
+    counts = {verdict: sum(c.verdict == verdict for c in changes) for verdict in (WORSE, BETTER)}
+    judged = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    return f"{counted(len(changes), 'other number')}{judged and f': {judged}'}"
 
 
 def columns(other: str = "B") -> list[Column]:

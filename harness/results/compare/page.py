@@ -72,14 +72,13 @@ def _card(letter: str, run: FinishedRun, out: Path) -> str:
 
 
 def _changes(comparison: Comparison, other: str) -> Iterator[str]:
-    """Yields a table of the whole run's numbers, then a collapsed table of numbers per stage, core and price."""
-    whole = [change for change in comparison.changes if change.is_whole]
-    parts = [change for change in comparison.changes if not change.is_whole]
+    """Yields a table of the numbers that a reader looks for, then a collapsed table of all others."""
+    first, others = change_text.parted(comparison)
     yield "<h2>Changes</h2>"
-    yield _table(whole, other)
-    if parts:
-        yield "<details><summary>Stages, and numbers by core and price</summary>"
-        yield _table(parts, other)
+    yield _table(first, other)
+    if others:
+        yield f"<details><summary>{escape(change_text.folded(others))}</summary>"
+        yield _table(others, other)
         yield "</details>"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.results.compare import change_text, report
-from harness.results.compare.compare import compare
+from harness.results.compare.compare import BETTER, WORSE, Change, compare
 from harness.results.compare.finished import read
 from tests.golden.make_runs import COMPARED, FOLDERS
 
@@ -57,3 +57,19 @@ def test_each_further_run_is_compared_with_the_first(tmp_path: Path) -> None:
     titles = re.findall(r"<h1>(.*?)</h1>", text)
     assert titles == [f"Comparison of {first} and {second}", f"Comparison of {first} and {third}"]
     assert '<p class="headline">not comparable: nothing is ranked</p>' in text
+
+
+def test_the_numbers_that_a_reader_looks_for_come_first() -> None:
+    sides = [[read(Path(side))] for side in SIDES]
+    comparison = compare(*sides)
+    names = ("cpu", "accuracy", "joules_per_query.b", "joules_per_query.c", "p50", "p90")
+    changes = [
+        Change(name, "ns", 1.0, 2.0, 1.0, None, None, 0.0, False, verdict)
+        for name, verdict in zip(names, (WORSE, None, None, WORSE, None, BETTER), strict=True)
+    ]
+    headline = changes[-1]
+    first, others = change_text.parted(comparison._replace(changes=changes, headline=headline))
+    assert [c.name for c in first] == ["p90", "p50", "accuracy", "joules_per_query.b"]
+    assert [c.name for c in others] == ["cpu", "joules_per_query.c"]
+    assert change_text.folded(others) == "2 other numbers: 2 worse"
+    assert change_text.folded(changes[1:2]) == "1 other number"
