@@ -65,10 +65,10 @@ _ENVIRONMENT.filters |= {
     "plain": _plain,
     "linkable": str.isprintable,
     "ns": lambda ns: None if ns is None else typeset(show_ns(ns)),
-    "seconds": lambda s: None if s is None else show_ns(s * 1e9),
+    "seconds": lambda s: None if s is None else typeset(show_ns(s * 1e9)),
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,
-    "wait": show_wait,
+    "wait": lambda s: typeset(show_wait(s)),
     "typeset": lambda text: typeset(visible(hide(text))),
     "meaning": lambda code: (
         without_links(CODES[code].meaning) if code in CODES else "a code of a different version"

@@ -340,6 +340,17 @@ def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: Te
     assert '<td data-head="change" class="number">' in first  # a card on a narrow screen
 
 
+def test_settings_that_differ_stand_below_one_term(results: Path, client: TestClient) -> None:
+    """Bug: the word `differs` was repeated for each setting."""
+    environment = results / "closed-loop/environment.json"
+    content = json.loads(environment.read_text())
+    content["machine"] |= {"cpu": "another", "memory_bytes": 1}
+    environment.write_text(json.dumps(content))
+    text = page(client, PAIR)
+    assert text.count("<dt>Differs</dt>") == 1
+    assert len(re.findall(r"<dd>machine\.\w+:", text)) == 2
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [
