@@ -101,8 +101,8 @@ def _levels(profiled: Profiled) -> Table:
         )
         rows.append(["layer", "profiled calls", parts.call_ns, added, note])
         notes.append(
-            "The overhead is the difference from calls without a profiler, made in turns with the profiled calls: "
-            f"{show_ns(parts.plain_ns)}."
+            f"Calls without a profiler, made in turns with the profiled calls, took {show_ns(parts.plain_ns)}: the difference "
+            "is the overhead."
         )
     return Table(
         "levels",
