@@ -230,7 +230,7 @@ def _pitfalls(content: Mapping[str, Any]) -> tuple[str, str]:
     reports = content["reports"]
     return (
         ", ".join(report["model"] for report in reports),
-        "; ".join(map(pitfalls_page.summary, reports)),
+        "; ".join(map(pitfalls_page.headline, reports)),
     )
 
 

@@ -313,7 +313,10 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
     assert told in page(client, "/studies")
     study = page(client, "/study/again")
     assert f'<p class="headline">{typeset(told)}</p>' in study
-    assert '<dt>Doubt</dt><dd class="doubts">drift in 1 of 2 runs</dd>' in study
+    assert (
+        '<dt>Doubt</dt><dd class="doubts"><span class="chip uncertain" tabindex="0">drift<' in study
+    )
+    assert "</span> in 1 of 2 runs</dd>" in study
     assert '<td>p99</td><td class="number">2.50\u00a0ms</td>' in study
 
 

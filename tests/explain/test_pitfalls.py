@@ -310,10 +310,19 @@ def test_the_page_has_a_bar_for_each_change_by_its_verdict() -> None:
         "dangerous": {"colour: x": 25.0},
         "small": {"resize: x": 1.0},
     }
-    for figure in (answers, inputs):  # every change has its row, with the worst change on top
+    # The worst change is on top. A change that leaves the inputs alone has no row among them.
+    names = ["colour: x", "precision: x", "resize: x", "layout: x"]
+    for figure, drawn in ((answers, names), (inputs, names[:-1])):
         rows = figure.layout["yaxis"]
-        assert rows["categoryarray"] == ["colour: x", "precision: x", "resize: x", "layout: x"]
-        assert rows["range"] == [3.5, -0.5]
+        assert rows["categoryarray"] == drawn
+        assert rows["range"] == [len(drawn) - 0.5, -0.5]
+
+
+def test_the_headline_counts_the_changes_and_names_the_dangerous_ones() -> None:
+    """Bug: the headline was the number of samples and the range of the input."""
+    assert page.headline(CONTENT) == (
+        "Of 4 changes: 2 dangerous, 1 small, 1 harmless; dangerous: colour: x; precision: x"
+    )
 
 
 def test_without_answers_the_page_shows_only_the_inputs() -> None:

@@ -75,15 +75,15 @@ def phases(title: str, about: str, trials: Mapping[str, Any]) -> Figure:
         phase.title: [by[phase].mean / NS_PER_MS if phase in by else None for by in times]
         for phase in summary.PHASES
     }
-    return bars_in_rows(title, about, {"title": "ms"}, list(trials), series, "stack")
+    return bars_in_rows(title, about, {"title": "time, ms"}, list(trials), series, "stack")
 
 
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h1>Cold start · {escape(content['model'])} · {escape(tables.framework(content))}</h1>"
     first, *others = tables.headlines(content)
-    yield page.headline(first)
-    yield from (f"<p>{escape(line)}</p>" for line in others)
-    yield from (f'<p class="quiet">{escape(doubt)}</p>' for doubt in content["doubts"])
+    temperature, text = first.split(maxsplit=1)
+    yield page.headline(f"{temperature.capitalize()}: {text}")
+    yield from page.labelled([*others, *(f"{'doubt':<12}{doubt}" for doubt in content["doubts"])])
 
 
 def _tail(content: Mapping[str, Any]) -> Iterator[str]:

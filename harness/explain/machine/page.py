@@ -53,7 +53,7 @@ def _head(content: Content) -> Iterator[str]:
 
 def _tail(content: Content) -> Iterator[str]:
     for table in tables(content):
-        yield from page.section(table)
+        yield from page.section(table, folds=True)
 
 
 def figures(content: Content) -> Iterator[Figure]:
@@ -118,7 +118,7 @@ def _copies(points: Sequence[Measured]) -> Figure:
     )
 
 
-_BYTES = {"title": "bytes", "type": "log", "tickformat": "~s"}
+_BYTES = {"title": "size, bytes", "type": "log"}
 
 
 def _with_spread(
@@ -155,6 +155,6 @@ def _segments(benchmark: str, points: Sequence[Measured]) -> Figure:
         data,
         {
             "xaxis": {"title": "elements in a segment", "type": "log"},
-            "yaxis": {"title": "elements/s, 10^9", "rangemode": "tozero"},
+            "yaxis": {"title": "10⁹ elements/s", "rangemode": "tozero"},
         },
     )

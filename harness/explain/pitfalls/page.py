@@ -1,7 +1,9 @@
 """Writes pitfalls.html: each change's effect as bars, from the content of pitfalls.json."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ PAGE = "pitfalls.html"
 
 LEAST_SHOWN_PERCENT = 1e-4
 """Lower end of the logarithmic axis, as a percentage of the input's range."""
+
+_NAMED = 3
+"""Largest number of dangerous changes that the headline names."""
 
 _COLOURS = {
     "dangerous": "#c0392b",
@@ -51,13 +56,23 @@ def figures(report: Mapping[str, Any]) -> Iterator[Figure]:
     low, high = report["input_range"]
     span = (high - low) or 1.0
     shares = [rounded(one["input_mean_difference"], 100 / span) for one in changes]
+    pairs = zip(changes, shares, strict=True)
+    changed = [(one, v) for one, v in pairs if v is None or v > LEAST_SHOWN_PERCENT]
+    known = [share for _, share in changed if share is not None]
+    if not known:
+        return
+    highest = log10(max(known)) + 0.5  # leaves room for the bar's text
     yield _bars(
         "Change of the input",
-        "Mean difference of the input's values, as a share of their range; no bar if it is "
-        "0 or not finite.",
-        changes,
-        [share if share is not None and share > LEAST_SHOWN_PERCENT else None for share in shares],
-        {"title": "mean difference, % of the input's range", "type": "log", "range": [-4, 2.5]},
+        "Mean difference of the input's values, as a share of their range; no bar if it is not finite, and no row if it "
+        "is 0.",
+        [one for one, _ in changed],
+        [share for _, share in changed],
+        {
+            "title": "mean difference, % of the input's range",
+            "type": "log",
+            "range": [log10(LEAST_SHOWN_PERCENT), max(2.5, highest)],
+        },
     )
 
 
@@ -91,9 +106,21 @@ def _name(change: Mapping[str, Any]) -> str:
 def _head(report: Mapping[str, Any]) -> Iterator[str]:
     on = f"on {report['backend']}" if report["backend"] else "inputs only"
     yield f"<h1>Pitfalls · {escape(report['model'])} · {escape(report['dataset'])} · {escape(on)}</h1>"
-    yield page.headline(summary(report))
+    yield page.headline(headline(report))
+    yield f"<p>{escape(summary(report))}</p>"
     for note in report["notes"]:
         yield f'<p class="quiet">{escape(note)}</p>'
+
+
+def headline(report: Mapping[str, Any]) -> str:
+    """Counts the changes by verdict, and names the dangerous ones."""
+    changes = report["changes"]
+    counts = Counter(one["verdict"] for one in changes)
+    parts = [f"{counts[verdict]} {verdict}" for verdict in _COLOURS if counts[verdict]]
+    worst = [_name(one) for one in changes if one["verdict"] == "dangerous"][:_NAMED]
+    names = f"; dangerous: {'; '.join(worst)}" if worst else ""
+    more = ", …" if counts["dangerous"] > _NAMED else ""
+    return f"Of {counted(len(changes), 'change')}: {', '.join(parts) or 'none'}{names}{more}"
 
 
 def summary(report: Mapping[str, Any]) -> str:

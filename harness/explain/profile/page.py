@@ -15,13 +15,18 @@ from harness.explain.profile.tables.tables import phases_of
 from harness.results.evidence.stages import Completions
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.plots import bars_in_rows, line, rounded
+from harness.results.pages.plots import bars_in_rows, line, rounded, shortened
 from harness.results.pages.words import words
 
 _PAGE_ROWS = 60
 KERNELS_SHOWN = 5
-_UNKNOWN = "#8a949e"
-_PALETTE = ("#1f7a5c", "#b5522a", "#7b5ea7", "#a8871a", "#b03a6b", "#3f7f93", "#6b7f2a")
+_ROOF = "#8a949e"
+_UNKNOWN = "#5f6a74"
+_PALETTE = ("#1f7a5c", "#a84a25", "#7b5ea7", "#7d640f", "#b03a6b", "#346c7d", "#596a22")
+"""Colours on which white text is readable: their contrast is at least 4.5."""
+
+_LONGEST_NAME = 28
+"""Largest number of characters of a name in the flame view."""
 
 
 def write(profiled: Profiled, folder: Path) -> Path:
@@ -37,7 +42,7 @@ def articles(profiled: Profiled, folder: Path) -> list[Article]:
     tail = [
         part
         for table in tables
-        for part in page.section(table, _PAGE_ROWS, f"tables/{table.key}.csv", stages)
+        for part in page.section(table, _PAGE_ROWS, f"tables/{table.key}.csv", stages, folds=True)
     ]
     return [Article(head, list(figures(profiled)), tail)]
 
@@ -96,20 +101,25 @@ def _flame(profiled: Profiled) -> Figure:
             {
                 "type": "icicle",
                 "ids": ids,
-                "labels": names,
+                "labels": [shortened(name, _LONGEST_NAME) for name in names],
+                "hovertext": names,
                 "parents": parents,
                 "values": [ns / NS_PER_MS for ns in values],
                 "branchvalues": "total",
-                "hovertemplate": "%{label}<br>%{value:.4g} ms<br>%{percentRoot:.2%}<extra></extra>",
+                "hovertemplate": "%{hovertext}<br>%{value:.4g} ms<br>%{percentRoot:.2%}<extra></extra>",
                 "tiling": {"orientation": "v"},
                 "sort": False,
+                "leaf": {"opacity": 1},
                 "insidetextfont": {"color": "#ffffff"},
                 "outsidetextfont": {"color": "#ffffff"},  # plotly's name for the parent of the root
-                "marker": {"colors": [_colour(name, types) for name in map(_kind, boxes)]},
+                "marker": {
+                    "colors": [_colour(name, types) for name in map(_kind, boxes)],
+                    "line": {"width": 1, "color": "rgba(255, 255, 255, 0.4)"},
+                },
                 "pathbar": {"visible": True},
             }
         ],
-        {},
+        {"uniformtext": {"minsize": 10, "mode": "hide"}},
         height_rem=30,
     )
 
@@ -284,7 +294,7 @@ def _roofline(
 
 def _roof(name: str, x: Sequence[float], peaks: Peaks, dash: str) -> Mapping[str, Any]:
     y = [min(peaks.flops_per_s, at * peaks.bytes_per_s) / 1e9 for at in x]
-    return line(name, x, y, mode="lines", line={"color": _UNKNOWN, "dash": dash})
+    return line(name, x, y, mode="lines", line={"color": _ROOF, "dash": dash})
 
 
 def _by_type(layers: Sequence[Layer]) -> Figure:

@@ -14,6 +14,8 @@ const SCALE = "Viridis"; // for all heat maps and coloured marks of a page
 
 const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 const IN_TIME = /, ms$/;
+const SIZES = [["GB", 1e9], ["MB", 1e6], ["kB", 1e3], ["B", 1]];
+const IN_BYTES = /, bytes$/;
 
 /* Returns a copy in which the colours that a figure names are those of the theme. */
 function inTheme(part, theme) {
@@ -40,15 +42,16 @@ function themed(given, printing) {
     made[name] = {
       gridcolor: theme.grid, zerolinecolor: theme.grid, automargin: true, hoverformat: ".4~g", separatethousands: true,
       ...given,
-      title: { text: inTime(given) ? given.title.replace(IN_TIME, "") : given.title, standoff: 8 },
+      title: { text: withUnits(given) ? given.title.replace(IN_TIME, "").replace(IN_BYTES, "") : given.title, standoff: 8 },
     };
   }
   return made;
 }
 
-/* Returns whether the marks of an axis in ms are written as times with units. */
-function inTime(axis) {
-  return IN_TIME.test(axis.title || "") && !axis.tickvals;
+/* Returns the function that writes the marks of an axis in ms or bytes with units; undefined for other axes. */
+function withUnits(axis) {
+  if (axis.tickvals) return undefined;
+  return IN_TIME.test(axis.title || "") ? shownTime : IN_BYTES.test(axis.title || "") ? shownSize : undefined;
 }
 
 /* Returns at most `most` values from low to high in steps of 1, 2 and 5. */
@@ -73,9 +76,17 @@ function readable(low, high, most, isLog) {
 
 function shownTime(ms) {
   if (ms === 0) return "0";
-  const ns = ms * 1e6;
-  const [unit, size] = TIMES.find(([, least]) => Math.abs(ns) >= least * 0.9999) || TIMES[3];
-  return `${Number((ns / size).toPrecision(4))} ${unit}`;
+  return scaled(ms * 1e6, TIMES);
+}
+
+function shownSize(bytes) {
+  return bytes === 0 ? "0" : scaled(bytes, SIZES);
+}
+
+/* Returns the value in the largest suitable unit. units: names and sizes, the largest first. */
+function scaled(value, units) {
+  const [unit, size] = units.find(([, least]) => Math.abs(value) >= least * 0.9999) || units[units.length - 1];
+  return `${Number((value / size).toPrecision(4))} ${unit}`;
 }
 
 /* Returns the number with at most `most` digits, without a power of ten as programs write it (1e-5). */
@@ -90,14 +101,14 @@ function mark(place, layout) {
   const update = {};
   for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
     const axis = place._fullLayout[name];
-    const time = inTime(layout[name]);
+    const shown = withUnits(layout[name]);
     const isLog = axis.type === "log";
-    if (layout[name].tickvals || !(isLog || (time && axis.type === "linear"))) continue;
+    if (layout[name].tickvals || !(isLog || (shown && axis.type === "linear"))) continue;
     const ends = axis.range.map((end) => isLog ? 10 ** end : end);
     const most = Math.max(2, Math.floor(axis._length / (name[0] === "x" ? 75 : 32)));
     const values = readable(Math.min(...ends), Math.max(...ends), most, isLog);
     if (JSON.stringify(values) === JSON.stringify(axis.tickvals)) continue;
-    const texts = values.map((value) => time ? shownTime(value) : shownNumber(value));
+    const texts = values.map((value) => (shown || shownNumber)(value));
     // Values that hardly differ have the same text: only the first one gets it.
     update[`${name}.tickvals`] = values;
     update[`${name}.ticktext`] = texts.map((text, i) => texts.indexOf(text) === i ? text : "");
@@ -169,6 +180,11 @@ for (const fold of document.querySelectorAll("details.numbers")) {
   fold.addEventListener("toggle", () => tabulate(fold, figures[Number(fold.dataset.plot)]), { once: true });
 }
 reachable();
+// A folded table is printed, too.
+const folded = () => document.querySelectorAll("details.long:not([open])");
+let opened = [];
+window.addEventListener("beforeprint", () => { opened = [...folded()]; for (const fold of opened) fold.open = true; });
+window.addEventListener("afterprint", () => { for (const fold of opened) fold.open = false; });
 if (window.Plotly) {
   // Heights are set here because a page's policy may forbid style attributes.
   for (const place of document.getElementsByClassName("plot")) place.style.height = `${place.dataset.rem}rem`;

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from harness.core.codes import CODES, Kind, without_links
 from harness.core.extras import how_to_install
 from harness.core.files import atomic_file, write_text
 from harness.core.shown.private import arguments, hide
@@ -130,19 +131,22 @@ _UNIT = re.compile(
 
 
 def typeset(html: str) -> str:
-    """Keeps each number on the same line as its unit, writes out powers of ten (1.2e-07), and inserts the micro sign,
-    which terminals may lack.
+    """Keeps each number on the same line as its unit, writes out powers of ten (1.2e-07), and inserts the signs that
+    terminals may lack, e.g. the micro sign.
 
-    Does not change the output of `command_html`. Does not change the powers of ten in scripts.
+    Does not change the output of `command_html`. In scripts, it only changes units.
     """
     if html.startswith(_COMMAND):
         return html
     if not html.startswith("<script"):
         html = _POWER.sub(_written_out, html)
+        html = _RAISED_TO.sub(lambda found: f"10{found[1].translate(_RAISED)}", html)
+        html = html.replace("&lt;- ", "← ").replace(">+-<", ">±<")
     return _UNIT.sub("\u00a0", html).replace("\u00a0us", "\u00a0\u00b5s")
 
 
 _POWER = re.compile(r"(?<![\w.-])(\d(?:\.\d+)?)e([+-]\d\d)\b")
+_RAISED_TO = re.compile(r"\b10\^(\d+)\b")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LARGEST_WRITTEN_OUT = 15
 
@@ -244,22 +248,43 @@ def aligned_table(
     )
     lines = []
     for row in rows:
-        texts = [cell if isinstance(cell, Html) else escape(cell) for cell in row]
-        cells = (f"<td{kind}>{text}</td>" for kind, text in zip(kinds, texts, strict=True))
+        cells = (f"<td{kind}>{_html(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
     many = ' class="many"' if len(heads) > 2 else ""  # a table of two columns fits on any screen
-    return f'<div class="scroll" tabindex="0"><table{many}><tr>{top}</tr>{body}</table></div>'
+    made = f'<div class="scroll" tabindex="0"><table{many}><tr>{top}</tr>{body}</table></div>'
+    # The texts of chips lie above the box that scrolls, which would cut them off.
+    return f'<div class="chips">{made}</div>' if '<span class="chip' in body else made
+
+
+def _html(text: str) -> str:
+    return text if isinstance(text, Html) else escape(text)
+
+
+def with_meanings(text: str) -> Html:
+    """Returns the words of a text, with each code of a reason or a doubt as a chip that shows its meaning."""
+    return Html(" ".join(map(_chip, text.replace("doubts: ", "").split())))
+
+
+def _chip(word: str) -> str:
+    code = CODES.get(word)
+    if code is None:
+        return escape(word)
+    kind = "bad" if code.kind == Kind.REASON else "uncertain"
+    tip = f'<span class="tip" role="tooltip">{escape(without_links(code.meaning))}</span>'
+    return f'<span class="chip {kind}" tabindex="0">{word}{tip}</span>'
 
 
 def facts(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
     """Returns a definition list of texts, which are escaped. rows: labels and texts. A text without a label belongs to
-    the label above it.
+    the label above it, and equal labels are shown once.
     """
-    items = []
+    items, above = [], ""
     for label, text in rows.items() if isinstance(rows, Mapping) else rows:
-        head = f"<dt>{escape(label[:1].upper() + label[1:])}</dt>" if label else ""
-        items.append(f"{head}<dd{_DOUBTS if label in _DOUBTED else ''}>{escape(text)}</dd>")
+        is_new = label not in ("", above)
+        above = label or above
+        head = f"<dt>{escape(label[:1].upper() + label[1:])}</dt>" if is_new else ""
+        items.append(f"{head}<dd{_DOUBTS if above in _DOUBTED else ''}>{_html(text)}</dd>")
     return f'<dl class="facts">{"".join(items)}</dl>'
 
 
@@ -306,7 +331,11 @@ def _rows(lines: Iterable[str]) -> list[tuple[str | None, str]]:
 
 
 def _listed(rows: Sequence[tuple[str | None, str]]) -> Iterator[str]:
-    if defined := [(label, text) for label, text in rows if label is not None]:
+    if defined := [
+        (label, with_meanings(text) if label == "doubt" else text)
+        for label, text in rows
+        if label is not None
+    ]:
         yield facts(defined)
     yield from (f"<p>{escape(text)}</p>" for label, text in rows if label is None)
 
@@ -316,25 +345,51 @@ def headline(text: str) -> str:
     return f'<p class="headline">{escape(text)}</p>'
 
 
+LONG = 15
+"""Largest number of rows of a table that a page with many tables shows at once."""
+
+_OF_CODES = frozenset(("verdict", "doubts"))
+"""Columns whose cells contain codes of reasons and doubts."""
+
+
 def section(
-    shown: Table, most_rows: int | None = None, more: str = "", named: Sequence[str] = ()
+    shown: Table,
+    most_rows: int | None = None,
+    more: str = "",
+    named: Sequence[str] = (),
+    *,
+    folds: bool = False,
 ) -> Iterator[str]:
     """Yields a table with its title and notes.
 
     most_rows: largest number of rows; more: where to find the other rows. named: columns whose cells are names of code,
-    e.g. ttft_p50.
+    e.g. ttft_p50. folds: shows only the title of a table with more than LONG rows, until the reader opens it.
     """
     title = shown.title[:1].upper() + shown.title[1:]
-    yield f'<h2 id="{escape(shown.key)}">{escape(title)}</h2>'
+    head = f'<h2 id="{escape(shown.key)}">{escape(title)}</h2>'
+    if not folds or len(shown.rows) <= LONG:
+        yield head
+        yield from _table_and_notes(shown, most_rows, more, named)
+        return
+    count = f'<span class="quiet">{len(shown.rows):,} rows</span>'
+    yield f'<details class="long"><summary>{head} {count}</summary>'
+    yield from _table_and_notes(shown, most_rows, more, named)
+    yield "</details>"
+
+
+def _table_and_notes(
+    shown: Table, most_rows: int | None, more: str, named: Sequence[str]
+) -> Iterator[str]:
     if shown.about:
         yield f'<p class="quiet">{escape(shown.about)}</p>'
     rows = shown.rows if most_rows is None else shown.rows[:most_rows]
     if rows:
         heads = [words(column.name) for column in shown.columns]
         is_number = [bool(column.unit) for column in shown.columns]
-        is_name = [column.name in named for column in shown.columns]
+        texts = {**dict.fromkeys(named, words), **dict.fromkeys(_OF_CODES, with_meanings)}
+        made = [texts.get(column.name, str) for column in shown.columns]
         cells = [
-            [words(cell) if named else cell for cell, named in zip(row, is_name, strict=True)]
+            [make(cell) for make, cell in zip(made, row, strict=True)]
             for row in shown_rows(shown.columns, rows)
         ]
         yield aligned_table(heads, cells, is_number)

@@ -21,6 +21,12 @@ def line(name: str, x: Iterable[Any], y: Iterable[Any], **more: Any) -> dict[str
     return {"name": name, "x": list(x), "y": list(y), "mode": "lines+markers", **more}
 
 
+def shortened(name: str, most: int) -> str:
+    """Returns a name of at most `most` characters: the beginning and the end of a long one, which distinguish kernels."""
+    half = (most - 1) // 2
+    return name if len(name) <= most else f"{name[:half]}…{name[-half:]}"
+
+
 def tall(rows: int) -> float:
     """Returns the height of a wide figure with this many rows of text."""
     return max(_WIDE_REM, _AXES_REM + _ROW_REM * rows)
@@ -105,6 +111,9 @@ def heat_map(
         "y": list(y[1]),
         "z": z,
         "colorscale": "Viridis",
+        "zsmooth": False,
+        "xgap": 1,
+        "ygap": 1,
         **more,
     }
     axes: Mapping[str, Mapping[str, Any]] = {

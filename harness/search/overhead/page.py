@@ -14,6 +14,9 @@ from harness.search.overhead.parts import FLOOR
 
 PAGE = "overhead.html"
 _UNIT = {"title": "µs"}
+_ROOM = 1.15
+"""Length of the axis as a multiple of the longest bar, because each bar's text stands beside it."""
+
 _UP, _DOWN, _TOTAL = "#b5651d", "#8a949e", "#2a78b5"
 """Colours of added times, of subtracted times, and of whole times."""
 
@@ -60,6 +63,8 @@ def _steps(found: Mapping[str, Any]) -> Figure:
     here, there = found["in_process"]["mean_ns"], found["served"]["mean_ns"]
     up = {"in process": here, **parts, "not explained": there - here - sum(parts.values())}
     down = {"less the client's floor": floor_ns, "less the time in process": -here}
+    most = max(there, here + sum(map(abs, parts.values()))) / NS_PER_US
+    least = min(0.0, found["mean_ns"]) / NS_PER_US
     trace = {
         "type": "waterfall",
         "orientation": "h",
@@ -86,7 +91,10 @@ def _steps(found: Mapping[str, Any]) -> Figure:
         "From in process to served, and to the overhead",
         "Means of the pairs' medians. The overhead is the served time less the client's floor and the time in process.",
         [trace],
-        {"xaxis": _UNIT, "yaxis": {"autorange": "reversed", "automargin": True}},
+        {
+            "xaxis": {**_UNIT, "range": [least * _ROOM, most * _ROOM]},
+            "yaxis": {"autorange": "reversed", "automargin": True},
+        },
         tall(len(up) + len(down) + 2),
     )
 

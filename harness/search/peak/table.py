@@ -190,7 +190,7 @@ def probes_table(content: Mapping[str, Any]) -> Table:
     )
     more_heads, more_cells = token_times.columns_of(probes, content["slo"])
     heads += more_heads
-    heads += columns(f"{'SLOs met | ' if is_judged else ''}took | | ")
+    heads += columns(f"{'SLOs met | ' if is_judged else ''}took [s] | | ")
     shared = shared_doubts(probes)
     rows: list[list[Cell]] = []
     for number, probe in enumerate(probes, 1):

@@ -32,7 +32,11 @@ def articles(content: Mapping[str, Any]) -> list[Article]:
 
 def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
     command, facts = table.next_command(content), [*table.facts(one)]
-    limits = [fact for fact in facts if fact[0] in _QUALIFY]
+    limits = [
+        (label, page.with_meanings(text) if label == "doubt" else text)
+        for label, text in facts
+        if label in _QUALIFY
+    ]
     head = [
         f"<h1>Runtimes · {escape(content['scenario'])} · {escape(one['model'])}</h1>",
         f'<p class="headline">{escape(table.headline(one))}</p>',
@@ -41,8 +45,8 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
     ]
     tail = [
         *page.section(table.table_of(one)),
-        page.table(("about", "text"), [fact for fact in facts if fact not in limits]),
-        *([f"<p>next:</p>{page.command_html(command)}"] if command else []),
+        page.facts([fact for fact in facts if fact[0] not in _QUALIFY]),
+        *([f"<p>Next:</p>{page.command_html(command)}"] if command else []),
     ]
     return Article(head, list(figures(one)), tail)
 

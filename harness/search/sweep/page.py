@@ -190,7 +190,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         f"{'; '.join(panel.about for panel in known).capitalize()}.{note}",
         [*curves, *key],
         {"xaxis": {**rates, "anchor": f"y{axis}"}, **layout, "shapes": shapes},
-        height_rem=Figure._field_defaults["height_rem"] + 4 * (len(known) - 1),
+        height_rem=Figure._field_defaults["height_rem"] + 7 * (len(known) - 1),
     )
 
 

@@ -69,5 +69,7 @@ def _heat_map(content: Mapping[str, Any]) -> Figure:
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
     words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
     yield f"<h1>Tuned · {escape(' · '.join(word for word in words if word))}</h1>"
-    lines = [f"{'plan':<12}{content['taken'] or 'no plan was chosen'}"]
+    taken = content["taken"]
+    about = f"{taken}: the plan to take, in instances x threads" if taken else "no plan was chosen"
+    lines = [f"{'plan':<12}{about}"]
     yield from page.conclusion([*lines, *tune_report.conclusion(content)])

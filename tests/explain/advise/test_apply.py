@@ -103,7 +103,7 @@ def test_the_page_shows_the_commands_of_the_terminal(tmp_path: Path) -> None:
     commands = apply.commands(document, tmp_path)
     assert [label for label, _ in commands] == ["take it", "prove it"]
     for label, command in commands:
-        assert f"<p>{label}:</p>{command_html(command)}" in head
+        assert f"<p>{label.capitalize()}:</p>{command_html(command)}" in head
 
 
 def test_the_setting_that_saved_the_most_time_is_taken(tmp_path: Path) -> None:

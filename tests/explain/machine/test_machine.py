@@ -201,7 +201,7 @@ def test_the_page_is_made_again_from_the_stored_file(capsys: pytest.CaptureFixtu
     written.unlink()
     assert machine(["--from", "r"]) == 0
     assert written.read_text() == first
-    for title in ("Copies", "First touch", "Round trips", "Reduction", "GB = 10^9"):
+    for title in ("Copies", "First touch", "Round trips", "Reduction", "GB = 10⁹"):
         assert title in first
     assert str(written) in capsys.readouterr().out
 

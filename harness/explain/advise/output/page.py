@@ -10,11 +10,14 @@ from harness.explain.advise.output import apply
 from harness.explain.advise.output import text as advise_report
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure, table
-from harness.results.pages.plots import bars_in_rows, rounded
+from harness.results.pages.plots import bars_in_rows, rounded, shortened, tall
 
 PAGE = "advise.html"
 _MOST = 40
 """Maximum number of bars in a plot."""
+
+_LONGEST_NAME = 36
+"""Largest number of characters of a layer's name in a plot."""
 
 
 def write(advice: Mapping[str, Any], folder: Path) -> Path:
@@ -50,8 +53,11 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
     yield bars_in_rows(
         "Layers, alone",
         "Time of equal layers, added up: under the present setting, and under each layer's best graph level.",
-        {"title": "ms"},
-        [f"{i}. {one['ops']} {one['makes']} x{one['count']}" for i, one in enumerate(layers, 1)],
+        {"title": "time, ms"},
+        [
+            shortened(f"{i}. {one['ops']} {one['makes']} x{one['count']}", _LONGEST_NAME)
+            for i, one in enumerate(layers, 1)
+        ],
         {
             "now": [one["now_ns"] and one["now_ns"] * one["count"] / NS_PER_MS for one in layers],
             "best": [one["best_ns"] * one["count"] / NS_PER_MS for one in layers],
@@ -62,7 +68,7 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
     yield bars_in_rows(
         "Gain from fusion and layout",
         "The whole model at each graph level of ONNX Runtime, and how many kernels it runs.",
-        {"title": "ms"},
+        {"title": "time, ms"},
         [f"{one['graph']}, {one['kernels'] or 'no'} kernels" for one in levels],
         {
             kind: [one[f"{kind}_ns"] and one[f"{kind}_ns"] / NS_PER_MS for one in levels]
@@ -92,8 +98,11 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
         "Distribution of weights",
         "Share of each tensor's values in each of 32 bins, in per cent.",
         [{"mode": "markers", "x": x, "y": y, "marker": marker, "name": "share, %"}],
-        {"xaxis": {"title": "value / largest of its tensor"}, "yaxis": {"autorange": "reversed"}},
-        height_rem=max(22, 1.2 * len(shown)),
+        {
+            "xaxis": {"title": "value / largest of its tensor"},
+            "yaxis": {"autorange": "reversed", "dtick": 1},
+        },
+        height_rem=tall(len(shown)),
     )
 
 
@@ -102,9 +111,10 @@ def _head(advice: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f'<p class="headline">{escape(advise_report.conclusion(advice))}</p>'
     yield f'<p class="quiet">{escape(advice["runtime"])} · {escape(advice["now"])}</p>'
     for label, command in apply.commands(advice, folder):
-        yield f"<p>{label}:</p>{page.command_html(command)}"
-    rows = [(one["question"], one["asked"], one["answer"]) for one in advice["questions"]]
-    yield table(("", "question", "answer"), rows)
+        yield f"<p>{label[:1].upper() + label[1:]}:</p>{page.command_html(command)}"
+    for one in advice["questions"]:
+        asked = escape(f"{one['question']} {one['asked']}")
+        yield f"<p><strong>{asked}</strong><br>{escape(one['answer'])}</p>"
 
 
 def _tail(advice: Mapping[str, Any]) -> Iterator[str]:

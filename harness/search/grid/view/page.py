@@ -6,9 +6,10 @@ from itertools import combinations, compress
 from pathlib import Path
 from typing import Any
 
+from harness.core.units import NS_PER_MS, show_ns, show_rate
 from harness.results.numbers import Number
 from harness.results.pages import page
-from harness.results.pages.page import Article, Figure
+from harness.results.pages.page import Article, Figure, typeset
 from harness.results.pages.plots import heat_map, line
 from harness.search.grid.cells.cells import Row
 from harness.search.grid.view import report, tables
@@ -28,7 +29,7 @@ def articles(view: View) -> list[Article]:
     head += [page.headline(best)] if (best := report.headline(view)) else []
     facts = [f"{config['duration']} per cell", *report.made(view)]
     head += [f'<p class="quiet">{escape(fact)}</p>' for fact in facts]
-    tail = [part for table in report.tables_of(view) for part in page.section(table)]
+    tail = [part for table in report.tables_of(view) for part in page.section(table, folds=True)]
     return [Article(head, [*_heat_maps(view), *_lines(view), *_fronts(view)], tail)]
 
 
@@ -41,21 +42,33 @@ def _heat_maps(view: View) -> Iterator[Figure]:
         values.setdefault(content["number"], []).extend(cells)
     for content in maps:
         of_number = values[content["number"]]
+        if len(set(of_number)) < 2:
+            continue  # one colour shows nothing more than the table
+        in_ms = content["number"].endswith(", ms")
+        name = content["number"].removesuffix(", ms")
         words = [view.labels[content["model"]], content["backend"], content["data"]]
         words += content["shape"]
         yield heat_map(
-            f"{content['number']}: {' '.join(words)}, threads {content['threads']}",
+            f"{name[:1].upper()}{name[1:]}: {' '.join(words)}, threads {content['threads']}",
             "Precision against batch; brighter is better, and a gap is a cell that is absent or not ranked.",
             ("batch, samples", content["batch"]),
             ("precision", content["precision"]),
             content["z"],
             14,
-            texttemplate="%{z:.2f}" if "accuracy" in content["number"] else "%{z:,.4~r}",
+            text=[[_text(z, in_ms=in_ms) for z in row] for row in content["z"]],
+            texttemplate="%{text}",
+            showscale=False,
             hoverongaps=False,
             zmin=min(of_number),
             zmax=max(of_number),
             reversescale=content["number"].startswith("latency"),
         )
+
+
+def _text(value: float | None, *, in_ms: bool) -> str:
+    if value is None:
+        return ""
+    return typeset(show_ns(value * NS_PER_MS)) if in_ms else show_rate(value)
 
 
 def _lines(view: View) -> Iterator[Figure]:

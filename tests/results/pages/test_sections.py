@@ -1,0 +1,69 @@
+"""Parts that several pages have in common: tables, chips of codes, definitions."""
+
+import re
+from html import escape
+
+import pytest
+
+from harness.core.codes import CODES
+from harness.results.pages.page import LONG, labelled, section, with_meanings
+from harness.results.pages.plots import shortened
+from harness.results.pages.tables import Table, columns
+
+
+def table(rows: int) -> Table:
+    return Table(
+        "runs", "runs", "", columns("run [count] | verdict"), [[n, "VALID"] for n in range(rows)]
+    )
+
+
+def test_only_a_long_table_is_folded() -> None:
+    def made(rows: int, *, folds: bool) -> str:
+        return "".join(section(table(rows), folds=folds))
+
+    assert "<details" not in made(LONG, folds=True) + made(LONG + 1, folds=False)
+    long = made(LONG + 1, folds=True)
+    assert long.startswith('<details class="long"><summary><h2 id="runs">Runs</h2>')
+    assert f"{LONG + 1} rows" in long
+    assert long.endswith("</details>")
+
+
+def test_a_table_without_rows_is_left_out() -> None:
+    empty = "".join(section(table(0)._replace(notes=["not measured: <why>"])))
+    assert "<table" not in empty
+    assert "not measured: &lt;why&gt;" in empty
+
+
+def test_codes_in_a_verdict_are_chips_with_their_meaning() -> None:
+    shown = table(1)._replace(rows=[[1, "INVALID slo-missed <b>  doubts: steal"]])
+    cell = re.findall("<td.*?</td>", "".join(section(shown)))[1]
+    assert '<span class="chip bad" tabindex="0">slo-missed<span class="tip"' in cell
+    assert '<span class="chip uncertain" tabindex="0">steal<span class="tip"' in cell
+    assert escape(CODES["steal"].meaning) in cell
+    assert "INVALID" in cell
+    assert "&lt;b&gt;" in cell
+    assert "doubts:" not in cell
+    assert with_meanings("nothing known") == "nothing known"
+
+
+def test_equal_labels_are_shown_once_and_a_continued_line_has_none() -> None:
+    lines = [
+        f"{'doubt':<12}steal in 1 of 2 runs",
+        f"{'doubt':<12}<i> in 1 of 2 runs",
+        f"{'parts':<12}medians",
+        f"{'':<12}of the header",
+        "A sentence.",
+    ]
+    html = "".join(labelled(lines))
+    assert re.findall("<dt>(.*?)</dt>", html) == ["Doubt", "Parts"]
+    assert html.count("<dd") == 4
+    assert "<dd>of the header</dd>" in html
+    assert "<p>A sentence.</p>" in html
+    assert "<i>" not in html
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("conv", "conv"), ("a" * 10 + "b" * 10, "aaaa…bbbb"), ("x" * 9, "x" * 9)]
+)
+def test_a_long_name_is_shortened_in_the_middle(name: str, shown: str) -> None:
+    assert shortened(name, 9) == shown
