@@ -29,7 +29,7 @@ class LiteRtBackend(FrameworkBackend):
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._interpreter = Interpreter(str(self._path), num_threads=self._setup.threads)
         self._weights = list(_weights(self._interpreter))
-        self._allocate()  # refused while there is a signature runner
+        self._allocate()  # must come first: LiteRT refuses to allocate once a signature runner exists
         signatures = list(self._interpreter.get_signature_list())
         if len(signatures) == 1:
             runner = self._interpreter.get_signature_runner(signatures[0])

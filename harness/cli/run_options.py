@@ -3,7 +3,7 @@
 An option of a run is a field of `RunOptions` (harness/core/config/schema.py), which defines its flag, its
 key in a file, its help and its parser. It needs an entry here only in these cases:
 
-`SETTLED_ANEW`: setting the option invalidates another value of a file.
+`SETTLED_ANEW`: the option, when set, invalidates other values from a config file.
 `ALIASES`: MLPerf's reference harness has the same option under a different name.
 """
 

@@ -55,7 +55,7 @@ _NOT_LISTED: tuple[type[Exception], ...] = (
 """Errors in the files of a run. Such a run is not added to the database of all runs."""
 
 PLACE = "{}"
-"""Each value replaces this text in the command."""
+"""Placeholder in the command of `on --share`. The command runs once per value, with the value in its place."""
 
 
 def parsed(nodes: str, count: str) -> tuple[str, int]:

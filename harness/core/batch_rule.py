@@ -51,9 +51,8 @@ class BatchRule:
 
 
 SHRINK = 0.1
-"""Minimum saving per sample for which Offline uses a smaller batch, as a share of the time. With a lower minimum,
-identical runs would choose different sizes.
-"""
+"""Offline prefers a batch size below the largest measured one only if it cuts the time per sample by at least this
+fraction. With a lower minimum, identical runs would choose different sizes."""
 
 
 def offline_batch(points: Sequence[tuple[int, float]]) -> int:

@@ -452,7 +452,7 @@ _DOUBTS: _Rows = {
         ),
         "gpu-throttled": (
             "A GPU lowered its clock to protect itself from heat or from too much power.",
-            "Cool the GPU, or quote only long runs that are throttled throughout.",
+            "Improve cooling, or report only runs that start after throttling has become steady.",
         ),
         "gpu-clocks": (
             "A GPU's clock changed by more than 10 % during the run.",
@@ -500,7 +500,7 @@ _DOUBTS: _Rows = {
         ),
         "thermal-throttled": (
             "The processor throttled itself because it was too hot.",
-            "Cool the machine, or quote only runs that are hot from beginning to end.",
+            "Improve cooling, or report only runs that start after throttling has become steady.",
         ),
         "settings-changed": (
             "The frequency governor, turbo, SMT, the cores online or the container's CPU quota changed during the run.",

@@ -13,8 +13,8 @@ flatten (C, H, W order), dense 512 to 128, relu, dense 128 to 10.
 Data: "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository,
 https://doi.org/10.24432/C50P49, CC BY 4.0 (UCI's licence for what it hosts). scikit-learn (BSD-3-Clause) ships the data
 as `load_digits` and describes them as "a copy of the test set of the UCI ML hand-written digits datasets". They are
-1,797 images of 8x8 integer pixels in the range 0..16, by 13 writers. This module splits them by digit and not by
-writer, and stores them as uint8.
+1,797 images of 8x8 integer pixels in the range 0..16, by 13 writers. This module splits them by image, not by writer,
+and stores them as uint8. The training and held-out images therefore contain digits written by the same people.
 
 No setting was tuned on the 500 held-out images. Repeated runs on one machine write identical bytes. Another CPU model
 or other versions may round differently and produce different weights.
@@ -96,7 +96,7 @@ class Split(NamedTuple):
 
 
 def load_split() -> Split:
-    """Returns 1,297 training images and 500 held-out images. They are stratified by digit and the same on every
+    """Returns 1,297 training images and 500 held-out images. The split is stratified by digit and the same on every
     call.
     """
     from sklearn.datasets import load_digits

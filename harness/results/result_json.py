@@ -364,7 +364,7 @@ def _of_the_model(findings: Findings) -> Iterable[str]:
         yield "random weights"
     if findings.model.unpinned_own and findings.config.model_file is None:
         files = ", ".join(findings.model.unpinned_own)
-        yield f"{files} is not pinned: the manifest of {findings.model.name!r} does not state its SHA-256"
+        yield f"the manifest of {findings.model.name!r} has no SHA-256 for {files}"
     if findings.config.model_file is not None:
         yield f"{findings.config.model_file.name} in place of the manifest's file"
 

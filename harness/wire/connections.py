@@ -149,7 +149,9 @@ class Connection:
         """
         data, ancillary, _, _ = self._recvmsg(RECEIVE_BYTES, _ANCILLARY_BYTES)
         stamp_ns = 0
-        if ancillary:  # only the stamp was requested
+        if (
+            ancillary
+        ):  # the time stamp is the only control message that we enable, so it is the first entry
             seconds, ns = _TIMESPEC.unpack(ancillary[0][2])
             stamp_ns = seconds * NS_PER_S + ns
         if self._tls is not None and data:

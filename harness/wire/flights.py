@@ -269,7 +269,7 @@ class Flights:
         except (OSError, BadReply) as e:
             self._broke(connection, e, done)
             return
-        # Since then, a request may have been sent and answered.
+        # A request may have been sent and answered after `flight` was read above.
         flight = flight or connection.flight
         if not data:
             self._ended(connection, done)

@@ -83,7 +83,7 @@ ODD = [
 
 
 def places(value: Any) -> Iterator[tuple[Any, ...]]:
-    """Yields the path of each value in a JSON value; the first path is the value's own."""
+    """Yields the path of every value nested in a JSON value, starting with the root's, `()`."""
     yield ()
     keys = (
         value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()

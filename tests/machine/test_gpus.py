@@ -156,7 +156,7 @@ def rows(**columns: list[float]) -> list[Row]:
             rows(slowdowns=[0x20, 0, 0, 0x24], celsius=[80, 85, 90, 88]),
             {
                 "gpu-throttled": "GPU 0 lowered its clock to protect itself (heat (driver) in 50 % of the "
-                "seconds), at up to 90 degrees Celsius"
+                "seconds), peak 90 °C"
             },
         ),
         (

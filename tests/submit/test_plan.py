@@ -574,6 +574,19 @@ def test_a_broken_request_file_is_reported_in_one_line(content: str, tmp_path: P
         read_request(tmp_path)
 
 
+def test_the_remedy_for_an_invalid_request_file_works(tmp_path: Path) -> None:
+    """Bug: `let submit plan write it` was the advice of `submit plan` itself."""
+    words = ("submit", "plan", "--work", str(tmp_path), *WORDS)
+    file = tmp_path / "request.yaml"
+    file.write_text("[]")
+    assert refused(*words) == [
+        f"{file} is not a valid request file: delete it, and pass its options to `submit plan` again"
+    ]
+    file.unlink()
+    assert run_here(*words).status == 0
+    assert read_request(tmp_path).submitter == "LabOrg"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [

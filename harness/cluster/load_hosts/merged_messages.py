@@ -14,7 +14,7 @@ Message = Mapping[str, Any]
 _SAME = ("inputs", "total_count", "performance_count", "fixed_batch", "model_sha256")
 _SUMS = ("cpu_s", "voluntary_switches", "involuntary_switches", "rss_before_bytes")
 _KNOWN_SUMS = ("rss_peak_bytes", "rss_run_peak_bytes", "cyclic_garbage_objects")
-"""Resources that may be unknown for a host. In this case, their sum is also unknown."""
+"""Resources that a host may not report. If any host lacks one, its total is unknown."""
 
 _CLIENT_SUMS = ("connections", "waited", "resent", "reopened")
 

@@ -309,8 +309,8 @@ class RunOptions:
         level="expert",
     )
     probe_rate: float | None = option(
-        "measure how long other clients wait: during the load, send N small requests per second on separate "
-        "connections (to a language model: requests for one token); not MLPerf-compliant",
+        "measure how long other clients wait by sending N small requests per second on separate connections during the "
+        "load (one-token requests to a language model); not MLPerf-compliant",
         parse=parsers.parse_probe_rate,
         metavar="N",
         level="expert",

@@ -204,7 +204,9 @@ def _run(
             }
         with suppress(OSError):  # a full disk is reported when the folder is finished
             REPORT.save(content, folder)
-        if measured.was_stopped:  # too few samples for other commands
+        if (
+            measured.was_stopped
+        ):  # interrupted: too few samples to save to the database that other commands read
             raise KeyboardInterrupt
         complete = {d: r for d, r in fresh.items() if "failed" not in r}
         layers = {d: " ".join(one.by_digest[d].brick.layers) for d in complete}

@@ -1,1 +1,1 @@
-"""The verb `pitfalls`: measures the effect of each mistake in preparing inputs."""
+"""The verb `pitfalls`: measures how common input-preparation mistakes change a model's answers."""

@@ -95,7 +95,9 @@ def missing_data(path: Path | None) -> list[str]:
 
 
 def declared(config: RunConfig) -> Declared:
-    """Returns the declarations of the backend's class. A plug-in with separate instances is not imported here."""
+    """Returns the declarations of the backend's class. A third-party plug-in that runs in separate processes is not
+    imported into this one.
+    """
     if is_separate(config) and registry.is_foreign("backend", config.backend):
         return separate_instance.declared(config.backend)
     return separate_instance.declared_by(config.backend)

@@ -46,7 +46,7 @@ class PackageName(NamedTuple):
 
     @property
     def requirement(self) -> str:
-        """The package as its index names it, e.g. magika==1.0.3."""
+        """The package and version in its package manager's notation, e.g. magika==1.0.3."""
         return f"{self.package}{'==' if self.prefix == PYPI else '@'}{self.version}"
 
     @property

@@ -1,4 +1,6 @@
-"""Compares the request and the load plans of a finished run with each other and with the loaded model and data."""
+"""Checks that a finished run is consistent: its request, `config.yaml` and load plans must match each other and the
+loaded model and data.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace

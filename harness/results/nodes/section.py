@@ -18,7 +18,7 @@ SLOWER = 1.2
 """Smallest multiple of the nodes' median time in the model at which a node counts as slow."""
 
 DRIFT_PPM = 100.0
-"""Largest drift of a node's clock. The driver's clock has the same limit."""
+"""Maximum tolerated drift of a node's clock relative to the driver's, in ppm. Same value as `SLEW_PPM`."""
 
 
 def told(run: Evidence) -> Sequence[Mapping[str, Any]]:

@@ -443,8 +443,8 @@ class TokenRates(TypedDict):
 
 
 class Sessions(TypedDict):
-    """The sessions of a Server run whose dataset has sessions. A turn is due when the answers that it waits for have
-    arrived and its delay is over.
+    """The sessions of a Server run whose dataset has sessions. A turn is due once the answers it depends on have
+    arrived and its delay has then elapsed.
     """
 
     begun: int

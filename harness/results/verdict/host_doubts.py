@@ -68,11 +68,11 @@ def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
         )
     if host["thermal_throttles"]:
         hottest = host["hottest_celsius"]
-        detail = f", at up to {hottest:.0f} degrees Celsius" if hottest is not None else ""
+        detail = f" (peak {hottest:.0f} °C)" if hottest is not None else ""
         yield Reason(
             "thermal-throttled",
-            f"the processor counted {host['thermal_throttles']:,.0f} throttle events because it was too "
-            f"hot{detail}: cool it, or quote only runs long enough to be throttled throughout",
+            f"the CPU throttled {counted(int(host['thermal_throttles']), 'time')} because of heat{detail}: improve "
+            "cooling, or report only runs that start after throttling has become steady",
         )
 
 
@@ -185,7 +185,7 @@ def _gpu_doubts(gpu: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason(
             "gpu-throttled",
             f"{name} lowered its clock to protect itself ({why} of the seconds)"
-            + (f", at up to {at:.0f} degrees Celsius" if at is not None else ""),
+            + (f", peak {at:.0f} °C" if at is not None else ""),
         )
     clocks = gpu["sm_mhz"]
     if clocks is not None and clocks["lowest"] < (1 - GPU_CLOCK_SHARE) * clocks["highest"]:

@@ -165,7 +165,9 @@ def read_request(work: Path) -> Request:
     path = work / FILE
     content = load_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("options", {}), dict):
-        raise ConfigError(f"{path} is not a request: let `submit plan` write it")
+        raise ConfigError(
+            f"{path} is not a valid request file: delete it, and pass its options to `submit plan` again"
+        )
     known = {f.name for f in fields(Request)}
     unknown = [str(key) for key in content if key not in known]
     if unknown:

@@ -37,7 +37,7 @@ def cuts_of(graph: Graph, most: int = 8) -> list[Cut]:
 
 
 def executed(model: Path | bytes, folder: Path) -> Counter[str]:
-    """Returns the kernels that ONNX Runtime makes from a model."""
+    """Returns the number of nodes per operator type in the graph as ONNX Runtime optimises it."""
     open_session(model, optimised=folder / "executed.onnx")
     return Counter(node.op_type for node in onnx.load(folder / "executed.onnx").graph.node)
 

@@ -1,7 +1,7 @@
 """R-GAT's, DLRM-v3's and the RAG benchmark's scores agree with MLCommons' scripts on 1,000 random answers with errors.
 
-Their code runs beside ours, from a checkout. MetricsLogger of DLRM-v3 needs torchrec's metrics, but not its model or its
-kernels: modules for those are replaced, and the two kernels of the AUC are written here.
+Their code runs beside ours, from a checkout. DLRM-v3's MetricsLogger needs only torchrec's metrics. The test stubs
+torchrec's other modules and reimplements the two fbgemm kernels that the AUC uses.
 """
 
 import hashlib

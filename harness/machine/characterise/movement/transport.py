@@ -26,7 +26,7 @@ START_S = 60.0
 Call = Callable[[], Any]
 
 _WITHOUT_A_COPY = ("in process", "queue")
-"""Transports that do not move data. A rate would have no meaning for them."""
+"""Transports that do not move data, so a transfer rate is meaningless."""
 
 
 class Transport:

@@ -142,7 +142,9 @@ class CommandMeter:
     def _ended(self) -> None:
         assert self._process is not None
         process, has_read = self._process, self._has_read
-        with suppress(subprocess.TimeoutExpired):  # the program closed its output, but still runs
+        with suppress(
+            subprocess.TimeoutExpired
+        ):  # the program has closed its output but is still running
             process.wait(READ_LIMIT_S)
         self._kill()
         if not has_read:

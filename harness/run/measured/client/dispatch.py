@@ -294,7 +294,9 @@ def _row_of(outputs: Outputs) -> Array:
 
 
 def _merged(many: Sequence[Outputs]) -> Outputs | None:
-    """Returns the outputs of several replies as outputs of one batch; None if their shapes or types differ."""
+    """Returns the outputs of several replies as outputs of one batch; None if their types differ or an output is
+    missing. Raises ValueError if their shapes differ, except in the first axis.
+    """
     first = many[0]
     if isinstance(first, np.ndarray):
         return _joined(many)
@@ -310,7 +312,9 @@ def _merged(many: Sequence[Outputs]) -> Outputs | None:
 
 
 def _joined(many: Sequence[object]) -> Array | None:
-    """Returns the joined arrays; None if some have a different type. Raises ValueError if their shapes differ."""
+    """Concatenates the arrays along the first axis; None if one is not an array or the dtypes differ. Raises ValueError
+    if the shapes differ in any other axis.
+    """
     arrays = [one for one in many if isinstance(one, np.ndarray)]
     if len(arrays) < len(many) or len({a.dtype for a in arrays}) > 1:
         return None

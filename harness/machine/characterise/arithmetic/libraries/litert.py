@@ -1,4 +1,4 @@
-"""Products and convolutions of LiteRT, from files that TensorFlow's converter writes."""
+"""Matrix products and convolutions with LiteRT, from files that TensorFlow's converter writes."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Products and convolutions of OpenVINO. The compiled model lists the kernels that compute them."""
+"""Matrix products and convolutions with OpenVINO. The compiled model lists the kernels that compute them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Products and convolutions of ONNX Runtime. Its threads may spin, because the benchmark measures peaks."""
+"""Matrix products and convolutions with ONNX Runtime. Its threads may spin, because the benchmark measures peaks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Products and convolutions of TensorFlow, compiled as a graph with a constant second operand."""
+"""Matrix products and convolutions with TensorFlow, compiled as a graph with a constant second operand."""
 
 from collections.abc import Callable
 from typing import Any

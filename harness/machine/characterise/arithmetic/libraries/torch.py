@@ -1,4 +1,4 @@
-"""Products and convolutions of PyTorch. oneDNN reports the kernels that computed them."""
+"""Matrix products and convolutions with PyTorch. oneDNN reports the kernels that computed them."""
 
 import os
 import tempfile
