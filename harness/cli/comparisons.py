@@ -85,11 +85,11 @@ def _add_gate(parser: Parser) -> None:
 
 
 class _Gate(NamedTuple):
-    """The parameters of a comparison."""
+    """The limits of --fail-on, and the noise below which a change does not count."""
 
     limits: "Sequence[Limit]"
     noise: float | None
-    """A share, e.g. 0.05."""
+    """Changes up to this share count as noise, e.g. 0.05. None: the noise is measured."""
     optimised: bool
 
 
@@ -179,7 +179,7 @@ def rerun(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     gate = _gate(options)
     rounds = _rounds(options.repeats, len(options.runs))
-    runs = [Path(run).resolve() for run in options.runs]  # `latest` will point elsewhere
+    runs = [Path(run).resolve() for run in options.runs]  # `latest` changes when the next run ends
     configs = [_config_again(path, text) for path, text in zip(runs, options.runs, strict=True)]
     _announce(options.runs, configs, options.trust or (), quiet=options.quiet)
     if rounds > 1 or len(runs) > 1:
@@ -191,7 +191,7 @@ def rerun(arguments: list[str]) -> int:
     out = Path(options.out) if options.out else _new_folder(runs[0], "rerun")
     status = execute(replace(configs[0], out=out), quiet=options.quiet)
     if not out.is_dir():
-        return status  # the run was stopped or died, and has reported this
+        return status  # the run was stopped or died, and its own message says so
     show("")
     return _compared([str(runs[0]), str(out)], gate, [None, None], as_json=False)
 

@@ -70,7 +70,7 @@ def _size_and_licence(model: "Model") -> str:
     """Returns the known values in parentheses, or '' without known values."""
     try:
         size_bytes = model.file_bytes
-    except HarnessError:  # the package that makes the file is not installed
+    except HarnessError:  # the file is made by a package that is not installed
         size_bytes = None
     known = ["" if size_bytes is None else show_bytes(size_bytes)]
     known += [model.manifest.licence if model.manifest else ""]

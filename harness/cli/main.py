@@ -36,7 +36,7 @@ _URLS = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", 
 """Variables whose URLs may hold a password."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""Errors of a file system that is full or read-only. Any write of any verb can raise them."""
+"""Errors of a full or read-only file system. `main` handles them, because any write of any verb can raise them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{e.filename or 'a file'} cannot be written ({e.strerror}): free space there, or write elsewhere"
         )
         return RunInvalid.exit_status
-    except KeyboardInterrupt as e:  # before the run handles signals
+    except KeyboardInterrupt as e:  # Ctrl-C before the run handles signals
         return _stopped(e)
     except RuntimeError as e:
         # Before Python 3.12, an error in a descriptor's __set_name__ is wrapped in another error, also during imports.
@@ -120,7 +120,7 @@ def _fill_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            os.open(os.devnull, os.O_RDWR)  # gets `number`, the lowest free descriptor
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good

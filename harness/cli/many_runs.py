@@ -1,4 +1,4 @@
-"""Starts a verb that makes several runs if its configuration has no problems."""
+"""Checks the configuration of a verb that makes several runs, and starts the verb if it has no problems."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -10,7 +10,7 @@ from harness.errors import refuse
 T = TypeVar("T")
 
 _REPLAYING = ("run", "peak", "profile")
-"""Verbs that can issue the arrivals of a file or a closed loop. All other verbs use a Poisson rate."""
+"""Verbs that can replay the arrivals of a file or run a closed loop. All other verbs use a Poisson rate."""
 
 _SHARING = ("run", "peak", "sweep")
 """Verbs whose load several hosts can share."""

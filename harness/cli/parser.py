@@ -21,14 +21,14 @@ from harness.core.console import program, show
 from harness.errors import ConfigError, refuse
 
 MOST_COLUMNS = 100
-"""Width of a help page on a wider terminal."""
+"""Maximum width of a help page, in columns. A wider terminal does not widen the page."""
 
 MOST_VERBS = 3
-"""Maximum number of verbs in the message about an option of other verbs."""
+"""The message about an option that only other verbs have names at most this many of them."""
 
 ALMOST_EQUAL = 0.9
-"""Minimum similarity (difflib's ratio) at which an unknown option counts as a typing mistake, e.g. `--round` for
-`--rounds`.
+"""An unknown option at least this similar to a known one (difflib's ratio) is reported as a typing mistake, e.g.
+`--round` for `--rounds`.
 """
 
 _ARGPARSE_MESSAGES = {
@@ -45,7 +45,7 @@ BASIC = "basic options"
 
 
 class Built(Exception):
-    """Raised in place of parsing, inside `building`."""
+    """Raised by a verb's parser inside `building`, so that the caller gets the parser and the verb does not run."""
 
     def __init__(self, parser: "Parser") -> None:
         self.parser = parser
@@ -92,7 +92,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises a ConfigError with one line for each wrong argument; the exit status is 2."""
+    """An ArgumentParser that raises a ConfigError (exit status 2) with one line for each wrong argument."""
 
     verbs_with: ClassVar[Callable[[str], Iterable[str]]] = staticmethod(_no_verbs)
     """Returns the verbs that have an option. Set by harness/cli/verbs.py, which imports this module."""

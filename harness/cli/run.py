@@ -207,7 +207,8 @@ def on(arguments: list[str]) -> int:
     from harness.cluster import on_nodes
 
     if end and not arguments[0].startswith("-"):
-        on_nodes.ray_head(arguments[0])  # before the options that the verb does not have
+        # A wrong address is reported first, before options that `on` does not have.
+        on_nodes.ray_head(arguments[0])
     options = parser.parse_args(arguments[:end])
     nodes, count = on_nodes.parsed(options.nodes, options.node_count)
     values = options.share.split(",") if options.share is not None else ()

@@ -228,7 +228,7 @@ def invocation(
     }
     values |= stored
     if "arrivals" in values and "duration_ns" not in stored:
-        # The file of arrivals sets the duration, not the verb's default.
+        # The last arrival ends the run, so the verb's default duration does not apply.
         values.pop("duration_ns", None)
     values |= typed
     problems += _of_a_set(values, schema)
@@ -239,7 +239,7 @@ def invocation(
             from harness.results.resolved import without_folder
 
             bare = without_folder(RunOptions(**{"scenario": "", **foreign}))
-            if bare:  # otherwise unrelated files in this folder would cause problems
+            if bare:  # `publish` removed the folders, so these names must not be looked up as files
                 refuse([*problems, published(file.name, bare)])
     problems += code.untrusted(source, foreign, texts.get("trust", ()))
     problems += _contradictions(of_run, values)

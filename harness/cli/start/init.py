@@ -109,7 +109,7 @@ def _manifest_of(options: argparse.Namespace) -> tuple[Path, str]:
         raise ConfigError(f"--model {model} does not exist: pass the path of a model file")
     out = out or _beside(model)
     shapes = _shapes(options)
-    if out.exists():  # before a framework is started
+    if out.exists():  # before the slow start of a framework
         raise ConfigError(
             f"{out} already exists and will not be overwritten: pass a different --out"
         )
