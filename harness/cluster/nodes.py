@@ -24,8 +24,8 @@ NODE_MODULE = "harness.serve.node.child"
 PLACER_MODULE = "harness.cluster.ray.placer"
 
 END_LIMIT_S = 15.0
-"""Time limit for the placer to end the nodes of a Ray cluster. After this time, the placer is killed and the cluster
-ends the nodes.
+"""Time limit for the placer to end the nodes of a Ray cluster. A slower placer is killed, and the cluster ends the
+nodes.
 """
 
 _OF_THE_DRIVER = (
@@ -67,7 +67,8 @@ def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
         _check_count(config, len(addresses))
         asked = _with(config, addresses)
         with ExitStack() as stack:
-            open_nodes(asked, stack)  # only a check: the measured process opens the nodes again
+            # Only a check that they answer: the measured process opens them again.
+            open_nodes(asked, stack)
         yield asked
         return
     count = int(config.nodes.removeprefix(LOCAL_NODES))

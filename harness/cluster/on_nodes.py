@@ -141,7 +141,7 @@ def _list_runs(folder: Path, name: str) -> None:
         place = path.parent.relative_to(folder).as_posix()
         if (
             is_unfinished(place) or path.parent.parent.name == "probes"
-        ):  # the best run represents a search
+        ):  # of a search, only the best run is listed
             continue
         search = path.with_name(PEAK)
         try:
@@ -251,7 +251,7 @@ def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None
                 except TimeoutError:
                     continue
                 if message is None and stopping.caught is not None:
-                    return stopping.caught  # before any node was taken
+                    return stopping.caught  # stopped before any node was reserved
                 if message is None:
                     raise PluginUnavailable(
                         f"on: the process that calls Ray ended with status {process.wait()}"

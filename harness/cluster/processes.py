@@ -16,7 +16,7 @@ from harness.core.signals import signal_name
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable
 
 READY_LIMIT_S = 600.0
-"""Time limit to load model and data, and to measure the rate."""
+"""Time limit for a node to load the model and data and to measure its rate."""
 
 _LAST_LINES = 5
 

@@ -43,10 +43,12 @@ HELLO_LIMIT_S = 10.0
 """Time limit for a connection's first message. Until this message, the connection does not delay other runs."""
 
 MOST_SILENT = 64
-"""Maximum number of connections without a first message. If another peer connects, the oldest of them is closed."""
+"""Maximum number of connections that have not sent a first message yet. A further connection closes the oldest of
+them.
+"""
 
 BUSY_LIMIT_S = 5.0
-"""Time limit for the previous run's process to end."""
+"""Time limit for the previous run's process to end. After that, a new run is refused as busy."""
 
 _LAST_BYTES = 4000
 """Maximum number of bytes that are sent from the end of a dead process's output."""
@@ -173,7 +175,7 @@ def _accepted(message: Mapping[str, Any], folder: Path, allowed: frozenset[str])
 
 
 class _Part:
-    """Forwards messages in both directions, with one thread per direction."""
+    """Forwards messages between the run and its measured process, with one thread per direction."""
 
     def __init__(
         self, channel: Channel, process: MeasuredProcess, folder: Path, output: Path

@@ -26,8 +26,8 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 START_NS = 2 * NS_PER_S
 START_ROUND_TRIPS = 100
-"""Delay of the schedule's start after all hosts are ready. If START_ROUND_TRIPS times the slowest round trip is longer,
-this time is used, so that every host receives the start in time.
+"""Delay from the moment all hosts are ready to the schedule's start: START_NS or START_ROUND_TRIPS times the slowest
+round trip, whichever is longer, so that every host learns the start before it is due.
 """
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], object]] = {

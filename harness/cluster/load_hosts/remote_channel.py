@@ -11,7 +11,7 @@ from harness.core.child import Channel
 from harness.core.units import NS_PER_MS, NS_PER_S
 
 LOST_S = 10.0
-"""A machine that does not answer within this time is lost."""
+"""A machine that sends nothing for this long counts as lost."""
 
 MESSAGE_LIMIT_S = 10.0
 MOST_MESSAGE_BYTES = 1 << 26

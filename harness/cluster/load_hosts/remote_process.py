@@ -34,7 +34,7 @@ PINGS_LIMIT_S = 2.0
 """Time limit for the pings before the run."""
 
 WINDOW_S = 10.0
-"""Length of a time window. The best ping in each window determines the clock's offset."""
+"""The clock's offset comes from the best ping in each window of this length."""
 
 
 class RemoteProcess(Supervised):
@@ -139,7 +139,7 @@ class RemoteProcess(Supervised):
         self._journal = Journal(fd)
         self._mirror = Mirror(self._journal, self.clocks[0].offset_ns)
         self._socket.settimeout(LOST_S)
-        with suppress(OSError):  # the next `message` detects the loss
+        with suppress(OSError):  # if the host is lost, the next `message` reports it
             if plan.schedule is not None:
                 send_file(self._channel, Path(plan.schedule))
             self._channel.send("plan", plan=plan.to_json(), workers=workers, rows=rows.name)
@@ -151,7 +151,7 @@ class RemoteProcess(Supervised):
             self._channel.send("begin", start_ns=start_ns)
 
     def go(self) -> None:
-        with suppress(OSError):  # as in `start`
+        with suppress(OSError):  # if the host is lost, the next `message` reports it
             self._channel.send("go")
 
     def message(

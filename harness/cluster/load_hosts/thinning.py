@@ -19,16 +19,20 @@ from harness.types import Array
 WITNESS_SHARE = 0.01
 FEWEST_WITNESSES = 20
 MOST_WITNESSES = 2000
-"""Number of queries that the coordinator adds to the schedule, as a share of the schedule, and bounds of this
-number.
+"""The coordinator issues extra queries itself, as witnesses of the hosts' times: this share of the schedule, but at
+least FEWEST_WITNESSES and at most MOST_WITNESSES.
 """
 
 MOST_WITNESS_SHARE = 0.2
-"""Largest number of the coordinator's queries as a share of a very short schedule."""
+"""In a very short schedule, the coordinator's queries are at most this share, even if that is below
+FEWEST_WITNESSES.
+"""
 
 _WORD = 0xFFFFFFFF
 _WITNESS = 1
-"""Suffix that turns the schedule's seed into the seed of the coordinator's queries."""
+"""Appended to the schedule's seed to seed the draw of the coordinator's queries, which is then independent of the
+schedule.
+"""
 
 
 def parts_of(plan: LoadPlan, hosts: Sequence[str]) -> list[Array]:
@@ -37,7 +41,7 @@ def parts_of(plan: LoadPlan, hosts: Sequence[str]) -> list[Array]:
 
     Raises ConfigError if a host would get no query.
     """
-    # RandomState, because numpy promises that its numbers are the same in every version.
+    # NumPy guarantees the same numbers in every version only for RandomState.
     seed = plan.seeds.schedule
     random = np.random.RandomState([seed & _WORD, seed >> 32 & _WORD, len(hosts)])
     owner = random.randint(0, len(hosts), plan.query_count)

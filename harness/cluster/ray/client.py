@@ -23,8 +23,8 @@ from harness.errors import BY_EXIT_STATUS, ConfigError, PluginUnavailable, one_l
 CONNECT_LIMIT_S = 5.0
 CONNECT_TRIES = 3
 LET_IN_LIMIT_S = 90.0
-"""Maximum number of connection attempts. In each attempt, Ray gives up if a server on its head has not started after 30
-s.
+"""A connection is tried CONNECT_TRIES times, because an attempt fails if Ray's head needs more than 30 s to start a
+server for the client.
 """
 
 _DIED_AT_START = (
@@ -38,7 +38,7 @@ PLACE_LIMIT_S = 60.0
 """Time limit for Ray to reserve the nodes. A cluster that scales automatically must already have them."""
 
 END_LIMIT_S = 5.0
-"""Time limit for the hosts to end the processes that they have started. A frozen node does not end them."""
+"""Time limit for the hosts to end the processes that they started, because a frozen node never reports their end."""
 
 FILE_LIMIT_S = 60.0
 """Time limit to copy a file to or from a node."""
@@ -294,7 +294,7 @@ def ask(
         for host in hosts
     }
 
-    def check(done: Any) -> None:  # the first error is raised while others still compute
+    def check(done: Any) -> None:  # raises a node's error at once, while others still work
         answer_of(ray, done, asked[done].name)
 
     _wait(ray, [*asked], limit_s, is_gone, f"the nodes did not answer in {limit_s:g} s", check)

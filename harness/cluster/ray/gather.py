@@ -32,7 +32,7 @@ def main() -> NoReturn:
 
 
 class Asker:
-    """The process that started this process. It may request a stop, and may end."""
+    """The process that started this one. It may ask for a stop, or end without asking."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -111,7 +111,7 @@ class NodeCommand:
         for name, about in state["files"].items():
             if self._known.get(name) != about and (has_ended or not is_unfinished(name)):
                 data = call(self._ray, self._host, "read", name)
-                if isinstance(data, bytes):  # otherwise the file was renamed in the meantime
+                if isinstance(data, bytes):  # None: the file was renamed after `state` listed it
                     put(self.folder, name, unsealed(name, data))
                     self._known[name] = about
         if has_ended:
@@ -202,7 +202,7 @@ def _losing(command: NodeCommand) -> Iterator[None]:
     """Marks the command as lost after an error of its node."""
     try:
         yield
-    except ConfigError:  # a name that leads out of the folder
+    except ConfigError:  # a file name that leads out of the folder is an attack, not a lost node
         raise
     except (HarnessError, OSError) as e:
         command.lose(e)

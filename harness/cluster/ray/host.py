@@ -16,7 +16,7 @@ from harness.errors import HarnessError, one_line
 
 NODE_MODULE = "harness.serve.node.child"
 ORPHAN_S = 30.0
-"""Lifetime of an actor without its raylet, because a run that is about to end still needs the actor."""
+"""An actor outlives its raylet by this time, because a run that is about to end still needs it."""
 
 
 class NodeActor:
@@ -112,7 +112,7 @@ def _end_after(raylet: int) -> None:
     while os.getppid() == raylet:
         time.sleep(1)
     time.sleep(ORPHAN_S)
-    os._exit(1)  # the actor's own thread may be waiting for Ray
+    os._exit(1)  # `sys.exit` would wait for the actor's thread, which may be blocked in Ray
 
 
 def _go_to(cwd: str) -> None:

@@ -17,7 +17,9 @@ from harness.cluster.ray.tunnel import LOOPBACK, tunnels
 from harness.core.child import Channel, serve
 
 READY_LIMIT_S = 590.0
-"""Time limit. It is shorter than the other process's limit, so that this process can report which node is late."""
+"""Time limit for the nodes to get ready. It is shorter than the limit of the process that started this one, so that
+this one can still report which node is late.
+"""
 
 
 def main() -> NoReturn:
@@ -29,7 +31,7 @@ def _place(channel: Channel) -> None:
     if message is None:
         return
 
-    end = select.poll()  # unlike `select`, it takes descriptors of any number
+    end = select.poll()  # unlike `select`, it accepts descriptors above 1023
     end.register(channel, select.POLLIN)
 
     def is_gone() -> bool:  # nothing is sent after `setup`, so only the end can be read

@@ -118,7 +118,7 @@ async def _there(end: Any, number: int, reader: asyncio.StreamReader) -> None:
     while data := await reader.read(PIECE_BYTES):
         await end.send.remote(
             number, data
-        )  # calls of an asynchronous actor may overtake each other
+        )  # awaited one by one, because an asynchronous actor may reorder calls
 
 
 async def _back(end: Any, number: int, writer: asyncio.StreamWriter) -> None:
