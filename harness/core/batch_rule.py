@@ -13,7 +13,7 @@ import numpy as np
 from harness.types import Array
 
 NEARLY = 0.05
-"""Extra time in which a smaller batch may clear the backlog, as a share of the time at the best size."""
+"""A smaller batch is preferred if it clears the backlog in at most (1 + NEARLY) times the time of the best size."""
 
 BUSY_COUNTS = 0.5
 """Share of a backlog that a busy instance serves, relative to an idle one. On average, it starts half a batch later."""
@@ -24,7 +24,9 @@ each.
 """
 
 FULL = 0.02
-"""Accepted extra cost per sample relative to the cheapest batch, if a full batch waits for every instance."""
+"""If a full batch waits for every instance, the smallest size is used whose cost per sample is at most (1 + FULL) times
+the cheapest.
+"""
 
 
 class BatchRule:
@@ -52,7 +54,8 @@ class BatchRule:
 
 SHRINK = 0.1
 """Offline prefers a batch size below the largest measured one only if it cuts the time per sample by at least this
-fraction. With a lower minimum, identical runs would choose different sizes."""
+fraction. With a lower minimum, identical runs would choose different sizes.
+"""
 
 
 def offline_batch(points: Sequence[tuple[int, float]]) -> int:
@@ -96,6 +99,6 @@ def _chosen(sizes: Array, times_ns: Array, waiting: Array, idle: int, instances:
     rounds = np.ceil(waiting[:, None] / (sizes * serving) - 1e-9)
     took_ns = np.where(sizes <= waiting[:, None], rounds * times_ns, np.inf)
     enough = took_ns <= (1 + NEARLY) * took_ns.min(axis=1, keepdims=True)
-    share = -(-waiting // idle)  # the other idle instances take their share
+    share = -(-waiting // idle)  # the other idle instances take the rest
     chosen: list[int] = np.minimum(sizes[np.argmax(enough, axis=1)], share).tolist()
     return chosen

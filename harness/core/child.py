@@ -113,7 +113,7 @@ class Channel:
         self._message_limit_s = message_limit_s
         self._most_bytes = most_bytes
         self._received = bytearray()
-        self._waited_s = 0.0  # time spent on the rest of the message
+        self._waited_s = 0.0  # time already spent waiting for the rest of a message
 
     def send(self, event: str, **values: Any) -> None:
         """Sends a message. Does not report whether the other end has died; `receive` does."""
@@ -308,7 +308,7 @@ def _remove_generated_code() -> None:
             for file in (Path(path), Path(cache_from_source(path))):
                 with suppress(OSError):
                     file.unlink()
-            with suppress(OSError):  # the folder may contain other processes' files
+            with suppress(OSError):  # not empty: other processes keep files there
                 Path(cache_from_source(path)).parent.rmdir()
 
 
@@ -321,7 +321,7 @@ def _die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     except (OSError, AttributeError):  # not Linux: the child ends when its socket is closed
         return
-    if os.getppid() != parent:  # the parent died before the call
+    if os.getppid() != parent:  # the parent died before prctl, which then never fires
         os._exit(1)
 
 

@@ -17,13 +17,13 @@ wall_ns = time.time_ns
 monotonic_ns = time.monotonic_ns
 
 JUMP_NS = NS_PER_MS
-"""Threshold for a step. A larger change of REALTIME - MONOTONIC between two samples cannot be slewing."""
+"""If REALTIME - MONOTONIC changes by more than this between two samples, the clock was stepped, not slewed."""
 
 MAX_SLEW_PPM = 500
 """Maximum slew rate of the kernel (adjtimex(2)). A faster change is a step."""
 
 SLEW_PPM = 100
-"""Maximum slew rate without a doubt. NTP slews by at most 500 ppm."""
+"""Above this mean slew rate, the run gets a doubt. NTP slews by at most 500 ppm."""
 
 
 def utc_text(timespec: str = "seconds") -> str:
@@ -59,7 +59,8 @@ class ClockWatch:
         if self._samples:
             before_ns, before_offset_ns = self._samples[-1]
             step_ns = offset_ns - before_offset_ns
-            # If the supervisor was stopped between two samples, it sees the accumulated slew at once.
+            # After a long gap between samples, e.g. a suspended supervisor, slew alone can change
+            # the offset this much.
             slewed_ns = (at_ns - before_ns) * MAX_SLEW_PPM / 1e6
             if abs(step_ns) > max(abs(self.largest_step_ns), slewed_ns):
                 self.largest_step_ns = step_ns

@@ -52,7 +52,7 @@ class Code(NamedTuple):
     kind: Kind
     about: About
     meaning: str
-    """A full sentence, with the limit if it exists."""
+    """A full sentence; it states the threshold if the code has one."""
     advice: str
     """The user's next step, as a full sentence."""
 

@@ -21,7 +21,7 @@ _messages: ContextVar[TextIO | None] = ContextVar("messages", default=None)
 """Set only in a thread whose messages go to a separate stream."""
 
 CANONICAL = "python -m harness"
-"""Program name in files for other machines, and if the user did not type a program name."""
+"""Program name in files that other machines read, and wherever the user did not type a program name."""
 
 PROGRAM_VARIABLE = "MLPERF_HARNESS_PROGRAM"
 """Environment variable with the program name, for processes that the user did not start.
@@ -104,7 +104,7 @@ def draw_status(rows: Sequence[str]) -> None:
 
 def clear_status() -> None:
     if _messages.get() is not None:
-        return  # the thread's messages do not go to the terminal
+        return  # this thread's messages go elsewhere, so the terminal's status stays
     with suppress(OSError):  # the terminal was closed
         _status.clear(stderr())
 

@@ -118,7 +118,7 @@ def _packages_of(extras: Sequence[str]) -> list[str]:
     for requirement in map(Requirement, requires(DISTRIBUTION) or ()):
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": ""}):
-            continue  # a package of the core
+            continue  # required by every installation
         if any(marker.evaluate({"extra": extra}) for extra in extras):
             parts = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
             packages.append(f"{requirement.name}{parts}{requirement.specifier}")

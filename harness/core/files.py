@@ -23,7 +23,7 @@ WRONG_CONTENT: tuple[type[Exception], ...] = (
     AttributeError,
     EOFError,
     LookupError,
-    MemoryError,  # the array header states more rows than fit into memory
+    MemoryError,  # a damaged array header can claim more rows than memory holds
     RecursionError,
     TypeError,
     ValueError,
@@ -94,7 +94,7 @@ def cached_folder(path: Path) -> Iterator[Path]:
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        if not path.exists():  # another process may have made it
+        if not path.exists():  # another process may have been faster
             temporary.replace(path)
     except OSError as e:
         raise ConfigError(

@@ -66,8 +66,8 @@ _WEIGHT_TYPES = frozenset(BITS) - {"tf32", "int64", "int32", "uint64", "uint32",
 """Number types of weights. Tensors of other types are indices, shapes or masks."""
 
 _SHARE = 0.25
-"""Minimum share of the weights for a number type to count. For example, a quantised MiniLM may keep half of its weights
-(the embeddings) in float32.
+"""A number type is listed in the precision if at least this share of the weights has it. It is low, because a quantised
+MiniLM may keep half of its weights (the embeddings) in float32.
 """
 
 

@@ -1,7 +1,7 @@
 """Reads untrusted numbers, e.g. from a JSON file."""
 
 _MOST = 1e300
-"""Maximum magnitude. It leaves room for a multiplication by a count or a unit."""
+"""Larger magnitudes are refused. The limit leaves room for a multiplication by a count or a unit."""
 
 _MOST_WHOLE = 1 << 64
 

@@ -43,7 +43,8 @@ def simulate(
     rule = None if wait_ns else rule_of(service, instances, max_batch)
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
 
-    @cache  # only sizes that occur, because all sizes up to a large --max-batch would fill the memory
+    # Computed on demand: a table of all sizes up to a large --max-batch would fill the memory.
+    @cache
     def times_ns(size: int) -> list[int]:
         times: list[int] = service.of(size).astype(np.int64).tolist()
         return times

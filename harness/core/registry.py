@@ -463,7 +463,7 @@ def _import_file(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look up their module while it runs
+    sys.modules[name] = module  # `@dataclass` looks up its module while it executes
     spec.loader.exec_module(module)
     return module
 
@@ -497,7 +497,8 @@ def missing_extra(kind: str, name: str, entry: Entry) -> PluginUnavailable:
 
 
 def _entry_points(kind: str) -> "dict[str, EntryPoint]":
-    from importlib.metadata import entry_points  # this import takes a fifth of the time of --help
+    # Imported late, because this import takes a fifth of the time of --help.
+    from importlib.metadata import entry_points
 
     return {e.name: e for e in entry_points(group=f"harness.{kind}s")}
 

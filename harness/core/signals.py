@@ -90,7 +90,7 @@ class Stopping:
 
     def __init__(self, caught: int | None = None) -> None:
         """caught: a signal that an outer `Stopping` received. It stops this run as soon as stopping is allowed."""
-        self.caught = caught  # the last signal, even if it has not yet stopped anything
+        self.caught = caught  # the last signal received, even if it has not stopped the run yet
         self._allowed = False
         self._waiting = caught
 

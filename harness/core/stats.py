@@ -61,7 +61,7 @@ def share_interval(successes: int, tries: int) -> tuple[float, float]:
     half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * tries)) / tries)
     whole = 1 + z2 / tries
     low, high = (middle - half) / whole, (middle + half) / whole
-    return max(0.0, min(low, share)), min(1.0, max(high, share))  # rounding
+    return max(0.0, min(low, share)), min(1.0, max(high, share))  # against rounding errors
 
 
 def late_allowed(queries: int, percentile: float) -> int:
@@ -76,7 +76,7 @@ def late_allowed(queries: int, percentile: float) -> int:
     """
     late_share = 1.0 - percentile
     mean = queries * late_share
-    # The 1 % quantile is below the mean.
+    # The answer is a 1 % quantile, which lies below the mean, so larger counts need no test.
     first, at_most = _at_most(queries, late_share, int(mean) + 1)
     allowed = int((at_most <= 1.0 - EARLY_STOPPING_CONFIDENCE).sum())
     return min(first + allowed - 1, queries)

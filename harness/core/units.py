@@ -9,7 +9,7 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
 LONGEST_NS = 366 * 24 * 3600 * NS_PER_S
-"""The maximum duration is a leap year, which fits into LoadGen's 64-bit time in ns."""
+"""Maximum duration: a leap year, which fits into LoadGen's 64-bit time in ns."""
 
 NS_PER_UNIT = {
     "ns": 1,

@@ -427,7 +427,7 @@ def _whole(text: str) -> int:
 
 
 EXAMPLE_SIZE = 64
-"""Example size of a variable dimension in advice. It is valid for most texts, images and volumes."""
+"""Advice uses this size as an example for a variable dimension, because most texts, images and volumes accept it."""
 
 
 def parse_device(text: str) -> str:

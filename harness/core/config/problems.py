@@ -24,7 +24,7 @@ _OF_SOME_SCENARIOS = {
 """Maps a field to the start of the message for scenarios that do not accept the field (`Scenario.options`)."""
 
 _WITHOUT_EFFECT = {"dispatch": "greedy"}
-"""Maps a field to a value that has no effect in other scenarios, like the default."""
+"""Maps a field to a value that every scenario accepts, because it behaves like the default."""
 
 
 def problems(options: RunOptions) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _slo_problems(options: RunOptions) -> Iterator[str]:
 
 def _arrival_problems(options: RunOptions) -> Iterator[str]:
     if options.scenario and not registry.load("scenario", options.scenario).scheduled:
-        return  # the scenario refuses each of these options
+        return  # another check already refuses each of these options
     values = {
         "--arrivals": options.arrivals,
         "--concurrency": options.concurrency,

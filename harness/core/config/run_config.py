@@ -31,7 +31,7 @@ _NOT_REPEATED = (
 
 
 _OF_SERVERS = ("inputs_on_wire", "insecure", "no_resend", "qdl", "yes_load_this_host")
-"""Flags that have no effect on a run on this machine."""
+"""Flags that only affect runs against servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,9 @@ _PICKLE = b"\x80\x02\x8a\x0a"
 """Start of a protocol-2 pickle whose first value is a long integer."""
 
 _PACKABLE = (".onnx", ".tflite", ".xml", ".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
-"""Suffixes of archives, and of files that are not archives by themselves."""
+"""A packed model file is refused only if it has one of these suffixes, because other formats, e.g. .pt2, are archives
+themselves.
+"""
 
 
 def impostor(path: Path, wanted: str = "model") -> str:

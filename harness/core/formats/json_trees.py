@@ -27,7 +27,8 @@ def compact_file(path: Path) -> str:
     """Returns the content of a JSON or YAML file as JSON on one line. Raises a ValueError with a one-line message."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_MANIFEST_BYTES + 1)  # a device has no size and no end
+            # A device has no size and may never end, so the read is bounded.
+            content = file.read(MAX_MANIFEST_BYTES + 1)
     except OSError as e:
         raise ValueError(f"{path} cannot be read: {e.strerror}") from None
     if len(content) > MAX_MANIFEST_BYTES:

@@ -20,17 +20,20 @@ _ONE_READING = {
     "float": re.compile(r"([-+]?[0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?"),
     "null": re.compile(r"null|Null|NULL"),
 }
-"""Patterns, by type, of plain words that YAML 1.1 and 1.2 read as the same value."""
+"""Patterns, by type, of unquoted words that YAML 1.1 and 1.2 read alike. Other unquoted words of that type are
+refused.
+"""
 
 _NUMBERS_OF_1_2 = {
     "int": re.compile(r"0o[0-7]+\Z"),
     "float": re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"),
 }
 """Patterns of plain words that YAML 1.2 reads as numbers. If YAML 1.1, like PyYAML, reads them as strings, they are
-refused."""
+refused.
+"""
 
 _EXACT = 1 << 53
-"""Whole numbers below this are exact as 64-bit floats."""
+"""A whole number below this is written without a decimal point, because it is exact as a 64-bit float."""
 
 
 class _Unclear(ValueError):
@@ -139,7 +142,7 @@ def load_yaml(path: Path) -> object:
     """Returns the content of the file. Raises a ConfigError that names the file and the line."""
     try:
         with path.open("rb") as file:
-            # A device reports no size, and its content may never end.
+            # Bounded, because a device reports no size and its content may never end.
             content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
             raise ConfigError(f"{path} is larger than 1 MiB: name a configuration or a manifest")

@@ -85,7 +85,7 @@ def _digest(text: str) -> str:
 
 def hide(text: str) -> str:
     """Replaces home folders, and the user and host in paths and addresses."""
-    if not _PATH_OR_ADDRESS.search(text):  # true for most cells of a table
+    if not _PATH_OR_ADDRESS.search(text):  # a quick exit for most cells of a table
         return text
     for pattern, new in _patterns(tuple(homes()), tuple(users()), tuple(hosts())):
         text = pattern.sub(new, text)
@@ -114,7 +114,7 @@ def path_pattern(path: str) -> str:
 
 def name_pattern(name: str) -> str:
     """Returns a pattern for a user or host name in a path (/data/NAME/x) or an address (NAME@, @NAME, NAME:80)."""
-    # The name comes first, because a regular expression finds a literal text faster than a position.
+    # The pattern begins with the name, because the engine finds a literal faster than a lookbehind.
     name = re.escape(name)
     return rf"{name}(?:(?<=[@/]{name}){_AFTER}|(?<![\w.~-]{name})(?=@|:\d))"
 
@@ -169,5 +169,5 @@ def meter(text: str) -> str:
 
 
 def _arguments(text: str) -> str:
-    known = _ARGUMENTS.fullmatch(text)  # in a published configuration
+    known = _ARGUMENTS.fullmatch(text)  # replaced before: the text was published
     return text if known else f"arguments-{_digest(text)}"

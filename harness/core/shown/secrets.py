@@ -15,7 +15,7 @@ from urllib.parse import unquote
 MASK = "***"
 
 _FEWEST = 4
-"""Minimum length of a secret in characters. Shorter values occur in ordinary texts."""
+"""Values shorter than this are not masked, because they occur in ordinary texts."""
 
 _WHOLE = 8
 """Number of leading characters that are masked even if the text ends within the value. A shorter value may be an
@@ -28,7 +28,8 @@ _TO_THE_END = r"""[^\s"'<>]*"""
 
 _GAP = r"""[\s"'+,\\]{0,6}?"""
 """Characters between the parts of a value that is split or wrapped over lines. Lazy, because a backslash may begin an
-escape."""
+escape.
+"""
 
 _BACKSLASHES = r"\\{1,8}"
 """Backslashes before an escape; JSON in JSON in JSON has four. Without a limit, matching would take quadratic time."""
@@ -119,7 +120,7 @@ def _forms(value: str) -> Iterable[str]:
     yield rf"\b{_sequence([f'{byte}' for byte in raw], _LIST_GAP)}"
     for before in range(3):
         text = base64.b64encode(bytes(before) + raw).decode()
-        # The first and last digits also contain bits of adjacent bytes.
+        # The first and last digits also encode bits of adjacent, unknown bytes, so they are left out.
         start, end = -(-8 * before // 6), 8 * (before + len(raw)) // 6
         yield _sequence([_digit(char) for char in text[start:end]])
     for before in range(5):
