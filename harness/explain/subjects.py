@@ -25,7 +25,9 @@ LENDER = "mobilenet"
 """Model whose preprocessing steps are used for models that have the same input but declare no steps, e.g. light/*."""
 
 _AT_HAND = (LENDER, "resnet50", f"{PREFIX}squeezenet")
-"""Models to try in this order if no model is named. The harness makes the last model, with random weights."""
+"""If no model is named, the first of these whose file is on this machine is used. The harness makes the last one
+itself, with random weights.
+"""
 
 _OF_IMAGE_FILES = ("folder", "imagenet", "coco")
 

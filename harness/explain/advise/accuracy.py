@@ -19,10 +19,12 @@ from harness.models.precision import onnx
 from harness.results.agreement import distance
 
 LEAST_AGREEMENT = 0.5
-"""Minimum share of equal answers. Below it, a file in another precision is probably wrong."""
+"""A file in another precision is probably wrong if fewer answers than this share are equal, and MOST_DISTANCE is
+exceeded as well.
+"""
 
 MOST_DISTANCE = 0.1
-"""Maximum relative distance between the answers. Above it, the file is probably wrong."""
+"""Maximum relative distance between answers that differ only by their precision. See LEAST_AGREEMENT."""
 
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:

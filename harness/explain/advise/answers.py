@@ -20,7 +20,7 @@ from harness.models.graph.flops import Cost
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
 CONTENDED = 1.2
-"""Maximum ratio of wall time to CPU time of one thread. Above it, other processes also used the cores."""
+"""If a single thread's wall time exceeds its CPU time by this factor, other processes also used its core."""
 
 _UNDOES_ITSELF = frozenset(("Transpose", "Cast"))
 _DOES_NOTHING = frozenset(("Identity", "Dropout"))

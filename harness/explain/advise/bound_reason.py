@@ -10,10 +10,12 @@ from harness.explain.advise.record import Record
 from harness.profiler import CONTROL_FLOW
 
 SHORT_NS = 10_000
-"""Maximum mean time of a kernel at which a profiler's rounding to whole microseconds dominates the sum."""
+"""If kernels take less than this on average, the profiler's overhead is named as the cause. It also rounds to whole
+microseconds.
+"""
 
 _LARGE = 0.1
-"""Minimum share of the layers' time that a reported cause affects."""
+"""A cause is named only if it affects at least this share of the layers' time."""
 
 
 def why_no_bound(record: Record, times_ns: list[float]) -> str:

@@ -44,7 +44,8 @@ def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
     """Returns the exit status. values: the parsed options that `advise` shares with a run."""
     folder = options.source or _measure_into_folder(options, values)
     try:
-        if options.source is None:  # the page shows the commands, which need these files
+        # The page shows commands that use these files, so they are written first.
+        if options.source is None:
             apply.write(_document(REPORT.read(folder)), values, folder)
         advice = REPORT.show_again(folder, as_json=options.json)
         files.write_json(folder / DERIVED, advice)

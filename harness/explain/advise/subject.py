@@ -49,7 +49,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
             f"model {subject.model.name!r} has states, constants or other batch axes, which `advise` does not support: "
             "use `profile` to see its layers, and `tune` to find its best settings"
         )
-    with ExitStack() as first:  # the session is needed only for these answers
+    with ExitStack() as first:  # closed early, so it does not disturb the measurement
         runner = open_runner(subject, first)
         if runner.fixed not in (None, options.batch):
             raise ConfigError(
@@ -58,7 +58,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
             )
         baseline = Baseline(subject, options.samples, runner)
     path = model_file(subject.config, subject.model)
-    assert path is not None  # the backend is `ort`, which reads a file
+    assert path is not None  # the backend is `ort`, which always has a file
     feeds = subject.model.in_file(path, _first(baseline, options.batch))
     graph = onnx_file.read(path, shapes={name: rows.shape for name, rows in feeds.items()})
     return Job(

@@ -195,14 +195,14 @@ def _run(
         for digest, result in fresh.items():
             content["bricks"][digest] |= {"result": result, "fresh": True}
         if one.about is not None:
-            was_run = bool(measured.overhead["cpu_ns"])  # otherwise it was stopped between both
+            was_run = bool(measured.overhead["cpu_ns"])  # False: stopped before the empty model ran
             content["models"][one.name] |= {
                 "whole": measured.whole if was_run else measured.overhead,
                 "why_not": measured.why_not,
                 "overhead": measured.overhead,
                 "setup_s": round(measured.setup_s, 3),
             }
-        with suppress(OSError):  # a full disk is reported when the folder is finished
+        with suppress(OSError):  # a full disk is reported at the end, when the folder is completed
             REPORT.save(content, folder)
         if (
             measured.was_stopped

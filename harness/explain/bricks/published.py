@@ -114,7 +114,7 @@ def _write(cut: Cut, folder: Path) -> dict[str, Any]:
 def is_published(folder: Path) -> bool:
     try:
         return (folder / INDEX).is_file()
-    except (OSError, ValueError):  # a file cannot have this name
+    except (OSError, ValueError):  # the index names a file that cannot exist
         return False
 
 
@@ -206,7 +206,7 @@ class _PublishedModel:
             "readers": [sorted(readers) for readers in self._readers],
             "published_lengths": lengths,
         }
-        # If several pieces read a DequantizeLinear node, it is a layer of each of these pieces.
+        # A DequantizeLinear node that several pieces read counts as a layer of each of them.
         more, repeated = len(self._layers) - sum(lengths), self._op_types.count(DEQUANTISE)
         if not 0 <= more <= repeated or not all(n > 0 for n in lengths):
             raise ValueError("published_lengths do not add up to the layers of the pieces")

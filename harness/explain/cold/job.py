@@ -21,7 +21,7 @@ LOG = "frameworks.log"
 REPORT = Report("cold", "cold.json", {"schema": 1}, tables.text, page.write)
 
 BUSY = 1.5
-"""Maximum load average per core before the first trial. A higher load shows that other processes used the machine."""
+"""If the load average per core is higher before the first trial, a note says that other processes use the machine."""
 
 
 def cold(options: ColdOptions, values: Mapping[str, Any]) -> int:

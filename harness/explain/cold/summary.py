@@ -32,7 +32,7 @@ OUTSIDE = (
     Phase("process", "", "start of the process"),
     Phase("framework", "", "import of the framework"),
 )
-"""Phases before the first answer. They are the same for every model of the framework."""
+"""Phases that take the same time for every model of the framework, so they are not part of the first answer."""
 
 
 class Estimate(NamedTuple):

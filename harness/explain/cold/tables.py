@@ -227,7 +227,8 @@ def phases(content: Content) -> Table:
     heads = columns(
         "phase | cold [ns] | ± cold [ns] | share cold [share] | warm [ns] | ± warm [ns] | share warm [share]"
     )
-    made = max(len(row[COLD]), len(row[WARM]))  # after Ctrl-C there are fewer trials than requested
+    # Counted, because Ctrl-C leaves fewer trials than requested.
+    made = max(len(row[COLD]), len(row[WARM]))
     about = (
         f"mean of {counted(made, 'trial')} in turns, each in a fresh process, ± half of the 95 % "
         "interval; cold: the file was not in the page cache"

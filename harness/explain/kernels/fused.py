@@ -56,7 +56,8 @@ def map_kernels(file: Wiring, executed: Wiring) -> KernelMap:
     cuts = _Cuts(file, executed, same)
     origins = []
     for i, node in enumerate(executed.nodes):
-        # As a last resort, use the names of the outputs. A kernel that passes on an input of the model needs this.
+        # As a last resort, the names of the outputs identify the nodes, e.g. for a kernel that only
+        # passes on an input.
         named = {file.producers[t] for t in node.outputs if t in file.producers}
         nodes = cuts.own[i] or cuts.nearest(i) or tuple(sorted(named))
         computing = tuple(n for n in nodes if file.nodes[n].op_type not in NO_OPS)
@@ -92,7 +93,7 @@ class _Tensors:
             if not tensors and node.op_type == _CHANGED and node.inputs[0] in self.same:
                 tensors = known = {
                     0: self.same[node.inputs[0]]
-                }  # the file does not have this transposition
+                }  # the executed graph adds this transposition
             for position, theirs in tensors.items():
                 tensor = node.outputs[position]
                 if tensor != theirs and not known:
@@ -218,7 +219,7 @@ class _Cuts:
         """
         done: list[
             int
-        ] = []  # a bit per node of the file for each executed node, because there may be thousands
+        ] = []  # sets of the file's nodes as bit masks, because there may be thousands of nodes
         left = []
         for node, cut in enumerate(cuts):
             before = 0

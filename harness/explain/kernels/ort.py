@@ -28,7 +28,9 @@ _WEIGHTS_APART = {
     "session.optimized_model_external_initializers_file_name": "weights",
     "session.optimized_model_external_initializers_min_size_in_bytes": "64",
 }
-"""Session options that keep weights out of the executed graph's file. Only the structure of this file is read."""
+"""Session options with which ONNX Runtime saves the executed graph without its weights. Only the graph's structure is
+read.
+"""
 
 
 def profile(

@@ -17,7 +17,7 @@ from harness.models.opened.ort_session import SessionSetup
 from harness.profiler import CONTROL_FLOW, Tensor, Wiring
 
 NS_PER_US = 1_000
-"""ONNX Runtime's profiler counts whole microseconds."""
+"""Converts the times of ONNX Runtime's profiler, which counts whole microseconds."""
 
 MOST_EVENTS = 1_000_000
 """Maximum number of events in a profile; later events are dropped. Source: onnxruntime/core/common/profiler.h,

@@ -11,7 +11,7 @@ from harness.results.pages.tables import Cell, Column, Table, columns, lines
 
 _UNIT_OF_SETTING = {"bytes": "bytes", "threads": "count", "side": "count", "segment": "count"}
 _OF_THEIR_OWN = ("memory-copy", "gemm", "convolution")
-"""Benchmarks whose tables have a different form."""
+"""Benchmarks that have their own kind of table."""
 
 SHOWN_ROWS = 40
 

@@ -31,7 +31,7 @@ from harness.run.progress import Pace
 from harness.types import Array, show_shape
 
 FEW = 100
-"""Minimum number of samples. With fewer samples, agreement and accuracy change in steps of more than one percent."""
+"""With fewer samples, a note warns that agreement and accuracy change in steps of more than one percent."""
 
 
 class Row(NamedTuple):

@@ -100,7 +100,7 @@ def _lines(profiled: Profiled, tables: Sequence[Table], name: str | None) -> Ite
     if name is None:
         yield from files.headline(profiled)
     yield files.text(tables, files.SHOWN_ROWS if name is None else None)
-    if name is not None:  # otherwise the table of levels has this note
+    if name is not None:  # without a name, the table of levels shows this note
         yield from contended(profiled.content)
 
 
@@ -168,7 +168,7 @@ class _ProfileJob(Study[ProfileOptions]):
         return status
 
     def to_json(self) -> dict[str, Any]:
-        assert self._profiled is not None  # `show` has checked the option
+        assert self._profiled is not None  # `show` refuses the option without a profile
         return files.to_json(_tables(self._profiled, self.folder, self._options.table))
 
     def lines(self) -> Iterator[str]:
@@ -216,9 +216,9 @@ class _ProfileJob(Study[ProfileOptions]):
         self._begin_step("query, batch, stage: a run of the harness")
         out = self.folder / files.RUN
         config = replace(self._config, out=out, no_report=True)
-        with self._stopping.allowed(False):  # the run stops itself, and its results are kept
+        with self._stopping.allowed(False):  # Ctrl-C stops the run, whose results are kept
             finished = self._measure(config, quiet=self._quiet, progress=self._progress)
-            for left in ("latest", "runs.sqlite"):  # these belong to a folder of runs
+            for left in ("latest", "runs.sqlite"):  # the run wrote these for a folder of many runs
                 (self.folder / left).unlink(missing_ok=True)
             self._content["run"] = files.about_run(finished.result)
             self._save()
@@ -236,7 +236,7 @@ class _ProfileJob(Study[ProfileOptions]):
             except ConfigError as e:
                 if options.batches:
                     raise
-                batches = (options.batch,)  # a server may not accept a larger batch
+                batches = (options.batch,)  # a server may refuse a larger batch
                 subject = self._opened(options.batch, stack)
                 self._say(f"only batch {options.batch} is measured: {e}")
             if subject.fixed is not None and {options.batch, *batches} != {subject.fixed}:

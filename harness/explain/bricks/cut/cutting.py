@@ -76,7 +76,7 @@ def groups(graph: Graph) -> list[Piece]:
         members.setdefault(head[node.index], []).append(node)
     try:
         return [tuple(members[h]) for h in _branch_by_branch(graph, head, list(members))]
-    except CycleError:  # two groups that depend on each other
+    except CycleError:  # two groups depend on each other, so they stay apart
         return [(node,) for node in graph.layers]
 
 

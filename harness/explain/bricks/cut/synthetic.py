@@ -70,7 +70,7 @@ class _SyntheticGraph:
             names[tensor.name] = prefix + tensor.name
             tensor.name = names[tensor.name]
         self.initializers += body.initializer
-        for node in body.node:  # with the DequantizeLinear nodes before the layer
+        for node in body.node:  # the layer and the DequantizeLinear nodes before it
             names |= {name: prefix + name for name in node.output if name}
             for side in (node.input, node.output):
                 side[:] = [names[name] for name in side]

@@ -253,7 +253,7 @@ def _brick(
     import onnx
 
     model = cut.model()
-    if UNKNOWN not in cut.brick.outputs:  # the checker needs the types of the outputs
+    if UNKNOWN not in cut.brick.outputs:  # the checker refuses outputs without a type
         onnx.checker.check_model(model)
     content = model.SerializeToString()
     del model

@@ -10,8 +10,8 @@ import socket
 from harness.core.child import Channel, serve
 
 ASK = 4
-"""Number of bytes in a request. A request contains the object's number, and RETURNED if its user no longer needs the
-object.
+"""Size of a request in bytes. A request is an object's number, combined with RETURNED when its user gives the object
+back.
 """
 
 RETURNED = 1 << 31

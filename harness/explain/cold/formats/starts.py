@@ -97,7 +97,7 @@ def _own(file_format: str, model: Model) -> Path | None:
     """Returns the model's file in this format, or None without such a file."""
     if not file_format or not model.may_have(file_format):
         return None
-    with suppress(HarnessError):  # the file is declared, but missing
+    with suppress(HarnessError):  # the manifest declares a file that is missing
         model.obtain((file_format,), say)
         return model.path((file_format,))
     return None

@@ -14,7 +14,7 @@ import numpy as np
 _PIECE_BYTES = 1 << 20
 
 MOST_RESIDENT = 0.05
-"""Maximum share of a cold file that may stay in the page cache."""
+"""A file counts as cold if at most this share of it is in the page cache."""
 
 
 def drop(paths: Iterable[Path]) -> None:
@@ -54,7 +54,7 @@ def _resident(mapped: mmap.mmap) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]"
         ctypes.c_size_t(len(view)),
         ctypes.c_void_p(here.ctypes.data),
     )
-    del view  # a map cannot be closed while a view of it exists
+    del view  # `mmap.close` fails while a view of the map exists
     if status:
         raise OSError(ctypes.get_errno(), "mincore failed")
     return here

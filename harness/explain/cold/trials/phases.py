@@ -118,7 +118,8 @@ def watch(backend: str) -> Clock:
     phase counts in the rest of the load.
     """
     clock = Clock()
-    # Methods are wrapped first, because later the name of a class may refer to a wrapped function.
+    # Methods are wrapped first. A class may be wrapped as well, and its name then refers to a
+    # function without methods.
     for call in sorted(CALLS.get(backend, ()), key=lambda one: not one.owner):
         try:
             owner: Any = import_module(call.module)

@@ -94,7 +94,7 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
         try:
             call = partial(subject.backend.infer, subject.batch(size))
             measured[str(size)] = asdict(interleaved([call], affordable(call, runs))[0])
-        except Exception as e:  # an error of the framework: the model refuses the batch
+        except Exception as e:  # a framework may raise any error if the model refuses the batch
             if size == batch:
                 raise ConfigError(f"batch {size}: {one_line(e)}") from e
             skipped[str(size)] = one_line(e)

@@ -20,7 +20,7 @@ _BATCHES = (1, 2, 4, 8)
 _AREA_FACTORS = (0.5, 1.0, 1.5, 2.0, 3.0)
 _LENGTHS = (32, 64, 128, 256, 512)
 _LONG_SIDE = 32
-"""Minimum size in pixels of an image side. Smaller dimensions of a four-dimensional input are not image sides."""
+"""A dimension of a four-dimensional input counts as an image side only from this size in pixels."""
 
 _Shapes = Mapping[str, tuple[int, ...]]
 

@@ -31,7 +31,7 @@ def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Messag
     The trace ID is derived from `started` and `model`. If spans are sent twice, both copies belong to the same trace.
     started: time of the first span, in ISO 8601 with zone. Raises TypeError or ValueError for other text.
     """
-    # Integers are needed, because a float resolves the time since 1970 only to 256 ns.
+    # Integers, because a float resolves the time since 1970 only to 256 ns.
     started_ns = (datetime.fromisoformat(started) - _EPOCH) // timedelta(microseconds=1) * 1_000
     offset_ns = started_ns - min((span.start_ns for span in spans), default=0)
     trace_id = hashlib.sha256(f"{started} {model}".encode()).hexdigest()[:32]

@@ -33,7 +33,7 @@ LOG = "frameworks.log"
 """Log of the framework's output outside the harness run. The run has separate logs."""
 
 SHOWN_ROWS = 12
-"""Maximum number of rows of a table that are printed on a screen."""
+"""A table shows at most this many rows on the screen. Its file has all rows."""
 
 
 def read(folder: Path) -> Profiled:

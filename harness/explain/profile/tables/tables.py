@@ -41,12 +41,12 @@ _REMOTE_PHASES = {
 """The harness's stages by phase if a server answers."""
 
 CONTENDED = 1.2
-"""Maximum ratio of wall time to CPU time of one thread. Above it, other processes have probably used its core."""
+"""If a single thread's wall time exceeds its CPU time by this factor, other processes have probably used its core."""
 
 
 UNSTEADY = 1.5
-"""Maximum ratio of mean to least wall time of a call with several threads. Above it, other processes have probably used
-its cores.
+"""If the mean wall time of a call with several threads exceeds the shortest by this factor, other processes have
+probably used its cores.
 """
 
 
@@ -120,7 +120,7 @@ def contended(content: Content) -> Iterator[str]:
     calls = [c for c in (_bare_calls(content), layer.get("plain"), layer.get("profiled")) if c]
     if not calls:
         return
-    load = content.get("load_average")  # a profile that was stopped has no headline
+    load = content.get("load_average")  # missing in a profile that was stopped
     then = f", load average {load['before']:.1f} to {load['after']:.1f}" if load else ""
     if content.get("threads") == 1:
         ratio = max(trimmed_mean(c["wall_ns"]) / max(trimmed_mean(c["cpu_ns"]), 1.0) for c in calls)

@@ -17,14 +17,12 @@ from harness.explain.kernels.layers import (
 )
 
 MOST_OF_PEAK = 1.05
-"""Maximum ratio of a kernel's rate to the peak. No kernel is faster than the peak; 5 % allow for noise in both
-measurements.
+"""A check fails if a kernel's rate exceeds the peak by this factor. No kernel is faster than the peak; 5 % allow for
+noise in both measurements.
 """
 
 LEAST_NS = 20_000
-"""Minimum time of a kernel that is checked. A profiler that counts whole microseconds has an error of up to 5 % at this
-time.
-"""
+"""Shorter kernels are not checked. A profiler that counts whole microseconds has an error of up to 5 % at this time."""
 
 _MOST_APART = 0.001
 _MOST_SHARED = 0.25
