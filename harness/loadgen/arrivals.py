@@ -38,7 +38,7 @@ _LONGEST_TEXT = 64
 """Maximum length of a time in characters."""
 
 _LONGEST_HEADING = 4096
-"""Number of bytes at the start of a file that show whether it is a trace."""
+"""The file's format (arrivals or a trace) is recognised from this many bytes at its start."""
 
 _SHOWN = 3
 """Maximum number of problems of one kind that are shown."""
@@ -127,7 +127,7 @@ def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
 
 def _of_trace(path: Path, sha256: str, lines: Iterable[str]) -> Arrivals:
     trace = parse_trace(path, lines)
-    # The times are sorted, but the period that they cover may be too long.
+    # A trace is already sorted, so this only finds a period that is too long.
     _check_order(path, trace.times_ns, trace.lines.tolist())
     after_ns = trace.times_ns - trace.times_ns[0]
     samples = np.arange(len(after_ns), dtype=np.int64)
@@ -156,8 +156,8 @@ class _Columns:
 
     def __init__(self) -> None:
         self.times_ns, self.samples, self.lines = array("q"), array("q"), array("i")
-        self.problems: list[str] = []  # problems of the first faulty lines
-        self.faulty = 0  # number of faulty lines
+        self.problems: list[str] = []  # shown problems, from the first faulty lines
+        self.faulty = 0  # number of all faulty lines
         self._columns = 0
         self._named = False
         self._may_be_decimals = True
@@ -287,7 +287,7 @@ def _rounded_ns(text: str) -> int:
         raise ValueError(f"{text[:40]!r} is not a time: {_ADVICE}") from None
     if number < 0:
         raise ValueError(f"{text[:40]!r} is negative: times count up from 0")
-    if number.adjusted() > 30:  # an int with a large exponent would exhaust the memory
+    if number.adjusted() > 30:  # as an int, 1e999999999 would exhaust the memory
         return _LATEST_NS + 1
     return int((number * NS_PER_UNIT[match[2] or "s"]).to_integral_value())
 

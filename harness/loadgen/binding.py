@@ -66,7 +66,7 @@ def _token_latencies(settings: "lg.TestSettings", plan: LoadPlan) -> None:
     settings.use_token_latencies = True
     if plan.user_conf is not None:
         name = scenario_named(plan.scenario).loadgen_name
-        # A file can be read repeatedly as conf_type 2, which keeps every setting that is not in the file.
+        # With conf_type 2, LoadGen keeps every setting that the file does not name, and may read several files.
         status = settings.FromConfig(plan.user_conf, "harness", name, 2)
         if status != 0:
             raise ConfigError(
@@ -189,13 +189,13 @@ class Responder(_Responder):
         """
         count = len(ids)
         if count == 1:
-            self._one_row[...] = answers  # this is twice as fast as a slice assignment
+            self._one_row[...] = answers  # twice as fast as a slice assignment
             responses = self._one
             responses[0].id = ids[0]
         else:
             self._buffer[:count] = answers
             responses = self._pool[:count]
-            deque(map(_SET_ID, responses, ids), maxlen=0)  # this is 20 % faster than a loop
+            deque(map(_SET_ID, responses, ids), maxlen=0)  # 20 % faster than a loop
         completed_ns = wall_ns()
         self._complete(responses)
         return completed_ns

@@ -48,7 +48,7 @@ NETWORK_SUT = "Network SUT"
 SAME_MACHINE = "(same machine)"
 """Suffix for the name of a server that runs on LoadGen's machine. The Network division forbids such servers."""
 RATE_DIGITS = 1e-5
-"""Relative resolution of a rate. LoadGen writes only six digits."""
+"""Two rates count as equal if they differ by at most this share, because LoadGen writes only six digits."""
 _PREFIX = ":::MLLOG "
 _NOT_A_NUMBER = re.compile(r'("value": )-?(?:nan|inf)\b')
 """Matches a value that is not valid JSON. LoadGen writes the rate of a single query as -nan."""
@@ -162,7 +162,7 @@ def _fits(key: str, value: object) -> bool:
 def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # an integer that is too large for a float
+    except OverflowError:  # an integer too large for a float
         return False
 
 

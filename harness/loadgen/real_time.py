@@ -1,6 +1,6 @@
 """Computes when each frame of a real-time sequence is due, and how many frames a run has.
 
-N streams each play one sequence after another. Each stream begins at a random time in the first period, and has one
+Each of N streams plays one sequence after another. Each stream begins at a random time in the first period, and has one
 frame in every period. Streams are numbered by start time, so query q is frame q // N of stream q % N.
 """
 

@@ -20,8 +20,9 @@ LATE_ALLOWED = 10
 """A quick Server run is long enough that it still passes early stopping with this number of late queries."""
 
 TURNS = 10
-"""If the harness chooses the length of a closed loop, the loop has at least TURNS times `concurrency` queries. The
-first `concurrency` queries arrive in one burst, and must not dominate the run."""
+"""A closed loop whose length the harness chooses has at least TURNS times `concurrency` queries, so that the burst of
+the first `concurrency` queries does not dominate the run.
+"""
 
 
 class Load(NamedTuple):
