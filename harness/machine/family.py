@@ -66,14 +66,14 @@ class Family:
             except OSError:
                 if pid == self.pid:
                     raise
-                continue  # the process has just ended
+                continue  # the process ended after it was listed
             _add(memory, held)
         return added(self._used.values()) | memory
 
     def _read(self, pid: int) -> tuple[Row, Row]:
         """Returns the resources used since the process began, and its present memory."""
         folder = self._processes / str(pid)
-        # The program's name, in brackets, may contain spaces: fields are counted after it.
+        # The program's name, in brackets, may contain spaces, so fields are counted after its last bracket.
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
         used = {
             "measured_minor_faults": int(fields[7]),
@@ -109,12 +109,14 @@ class _Threads:
         """process: the folder of the process in /proc."""
         self.process = process
         self._threads: dict[str, Row] = {}
-        self._of_others: dict[str, float] = {}  # ended threads whose IDs are in use again
+        # Counts of ended threads whose IDs were given to new threads.
+        self._of_others: dict[str, float] = {}
         self._places: dict[str, _Place] = {}
         self._lost = {CONFINED: 0.0, LOWERED: 0.0}
 
     def read(self) -> Row:
-        before, self._places = self._places, {}  # a newer thread may have the ID of an ended thread
+        # Rebuilt at each reading, because the ID of an ended thread may be reused.
+        before, self._places = self._places, {}
         for task in (self.process / "task").iterdir():
             with suppress(OSError):  # the thread has just ended
                 counts, place = _read(task)

@@ -49,7 +49,7 @@ class Gpus:
         self._gpus: Sequence[Gpu] = ()
         if device == "cpu":
             return
-        # NVML counts in the order of the PCI bus. CUDA would put the fastest GPU first.
+        # By default, CUDA numbers the fastest GPU first. This setting makes it use NVML's order, by PCI bus.
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         try:
             import pynvml

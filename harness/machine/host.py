@@ -167,7 +167,7 @@ def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | N
     """Returns the share of time that other guests took, or None if the kernel does not report it."""
     if "steal" not in after:
         return None
-    # the kernel also counts guest time in user time
+    # guest time is left out, because user time already includes it
     total = sum(after[k] - before[k] for k in after if not k.startswith("guest"))
     return (after["steal"] - before["steal"]) / total if total > 0 else 0.0
 

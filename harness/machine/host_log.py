@@ -42,7 +42,7 @@ _SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores", "cores_onli
 """Prefixes of columns that change only if an administrator or a daemon changes a setting."""
 
 FEWEST_ROWS = 9
-"""Number of rows needed to detect a change: three in each third of the run."""
+"""With fewer rows, no change over the run is reported. Each third of the run needs three rows."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class HostReader:
         self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
         self._online = sorted(
             self._cpus.glob("cpu[0-9]*/online")
-        )  # the first core is always online and has no such file
+        )  # the first core is always online, so the kernel has no file for it
 
     def look(self) -> None:
         row: dict[str, float] = {"wall_ns": wall_ns()}

@@ -45,7 +45,7 @@ def write_only_in(folders: Sequence[Path]) -> str:
                     call("syscall", _ADD_RULE, rules, _PATH_BENEATH, rule, 0)
                 finally:
                     os.close(beneath)
-            call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # the next call requires this setting
+            call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # landlock_restrict_self requires it
             call("syscall", _RESTRICT_SELF, rules, 0)
         finally:
             os.close(rules)

@@ -93,7 +93,7 @@ def harness_files(root: Path) -> Mapping[str, Any]:
     is_checkout = (root / ".git").exists()
     expected = _committed(root) if is_checkout else _recorded(root, "mlperf_harness")
     expected = {name: digest for name, digest in expected.items() if _top(name) in _CODE}
-    # A release consists only of `harness`; HuggingFace's `datasets` may be next to it.
+    # A release contains only `harness`. A folder `datasets` next to it may be HuggingFace's, so it is not compared.
     tops = sorted({_top(name) for name in expected}) or _CODE
     digests, lines = {}, {}
     for name, data in _files(root, tops, expected):
@@ -193,7 +193,7 @@ def _is_foreign(name: str, path: Path) -> bool:
 def _entry(name: str, path: Path) -> Mapping[str, Any]:
     try:
         data = path.read_bytes()
-    except OSError:  # the module is in an archive, or was removed
+    except OSError:  # the module is in an archive, or was deleted
         return {"name": name, "sha256": None, "owner": None}
     return {"name": name, "sha256": _sha256(data), "owner": _owner(name, path, data)}
 

@@ -37,13 +37,13 @@ class Repeated:
 
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
-        self._thread.join(END_LIMIT_S)  # a device that does not answer must not block the run
+        self._thread.join(END_LIMIT_S)  # bounded, so that a silent device cannot block the run
 
     def _run(self) -> None:
         self._look()
         while not self._stop.wait(self._period_s):
             self._look()
-        self._look()  # the last reading is after the end of the window
+        self._look()  # one more reading, after the end of the window
 
 
 class PowerSampler:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEAST_NS = 100_000
-"""Minimum run time of a thread that computes. Threads that ran for less time only woke up and slept again."""
+"""A thread counts as computing only if it ran for at least this time. Other threads just woke up and slept again."""
 
 TICK_S = 0.01
-"""Time within which the kernel updates the CPU time of every thread, including the calling thread."""
+"""Time to wait before CPU times are read, because the kernel updates them only once per tick."""
 
 
 def run_on(cpus: Sequence[int]) -> None:

@@ -24,7 +24,7 @@ def pages(size: int) -> Array:
     """Returns a page-aligned uint8 array, (size,), on untouched pages. Uses huge pages if NumPy would request them."""
     memory = mmap.mmap(-1, size)
     if size >= HUGE_FROM_BYTES:
-        with suppress(OSError, AttributeError):  # the kernel has no huge pages
+        with suppress(OSError, AttributeError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 

@@ -13,7 +13,7 @@ _PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 UNKNOWN = "unknown"
 BUSY_LOAD = 0.5
-"""Minimum number of running or waiting processes per processor at which the machine counts as busy."""
+"""The machine counts as busy from this number of running or waiting processes per processor."""
 
 
 class Fact(NamedTuple):

@@ -33,7 +33,7 @@ def _measure(channel: Channel) -> None:
     task = channel.receive()
     if task is None:
         return
-    threads.run_on(task["processors"])  # before a library starts its threads
+    threads.run_on(task["processors"])  # before a library starts threads, which inherit the pinning
     plan, most = Plan(**task["plan"]), task["most_threads"]
     known: dict[str, Mapping[str, Point]] = {}
     with energy.counting() as counter:

@@ -17,12 +17,10 @@ from harness.machine.characterise.timing import Plan
 from harness.types import Point
 
 LIMIT_S = 60.0
-"""Time limit of a point. If a point takes longer, its library hangs or the machine is too slow."""
+"""Time limit of a point. A point that takes longer is given up: its library hangs, or the machine is too slow."""
 
 LEAST_S = 10.0
-"""Minimum time limit of a point. It applies even if less time is left, because a busy machine needs this time to load a
-library.
-"""
+"""A point gets at least this time, even if less is left, because a busy machine needs it to load a library."""
 
 START_S = 4.0
 """Estimated time to start a process and load a library."""

@@ -14,8 +14,8 @@ from harness.machine.threads import TASKS
 from harness.types import Ready
 
 ALONE_NS = 20_000
-"""Minimum time of a call that is timed alone. Reading the clock twice takes less than 1 % of this time. Shorter calls
-are timed in groups that take at least this time, unless other work is needed between the calls.
+"""Calls shorter than this are timed in groups that take at least this time, unless other work is needed between the
+calls. Reading the clock twice takes less than 1 % of it.
 """
 
 LEAST_CALLS = 5
@@ -23,7 +23,8 @@ LEAST_CALLS = 5
 
 
 LEAST_REPEATS, STEADY = 3, 0.01
-"""Coefficient of variation at or below which a point ends early, after LEAST_REPEATS repetitions."""
+"""A point ends early, after at least LEAST_REPEATS repetitions, once their coefficient of variation is at most STEADY.
+"""
 
 
 class Plan(NamedTuple):

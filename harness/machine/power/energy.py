@@ -20,16 +20,18 @@ from harness.types import Array, PowerSource
 POWER_CSV = "power.csv"
 
 END_NS = 200 * NS_PER_MS
-"""Maximum time between an end of the window and the nearest reading."""
+"""The energy is unknown if no reading lies within this time of each end of the window."""
 
 GAP_NS = NS_PER_S
-"""Maximum time between two readings. peak_watts is averaged over approximately this time."""
+"""The energy is unknown if two readings are further apart. peak_watts is averaged over approximately this time."""
 
 MOST_JOULES = 1e4
 """Maximum increase of a processor's or board's counter within GAP_NS. A larger step counts as a reset."""
 
 MOST_WATTS = 1e6
-"""Maximum plausible mean power of one source over a second. A rack full of accelerators draws a fifth of it."""
+"""If a source reads more than this on average over a second, its energy is unknown. A rack full of accelerators draws a
+fifth of it.
+"""
 
 _HEADER = ("wall_ns", "source", "joules", "watts")
 

@@ -22,7 +22,7 @@ class Convolution:
     about = "a 3x3 convolution, by library and precision"
 
     def points(self, threads: int) -> Iterator[Point]:
-        for name in LIBRARIES[1:]:  # NumPy has no convolution
+        for name in LIBRARIES[1:]:  # all but NumPy, which cannot convolve
             for count in sorted({1, threads}):
                 for precision in PRECISIONS:
                     for shape in FILTERS:

@@ -10,7 +10,7 @@ _NODE = Path("/dev/nvidiactl")
 _WSL = Path("/dev/dxg")
 
 LIBRARY = "torch"
-"""The library that computes. Points with the same library are measured in one process."""
+"""The library of every GPU point. Points with the same library are measured in one process."""
 
 
 def is_here() -> bool:

@@ -121,7 +121,7 @@ class CommandMeter:
         whole, newline, self._left = (self._left + chunk).rpartition(b"\n")
         if not chunk:
             whole, newline, self._left = self._left, b"", b""
-            last = whole.decode(errors="replace")  # the line has no end yet
+            last = whole.decode(errors="replace")  # an incomplete line
             self._has_read |= _LINE.fullmatch(last) is not None
             self._unread = last or self._unread
             self._ended()
@@ -157,7 +157,7 @@ class CommandMeter:
         """Kills the process group, because the program may be a script that started other programs."""
         if self._process is None:
             return
-        with suppress(ProcessLookupError, PermissionError):  # no process is left in the group
+        with suppress(ProcessLookupError, PermissionError):  # the group has already ended
             os.killpg(self._process.pid, signal.SIGKILL)
         if self._guard is not None:
             self._guard.watch(None)

@@ -45,7 +45,7 @@ class EstimateMeter(HoldsNothing):
 
     def read(self) -> list[float]:
         times = psutil.cpu_times()
-        busy_s = times.user + times.nice + times.system  # user includes guest time
+        busy_s = times.user + times.nice + times.system  # user time already includes guest time
         return [busy_s * self._watts / self._threads]
 
 

@@ -36,7 +36,7 @@ class HwmonMeter(HoldsNothing):
     def __enter__(self) -> Self:
         sensors: dict[str, _Sensor] = {}
         errors: list[tuple[Path, OSError | ValueError]] = []
-        # The input comes last and replaces the average.
+        # `powerN_input` sorts after `powerN_average`, so it replaces it.
         for path in sorted(self._root.glob("hwmon*/*")):
             if _FILE.fullmatch(path.name):
                 try:

@@ -62,7 +62,7 @@ def _ready(
         request.infer()
         answer = request.get_output_tensor().data
         facts["relative_error"] = op.relative_error(answer, right)
-    kept = (data, compiled)  # the request does not keep the arrays alive
+    kept = (data, compiled)  # kept alive here, because the request does not keep them
 
     def infer() -> None:
         assert kept
