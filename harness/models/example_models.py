@@ -114,7 +114,7 @@ def write_lights(folder: Path) -> None:
         node("Div", ["means", "white"], ["shares"]),
         node("Reshape", ["shares", "flat"], ["scores"]),
         node("Slice", ["scores", "first", "second", "second"], ["one"]),
-        node("Mul", ["one", "nothing"], ["zeros"]),  # one row for each sample
+        node("Mul", ["one", "nothing"], ["zeros"]),  # as many rows of zeros as samples
         node("Add", ["zeros", "boxes"], ["places"]),
         node("Concat", ["places", "scores"], ["head"], axis=1),
     ]

@@ -45,11 +45,11 @@ EPOCHS, BATCH = 60, 64  # passes over the training images, images per step
 PEAK_LEARNING_RATE = 4e-3
 DROPOUT = 0.25
 GREY_MAX = 16  # the largest pixel value in the data
-MOST_SAMPLES = 1024  # maximum batch of the ExecuTorch program, which fixes its memory at export
-IR_VERSION = 10  # from onnx 1.16, so that runtimes older than the onnx package can read the file
+MOST_SAMPLES = 1024  # maximum batch of the ExecuTorch program, whose memory is sized at export
+IR_VERSION = 10  # of onnx 1.16: a newer package would write files that older runtimes refuse
 
-# The libraries read these variables when they are first imported. They set one thread, and the same
-# instruction set on every CPU that has it, because the order of a sum decides its last bit.
+# The libraries read these variables when they are first imported. The last bit of a sum depends on
+# the order of its terms, so they set one thread, and one instruction set for all CPUs that have it.
 DETERMINISTIC_ENVIRONMENT = {
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     "MKL_CBWR": "AVX2",
@@ -230,7 +230,7 @@ def write_savedmodel(path: Path, weights: Weights) -> None:
     shutil.rmtree(path, ignore_errors=True)
     tf.saved_model.save(module, str(path), {"serving_default": module.digits})
     (path / "fingerprint.pb").unlink()
-    (path / "assets").rmdir()  # it is empty, and git does not store empty folders
+    (path / "assets").rmdir()  # always empty, and git would not store it
 
 
 def write_tflite(path: Path, weights: Weights) -> None:
@@ -344,7 +344,7 @@ def write_executorch(path: Path, weights: Weights) -> None:
     batch = {0: torch.export.Dim("batch", min=1, max=MOST_SAMPLES)}
     example = (
         torch.zeros(MOST_SAMPLES, 1, 8, 8),
-    )  # an example of fewer samples would limit the convolutions to at most 15
+    )  # torch.export treats the convolutions' batch as at most 15 if the example is smaller
     exported = torch.export.export(torch_module(weights), example, dynamic_shapes=(batch,))
     lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
     path.write_bytes(lowered.to_executorch().buffer)
@@ -380,7 +380,7 @@ def write_ncnn(path: Path, weights: Weights) -> None:
 
 def write_mnn(path: Path, weights: Weights) -> None:
     """Converts the ONNX file. Replaces the random identifier of MNN's converter with zeros."""
-    import _tools  # from the package MNN, whose command mnnconvert sends reports to MNN's developers
+    import _tools  # MNN's own command, mnnconvert, sends usage reports to its developers
 
     with tempfile.TemporaryDirectory() as folder:
         onnx, made = Path(folder) / "digits.onnx", Path(folder) / "digits.mnn"

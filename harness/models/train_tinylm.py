@@ -37,10 +37,10 @@ HELD_OUT = 500
 SHORTEST, LONGEST = 3, 20  # digits of a string
 STEPS, BATCH = 4000, 128  # optimiser's steps, prompts in each
 PEAK_LEARNING_RATE = 3e-3
-MAX_GRADIENT = 1.0  # the norm is clipped to this value
+MAX_GRADIENT = 1.0  # gradients are clipped to this norm
 
 WIDTH, HEADS, LAYERS = 64, 4, 2
-CONTEXT = 48  # positions; the longest prompt and its answer have 2 * LONGEST + 3
+CONTEXT = 48  # positions, at least the 2 * LONGEST + 3 of the longest prompt and its answer
 
 PIECES = ("", "?", "sort ", "reverse ", "=", *"0123456789")
 """The text of each token. Token 0 ends an answer; token 1 stands for any other character."""
@@ -210,7 +210,7 @@ def write_onnx(path: Path, weights: Weights) -> None:
     )
     for i in range(LAYERS):
         x = _block(nodes, x, bias, i)
-    # No Identity follows: OpenVINO would give the output the name of its input.
+    # No Identity follows, because OpenVINO would name the output after the Identity's input.
     projected = nodes("MatMul", nodes.norm(x, "norm"), "head.weight")
     nodes.add("Add", (projected, "head.bias"), ("logits",))
     cached = [f"{i}.{part}" for i in range(LAYERS) for part in ("key", "value")]

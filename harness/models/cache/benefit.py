@@ -20,12 +20,13 @@ class Candidate(NamedTuple):
 
 
 class Benefit(NamedTuple):
-    """The savings from keeping one model in the cache."""
+    """The time that a cache saves by keeping one model."""
 
     saved_ns: float
     """The mean load time per query of the run that is saved by keeping the model: share x load time."""
     keep: bool
-    """Whether the model belongs to the models that save the most per byte and fit into the capacity."""
+    """Whether a cache of the set's capacity should keep the model: it is among the models that save the most per byte.
+    """
 
 
 def benefits(candidates: Sequence[Candidate], capacity_bytes: int) -> list[Benefit]:

@@ -20,14 +20,14 @@ this request.
 """
 
 ORIGINS = ("hit", "joined", "local", "source", "alone-local", "alone-source", "failed")
-"""Origin of the model for a sample: resident, loading for another sample, loaded from a local file, loaded from its
-source through a local file, either of these loads only for this sample, or a failed load.
+"""Origin of the model for a sample: in memory already; a load for another sample; a local file; its source, through a
+local file; a local file or the source, only for this sample; or a failed load.
 """
 
 
 @dataclass(slots=True)
 class Counts:
-    """Events of one item in one cache."""
+    """How often each kind of request occurred for one item of a cache."""
 
     hits: int = 0
     joined: int = 0
@@ -46,11 +46,11 @@ class Counts:
 
 
 class LoadFailed(Exception):
-    """Raised in all threads that waited for an item whose load failed. The cause is the load's error."""
+    """Raised in every thread that waited for an item whose load failed. The load's error is the exception's cause."""
 
 
 class Lease(NamedTuple, Generic[Loaded]):
-    """A loaded item that is in use until it is passed to `release`."""
+    """A loaded item. It counts as in use, and is not evicted, until the lease is passed to `release`."""
 
     key: int
     loaded: Loaded

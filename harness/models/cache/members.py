@@ -1,4 +1,4 @@
-"""Opens the models of a set one by one. Uses local copies of their files if the files have a cache."""
+"""Opens the models of a set one by one, from local copies of their files if `local_capacity` is set."""
 
 import shutil
 import threading
@@ -29,7 +29,7 @@ class OpenModel(NamedTuple):
     stack: ExitStack
     """Closes the backend."""
     use: threading.Lock
-    """Lock of the only thread that may use the backend."""
+    """Held by the thread that uses the backend; only one may do so at a time."""
     from_source: bool
     """Whether the model's file was copied for this load."""
 

@@ -7,10 +7,10 @@ import numpy as np
 from harness.types import Array
 
 TOP = 0.2
-"""Share of the models that `top_share` considers."""
+"""`top_share` is the share of the requests that go to the most popular TOP of the models."""
 
 DRAWN_BY_PARETO = 0x7_1245
-"""Makes the Pareto draws independent of other draws with the run's seed."""
+"""Seeds the Pareto draws together with the run's seed, so that they are independent of other draws with that seed."""
 
 
 def zipf(models: int, exponent: float) -> Array:

@@ -32,7 +32,7 @@ def play(
     """Serves the requests one after the other. Each item is released before the next request."""
     for key in requests:
         grant = residents.request(key, sizes_bytes[key])
-        assert grant is not None  # items are not in use, so the request does not wait
+        assert grant is not None  # no item is in use, so every request is granted at once
         left = residents.release(key) if grant.kept else ()
         how = HIT if grant.hit else LOADED if grant.kept else ALONE
         yield Served(how, (*grant.evicted, *left))

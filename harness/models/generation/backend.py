@@ -54,7 +54,9 @@ class TokenBackend(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        del self.generator  # the generator holds a method of the backend
+        del (
+            self.generator
+        )  # breaks the reference cycle: the generator holds a method of the backend
         self._stack.__exit__(kind, error, trace)
 
     def infer(self, batch: Batch) -> Outputs:

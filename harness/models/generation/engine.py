@@ -155,7 +155,7 @@ class Generator:
         answered = [*self._working]
         if self.prefixes is not None:
             for row, one in enumerate(answered):
-                if one.finish_reason:  # the model has not processed the last token
+                if one.finish_reason:  # the last token was returned, but never fed to the model
                     self._keep(self.prefixes, row, [*one.prompt, *one.tokens[:-1]])
         self._remove(lambda one: bool(one.finish_reason))
         return answered
@@ -265,7 +265,7 @@ class Generator:
         if self._has_positions:
             given[POSITIONS] = np.ascontiguousarray(positions)
         outputs = self._infer(Batch(len(tokens), given))
-        assert isinstance(outputs, Mapping)  # a model with a cache has several outputs
+        assert isinstance(outputs, Mapping)  # a model with a cache returns logits and the cache
         return outputs
 
     def _take(self, sequences: Sequence[Answering], logits: Array) -> None:

@@ -76,7 +76,7 @@ def cost(
     if op_type in RULES:
         try:
             macs, flops = RULES[op_type](work)
-        except (ValueError, LookupError, ZeroDivisionError):  # a shape is unknown
+        except (ValueError, LookupError, ZeroDivisionError):  # the rule needs an unknown shape
             macs = flops = None
     return Cost(macs, flops, *_bytes(op_type, work))
 

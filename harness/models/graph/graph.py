@@ -213,6 +213,6 @@ def _effective(node: Node) -> dict[str, Any]:
         if name in ignored or (neutral is not None and set(values) == {neutral}):
             continue
         if name == "kernel_shape" and node.op_type.startswith("Conv"):
-            continue  # the weights' shape contains it
+            continue  # this attribute also follows from the shape of the weights
         effective[name] = value
     return effective

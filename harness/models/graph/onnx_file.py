@@ -174,7 +174,7 @@ def _constant(onnx: Any, tensor: Any) -> Constant:
 
 
 _INT64 = 7
-"""TensorProto's code of a type. A tensor of this type may be a shape."""
+"""TensorProto's code of int64, the type of tensors that hold shapes."""
 
 
 def _drop_large(graph: Any) -> None:
@@ -239,7 +239,7 @@ def _set_sizes(
                     f"{path}: input {one.name!r} has {dim.dim_value} at axis {axis}, not {size}"
                 )
     refuse((*problems, *missing.values()))
-    if used:  # the shapes inside the graph were inferred for other sizes
+    if used:  # the file stores inner shapes for other input sizes, so they are dropped
         del graph.value_info[:]
         onnx_nodes.forget_outputs(graph)
     return used

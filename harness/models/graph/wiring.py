@@ -46,7 +46,7 @@ def _in_order(wiring: Wiring) -> Wiring:
         return wiring
     try:
         order = list(TopologicalSorter(needs).static_order())
-    except CycleError:  # every runtime refuses the file and reports the reason
+    except CycleError:  # a cycle: every runtime refuses the file and says why
         return wiring
     return replace(wiring, nodes=[wiring.nodes[i] for i in order])
 

@@ -15,7 +15,7 @@ class HubName(NamedTuple):
     """A file of a repository. `str` returns its spelling as a --model."""
 
     repository: str
-    """ORG/NAME. A few old repositories have no ORG."""
+    """ORG/NAME. A few old repositories lack the ORG."""
     revision: str | None = None
     """A commit, a branch or a tag."""
     file: str | None = None

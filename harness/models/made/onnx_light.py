@@ -19,7 +19,7 @@ from harness.errors import PluginUnavailable
 
 PREFIX = "light/"
 RECIPE = b"1"
-"""Part of each file's path, because a different recipe or onnx package makes different models."""
+"""Part of each file's path. Change it if the models change, so that old files are not used."""
 
 _SEED = 0
 _FLOAT = 1
@@ -131,7 +131,8 @@ def write(template: Path, path: Path) -> None:
         graph.initializer.append(numpy_helper.from_array(array, name))
     for value in (*graph.input, *graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    model.ir_version = 8  # before version 4, every weight also had to be an input
+    # Before IR version 4, every weight also had to be an input.
+    model.ir_version = 8
     onnx.save(model, path, format="protobuf")
 
 

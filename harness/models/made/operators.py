@@ -18,7 +18,7 @@ from harness.core.files import cache_dir, cached_file
 from harness.errors import PluginUnavailable
 
 RECIPE = "1"
-"""Part of the folder's name, because a different recipe makes different models."""
+"""Part of the folder's name. Change it if the models change, so that old files are not used."""
 
 _SEED = 0
 

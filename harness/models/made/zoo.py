@@ -21,7 +21,7 @@ from harness.errors import PluginUnavailable
 
 PREFIX = "zoo/"
 RECIPE = "1"
-"""Part of each file's path, because a different recipe makes a different model."""
+"""Part of each file's path. Change it if the models change, so that old files are not used."""
 
 _SEED = 0
 _CLASSES = 1000
@@ -35,7 +35,7 @@ class Network(NamedTuple):
 
 
 class Builder:
-    """A graph to which each method adds layers after `end`. The method then moves `end`.
+    """A graph under construction. Each method adds layers after `end`, and then moves `end` to its last layer.
 
     end: the name of the last activations. channels: the number of their channels. The weights are scaled (He
     initialisation), so that activations neither vanish nor overflow.

@@ -67,7 +67,7 @@ def names_read_by(path: Path) -> set[str]:
         return set()
     try:
         return external_data(mapped(path))
-    except (OSError, ValueError):  # the framework reports the fault
+    except (OSError, ValueError):  # the framework will report the fault of this file
         return set()
 
 
@@ -85,7 +85,8 @@ def beside(path: Path, file: str, read: str) -> str:
 
 def _is_model(file: str, files: Collection[str]) -> bool:
     suffix = Path(file).suffix.lower()
-    if suffix in _BESIDE:  # an OpenVINO IR or ncnn's layers, because other .xml files have no .bin
+    if suffix in _BESIDE:
+        # Only an OpenVINO IR or ncnn's layers have a .bin; other .xml files are not models.
         return Path(file).with_suffix(".bin").as_posix() in files
     return _is_readable(file)
 

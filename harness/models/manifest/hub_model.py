@@ -31,7 +31,9 @@ class HubModel(FetchedModel):
     def _check(self, path: Path, /) -> None:
         if path.is_dir():
             files: Iterable[Path] = files_of(path).values()
-        else:  # each file is a link into the cache, where other files are not next to its target
+        else:
+            # Each file is a link into the hub's cache. Its target does not lie next to the model's
+            # other files.
             files = (path, *(path.parent / name for name in names_read_by(path)))
         for file in files:
             repository.check(file)

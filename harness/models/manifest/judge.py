@@ -11,7 +11,7 @@ from harness.models.manifest.model import MODELS_DIR, Model
 from harness.models.manifest.schema import Manifest
 
 _MOST_SYMBOLS = 256
-"""The maximum number of symbols that a result lists. For a longer list, it records only the length and the digest."""
+"""A result lists at most this many symbols. For more symbols, it records only their number and digest."""
 
 
 def judged_by(manifest: Manifest) -> Mapping[str, Any]:

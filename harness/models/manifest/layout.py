@@ -62,7 +62,7 @@ class Layout:
     def sample(self, spec: TensorSpec, fixed: int | None) -> TensorSpec:
         """Returns an input of the file, with the batch axis first and the frame axis second. fixed: as in `samples`."""
         axis = self.input_axes[spec.name]
-        assert axis is not None  # an input without a batch has a value
+        assert axis is not None  # the manifest's check: an input without a batch axis has a `value`
         batch = spec.shape[axis] if fixed is None else fixed
         frames = (self.frames or FRAMES,) if self.states else ()
         rest = (*spec.shape[:axis], *spec.shape[axis + 1 :])

@@ -337,7 +337,7 @@ class Model:
         try:
             inside = path.resolve().is_relative_to(folder.resolve())
             path.exists()
-        except (OSError, ValueError, RuntimeError) as e:  # too long, with a NUL, or a loop of links
+        except (OSError, ValueError, RuntimeError) as e:  # too long, a NUL or a loop of links
             raise ConfigError(f"model {self.name!r}: file {name!r}: {e}") from None
         if not inside:
             raise ConfigError(f"model {self.name!r}: file {name} is outside the manifest's folder")

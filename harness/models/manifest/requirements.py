@@ -79,8 +79,10 @@ def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
         return None, None
     try:
         return module, version(module)
-    except PackageNotFoundError:  # searching for another distribution takes half a second
+    except (
+        PackageNotFoundError
+    ):  # only then: searching for another distribution takes half a second
         for distribution in packages_distributions().get(module, ()):
-            with suppress(PackageNotFoundError):  # the distribution was removed in the meantime
+            with suppress(PackageNotFoundError):  # the distribution was removed after it was found
                 return distribution, version(distribution)
     return None, None

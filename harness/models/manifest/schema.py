@@ -28,7 +28,9 @@ from harness.models.steps.steps import LISTED, PostprocessSteps, PreprocessSteps
 from harness.types import Step, TensorSpec, declared_shape, show_shape
 
 TOLERANCE = 1e-3
-"""The default relative tolerance of float answers: batches of different sizes round differently."""
+"""The default relative tolerance of float answers. They differ slightly, because batches of different sizes round
+differently.
+"""
 
 
 class _Strict(BaseModel):

@@ -84,7 +84,7 @@ _IR_RULES: Mapping[str, Callable[[_Shapes, tuple[int, ...], int], int]] = {
 _IR_HIDDEN = frozenset(
     ("LSTMSequence", "GRUSequence", "RNNSequence", "LSTMCell", "GRUCell", "RNNCell", "If", "Loop")
 ) | {"TensorIterator", "Einsum", "ScaledDotProductAttention", "DeformableConvolution"}
-"""Layers whose multiplications are not counted here."""
+"""Layers that multiply in ways that this module does not count. With such a layer, `macs` is None."""
 
 
 def of_openvino(path: Path) -> Structure:

@@ -11,7 +11,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 SAME_MACS = 0.001
-"""The maximum relative difference that a conversion can cause by folding and padding."""
+"""Two networks count as the same if their multiplications differ by at most this share, because conversions fold and
+pad layers.
+"""
 
 
 class Structure(NamedTuple):

@@ -38,7 +38,7 @@ _HIDDEN = frozenset((
     "CUSTOM", "IF", "WHILE", "CONV_3D_TRANSPOSE",
     "STABLEHLO_CONVOLUTION", "STABLEHLO_DOT_GENERAL", "STABLEHLO_COMPOSITE",
 ))  # fmt: skip
-"""Operators whose multiplications are not counted here."""
+"""Operators that multiply in ways that this module does not count. With such an operator, `macs` is None."""
 
 _Shape = tuple[int, ...]
 
@@ -76,7 +76,7 @@ def of_tflite(path: Path) -> Structure:
 def opened(path: Path) -> tuple[Any, int]:
     """Returns (the schema's Model, the file's bytes). Raises an exception of BROKEN if it is not a LiteRT file."""
     schema = _schema()
-    with path.open("rb") as file:  # the map stays valid until its last slice is freed
+    with path.open("rb") as file:  # the map outlives the file object, until its last slice is freed
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if not schema.Model.ModelBufferHasIdentifier(content, 0):
         raise ValueError("its file identifier is missing")
@@ -128,7 +128,7 @@ class Reader:
     def kinds(self, model: Any) -> list[str]:
         """Returns the operators in the order of their codes."""
         known = _names("BuiltinOperator")
-        # The older field holds codes up to 127. A code of a newer schema counts as CUSTOM.
+        # An older field holds the code if it is at most 127. A code that is newer than the schema counts as CUSTOM.
         codes = [
             max(c.DeprecatedBuiltinCode(), c.BuiltinCode())
             for c in self.tables(model, "OperatorCodes")

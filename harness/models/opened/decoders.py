@@ -11,7 +11,9 @@ from harness.types import Array, Backend, Batch, TensorSpec
 
 _PAST = "past_key_values."
 CONTEXT = 512
-"""A guess of the maximum number of tokens in prompt and answer, because few files record it."""
+"""The maximum number of tokens in prompt and answer together that `init` writes as a guess, because few files record
+it.
+"""
 
 
 def generates(specs: Sequence[TensorSpec]) -> bool:
@@ -26,7 +28,7 @@ def proposal(backend: Backend, specs: Sequence[TensorSpec]) -> Proposal:
     batch = Batch(1, {spec.name: _given(spec) for spec in specs})
     try:
         outputs = backend.infer(batch)
-    except Exception as e:  # frameworks' own exceptions share no base class
+    except Exception as e:  # the exceptions of frameworks share no base class
         raise ConfigError(
             f"its cache grows with each token, and a step with an empty cache fails ({one_line(e)}): write the "
             "manifest by hand (docs/manifest.md#language-models)"

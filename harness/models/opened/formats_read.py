@@ -38,7 +38,7 @@ def _formats(node: ast.ClassDef) -> tuple[str, ...] | None:
             assert isinstance(line, ast.Assign | ast.AnnAssign)
             try:
                 return tuple(ast.literal_eval(line.value)) if line.value is not None else None
-            except (ValueError, TypeError):  # computed
+            except (ValueError, TypeError):  # formats that the class computes
                 return None
     return None
 

@@ -34,8 +34,8 @@ CONNECTIONS = 64
 """Number of concurrent requests to each server. The server queues them."""
 
 LOADGEN_FROM_CORES = 4
-"""Minimum number of cores at which Server reserves one core for the thread that issues queries. With fewer cores, the
-model needs the core more, and the thread shares it with the instances.
+"""From this number of cores on, Server reserves one core for the thread that issues queries. With fewer cores, the
+model needs the core more, so the thread shares it with the instances.
 """
 
 
@@ -115,13 +115,13 @@ def _may_drop_threads(config: RunConfig, group: InstanceGroup) -> bool:
 
 
 def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
-    if config.url:  # the server forms batches, unless the user sets a size
+    if config.url:  # requests have one sample unless the user sets a size: the server batches
         return min(config.max_batch or 1, MAX_BATCH)
-    if model.workers is not None:  # waiting queries may need different models
+    if model.workers is not None:  # one sample per batch: waiting queries may need different models
         return 1
     default = DEFAULT_MAX_BATCH if config.device == "cpu" else GPU_MAX_BATCH
     largest = _set_batch(config, model) or default
-    if scenario.streams:  # a query is answered in one batch if the user allows a batch of this size
+    if scenario.streams:  # a query is one batch, unless the user limits batches below its size
         samples = scenario.samples_per_query(config)
         largest = min(samples, config.max_batch or samples)
     return min(largest, MAX_BATCH)

@@ -89,7 +89,7 @@ def missing_data(path: Path | None) -> list[str]:
         path.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return [f"--data-dir {path} does not exist"]
-    except OSError as e:  # the user may not enter a parent folder
+    except OSError as e:  # the user has no permission to enter a parent folder
         return [f"--data-dir {path} cannot be read: {e.strerror}"]
     return []
 
@@ -110,7 +110,7 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
     model in a different precision.
     """
     if config.model_file is not None:
-        files_of(config.model_file)  # refused before a framework reads it
+        files_of(config.model_file)  # refuses a damaged file before a framework reads it
         return config.model_file
     formats = declared(config).formats
     chosen = dict(config.backend_option).get(FORMAT_OPTION)
@@ -430,7 +430,7 @@ def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
     paths = []
     for name in FORMATS:
         if model.may_have(name):
-            with suppress(HarnessError):  # the file is missing, and the backend may not need it
+            with suppress(HarnessError):  # a missing file is fine if the backend does not need it
                 paths.append(model.path((name,)))
     for path in (*paths, config.model_file):
         if path is not None and (tables := tables_of(path)):
@@ -473,5 +473,6 @@ def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) 
 def plain(about: Mapping[str, object]) -> dict[str, Any]:
     """Returns JSON values. A value that JSON cannot represent becomes a string."""
     text = json.dumps(dict(about), default=str)
-    values: dict[str, Any] = json.loads(text, parse_constant=str)  # JSON has no NaN
+    # NaN and Infinity become strings, because they are not JSON.
+    values: dict[str, Any] = json.loads(text, parse_constant=str)
     return values

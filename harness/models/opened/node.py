@@ -19,7 +19,7 @@ BACKEND = "the backend"
 """The key of the backend in `_compared`."""
 
 ANSWER = "answer"
-"""The output of a node's model, which contains the answers of the manifest's postprocessing."""
+"""Name of the only output of a node's model: the answers after the manifest's postprocessing."""
 
 
 def by_indices(model: str) -> str:
@@ -28,10 +28,10 @@ def by_indices(model: str) -> str:
 
 
 RUN_BYTES = 16
-"""The length of the random number of a run. The run's requests to load samples begin with this number."""
+"""Length in bytes of the random number that identifies a run. The run's requests to load samples begin with it."""
 
 IN_USE = 409
-"""The HTTP status of a node that another run uses."""
+"""The HTTP status with which a node refuses a run while another run uses it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

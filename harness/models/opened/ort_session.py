@@ -117,7 +117,7 @@ def open_session(
     content = model if isinstance(model, bytes) else str(model)
     session = ort.InferenceSession(content, options, providers=[setup.provider])
     session.disable_fallback()
-    # `run(None, ...)` then skips maps and sequences, like the backend.
+    # Only outputs that become arrays are requested, so maps and sequences are skipped, as in the backend.
     arrays = [port for port in session.get_outputs() if port.type in ORT_ARRAYS]
     session._outputs_meta = arrays or session.get_outputs()  # noqa: SLF001 - it has no public way
     return session

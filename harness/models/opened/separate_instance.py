@@ -30,7 +30,9 @@ from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSp
 _ALIGNMENT_BYTES = 64
 _EXIT_LIMIT_S = 10.0
 _PRINTED_LIMIT_S = 1.0
-"""Time for which a child of the instance's process may keep the output open after the process has ended."""
+"""After the instance's process has ended, its last output is read for at most this time, because a child may keep the
+pipe open.
+"""
 
 _CONFINED = "harness.models.opened.confined_instance"
 
@@ -56,7 +58,7 @@ class Arena:
             end += -(-array.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         if (
             end >= os.fstat(self._fd).st_size
-        ):  # also needed on the first call, because an empty file cannot be mapped
+        ):  # always true on the first call, because an empty file cannot be mapped
             os.ftruncate(self._fd, 2 * end + _ALIGNMENT_BYTES)
         layout = [(name, array.dtype.str, array.shape, start) for name, array, start in placed]
         for (_, view), (_, array, _) in zip(self.get(layout), placed, strict=True):
@@ -70,7 +72,7 @@ class Arena:
         """
         size = os.fstat(self._fd).st_size
         if self._map is None or len(self._map) < size:
-            self._map = mmap.mmap(self._fd, size)  # views of the old map keep the map alive
+            self._map = mmap.mmap(self._fd, size)  # arrays that view the old map keep it alive
         if any(start < 0 or np.dtype(dtype).hasobject for _, dtype, _, start in layout):
             raise ValueError("the other process sent an array that is not in shared memory")
         return [
@@ -291,7 +293,7 @@ def declared_by(name: str) -> Declared:
 
 def _hold_garbage() -> int:
     objects = gc.collect()
-    gc.freeze()  # later collections skip the objects that exist now
+    gc.freeze()  # the garbage collector no longer scans the objects that exist now
     gc.disable()
     return objects
 

@@ -72,7 +72,7 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
             f"{manifest} must be in the folder of {path} or above it: pass a different --out"
         )
     if path.exists():
-        check(path, FORMATS)  # recognises a file of a different kind without a framework
+        check(path, FORMATS)  # refuses a wrong kind of file before a framework starts
     return _manifest(path, place, manifest, shapes, backend)
 
 
@@ -93,7 +93,7 @@ def manifest_of_package(
     model.obtain(tuple(FORMATS), say)
     path = model.path(tuple(FORMATS))
     assert path is not None
-    assert name.file is not None  # a model has a file
+    assert name.file is not None  # a model's name always includes a file
     inside = posixpath.dirname(name.file) if path.is_dir() else name.file
     place = f"{name.short}-{name.version}/{inside}"
     return manifest, _manifest(path, place, manifest, shapes, backend, name)
@@ -130,7 +130,8 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
             tuple(TensorSpec(name, dtype, ("batch", *row[1:])) for name, row in shapes.items())
             for dtype in UNRECORDED_TYPES
         ]
-        # The file may accept inputs only in the given shapes, e.g. a state of two layers.
+        # Zeros of the guessed shape may be refused: the file may accept only the given shapes, e.g.
+        # a state of two layers.
         guesses.append(
             tuple(TensorSpec(name, UNRECORDED_TYPES[0], row) for name, row in shapes.items())
         )
@@ -141,7 +142,8 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
             return _signature(registry.load("backend", backend)(setup), path, shapes)
         except ConfigError as e:
             error = e
-    if kind.name in UNRECORDED and not shapes and error.__cause__ is None:  # the file was loaded
+    if kind.name in UNRECORDED and not shapes and error.__cause__ is None:
+        # Without a cause, the framework has loaded the file, and only the shapes are missing.
         raise ConfigError(
             f"{error}; for this command their shapes are enough: --input-shape NAME=1x3x224x224"
         )
@@ -159,7 +161,7 @@ def _signature(backend: Backend, path: Path, shapes: Shapes) -> Proposal:
             names = ", ".join(spec.name for spec in specs)
             raise ConfigError(f"--input-shape {unknown[0]}: the model's inputs are {names}")
         for spec in (spec for spec in specs if spec.shape and spec.name in shapes):
-            _sized(spec, shapes)  # refuses sizes that do not fit
+            _sized(spec, shapes)  # raises ConfigError for sizes that do not fit
         try:
             inputs = inputs_of(Model(path.stem, None, path.parent, path), backend)
         except ConfigError as e:

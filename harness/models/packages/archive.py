@@ -29,7 +29,7 @@ MOST_BYTES = 16 << 30
 
 MOST_EXPANSION = 100
 FREE_EXPANSION_BYTES = 64 << 20
-"""Only files up to this size may expand by more than MOST_EXPANSION. Weights can hardly be compressed."""
+"""A larger file is refused if it expands by more than MOST_EXPANSION, because weights can hardly be compressed."""
 
 _PIECE_BYTES = 1 << 20
 _MOST_RECORD_BYTES = 64 << 20
@@ -96,7 +96,7 @@ class _Wheel:
             info = self._file.getinfo(name)
             _check_size(name, info.file_size, info.compress_size)
             _check_space(name, info.file_size, self._path)
-            with self._file.open(info) as source:  # zipfile reads at most file_size bytes
+            with self._file.open(info) as source:  # bounded: zipfile reads at most file_size bytes
                 shutil.copyfileobj(source, out, _PIECE_BYTES)
 
     def _record(self, infos: list[zipfile.ZipInfo]) -> Mapping[str, str]:
@@ -120,7 +120,9 @@ class _Tarball:
     def members(self) -> Mapping[str, Member]:
         found: dict[str, Member] = {}
         for name, member in self._files():
-            found[name] = Member(member.size, None)  # keeps the last of equal names, like tar
+            found[name] = Member(
+                member.size, None
+            )  # of equal names, the last one counts, as in tar
             _check_count(len(found))
         return found
 
@@ -134,7 +136,7 @@ class _Tarball:
             out.seek(0)
             out.truncate()
             source = self._tar.extractfile(member)
-            assert source is not None  # a regular file
+            assert source is not None  # only regular files are in `found`
             shutil.copyfileobj(source, out, _PIECE_BYTES)
 
     def _files(self) -> Iterator[tuple[str, tarfile.TarInfo]]:

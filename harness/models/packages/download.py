@@ -67,7 +67,7 @@ def download(name: PackageName, folder: Path, home: Path) -> Path:
 def check_archive(name: PackageName, path: Path) -> None:
     """Raises ConfigError if a wheel's file name does not have the requested name and version."""
     if name.prefix != PYPI:
-        return  # npm's file names are not unique
+        return  # npm's file names are ambiguous: @a/b and a-b share one
     try:
         package, version, *_ = parse_wheel_filename(path.name)
     except InvalidWheelFilename as e:

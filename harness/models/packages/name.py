@@ -21,13 +21,13 @@ _PATTERNS: Mapping[str, re.Pattern[str]] = {
     ),
 }
 _MOST_PATH, _MOST_PART = 1024, 200
-"""The maximum lengths of a cached path and of each name in it, in characters, for all file systems."""
+"""Maximum lengths of a cached path and of each name in it, in characters, that every file system accepts."""
 
 _SHAPES: Mapping[str, str] = {
     PYPI: "pypi:NAME==VERSION:PATH/IN/WHEEL",
     NPM: "npm:NAME@VERSION:PATH/IN/PACKAGE",
 }
-"""Maps a prefix to the spelling in messages."""
+"""Maps a prefix to the full spelling that messages show."""
 
 
 class PackageName(NamedTuple):
@@ -97,7 +97,7 @@ def same_version(wheel: tuple[str, Version], name: PackageName) -> bool:
 
 def _is_version(prefix: str, text: str) -> bool:
     if prefix == NPM:
-        return True  # the pattern has already checked the text
+        return True  # the pattern has already checked npm's text
     try:
         Version(text)
     except InvalidVersion:

@@ -128,7 +128,7 @@ def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
     try:
         path = model_file(config, model)
         types = _weight_types(path) if path is not None else ()
-    except HarnessError:  # the file is missing or unreadable, and opening it raises the same error
+    except HarnessError:  # a missing or unreadable file: opening it reports the same error later
         return None
     if path is None or not {"int8", "uint8"} & set(types):
         return None

@@ -50,7 +50,7 @@ _UPCAST = "InsertedPrecisionFreeCast_"
 
 
 def require(precision: str) -> None:
-    for module, extra in (("onnx", "onnx"), ("onnxruntime", "ort")):  # onnxruntime needs no onnx
+    for module, extra in (("onnx", "onnx"), ("onnxruntime", "ort")):  # neither installs the other
         if find_spec(module) is None:
             raise PluginUnavailable(
                 f"{precision} is made with the module {module!r}: {how_to_install(extra)}"

@@ -57,7 +57,7 @@ def quantisation_samples(
     scored samples are used.
     """
     if synthetic or model.has_random_weights:
-        # This is not the run's seed, because quantisation samples are never the run's samples.
+        # A different seed than the run's, so that the run is not measured on its quantisation samples.
         noise = replace(config, seed=(config.seed or 0) + 1, data_dir=None)
         dataset = open_dataset(noise, model, "synthetic", inputs)
         return _read(dataset, range(len(dataset)), batch, set(), "seeded noise")

@@ -68,7 +68,7 @@ def write(
     from torch.ao.quantization import get_default_qconfig
     from torch.ao.quantization.quantize_jit import quantize_jit
 
-    assert samples is not None  # the other precisions are options of the backend
+    assert samples is not None  # only int8 makes a file; it always has samples
     module = torch.jit.load(source, map_location="cpu").eval()
     names = [argument.name for argument in module.forward.schema.arguments[1:]]
 

@@ -141,7 +141,8 @@ class SequenceBackend:
         count = len(frames)
         size = self.fixed or count
         axes = self.layout.input_axes
-        copies = [*range(count), *[count - 1] * (size - count)]  # the last one fills the batch
+        # Copies of the last sample fill a fixed batch.
+        copies = [*range(count), *[count - 1] * (size - count)]
         inputs, held = (_joined([each[at] for at in copies], axes) for each in (frames, states))
         answers, following = self.step(inputs, held, size)
         return self._by_row(answers, count), _apart(following, axes, count)
@@ -191,7 +192,7 @@ class SequenceBackend:
         return _alone_or_named({n: self._rows(n, rows, count) for n, rows in answers.items()})
 
     def _by_sample(self, answers: Arrays, count: int) -> Outputs:
-        if self.layout.rows_follow_data:  # the only sample's answer is the whole output
+        if self.layout.rows_follow_data:  # one sample, whose answer is the whole output
             return {
                 name: [rows] if self.layout.outputs[name] is None else self._rows(name, rows, count)  # type: ignore[misc]
                 for name, rows in answers.items()
@@ -289,7 +290,7 @@ def _full(one: Input | State, size: int, number: float) -> Array:
     axis = axis_of(one.batch_axis)
     shape = [size if at == axis else count for at, count in enumerate(one.shape)]
     filled: Array = np.full(tuple(int(count or 0) for count in shape), number, one.dtype)
-    filled.setflags(write=not shape)  # OpenVINO refuses a scalar that it may not write
+    filled.setflags(write=not shape)  # OpenVINO refuses a read-only scalar
     return filled
 
 
@@ -303,7 +304,7 @@ def _laid_out(rows: Array, frames: int, axis: int | None) -> Array:
     """Moves the batch from the first axis to its axis in the file, and returns contiguous rows. frames: axes to put in
     front.
     """
-    assert axis is not None  # an input without a batch has a value
+    assert axis is not None  # the manifest's check: an input without a batch axis has a `value`
     if frames:
         return np.ascontiguousarray(np.moveaxis(rows, (1, 0), (0, 1 + axis)))
     return np.ascontiguousarray(np.moveaxis(rows, 0, axis))

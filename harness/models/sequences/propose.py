@@ -107,7 +107,8 @@ def _choices(shape: Shape, names: set[Any]) -> Sequence[int | None]:
     unknown += [at for at, size in enumerate(shape) if isinstance(size, str)]
     if unknown:
         return unknown
-    # In a state [layers, batch, hidden] with one layer and one sequence, the second 1 is the batch.
+    # Both first sizes are 1 in a state [layers, batch, hidden] with one layer. The second one is
+    # then tried first as the batch.
     is_state = len(shape) > 2 and shape[:2] == (1, 1)
     return [1, 0, *range(2, len(shape))] if is_state else range(len(shape))
 
@@ -160,7 +161,9 @@ class _Trial:
         values = {name: one for name, one in self._values.items() if name not in states}
         if values.keys() | states.keys() == {spec.name for spec in self._specs}:
             raise _Unfit(NO_SAMPLES)
-        if next(iter(answers.values())) is not None:  # the other outputs are not answers
+        if next(iter(answers.values())) is not None:
+            # The first output has the answers. An unknown axis of the other outputs does not
+            # matter.
             answers = {name: axis or 0 for name, axis in answers.items()}
         named = {spec.name: spec for spec in self._specs}
         return Proposal(
@@ -178,7 +181,7 @@ class _Trial:
         batch = Batch(size, {spec.name: self._zeros(spec, size) for spec in self._specs})
         try:
             outputs = self._backend.infer(batch)
-        except Exception as e:  # an error of a framework that refuses these shapes
+        except Exception as e:  # a framework may raise any error if it refuses these shapes
             raise _Unfit(one_line(e)) from e
         if isinstance(outputs, Mapping):
             return {name: np.asarray(rows) for name, rows in outputs.items()}
@@ -197,7 +200,7 @@ class _Trial:
         every = {
             spec.name: self._zeros(spec, size)
             for spec in self._specs
-            if spec.dtype != "bool"  # a bool may be a mask that is passed on
+            if spec.dtype != "bool"  # a bool may be a mask that the model passes on
         }
         states = {
             name: output
@@ -214,7 +217,7 @@ class _Trial:
             rivals = [n for n, one in inputs.items() if n not in states and _is_alike(rows, one)]
             if name not in rivals or len(same) != len(rivals):
                 continue
-            # Several states with the same shape are returned in the same order as the inputs.
+            # If several states have the same shape, outputs are matched to inputs in order.
             if all(map(is_like_a_state, rivals)) or (own_axis and len(rivals) == 1):
                 states[name] = same[0]
         return states if inputs.keys() - states.keys() else {}

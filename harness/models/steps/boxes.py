@@ -81,7 +81,7 @@ def _overlap(boxes: Array, labels: Array, first: Array, second: Array, iou: floa
     widths = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])
     shared = np.maximum(heights, 0) * np.maximum(widths, 0)
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    # Uses a product instead of a quotient, so that a box without area does not overlap any box.
+    # A product instead of a quotient: boxes without area would divide 0 by 0, and now overlap nothing.
     over = shared > iou * (areas[0] + areas[1] - shared)
     pairs: Array = over & (labels[first][:, np.newaxis] == labels[second])
     return pairs

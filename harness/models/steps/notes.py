@@ -9,7 +9,7 @@ COLUMNS = 3
 """The columns of a note: onset and end in seconds, and MIDI pitch (69 is A4, 440 Hz)."""
 
 _KINDS = 2
-"""Onsets and sounding pitches, along the last axis."""
+"""Length of the last axis: activations of onsets and of sounding pitches."""
 
 
 def transcribed(
@@ -72,6 +72,6 @@ def _end(sounds: Array, gap: int) -> int:
 
     sounds: (frames,) whether the pitch sounds in each frame, starting at the note's onset.
     """
-    places = np.concatenate(([0], np.flatnonzero(sounds)))  # the onset itself always counts
+    places = np.concatenate(([0], np.flatnonzero(sounds)))  # the onset's frame always counts
     pauses = np.flatnonzero(np.diff(places) > gap + 1)
     return int(places[pauses[0] if len(pauses) else -1]) + 1

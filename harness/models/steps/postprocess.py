@@ -66,7 +66,8 @@ def _topk(rows: Array, k: int) -> Array:
         raise ConfigError(f"topk.k is {k}, but the output has only {classes} classes")
     least = np.partition(rows, classes - k, axis=1)[:, classes - k, np.newaxis]
     best = np.empty((len(rows), k), np.int64)
-    for into, row, kept in zip(best, rows, ~(rows < least), strict=True):  # NaN is kept
+    # `<` is false for NaN, so NaN is kept, and counts as larger than every number.
+    for into, row, kept in zip(best, rows, ~(rows < least), strict=True):
         backwards = np.flatnonzero(kept)[::-1]
         into[:] = backwards[np.argsort(row[backwards], kind="stable")][: -k - 1 : -1]
     return best
@@ -362,7 +363,7 @@ def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
             return kind == "c" and not np.isfinite(outputs).all()
         if outputs.size > _SMALL:
             return not outputs.max() < inf
-        flat = outputs.ravel()  # a maximum costs microseconds, a dot product a tenth of it
+        flat = outputs.ravel()  # a dot product takes a tenth of the time of a maximum
         # The sum also overflows for masked scores (-inf) and large numbers. These are allowed, so the maximum is
         # checked.
         return not isfinite(flat.dot(flat)) and not outputs.max() < inf

@@ -41,7 +41,8 @@ def read(path: Path) -> Flow:
     model, size_bytes = opened(path)
     reader = Reader(size_bytes)
     graph = reader.tables(model, "Subgraphs")[0]
-    shapes = [  # the signature has -1 for an open size, and is empty without open sizes
+    # The shape signature has -1 for an open size. It is empty if all sizes are fixed.
+    shapes = [
         reader.numbers(tensor, "ShapeSignature") or reader.numbers(tensor, "Shape")
         for tensor in reader.tables(graph, "Tensors")
     ]

@@ -87,7 +87,7 @@ def _branches(node: Any) -> Iterator[Copy]:
 
 def _lookups(node: Any) -> Iterator[Lookup]:
     kind, values = _kind(node).removesuffix("_"), [*node.inputs()]
-    if not kind or kind in ("CallFunction", "CallMethod", "PythonOp"):  # unknown
+    if not kind or kind in ("CallFunction", "CallMethod", "PythonOp"):  # may do anything
         yield from (Lookup(name, "", None) for name in _names(values))
     if kind not in LOOKUPS:
         return
