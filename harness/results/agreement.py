@@ -73,13 +73,13 @@ class Limits(NamedTuple):
 
 
 _EXACT = Limits(share=0.99, far=0.01)
-"""Adding in a different order changes the sixth digit of a float32, and may change the label if two scores are nearly
-equal. On the logits of the digits model, ONNX Runtime and OpenVINO differ by 1.5e-7.
+"""For two backends that compute in float32. Adding in a different order changes the sixth digit, and may change the
+label if two scores are nearly equal. On the logits of the digits model, ONNX Runtime and OpenVINO differ by 1.5e-7.
 """
 
 _ROUNDED = Limits(share=0.95, far=0.1)
-"""bfloat16 has three significant digits and int8 has two, and frameworks round at different points. On the logits of
-the digits model, PyTorch in bfloat16 and ONNX Runtime in float32 differ by 0.002.
+"""For a backend in a lower precision. bfloat16 has three significant digits and int8 has two, and frameworks round at
+different points. On the logits of the digits model, PyTorch in bfloat16 and ONNX Runtime in float32 differ by 0.002.
 """
 
 

@@ -65,7 +65,7 @@ def _numbers(result: Mapping[str, Any]) -> _Named:
     if process:
         yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns")
     headline = result.get("headline")
-    # The estimate of early stopping. The code above handles the other headlines.
+    # A headline in ns is the estimate of early stopping. The code above handles the others.
     if headline and headline["unit"] == "ns":
         yield "headline", Number(headline["value"], "ns", "tail")
     yield from _of_tokens(result)

@@ -6,12 +6,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 GAIN = 0.05
-"""Smallest gain in throughput that justifies doubling the batch size.
+"""A batch size is worth doubling if the throughput gains at least this share.
 
-Source: XSP (Li et al., IPDPS 2020), section III-D."""
+Source: XSP (Li et al., IPDPS 2020), section III-D.
+"""
 
 UNCERTAINTIES = 2
-"""Smallest difference between two throughputs that counts, as a number of standard errors."""
+"""Two throughputs differ only if they are at least this many standard errors apart."""
 
 
 class Optimum(NamedTuple):

@@ -20,12 +20,14 @@ from harness.results.tokens.phases import Phases
 from harness.types import PowerSource
 
 MOST_WATTS = 200e3
-"""Largest credible mean power of a source. A rack of accelerators draws about 130 kW, and the largest power supply of a
-server delivers 15 kW.
+"""A higher mean power of a source is doubted. A rack of accelerators draws about 130 kW, and the largest
+power supply of a server delivers 15 kW.
 """
 
 LEAST_WATTS = 0.3
-"""Smallest credible mean power of a whole computer. The smallest boards that run Linux draw 0.4 W when idle."""
+"""A lower mean power of a whole computer is doubted. The smallest boards that run Linux draw 0.4 W when
+idle.
+"""
 
 _WHOLE = ("command", ptdaemon_log.SOURCE.name)
 """Meters that cover the whole computer. Sensors of other meters may cover a part that draws only milliwatts."""

@@ -181,7 +181,7 @@ def _read_columns(path: Path) -> dict[str, Array] | None:
         return None
     with (
         reading(f"{path} cannot be read", also=(OSError,)),
-        path.open("rb") as opened,  # numpy does not close a file that is not an archive
+        path.open("rb") as opened,  # numpy leaves a file open that is not an archive
     ):
         return _columns(path, opened)
 
@@ -233,7 +233,7 @@ def write_findings(folder: Path, findings: Findings) -> None:
         {
             "asked": to_plain(findings.config),
             **{name: getattr(findings, name) for name in _PLAIN},
-            # Only runs with servers have these columns.
+            # Only runs with servers have this key.
             **({"no_server_metrics": absent} if absent else {}),
             **({"scored_again": findings.scored_again} if findings.scored_again else {}),
             "code": findings.code,

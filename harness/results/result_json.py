@@ -231,7 +231,8 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
             slowest_ns = calibration.slowest_batch_ns if calibration else 0
             yield from doubts.stall(numbers.done, run.plan.scenario, slowest_ns)
             yield from client.standstill_doubts(numbers.run)
-            if numbers.kept_up:  # otherwise the queue grows, on any machine
+            if numbers.kept_up:
+                # Otherwise the queue grows, which looks like a drift on any machine.
                 yield from doubts.steadiness(numbers.steady(findings.host))
             fixed = findings.loaded.fixed_batch if findings.loaded else None
             yield from model_doubts.padding(numbers.mean_batch or 0.0, fixed)
@@ -259,7 +260,7 @@ def _machine_doubts(
 ) -> Iterable[Reason]:
     run, load = findings.performance, dict(findings.load)
     if run is not None and client.local_servers(run):
-        load["others"] = None  # the server itself would count as one of the other processes
+        load["others"] = None  # a server on this machine would count as another process
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
         others, remote = load.get("others"), bool(findings.config.url)
@@ -483,7 +484,7 @@ def _plan(findings: Findings, run: Evidence | None) -> Plan:
         plan["issuer_slice"] = ended["slice"]
     if ended.get("elastic"):
         done = last.done if last else None
-        wide = findings.spec.instances  # the wide instance has the last worker number
+        wide = findings.spec.instances  # the wide instance is the last worker
         samples = int((done.columns["worker"] == wide).sum()) if done is not None else 0
         plan["elastic"] = cast("Elastic", {**ended["elastic"], "samples": samples})
     return plan

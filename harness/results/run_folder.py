@@ -96,8 +96,8 @@ class ResultFolder:
             digests.write(self.path)
         self.path.rename(self.final)
         link = self.final.parent / LATEST
-        with suppress(OSError):  # the run is complete even without the link
-            # The target of the link is in the same folder as the link.
+        with suppress(OSError):  # the link is only a convenience
+            # Only a link to a sibling folder is ours; it may be replaced.
             ours = link.is_symlink() and link.readlink().parent == Path()
             if newest and (ours or not (link.exists() or link.is_symlink())):
                 point_link(link, self.final.name)
@@ -121,7 +121,7 @@ def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> Res
         try:
             return ResultFolder(final)
         except ConfigError:
-            if free_name(final) == final:  # otherwise another run has just taken the name
+            if free_name(final) == final:  # else another run took the name after it was chosen
                 raise
 
 

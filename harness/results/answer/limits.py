@@ -22,7 +22,7 @@ _PARTS = {
 """Maps each part of the system to the stages of a sample in which the part works."""
 
 _MOSTLY = 0.5
-"""Smallest share of a query's time that makes one part of the system responsible for the result."""
+"""A part of the system is named as the limit if it takes at least this share of a query's time."""
 
 _WHERE = {
     "issue_delay": "until it is issued",
@@ -62,7 +62,7 @@ def of_the_machine(result: Mapping[str, Any]) -> str:
     disturbed = disturbance(result["doubts"])
     if disturbed is None or _is_plain(result, judged(result.get("reference") or {})):
         return ""
-    return re.split(r": |; ", disturbed["text"])[0]  # the whole text stands with the doubts
+    return re.split(r": |; ", disturbed["text"])[0]  # the doubts show the whole text
 
 
 def _undisturbed(

@@ -7,7 +7,7 @@ from typing import Any
 from harness.core.units import show_ns, show_percent, show_rate
 
 TIGHT = 1.15
-"""Largest ratio to the reference that clears the load generator of holding the run back."""
+"""Up to this ratio of the run to the reference, the load generator did not hold the run back."""
 
 _MODELS_STAGE = "infer"
 _DISTURBED = "the machine was disturbed, and may have delayed the load generator"

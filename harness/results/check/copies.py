@@ -23,7 +23,7 @@ _BY = re.compile(", (?:scored|judged|checked) by ")
 """Matches the end of a score's line, which names the scoring program."""
 
 _ROUNDING = 1e-12
-"""Largest relative difference between two computations of the same float."""
+"""Two computations of the same float count as equal up to this relative difference."""
 
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 

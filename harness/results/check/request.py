@@ -100,7 +100,8 @@ def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tup
         yield "cancel_share", plan.cancel_share, config.cancel.share if config.cancel else 0.0
         yield "probe_rate", plan.probe_rate, config.probe_rate or 0.0
     if plan.model_key is None:
-        # An official run checks the answers, and LoadGen's table may then have another size than the dataset
+        # The answer check of an official run takes its performance_count from the plan of the
+        # accuracy run, which LoadGen's rules set.
         official = facts.accuracy.plan if role == "answers" and facts.accuracy else loaded
         yield "performance_count", plan.performance_count, official.performance_count
         room = accuracy_samples(loaded) if plan.accuracy else _room(plan, loaded)

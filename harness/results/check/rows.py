@@ -21,7 +21,7 @@ from harness.results.verdict.reasons import clock_step_ns
 from harness.types import Array
 
 SLACK_NS = 2 * NS_PER_S
-"""Largest difference between two records of the same moment. LoadGen rounds its start to whole seconds and its window
+"""Two records of the same moment may differ by this time. LoadGen rounds its start to whole seconds and its window
 to milliseconds. A stepped clock has a separate reason.
 """
 
@@ -75,7 +75,7 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
         if int(start_ns.min()) != int(start_ns.max()):
             of = SCHEDULE if plan.schedule is not None else "LoadGen's schedule"
             yield f"{path}: its queries were not due at the times of {of}"
-    log = run.log if run.logged else DetailLog()  # a log of another run has a separate reason
+    log = run.log if run.logged else DetailLog()  # a log of another run is reported separately
     counted = (log.get("generated_query_count"), log.get("generated_samples_per_query"))
     in_one_set = not plan.accuracy or plan.performance_count >= plan.total_count
     if plan.model_key is None and in_one_set and None not in counted:

@@ -7,7 +7,9 @@ from harness.results.compare.compare import BETTER, WORSE, Change, Comparison
 from harness.results.pages.tables import Column
 
 WIDEST = 100
-"""Largest ratio between the two ends of an interval worth showing. A few very different runs give wider intervals."""
+"""An interval is not shown if its ends differ by more than this factor. Such an interval comes from a few very
+different runs, and says nothing.
+"""
 
 
 _FIRST = ("p99", "p50", "throughput", "tokens", "ttft_p99", "tpot_p99", "accuracy")
@@ -51,7 +53,7 @@ def _quantity(value: float, unit: str) -> str:
         return f"{show_rate(value)}/s"
     if unit == "J":
         return show_si(value, "J")
-    if unit.startswith("samples"):  # the number's name already says `per core` or `per watt`
+    if unit.startswith("samples"):  # e.g. `samples/s per core`: the name says `per core`
         return show_rate(value)
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 

@@ -27,10 +27,10 @@ UNDECIDED_LIMIT = "undecided"
 """Limit of `--fail-on` that breaks if the comparison as a whole is undecided."""
 
 ALIKE = 0.05
-"""Largest share that counts as no difference. The whole interval of the change must lie within it."""
+"""Two sides count as equal if the whole interval of the change lies within this share."""
 
 _MOST_RUNS = 100
-"""Largest number of runs per side that the comparison recommends."""
+"""The comparison never recommends more runs per side than this."""
 
 _APART = frozenset((*STAGES, "throughput_per_core", "throughput_per_watt", "samples_per_price"))
 
@@ -224,7 +224,7 @@ def _change(
         high = change + max(most, between or 0.0)
     share = noise.smallest[first.kind]
     if between is None and (noise.apart is not None or any(map(_is_open, (*before, *after)))):
-        share = max(share, EXTREME[first.kind])  # with one run per side, the noise is unknown
+        share = max(share, EXTREME[first.kind])  # one run per side does not show the noise
     margin = math.log1p(share)
     is_whole = noise.is_given or not noise.in_turns
     verdict = _verdict(

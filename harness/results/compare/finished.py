@@ -111,7 +111,7 @@ def _tell_same_runs(runs: Sequence[FinishedRun]) -> None:
 
 
 def _tell_changes(folder: Path) -> None:
-    if not (folder / SEAL).is_file():  # written by an earlier version
+    if not (folder / SEAL).is_file():  # a run of an earlier version has no seal
         return
     changes = list(differences(folder))
     if changes:

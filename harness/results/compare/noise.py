@@ -24,16 +24,16 @@ from harness.results.run_files import read_files, reading_run
 from harness.types import Array
 
 SMALLEST_CHANGE = 0.02
-"""Smallest change that is judged. The memory addresses of a process alone can change a number this much."""
+"""A smaller change is never judged, because the memory addresses of a process alone can cause it."""
 
 LEAST_EQUAL_RUNS = 10
-"""Minimum number of earlier equal runs. With fewer, their largest difference does not count as the noise."""
+"""The largest difference between earlier equal runs counts as noise only from this number of runs on."""
 
 _MOST_UNLIKE = 0.5
-"""Smallest difference between the sides' shares of disturbed runs that makes one side the more disturbed one."""
+"""If the shares of disturbed runs of the two sides differ by at least this much, nothing is judged."""
 
 _MOST_READ = 100
-"""Largest number of earlier runs to read, newest first."""
+"""At most this many earlier runs are read, newest first."""
 
 EXTREME: Mapping[str, float] = {"rate": 1.0, "body": 3.0, "tail": 9.0}
 """Maps a kind of number to a change, as a share, that equal runs have not shown on any machine: factors of 2, 4 and 10.

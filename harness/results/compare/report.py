@@ -25,7 +25,7 @@ _KINDS: Mapping[str, str] = {
 """Kinds of numbers, as the line about noise names them."""
 
 _RUNS = 5
-"""Runs per side in the suggested command if the necessary number is unknown."""
+"""The suggested command makes this many runs per side if the necessary number is unknown."""
 
 _OF_BACKEND = "backend."
 _RATIOS = ("change", "low", "high")

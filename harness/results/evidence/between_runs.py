@@ -9,8 +9,8 @@ from harness.core.stats import LEVEL, student_t
 from harness.types import Array
 
 LEAST_FREEDOM = 2
-"""Minimum degrees of freedom of a reported spread. Two runs have one degree. The interval of their mean would extend
-nine times their distance to either side.
+"""Minimum degrees of freedom of a reported spread, so that two runs (one degree) report none: the interval of their
+mean would extend nine times their distance to either side.
 """
 
 LEAST_RUNS = LEAST_FREEDOM + 1

@@ -17,20 +17,22 @@ from harness.results.evidence.parts import BLOCKS, Spread, spread_of
 from harness.types import Array
 
 _NORMAL = 1.959964
-"""Two-sided 95 % bound of the normal distribution. Student's t replaces it with a wider bound."""
+"""Two-sided 95 % bound of the normal distribution, with which Student's t is compared: t is wider by this ratio."""
 
 _MOST_EFFECTIVE = 2
-"""Largest allowed ratio of effective samples to actual samples. Blocks of independent samples may vary less than
-expected by chance.
+"""The effective samples count at most this many times the actual samples, because blocks of independent samples may by
+chance vary less than expected.
 """
 
 _LEAST_PARTS = 60
-"""Minimum number of independent parts below and above a number that gets an interval. With a lower minimum, many
+"""A number gets an interval only with this many independent parts below it and above it. With a lower minimum, many
 intervals would come from runs whose parts only look independent by chance.
 """
 
 _LEAST_EVENTS = 10
-"""Minimum number of events for an interval. With fewer slow phases, a run does not show how often such phases occur."""
+"""A number gets no interval if fewer slow phases than this explain its variation, because the run does not show how
+often such phases occur.
+"""
 
 
 class PercentileInterval(NamedTuple):

@@ -52,7 +52,7 @@ def prompts(probed: Mapping[str, Any] | None) -> PromptProbe | NotProbed | None:
 
 def _ratio(changed_ns: Array, repeated_ns: Array) -> list[float] | None:
     """Returns [low, median, high] of the ratios per round, with an interval of the median; None with too few rounds."""
-    count = min(len(changed_ns), len(repeated_ns))  # an error in a batch ends the round
+    count = min(len(changed_ns), len(repeated_ns))  # an error may cut the last round short
     ratios = changed_ns[:count] / np.maximum(repeated_ns[:count], 1)
     low, high = median_interval(ratios, LEVEL)
     return None if low is None or high is None else [low, float(np.median(ratios)), high]

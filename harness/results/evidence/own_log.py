@@ -81,7 +81,7 @@ def _judged(plan: LoadPlan, done: Completions, ordered_ns: Array) -> dict[str, A
     assert plan.percentile is not None
     bound_ns = plan.latency_bound_ns
     issued, judged = done.issued, done.issued - done.left_out
-    late = 0  # without a bound on the latency; bounds on token times are judged elsewhere
+    late = 0  # no latency bound; bounds on token times are judged elsewhere
     if bound_ns is not None:
         late = len(ordered_ns) - int(np.searchsorted(ordered_ns, bound_ns, "right"))
     constraints = {
@@ -89,7 +89,7 @@ def _judged(plan: LoadPlan, done: Completions, ordered_ns: Array) -> dict[str, A
             bound_ns is None or percentile_ns(ordered_ns, plan.percentile) <= bound_ns
         ),
         "result_min_duration_met": True,
-        # A ramp's number of queries is only the largest number that the journal can hold.
+        # A ramp ends by itself: its `query_count` is only the number that the journal can hold.
         "result_min_queries_met": plan.ramp is not None or issued >= plan.query_count,
         "early_stopping_met": late_allowed(judged, plan.percentile) >= late,
     }

@@ -18,7 +18,7 @@ BLOCKS = 1024
 """Number of blocks of neighbouring values, whose sums are the input. With fewer values, each value is a block."""
 
 LEAST_BLOCKS = 32
-"""Minimum number of blocks for a spectrum."""
+"""With fewer blocks, no spectrum is fitted and the spread is unknown."""
 
 _FREQUENCIES = 256
 """Number of low frequencies that are fitted, in multiples of half a period per run."""
@@ -70,14 +70,14 @@ def spread_of(sums: Array) -> Spread | None:
     log_variance = float(weights @ log_variances)
     unsure = float(weights @ (log_variances - log_variance) ** 2) + 2 / len(power)
     events = _events(rest, math.exp(float(weights @ shapes.log_widths)))
-    # Both are relative variances of an estimated variance, which is 2 / freedom.
+    # `unsure` and 1 / events are relative variances of the estimated variance. A relative variance is 2 / freedom.
     return Spread(math.exp(log_variance), 2 / (unsure + 1 / events), events)
 
 
 def _without_trend(sums: Array) -> Array:
     time = np.arange(len(sums)) - (len(sums) - 1) / 2
     rest: Array = sums - (sums @ time) / (time @ time) * time
-    # Rounding errors do not count as spread.
+    # A residual as small as a rounding error counts as 0.
     return rest if np.abs(rest).max() > 1e-9 * np.abs(sums).max() else np.zeros_like(rest)
 
 

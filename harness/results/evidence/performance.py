@@ -24,7 +24,7 @@ from harness.results.schema.machine import MeasuredProcess
 from harness.results.steady import section as steady
 
 _KEPT_UP = 0.9
-"""Share of the scheduled rate below which the system did not keep up."""
+"""The system did not keep up if it completed less than this share of the scheduled rate."""
 
 _INTERRUPTED = "interrupted, from the journal"
 _LOG_UNUSABLE = "log unusable, from the journal"
@@ -227,7 +227,7 @@ class Performance:
         peak_bytes = used["rss_run_peak_bytes"]
         run_queue_s, infer_s = used.get("run_queue_s"), self.infer_s
         known = run_queue_s is not None and infer_s > 0 and not self.done.is_remote
-        known &= not self.done.generates  # several samples share this time
+        known &= not self.done.generates  # several samples share one inference time
         return {
             "cpu_s_per_query": used["cpu_s"] / queries,
             "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,

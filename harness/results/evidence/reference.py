@@ -21,11 +21,11 @@ from harness.results.schema.performance import NoReference, Reference
 from harness.types import Array
 
 LIMIT_QUERIES = 50_000
-"""Largest number of simulated queries, from the start of the run. The simulation takes 0.1 to 0.2 s."""
+"""At most this many queries, from the start of the run, are simulated. The simulation takes 0.1 to 0.2 s."""
 
 DRIFT = 0.10
-"""Largest difference between the bare loops before and after the run that counts as an unchanged machine. Above it,
-the run is also compared with the slower loops.
+"""If the bare loops before and after the run differ by more than this share, the machine has changed, and the run is
+also compared with the slower loops.
 """
 
 IDLE = 2
@@ -66,7 +66,7 @@ def report(
         "batches": sum(service.counts),
         "drift": drift,
         "model_ratio": run.ratio,
-        "null_backend_per_s": None,  # the caller fills this in from a run of the null backend
+        "null_backend_per_s": None,  # the caller sets this from a run of the null backend
     }
 
     def compared(service: ServiceTimes, *sides: str, spec: InstanceGroup = spec) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _compared(
     what: str, unit: str, ours: float, reference: float, at_run_speed: float
 ) -> dict[str, Any]:
     """Returns the compared numbers and their ratios. at_run_speed: the reference with the model's speed in the run."""
-    as_slow = max(at_run_speed, 1e-9)  # a forged journal may give 0
+    as_slow = max(at_run_speed, 1e-9)  # not 0, which a forged journal may give
     return {
         "what": what,
         "unit": unit,
@@ -186,7 +186,7 @@ def _streams(
     latency_ns = done.latency_ns
     whole = len(latency_ns) // samples * samples
     ours_ns = percentile_ns(np.sort(latency_ns[:whole].reshape(-1, samples).max(axis=1)), 0.5)
-    last = slice(samples - 1, whole, samples)  # the last sample's latency is the query's
+    last = slice(samples - 1, whole, samples)  # a query's latency is its last sample's
     lost = {stage: float(np.median(done.spent_ns(stage)[last])) for stage in done.edges}
     lost["infer"] -= service.median_ns(sizes[-1])
     lost["queue"] -= sum(service.median_ns(size) for size in sizes[:-1])

@@ -15,12 +15,12 @@ from harness.results.steady.series import Stream
 from harness.types import Array
 
 LOAD_CHANGE = 0.10
-"""Largest change in the rate of replayed arrivals that does not affect the latency,
-from the first third to the last.
+"""If the rate of replayed arrivals changes by more than this share from the first third to the last, the run gets no
+verdict on its steady state, because the latency changes with the rate.
 """
 
 _MOST_PASSES = 200
-"""Largest number of passes for the official rule, which compares every pair of passes in each window."""
+"""The official rule gets at most this many passes, because it compares every pair of passes in each window."""
 
 
 class SteadyState(NamedTuple):

@@ -103,6 +103,6 @@ def _equal(text: str, logged: object) -> bool:
         try:
             unit = 10.0 ** -len(text.partition(".")[2])  # Server's rates have two decimals
             return isclose(float(text), logged, rel_tol=RATE_DIGITS, abs_tol=0.5001 * unit)
-        except (ValueError, OverflowError):  # not a number, or too large for a float
+        except (ValueError, OverflowError):  # not a number, or an integer too large for a float
             return False
     return text == str(logged)

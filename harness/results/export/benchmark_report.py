@@ -50,7 +50,7 @@ def _report(
     return {
         "version": VERSION,
         "run": _run(run),
-        # The format requires the prompt length to describe a load.
+        # The format only accepts a load with its prompt length.
         **({"scenario": {"load": _load(run, tokens)}} if tokens["input"] is not None else {}),
         "results": {
             "request_performance": {"aggregate": _aggregate(run.result, columns, tokens)},

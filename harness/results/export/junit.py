@@ -41,7 +41,8 @@ def _suites(run: RunFiles) -> ET.Element:
             "errors": "0",
             "skipped": "0",
             "time": f"{max(0, ended_ns - began_ns) / NS_PER_S:.3f}",
-            "timestamp": str(result["started"])[:19],  # without the time zone, which is always UTC
+            # Without the time zone, which the schemas forbid. It is always UTC.
+            "timestamp": str(result["started"])[:19],
             "hostname": visible(str(machine.get("host") or "unknown")),
         },
     )

@@ -68,7 +68,8 @@ def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
 
     store: address of the store. target: option that contains the address.
     """
-    tags, metrics, params = _tags(run), _metrics(run), _params(run)  # first: any of them may fail
+    # Computed before anything is sent, because any of them may fail.
+    tags, metrics, params = _tags(run), _metrics(run), _params(run)
     started_ms, ended_ms = (ns // NS_PER_MS for ns in span_ns(run))
     with _client(store, target) as client:
         from mlflow import entities

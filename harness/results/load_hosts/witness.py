@@ -24,15 +24,15 @@ COORDINATOR = "coordinator"
 
 WITNESS_FACTOR = 1.25
 PEER_FACTOR = 2.0
-"""Largest ratios of a percentile of the coordinator, or of a different host, to the host's percentile. They exceed 1
-because two paths to a server are never equal. The round trips of the pings between the machines are allowed in
-addition.
+"""A host's times are doubted if a percentile of the coordinator, or of another host, exceeds the host's own by this
+factor plus the round trip of the pings between the machines. Two paths to a server are never equal, so the factors
+exceed 1.
 """
 
 FRACTIONS = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 CHANCE = 1e-4
-"""Probability below which a difference is not explained by the random draw of the queries."""
+"""A difference counts only if the random draw of the queries causes it with a probability below this."""
 
 
 class _Times(NamedTuple):

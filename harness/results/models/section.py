@@ -27,7 +27,7 @@ POINTS = 12
 """Number of evenly spaced capacities on the curve, up to the size of all models. The run's capacity is an extra one."""
 
 MOST_REQUESTS = 20_000
-"""Largest number of requests that are simulated for the curve."""
+"""At most this many requests are simulated for the curve."""
 
 _HIT, _JOINED, _LOCAL, _SOURCE, _ALONE_LOCAL, _ALONE_SOURCE, _FAILED = range(len(ORIGINS))
 

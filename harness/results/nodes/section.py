@@ -15,10 +15,12 @@ from harness.results.schema.nodes import Node
 from harness.types import Array
 
 SLOWER = 1.2
-"""Smallest multiple of the nodes' median time in the model at which a node counts as slow."""
+"""A node counts as slow if its time in the model is at least this multiple of the nodes' median."""
 
 DRIFT_PPM = 100.0
-"""Maximum tolerated drift of a node's clock relative to the driver's, in ppm. Same value as `SLEW_PPM`."""
+"""Maximum tolerated drift of a node's clock relative to the driver's, in ppm. Above it, the run gets a doubt. Same
+value as `SLEW_PPM`.
+"""
 
 
 def told(run: Evidence) -> Sequence[Mapping[str, Any]]:

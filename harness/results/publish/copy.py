@@ -24,7 +24,7 @@ PUBLISHED = "published.txt"
 """File in the copy with the list of replacements."""
 
 _MOST_FILES = 3
-"""Largest number of file names in a row of the list."""
+"""A row of the list names at most this many files."""
 
 _SCRIPT = re.compile(r'<script src="(\.\./[^"]*plotly[^"]*\.js)"></script>')
 """Matches a link to Plotly's script outside the copied folder."""
@@ -83,7 +83,7 @@ class _Copy:
 
     def _copy(self, path: Path, target: Path) -> None:
         if path.is_symlink() and path.name == run_folder.LATEST:
-            return  # the harness creates this link itself
+            return  # no note: the harness made this link itself
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             self._left_out.append(f"{self._renamed(path)}: a link or a device")
         elif path.is_dir():

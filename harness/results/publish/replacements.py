@@ -32,7 +32,7 @@ _LEAST_ARGUMENT = 8
 """Minimum length of a meter's argument that is replaced everywhere. A shorter argument may be a number."""
 
 _LARGEST_BYTES = 16 * 2**20
-"""Largest file that is searched for settings."""
+"""Larger files are not searched for settings."""
 
 _SPELLINGS: tuple[Callable[[str], str], ...] = (
     str,
@@ -88,7 +88,7 @@ class Replacements:
         ]
         named = re.compile("|".join(patterns) or "(?!)")
         for old, one in self._texts.items():
-            # The last folder of a path may be named after the user.
+            # The replacement keeps the path's last folder, which may be named after the user.
             new = named.sub(lambda found: names[found[0]].new, one.new)
             self._texts[old] = one._replace(new=new)
         self._pattern = re.compile("|".join([*self._alternatives(), *patterns]))
@@ -143,7 +143,7 @@ class Replacements:
 
     def _add_path(self, path: str, replaced: Replaced) -> None:
         if Path(path).is_absolute() and path != "/":
-            for text in dict.fromkeys((path, private.hide(path))):  # results show this path with ~
+            for text in dict.fromkeys((path, private.hide(path))):  # results show homes as ~
                 self._add(text, replaced)
 
     def _add_settings(self, settings: Mapping[str, Any], folder: Path) -> None:
@@ -239,7 +239,7 @@ def _file(key: str, text: str) -> tuple[str, Replaced]:
     path = f"{file}.py" if is_plugin else path
     name = Path(path).name
     if key == "model" and not Path(path).suffix:
-        name = f"./{name}"  # without a slash, the name would mean a shipped model
+        name = f"./{name}"  # a name without a slash means a shipped model
     return path, Replaced(f"path of {key}", name)
 
 

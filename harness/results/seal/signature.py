@@ -21,7 +21,7 @@ NAMESPACE = "mlperf-harness"
 
 PROGRAM = "ssh-keygen"
 LIMIT_S = 20.0
-"""Time limit. An agent needs seconds if it asks the user for something, e.g. to touch a security key."""
+"""Time limit of ssh-keygen. It takes seconds if its agent asks the user for something, e.g. to touch a security key."""
 
 _INSTALL = f"signatures need the program {PROGRAM}: install OpenSSH"
 _LINE = "ann@example.org ssh-ed25519 AAAA..."
@@ -80,7 +80,7 @@ def sign(folder: Path, key: Path) -> str:
     """Signs the seal of the folder. Returns the reason for a failure, or an empty text."""
     words = ["-f", str(key), "-n", NAMESPACE, str(folder / SEAL)]
     try:
-        (folder / SIGNATURE).unlink(missing_ok=True)  # ssh-keygen would ask whether to replace it
+        (folder / SIGNATURE).unlink(missing_ok=True)  # else ssh-keygen asks whether to overwrite it
         done = _run("sign", words, may_ask=_has_terminal())
     except PluginUnavailable as e:
         why = str(e)

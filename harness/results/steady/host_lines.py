@@ -15,14 +15,14 @@ _FEWEST = 2
 """Minimum number of rows on each side."""
 
 _CHANGED = 0.10
-"""Smallest change of a column, as a share of the larger mean."""
+"""A column is listed only if its mean changed by at least this share of the larger mean."""
 
 _DEVIATIONS = 3.0
-"""Smallest change of a column, in standard deviations of its rows around the change."""
+"""A column is listed only if it changed by at least this many standard deviations of its rows around the change."""
 
 _SMOOTHEST = 0.02
-"""Smallest standard deviation that is assumed, as a share of the larger mean. Without it, a column that hardly varies
-would always come first.
+"""A column's standard deviation counts as at least this share of the larger mean, because a column that hardly varies
+would otherwise always come first.
 """
 
 _LEAST = {"cpu_": 0.05, "measured_cpu_s": 0.05, "_switches": 100.0, "_faults": 100.0}
@@ -31,7 +31,7 @@ a run down, even if the counter began at 0.
 """
 
 _MOST = 4
-"""Largest number of listed columns."""
+"""At most this many columns are listed."""
 
 _GROWING = (
     "cpu_",

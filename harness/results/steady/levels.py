@@ -40,7 +40,7 @@ _EDGE = 0.1
 """Share of the run at each end in which steps are not searched for."""
 
 _LEAST_NOISE = 1e-4
-"""Smallest assumed standard deviation of a batch mean. Real clocks and loads are never steadier."""
+"""The standard deviation of a batch mean counts as at least this. Real clocks and loads are never steadier."""
 
 
 class Levels(NamedTuple):

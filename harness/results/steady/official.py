@@ -35,16 +35,16 @@ WATCHED = (("tpot_p50", 0.5), ("tpot_p90", 0.9), ("ttft_p50", 0.5), ("ttft_p90",
 """Series with a reported trend from the window to the end of the run."""
 
 LARGEST_CHANGE = 0.05
-"""Smallest change of the fitted line, as a share of the median, at which a significant trend ends a window."""
+"""A significant trend ends a window if the fitted line changes by at least this share of the median."""
 
 LARGEST_VARIATION = 0.08
-"""Largest coefficient of variation of a series within a window."""
+"""A window ends if the coefficient of variation of a series exceeds this."""
 
 WARM_UP_BAND = 0.05
 """Leading passes are dropped while their tpot_p50 differs from the level of the second half by more than this share."""
 
 MOST_WARM_UP = 0.5
-"""Largest share of the passes that the warm-up may take. At least one pass is always dropped."""
+"""The warm-up takes at most this share of the passes. At least one pass is always dropped."""
 
 SHIFT = 0.05
 """Change of the mean TPOT, as a share, above which a later window is an anomaly, if Pettitt's test

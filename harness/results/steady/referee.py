@@ -20,13 +20,15 @@ from harness.types import Array
 Verdict = Literal["steady", "not steady", "undecided"]
 
 TOLERATED = 0.04
-"""Share below which a change is tolerated."""
+"""A run is steady although its level changes by less than this share."""
 
 CHANGED = 0.10
-"""Size of a change, as a share, that rules out a steady run."""
+"""A run is not steady if its level changes by this share or more. Between TOLERATED and CHANGED, both verdicts are
+acceptable.
+"""
 
 WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.002
-"""Probabilities below which a change counts as improbable."""
+"""Largest accepted probability that the verdict `steady` is wrong, and that the verdict `not steady` is wrong."""
 
 EVENTS_CHANGED = 1.5
 """Minimum ratio between shares of slow or failed samples that counts as a change."""
@@ -42,10 +44,12 @@ the rest by more than _START_DEVIATIONS deviations and more than _START_CHANGE.
 """
 
 _MOST_TIMES = 100.0
-"""Largest estimate of the necessary length of a run, as a multiple of the current length."""
+"""The necessary length is estimated as at most this multiple of the current length."""
 
 _ENOUGH = 5.5
-"""Distance from a limit, in deviations of the change, at which about 9 of 10 simulated runs were decided."""
+"""The estimated length aims at this distance of the change from the limit, in its deviations. At this distance, about 9
+of 10 simulated runs were decided.
+"""
 
 
 class Judged(NamedTuple):
@@ -189,7 +193,7 @@ def _decided(levels: Levels, scale: float, *, counts: bool) -> tuple[Verdict, fl
     if levels.beyond(most) < WRONGLY_STEADY:
         return "steady", 1.0
     size, deviation = abs(levels.change), levels.change_deviation
-    # The most probable of many changes has a size of about two deviations even if there is only noise.
+    # Even pure noise makes the most probable of many changes about two deviations large, so these are subtracted.
     to_steady = (most - max(0.0, size - 2 * deviation)) / _ENOUGH
     to_changed = (size - least) / _ENOUGH
     precise = max(to_steady, to_changed)

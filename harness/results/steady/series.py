@@ -24,7 +24,7 @@ FEWEST = LEAST_BATCHES * BATCH_SAMPLES
 """Minimum number of samples in a series."""
 
 _EVENTS = 60
-"""Minimum number of late samples for a series about the tail."""
+"""The tail gets a series only with this many late samples."""
 
 _TAILS = (0.99, 0.95, 0.90)
 """Percentiles above which samples count as late. The highest percentile with enough events is used."""
@@ -124,7 +124,7 @@ def _timed(
     effects = np.zeros(len(ok))
     if times_ns is None:
         return None, effects
-    used = ok & (times_ns > 0)  # False for NaN
+    used = ok & (times_ns > 0)  # NaN counts as unused
     if int(used.sum()) < FEWEST:
         return None, effects
     logs = np.log(times_ns[used].astype(np.float64))

@@ -10,10 +10,10 @@ _FORMS = {"step": "in a step", "ramp": "gradually", "wave": "in waves", "phase":
 
 
 _MOST = 1000
-"""Largest factor that is printed."""
+"""A larger factor is printed as `more than 1,000 times`."""
 
 _LEAST_S = 0.05
-"""Shortest warm-up to mention. A shorter one would be printed as 0.0 s."""
+"""A shorter warm-up is not mentioned, because it would be printed as 0.0 s."""
 
 NOT_STEADY = "not steady"
 

@@ -54,7 +54,8 @@ def told(
     """Returns LoadGen's part of the section `tokens`; None if the harness did not report tokens to LoadGen."""
     if not plan.token_latencies or _TTFT["p50"] not in log.values:
         return None
-    # LoadGen divides by the number of tokens minus one, even if that is 0. An answer of one token counts as none.
+    # LoadGen divides by the number of tokens minus one, even if that is 0, so an answer of one
+    # token makes its TPOT and rate wrong.
     wrong = one_token_answers or failed
     return {
         "ttft_ns": _times(log, _TTFT),
@@ -87,7 +88,7 @@ def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
     first_ns, tokens = columns["first_token_ns"], columns["tokens"].astype(np.int64)
     if not (first_ns > 0).all() or not (tokens > 1).all():
         return
-    # LoadGen may have started earlier by this time, as in witnesses.py.
+    # LoadGen's start may be earlier than the journal's by this time, as in witnesses.py.
     early_ns = int((columns["entry_ns"] - columns["scheduled_ns"]).min())
     ttft_ns = np.sort(first_ns - columns["scheduled_ns"] - early_ns)
     tpot_ns = np.sort((columns["completed_ns"] - first_ns) // (tokens - 1))

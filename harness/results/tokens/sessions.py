@@ -15,7 +15,7 @@ from harness.results.tokens.section import percentiles_ns, token_times
 from harness.types import Array
 
 MOST_TURNS = 100
-"""Number of turn positions that the result lists separately."""
+"""The result lists at most this many turn positions separately."""
 
 MOST_LAG_NS = 10 * NS_PER_MS
 MOST_LAG_SHARE = 0.1

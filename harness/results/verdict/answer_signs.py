@@ -15,17 +15,19 @@ from harness.results.evidence.input_probe import prompts
 from harness.results.schema.performance import NotProbed, PromptProbe
 
 FEWEST = 20
-"""Minimum number of answers or repetitions. With fewer, a share means nothing."""
+"""A sign is judged only with this many answers or repetitions, because a share of fewer means nothing."""
 
 VARIED_SHARE = 0.10
-"""Largest share of repeated prompts whose answers may begin differently. Batches of different sizes change a few."""
+"""A doubt if a larger share of repeated prompts gets answers that begin differently. Batches of different sizes change
+a few.
+"""
 
 ALIKE_SHARE = 0.50
 FEWEST_ALIKE = 10
 
 NAMED_AGAIN_SHARE = 0.10
-"""Largest share of replies that may repeat the id of an earlier reply.
-One server draws its ids from only 999 numbers.
+"""A doubt if a larger share of replies repeats the id of an earlier reply. One server draws its ids from only 999
+numbers.
 """
 
 IGNORED_SHARE = 0.10
@@ -39,17 +41,17 @@ CACHED_RATIO = 1.5
 
 COUNT_SHARES = {Sign.FEWER: 0.05, Sign.UNSEEN: 0.25, Sign.LATE_COUNT: 0.25, Sign.REPEATED: 0.25}
 NO_ANSWER_SHARE = 0.05
-"""Largest shares of answers that may have these signs. Chance and unusual prompts produce a few of them."""
+"""A doubt if a larger share of answers has one of these signs. Chance and unusual prompts produce a few of them."""
 
 COUNTED_SHARE = 0.5
-"""Smallest ratio of the tokens on the server's metrics page to the tokens in its replies."""
+"""A doubt if the server's metrics page counts less than this share of the tokens in its replies."""
 
 TAIL_SHARE = 0.25
-"""Largest share of streams whose tokens without text may all come at once. ignore_eos forces such tokens."""
+"""A doubt if in a larger share of streams all tokens without text come at once. ignore_eos forces such tokens."""
 
 FEWEST_ROWS = 5
 HIT_SHARE = 0.05
-"""Minimum number of readings of the metrics page, and the largest share of cached prompt tokens, for a doubt."""
+"""Cached prompt tokens are a doubt above this share, and only with this many readings of the metrics page."""
 
 
 def counts(counted: Mapping[str, Any]) -> Iterator[str]:

@@ -18,7 +18,7 @@ LOGGED = 500
 """Expected number of logged answers, which LoadGen draws at random."""
 
 FEWEST = 100
-"""Minimum number of answers for a meaningful comparison."""
+"""Fewer answers are not compared, because the comparison would mean nothing."""
 
 LIMIT_BYTES = 64 << 20
 """Largest total size of the logged answers, because LoadGen keeps them in memory until the run ends."""

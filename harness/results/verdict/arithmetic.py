@@ -16,7 +16,7 @@ from harness.results.evidence.stages import PERCENTILES
 from harness.results.verdict import log_numbers, rates
 
 _RANKS = 2
-"""Largest difference in ranks between early stopping in LoadGen and in the harness, with millions of queries."""
+"""With millions of queries, early stopping in LoadGen and in the harness may differ by this many ranks."""
 
 _PROCESSED = re.compile(r"Processed at least \d+ queries \((\d+)\)")
 _ESTIMATED = re.compile(r"Early stopping ([\d.]+)th percentile estimate: (\d+)")
@@ -48,7 +48,7 @@ def settings_stated_twice(log: DetailLog) -> Iterator[str]:
     for key, requested in log.values.items():
         name = key.removeprefix("requested_")
         if name in (key, "min_query_count", "sample_concatenate_permutation"):
-            continue  # LoadGen computes these two settings
+            continue  # LoadGen computes these two settings itself, so they may differ
         for prefix in ("", "single_stream_", "multi_stream_", "server_"):
             effective = f"effective_{name.removeprefix(prefix)}"
             if name.startswith(prefix) and log.get(effective, requested) != requested:
