@@ -8,6 +8,6 @@ if __name__ == "__main__":
         from harness.cli.main import main
 
         sys.exit(main())
-    except KeyboardInterrupt:  # while importing, or before the run handles the signals
+    except KeyboardInterrupt:  # while modules are imported, or before the run handles signals
         print("harness: stopped by Ctrl-C", file=sys.stderr)  # noqa: T201 - `say` may not be imported yet
         sys.exit(130)

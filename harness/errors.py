@@ -65,7 +65,7 @@ def refuse(problems: Iterable[str]) -> None:
 
 
 MOST_PROBLEMS = 20
-"""Maximum number of problems shown per file. A file with a wrong column has one problem per row."""
+"""Maximum number of problems shown per file, because a wrong column causes one problem per row."""
 
 
 def some_of(problems: Sequence[str]) -> str:

@@ -70,7 +70,9 @@ class CutOff(BadAnswer):
 
 
 class Sign(StrEnum):
-    """Sign of a suspicious answer. A single answer proves nothing, so the verdict counts all answers with a sign."""
+    """Something suspicious about an answer. A single answer proves nothing, so the verdict counts the answers with each
+    sign.
+    """
 
     FEWER = "fewer tokens than chunks with text"
     UNSEEN = "most tokens came in chunks without text"
@@ -108,7 +110,8 @@ class Usage(NamedTuple):
     silent: int = 0
     """Tokens without text after the first text of a stream whose request demands more tokens than the model needs."""
     texts_at: Sequence[int] = ()
-    """Number of tokens at each chunk with text of such a stream, if the server counts them."""
+    """In a stream as described at `silent`: number of tokens so far at each chunk with text, if the server counts them.
+    """
 
 
 class Reader(Protocol):
