@@ -111,7 +111,7 @@ def _fewer_threads(result: Mapping[str, Any]) -> str:
 
 
 def _is_plain(result: Mapping[str, Any], judgement: Judgement) -> bool:
-    """Returns whether the model or the queue took most of the time. A disturbed machine then does not matter."""
+    """Returns whether the model or the queue took most of the time, so that a disturbed machine does not matter."""
     if judgement is not Judgement.AS_FAST:
         return False
     offline = scenario_named(result["scenario"]).all_at_once

@@ -87,10 +87,9 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
 
 
 def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
-    """Yields a line for logged answers to repeated samples or to samples that were never issued. Missing answers have a
-    separate reason.
-
-    own_order: whether the dataset chose the samples. The journal then differs from LoadGen's log.
+    """Yields a line for logged answers to repeated samples or to samples that were never issued. Missing answers are
+    reported by a reason of the verdict. own_order: whether the dataset chose the samples, so that the journal differs
+    from LoadGen's log.
     """
     assert run.done is not None
     columns = run.done.columns

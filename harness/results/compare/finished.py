@@ -188,8 +188,8 @@ def _is_run(folder: Path) -> bool:
 
 def _numbers(files: RunFiles) -> dict[str, Number]:
     """Returns the numbers of result.json and of its stages. Percentiles of the whole run use the intervals of
-    result.json, as the report does; all other intervals come from the journal. A run without a journal has no rate and
-    no latencies here.
+    result.json, as the report does; all other intervals come from the journal. A run without a journal gets no rate and
+    no latencies.
     """
     stored = {n: one._replace(value=float(one.value)) for n, one in numbers(files.result).items()}
     speeds = {name: stored.pop(name) for name in SPEEDS if name in stored}

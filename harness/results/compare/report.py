@@ -167,7 +167,7 @@ def verdict(comparison: Comparison, other: str = "B") -> str:
     """Returns one sentence about how many times as fast the second side is by the scenario's main number, and how
     certain this is.
 
-    Adds the numbers that contradict the main number, the numbers that decide if the main number does not, and the
+    Then names the numbers that contradict the main number, the numbers that decide if the main number does not, and the
     accuracy that an optimised side lost.
     """
     headline = comparison.headline

@@ -30,10 +30,10 @@ def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[s
     """Returns each sample's stamps from the nodes, converted to the driver's clock, and `sent_ns`; None if an answered
     sample has no stamps.
 
-    columns: (samples,) of a run, in the order of issue. rows: (batches,) `first` and the stamps of a node's clock.
-    A node's time is placed so that it ends when the reply arrives. It may be longer than the time from sending to
-    arrival. The sending thread then took its stamp too late, e.g. because it lost its core. In this case, `sent_ns` is
-    moved back to the start of the node's time, but not before `taken_ns`.
+    columns: (samples,) of a run, in the order of issue. rows: (batches,) `first` and the stamps of a node's clock. A
+    node's time is placed so that it ends when the reply arrives. If it is longer than the time from sending to arrival,
+    the sending thread took its stamp too late, e.g. because it lost its core. `sent_ns` is then moved back to the start
+    of the node's time, but not before `taken_ns`.
     """
     sent_ns = columns["sent_ns"]
     arrived_ns = columns.get("arrived_ns", columns["read_ns"])

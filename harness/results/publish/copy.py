@@ -33,8 +33,8 @@ _SCRIPT = re.compile(r'<script src="(\.\./[^"]*plotly[^"]*\.js)"></script>')
 def publish(folder: Path, out: Path) -> list[str]:
     """Copies the folder of a run or study to `out`. Returns the list of replacements, one line each.
 
-    Raises a ConfigError if `out` exists, if `folder` is not a result folder, or if `check` finds differences in
-    the copy that the original does not have. The copy is then removed.
+    Raises a ConfigError if `out` exists, if `folder` is not a result folder, or if `check` finds differences in the
+    copy that the original does not have. In the last case, the copy is removed.
     """
     if not any(folder.rglob(run_folder.RESULT)) and not any(folder.rglob(run_folder.CONFIG)):
         raise ConfigError(

@@ -131,7 +131,9 @@ def _order(log: DetailLog, keys: dict[str, str]) -> Iterator[str]:
 
 
 def _rate(log: DetailLog, done: Completions, tokens: int) -> Iterator[str]:
-    """Compares LoadGen's rate, which covers the time until the last issued query was answered."""
+    """Compares LoadGen's rate of tokens with the journal's. LoadGen's covers the time until the last issued query was
+    answered.
+    """
     theirs = log.get(_RATE)
     took_ns = int(done.columns["completed_ns"][-1] - done.columns["scheduled_ns"].min())
     if theirs is not None and took_ns > 0:

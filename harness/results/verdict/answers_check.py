@@ -47,8 +47,8 @@ def compare(
 
     performance, accuracy: the accuracy logs of the two runs. samples: dataset indices in the order of issue, from the
     performance run's journal. dtype: type of an answer's elements. tolerance: see `is_close`. identity_bytes: the bytes
-    at the beginning of an answer that identify its sample. The accuracy run's answer may then be longer, with labels
-    (HasOwnOrder). Raises AccuracyLogError if a log cannot be read.
+    at the beginning of an answer that identify its sample. With such bytes, the accuracy run's answer may be longer,
+    because it ends with labels (HasOwnOrder). Raises AccuracyLogError if a log cannot be read.
     """
     if identity_bytes:
         return _compare_identified(performance, accuracy, dtype, tolerance, identity_bytes)

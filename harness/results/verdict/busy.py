@@ -6,8 +6,8 @@ from typing import Any
 from harness.core.units import show_percent
 
 LEAST_BUSY = 0.25
-"""Smallest busy share of the batches' time. A backend that sleeps 1 ms per batch has less than 0.1. A computing backend
-has about 1 per thread, even if other programs take its cores.
+"""A backend whose CPU time is below this share of its batches' time waited instead of computing. A backend that sleeps
+1 ms per batch has less than 0.1. A computing backend has about 1 per thread, even if other programs take its cores.
 """
 
 WAITED = "its backend waited instead of computing"
@@ -37,7 +37,7 @@ def busy_over_infer(
     """
     if process and process.get("busy_over_infer") is not None:
         return float(process["busy_over_infer"])
-    if stages_ns and "network" in stages_ns:  # the model ran on nodes
+    if stages_ns and "network" in stages_ns:  # the model ran on nodes, whose CPU time is unknown
         return None
     if not (process and stages_ns and "infer" in stages_ns and queries and queries["mean_batch"]):
         return None

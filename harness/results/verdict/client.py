@@ -17,7 +17,9 @@ from harness.results.verdict.token_counts import client_told
 
 NOTICE_DOUBT = 0.10
 NOTICE_REASON = 0.50
-"""Largest p99 of the stage `notice`, as a share of the latency's p99. A doubt also uses a share of the SLO's bound."""
+"""If the p99 of the stage `notice` is a larger share of the latency's p99, the client limited the run. A doubt also
+uses a share of the SLO's bound.
+"""
 
 STOOD_NS = 250 * NS_PER_MS
 STOOD_DOUBT_NS = NS_PER_S
@@ -36,14 +38,14 @@ the share of full seconds.
 
 ASKED_DOUBT = 0.50
 REACHED_REASON = 0.80
-"""Largest shares of the ceiling, for the requested rate in Server and for the actual rate in Offline or a closed
-loop.
+"""The client limited the run if the requested rate in Server, or the actual rate in Offline or a closed loop, is above
+these shares of the ceiling.
 """
 
 WAITED_DOUBT = 0.001
 RESENT_REASON = 0.001
 OUTAGE_S = 0.25
-"""Longest time without an accepted connection that does not count as an outage. A full queue clears sooner."""
+"""A longer time without an accepted connection counts as an outage. A full queue clears sooner."""
 
 LEAST_TOTAL_NS = 1_000
 TIMES_TOLERANCE = 1.25
@@ -52,7 +54,7 @@ ratio of the parts of a time to the whole.
 """
 
 RESENT_FEW = 3
-"""Number of requests that may be sent twice in a short run, in which a single request would exceed the share."""
+"""This number of requests may always be sent twice, because in a short run a single request would exceed the share."""
 
 
 def section(run: Evidence) -> Client | None:
@@ -229,7 +231,8 @@ def doubts(
     scenario = scenario_named(run.plan.scenario)
     waited = client["waited"] / len(done)
     places = client["connections"] * len(client["peers"])
-    # If each query in flight has a place, a query of a closed loop only waits until its place is free again
+    # With a connection for every query in flight, a query of a closed loop only waits for its own
+    # connection, which is no limit.
     has_places = run.plan.concurrency is not None and run.plan.concurrency <= places
     if scenario.scheduled and not has_places and waited > WAITED_DOUBT:
         held = f"{show_percent(waited, 1)} of the requests waited"

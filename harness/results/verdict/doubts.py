@@ -22,10 +22,10 @@ from harness.results.steady.referee import CHANGED
 from harness.results.steady.shown import NOT_STEADY, change_text
 
 NOISE_SHARE = 0.10
-"""Share of the SLO's bound above which the noise floor determines the tail."""
+"""If the noise floor is above this share of the SLO's bound, it determines the tail."""
 
 OTHERS_SHARE = 0.10
-"""Largest share of all cores that other processes may use during the run."""
+"""If other processes use a larger share of all cores during the run, the run gets a doubt."""
 
 STEAL_SHARE = 0.02
 _HARMLESS_WARNING = "Logging allocation detected"
@@ -33,7 +33,9 @@ _HARMLESS_WARNING = "Logging allocation detected"
 
 AGREE_SHARE = 0.01
 AGREE_NS = 20 * NS_PER_US
-"""Largest difference between the journal's and LoadGen's percentiles. The larger of the two limits applies."""
+"""Largest difference between the journal's and LoadGen's percentiles: AGREE_NS or AGREE_SHARE of the percentile,
+whichever is larger.
+"""
 
 STALL_NS = NS_PER_S
 STALL_BATCHES = 20
@@ -44,21 +46,22 @@ a slow batch or the operating system's scheduler.
 SHORT_NS = NS_PER_S
 
 LASTING_SHARE = 0.05
-"""Smallest difference between the level of the last quarter and the mean of the run that counts, as a share."""
+"""The level of the last quarter counts as changed if it differs from the mean of the run by at least this share."""
 
 SETTLED_S = 5.0
 MOVED_FACTOR = 2.0
 MOVED_S = 0.5
 """Limits for changes in a run shorter than SETTLED_S. There, a change other than a ramp is a doubt only if the level
 stays changed by MOVED_FACTOR for the last MOVED_S or longer. On an idle machine, a process that moves to another core
-causes a smaller change, and a stall causes a shorter one."""
+causes a smaller change, and a stall causes a shorter one.
+"""
 
 WARMING_SHARE = 0.05
-"""Largest share that a slow start may add to the mean time."""
+"""A slow start is a doubt if it adds a larger share to the mean time."""
 
 FEWEST_HELD = 64
 LARGE_BYTES = 64 << 20
-"""Memory size. Samples that fill it together do not fit into any processor's caches."""
+"""Samples that together fill this much memory do not fit into any processor's caches."""
 
 
 def performance(

@@ -10,24 +10,24 @@ from harness.machine import gpus
 from harness.results.verdict.doubts import OTHERS_SHARE
 
 FREQUENCY_SHARE = 0.10
-"""Largest loss in the fastest core's frequency from the first third of the run to the last."""
+"""A doubt if the fastest core's frequency falls by more than this share from the first third of the run to the last."""
 
 PAGED_SHARE = 0.01
-"""Number of page faults with disk access per sample. From this number on, they determine the 99th percentile."""
+"""From this number of page faults with disk access per sample on, these faults determine the 99th percentile."""
 
 PREEMPTED_PER_CPU_S = 200
-"""Largest number of involuntary context switches per second of CPU time. On two cores in Offline, an idle machine had
-at most 60, and a machine with other programs had 800 to 24,000.
+"""A doubt if there are more involuntary context switches per second of CPU time. On two cores in Offline, an idle
+machine had at most 60, and a machine with other programs had 800 to 24,000.
 """
 
 GPU_CLOCK_SHARE = 0.10
-"""Largest range of a GPU's clock during a run, as a share of the highest clock."""
+"""A doubt if a GPU's clock falls by more than this share of its highest value during the run."""
 
 LEAK_SHARE = 0.05
 LEAK_BYTES = 16 << 20
 LEAK_BYTES_PER_SAMPLE = 400
-"""Largest growth of memory in the second half of a run that does not count as a leak. It is a share of the memory, plus
-LoadGen's records about the samples.
+"""Memory leaks if it grows in the second half of a run by more than this: a share of the memory, plus LoadGen's records
+about the samples.
 """
 
 _FEWEST_SWITCHES = 100
@@ -54,7 +54,7 @@ def host_doubts(
     yield from _leak_doubts(host, samples)
     yield from _preemption_doubts(host, others, remote=remote)
     yield from _interference_doubts(host)
-    for gpu in host.get("gpus", ()):  # earlier runs lack them
+    for gpu in host.get("gpus", ()):  # missing in the files of older versions
         yield from _gpu_doubts(gpu)
 
 
@@ -79,7 +79,7 @@ def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
 def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
     governed = {n: v for n, v in host["settings"].items() if n.startswith("governor_")}
     slowing = {n.removeprefix("governor_"): v for n, v in governed.items() if n not in _STEADY}
-    # In Offline, cores do not wait for queries.
+    # Not in Offline, where cores never wait for queries.
     if slowing and not scenario_named(scenario).all_at_once:
         names = " and ".join(map(repr, slowing))
         yield Reason(

@@ -4,7 +4,7 @@ from harness.core import numbers
 from harness.loadgen.logs import DetailLog
 
 _MOST = 10**10
-"""Largest credible number of samples. A larger number means that the log is damaged."""
+"""A larger number of samples means that the log is damaged."""
 
 
 def number(log: DetailLog, key: str) -> float | None:

@@ -15,29 +15,31 @@ from harness.results.verdict.busy import LEAST_BUSY
 from harness.types import Score
 
 CACHED_RATIO = 1.5
-"""Smallest ratio that is a doubt if its whole interval lies above. Models that compute everything have about 1."""
+"""A ratio is a doubt if its whole interval lies above this. Models that compute everything have about 1."""
 
 PADDING_SHARE = 0.10
-"""Largest share of padding in the rows that a model with a fixed batch size computed."""
+"""A doubt if a larger share of the rows that a model with a fixed batch size computed was padding."""
 
 BUSY_CORES = 0.5
-"""Minimum number of busy cores. Instances of a very fast model wait for Python's lock while another instance computes,
-so half a core may be enough.
+"""A doubt if fewer cores are busy. Half a core may be enough, because instances of a very fast model wait for Python's
+lock while another instance computes.
 """
 
 FEWEST_INFER_S = 0.1
-"""Minimum time of all batches in the backend. A shorter run cannot be judged."""
+"""If all batches together took less time in the backend, the run is not judged."""
 
 NOISE_SIGMAS = 3
-"""Largest allowed excess of a score over the reference, in standard deviations of a mean."""
+"""A score is too good if it exceeds the reference by more than this number of standard deviations of a mean."""
 
 TOLERATED_SHARE = 0.10
 WIDEST_TOLERANCE = 0.10
-"""Largest share of differing answers, and largest relative difference of numbers, that a tolerance should allow."""
+"""A doubt if a manifest's tolerance allows a larger share of differing answers, or a larger relative difference between
+numbers.
+"""
 
 PERFECT_ERRORS = 3
-"""Number of errors that the reference expects. From this number on, a score without errors is a doubt, because chance
-produces it in only 5 % of cases.
+"""A score without any error is a doubt if the reference predicts at least this many errors. By chance, this happens in
+only 5 % of cases.
 """
 
 

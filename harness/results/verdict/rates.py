@@ -16,7 +16,7 @@ _SPAN_NS = 5 * NS_PER_MS
 """Resolution of the time between power_begin and power_end, which LoadGen writes in ms."""
 
 _DEVIATIONS = 6
-"""Largest difference between the number of Poisson arrivals and rate x time, in standard deviations."""
+"""The number of Poisson arrivals may differ from rate x time by this number of standard deviations."""
 
 
 def contradictions(log: DetailLog) -> Iterator[str]:

@@ -149,7 +149,7 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     expected = run.log.get("result_query_count")
     if run.logged and expected is not None and not run.plan.accuracy:
         samples = run.log.get("effective_samples_per_query", 1)
-        if run.plan.equal_issue:  # Offline's only query has more samples than requested
+        if run.plan.equal_issue:  # Offline's only query then has more samples than requested
             samples = run.log.get("generated_samples_per_query", samples)
         if expected * samples != run.done.issued:
             yield Reason(
@@ -189,7 +189,7 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
         bound = Slo(log.get("effective_target_latency_percentile"), bound_ns)
         queries = log.get("result_query_count", 0) - (run.done.left_out if run.done else 0)
         ours = judged(run.done, plan.samples_per_query, bound) if late and run.done else None
-        # The log may count more late queries than the journal.
+        # The log's latencies are slightly longer, so it may count more late queries than the journal.
         if ours is None or late > ours.late or not only_failures_are_late(run, ours):
             yield too_late(Judged(bound, late, queries, None), run)
     elif log.get("result_validity") != "VALID" and not missed:

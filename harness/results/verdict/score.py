@@ -131,8 +131,8 @@ def lacking_program(metric: str | None) -> Iterator[str]:
 def refusal(metric: str, ended: Mapping[str, Any]) -> str:
     """Returns why the metric cannot score answers of this shape; empty if it can, or if the answer is unknown.
 
-    ended: last message of the measured process. Metrics of plug-ins are not checked, because their code must not run
-    here.
+    ended: last message of the measured process. Metrics of third-party plug-ins are not checked, because their code
+    must not run in this process.
     """
     if registry.is_foreign("metric", metric):
         return ""
@@ -142,7 +142,7 @@ def refusal(metric: str, ended: Mapping[str, Any]) -> str:
             scorer.check_shape(ended["answer_shape"])
     except ValueError as e:
         return one_line(e)
-    except PluginUnavailable:  # the metric needs a package that is not installed
+    except PluginUnavailable:  # the package that the metric needs is not installed
         return ""
     return ""
 

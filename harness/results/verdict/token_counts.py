@@ -9,10 +9,12 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.verdict import answer_signs
 
 AT_ONCE_SHARE = 0.5
-"""Largest share of streams with several tokens that may come in one chunk. Above it, the token times are doubted."""
+"""The token times are doubted if a larger share of the streams with several tokens came in one chunk."""
 
 HELD_SHARE = 0.9
-"""Largest share of streams with several chunks that may all arrive at the same moment."""
+"""The token times are doubted if in a larger share of the streams with several chunks all chunks arrived at the same
+moment.
+"""
 
 
 def client_told(run: Evidence) -> Mapping[str, Any]:
@@ -47,7 +49,7 @@ def doubts(run: Evidence, about: Mapping[str, Any] | None = None) -> Iterator[Re
         yield Reason("tokens-doubtful", f"the server's token counts: {'; '.join(doubted)}")
     yield from _of_streams(told.get("streams") or {})
     unexplained = told.get("finish_reasons", {}).get("")
-    if unexplained and not told.get("media_ns"):  # sound does not have a finish_reason
+    if unexplained and not told.get("media_ns"):  # replies with sound have no finish_reason
         text = f"{unexplained:,} of {told['answers']:,} answers have no finish_reason"
         yield Reason("ends-unexplained", f"{text}, so they may be incomplete")
 

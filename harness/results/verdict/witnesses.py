@@ -27,13 +27,15 @@ from harness.results.verdict import arithmetic
 
 ABOVE_SHARE = 0.01
 ABOVE_NS = 20 * NS_PER_US
-"""Largest allowed excess of the journal's latencies over LoadGen's. The larger of the two limits applies. The
+"""The journal's latencies may exceed LoadGen's by this time or by ABOVE_SHARE, whichever is larger. The
 journal's timestamps lie within LoadGen's interval, so its latencies should be smaller.
 """
 
 CLOCK_SHARE = 0.01
 CLOCK_NS = 50 * NS_PER_MS
-"""Largest difference between the clocks of both processes: the larger of CLOCK_NS and this share of the run so far."""
+"""The clocks of the supervisor and of the measured process may differ by CLOCK_NS or by this share of the run so far,
+whichever is larger.
+"""
 
 NEWS_NS = NS_PER_S
 """Extra tolerance if load hosts on other machines report answers. They take turns, four times per second."""
@@ -93,7 +95,7 @@ def _expected(run: Evidence) -> Mapping[str, object]:
         expected["effective_target_latency_percentile"] = plan.percentile
         if not plan.token_latencies:
             expected["effective_target_latency_ns"] = plan.latency_bound_ns
-    if plan.model_key is None:  # LoadGen logs this key only if it is true
+    if plan.model_key is None:  # in other runs, LoadGen logs this key only if it is true
         expected["requested_use_token_latencies"] = plan.token_latencies or None
     return expected
 
@@ -127,7 +129,7 @@ def _rate(run: Evidence, done: Completions) -> Iterator[str]:
     start_ns = int(done.columns["scheduled_ns"].min())
     if scenario.all_at_once:
         samples, took_ns = len(done), int(done.columns["completed_ns"].max()) - start_ns
-    else:  # results.cc counts the gaps until the last issued query is answered
+    else:  # as in results.cc, which counts the gaps until the last issued query is answered
         samples, took_ns = len(done) - 1, int(done.columns["completed_ns"][-1]) - start_ns
     if samples >= 1 and took_ns > 0:
         yield from loadgen.other_rate(key, logged, samples, took_ns)
@@ -217,7 +219,7 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
     columns = done.columns
     own = (
         ["scheduled_ns"] if run.plan.harness_scheduled else []
-    )  # LoadGen's start is only estimated
+    )  # LoadGen's scheduled times are only estimates
     stamps = [*own, "entry_ns", *(end for _, end in [*done.edges.values()][1:])]
     for earlier, later in pairwise(stamps):
         before = columns[later] < columns[earlier]
@@ -241,7 +243,7 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
     if done.answered_once and (counts != sizes[first]).any():
         yield "a batch's number of rows differs from its size"
     if done.is_remote or done.generates:
-        return  # one writer has many samples in flight
+        return  # the rows of one writer overlap: it has many samples in flight
     begin, end, worker = (columns[name][first] for name in ("taken_ns", "completed_ns", "worker"))
     order = np.lexsort((begin, worker))
     same = worker[order][1:] == worker[order][:-1]
