@@ -89,7 +89,8 @@ TOKENS_ROW_DTYPE = np.dtype(
     ]
 )
 """One sample that a language model on this machine answered. The token fields are as in REMOTE_ROW_DTYPE. They are 0
-if the sample failed."""
+if the sample failed.
+"""
 
 _CACHED_ROW = Struct("<iHHqqqqqqii")
 CACHED_ROW_DTYPE = np.dtype(
@@ -235,7 +236,7 @@ class Journal:
 
     @property
     def ends(self) -> bool:
-        """Whether the supervisor has ended the run. The harness's scheduler then issues no further queries."""
+        """Whether the supervisor has ended the run, so that the harness's scheduler issues no further queries."""
         return bool(self._cells[_ENDS])
 
     @ends.setter
@@ -307,7 +308,7 @@ class Issuer:
     def __init__(self, cells: memoryview, entry_ns: Array) -> None:
         self._cells = cells
         self._column = entry_ns
-        self._entry_ns = memoryview(entry_ns.data)  # three times as fast as NumPy for single items
+        self._entry_ns = memoryview(entry_ns.data)  # three times as fast as NumPy
         self.count = 0
 
     def issued(self, samples: int, entry_ns: int) -> int:

@@ -90,7 +90,7 @@ class Mirror:
         if (rows["first"] < 0).any():
             raise ValueError("a batch begins before the first sample")
         for name in journal.stamps:
-            if name.endswith("_ns"):  # 0: the row does not have this time stamp
+            if name.endswith("_ns"):  # 0 stays 0: it means that the row lacks this time stamp
                 rows[name] -= np.where(rows[name] != 0, self._ahead_ns, 0)
         journal.index[orders] = _array(indices, "<i4")
         journal.add_rows(worker, rows)

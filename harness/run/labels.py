@@ -22,7 +22,7 @@ def check_labels(
     try:
         scorer = registry.load("metric", metric)(dtype)
     except ValueError:
-        return  # the metric scores another type of answers, and its labels are not class numbers
+        return  # answers of another type have labels that are not class numbers
     has_classes = isinstance(scorer, HasClassCheck) and classes is not None
     if not (isinstance(scorer, HasLabelCheck) or has_classes):
         return

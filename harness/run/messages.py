@@ -9,7 +9,7 @@ from typing import Annotated, Any, NotRequired
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-# The class is not from typing, because pydantic accepts typing's TypedDict only since Python 3.12.
+# Not from typing, because pydantic accepts typing's TypedDict only from Python 3.12 on.
 from typing_extensions import TypedDict
 
 from harness.core.service_times import ServiceTimes

@@ -20,7 +20,7 @@ EVERY_S = 10.0
 """Times of plain lines: the first line appears after FIRST_S, further lines every EVERY_S."""
 
 LEAST_LEFT_S = 0.5
-"""Shortest remaining time that is shown. A shorter time would appear as 0 s although work goes on."""
+"""A shorter remaining time is not shown, because it would appear as 0 s although work goes on."""
 
 DRAW_EVERY_S = 1.0
 """Interval for drawing a bar, which takes about a millisecond. The supervisor checks the run four times a second."""
@@ -99,7 +99,7 @@ class Progress:
             return text
         left_s = max(left_s - (_now_s() - self._series_since_s), run_left_s or 0.0)
         if left_s < LEAST_LEFT_S:
-            return text  # the estimated time is over, but the series goes on
+            return text  # the estimate has passed, but the series goes on
         return f"{text}, {bound} {show_wait(left_s)} left in all"
 
 
@@ -127,7 +127,7 @@ class Pace:
 
     def ended(self, took_s: float, planned_s: float = 0.0) -> None:
         """Stores the time of a run. planned_s: the part that was known before the run, e.g. from --duration."""
-        # A run that ended early does not show how much longer than planned the remaining runs take.
+        # Only time beyond the plan counts, because a run that ended early does not make the remaining runs shorter.
         self._beyond_s.append(max(0.0, took_s - planned_s))
 
     def left_s(self, planned_s: Iterable[float]) -> float | None:

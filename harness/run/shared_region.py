@@ -28,7 +28,7 @@ def release(config: RunConfig, pid: int) -> None:
         (REGIONS / region).unlink()
     for server in servers_of(config):
         link = link_to(server, _DETACH_S)
-        with suppress(Exception):  # the server is gone, or has already detached
+        with suppress(Exception):  # the server is gone, or has already released the region
             remote: type[SharesSamples] = registry.load("backend", config.backend)
             link.exchange(remote.detach(region, server.address.transport))
         link.close()

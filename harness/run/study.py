@@ -138,7 +138,9 @@ class Study(ABC, Generic[Options]):
             self._seal()
 
     def _open_seal(self) -> None:
-        """Removes the seal of a continued study. First prints the changes since then, which a new seal would hide."""
+        """Removes the seal of a continued study. First prints the files that changed after sealing, because a new seal
+        would hide the changes.
+        """
         if (self.folder / digests.SEAL).is_file():
             say(some_of(list(digests.differences(self.folder))))
             digests.remove(self.folder)

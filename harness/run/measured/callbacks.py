@@ -86,7 +86,7 @@ class SampleCallbacks:
         except BaseException as e:  # noqa: BLE001 - LoadGen cannot handle an error, so the process ends here
             self._die(e)
         gc.collect()
-        gc.freeze()  # later garbage collections skip the objects that exist now
+        gc.freeze()  # the garbage collector no longer scans the objects that exist now
         gc.disable()
         run_on(self._cpus)
         if self._only_issues and not self.slice:
@@ -97,7 +97,7 @@ class SampleCallbacks:
 
     def unload(self, indices: list[int]) -> None:
         self._end = self._usage()
-        self._journal.loading = True  # until the next set is loaded or the logs are written
+        self._journal.loading = True  # True until the next set is loaded or the logs are written
         collected = [
             self._cyclic_garbage,
             gc.collect(),
@@ -119,7 +119,7 @@ class SampleCallbacks:
         """
         peak_bytes = _peak_bytes()
         peaks_bytes = [p for p in (self._peak_before_bytes, peak_bytes) if p is not None]
-        # LoadGen does not call `unload` if it cannot open its logs.
+        # `unload` sets `_end`, but LoadGen does not call it if it cannot open its logs.
         end = self._end or self._usage()
         start = self._start or end
         return {k: end[k] - start[k] for k in end if k in start} | {

@@ -138,7 +138,7 @@ class _Probe:
             if sum(rows.nbytes for rows in inputs.values()) > LARGEST_BYTES:
                 continue
             rows = _copy(inputs)
-            # Not timed, because the first batch of its size may be slower.
+            # Its time is dropped, because the first batch of a size may be slower.
             self._took_ns(first, rows)
             rounds = -(-FEWEST_ROWS // size)
             calls = 3 * FEWEST_ROUNDS + ANSWER_BATCHES * rounds

@@ -84,7 +84,7 @@ def _write_answers(path: Path, answers: Sequence[tuple[int, int, bytes]]) -> Non
     ]
     try:
         path.write_text(json.dumps(rows), encoding="utf-8")
-    except OSError:  # without the log, the run is INVALID, but no measurement is lost
+    except OSError:  # a missing log makes the run INVALID, but keeps its measurements
         traceback.print_exc()
 
 
@@ -203,7 +203,7 @@ class Replay(Scheduler):
 
     def _issue_all(self, issue: _Issue) -> None:
         due = self._after_ns + self._journal.start_ns
-        due_ns = memoryview(due.data)  # for single items, faster than NumPy
+        due_ns = memoryview(due.data)  # a memoryview is faster than NumPy for single items
         first, count = 0, len(due_ns)
         while first < count and not self._journal.ends:
             now_ns = wall_ns()
@@ -267,7 +267,7 @@ class ClosedLoop(Scheduler):
         issue(*self._ids_and_indices(0, self._end))
         self._issue = issue
         if self._receiver is not None:
-            self._receiver.wake()  # some queries may be answered already
+            self._receiver.wake()  # queries may have been answered before the receiver listened
             self._all_issued.wait()
             return
         while not self._is_over:
@@ -318,7 +318,7 @@ class ConversationsInTurn(ClosedLoop):
         held = np.append(turns[: plan.performance_count], 0)
         self._ends: list[bool] = (
             held[1:] == 0
-        ).tolist()  # whether a sample is the last one of its conversation
+        ).tolist()  # for each sample, whether it ends its conversation
         self._begins = np.flatnonzero(held[:-1] == 0)
         self._random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
 

@@ -49,10 +49,11 @@ from harness.wire.remote_backend import RemoteBackend
 SAMPLES = 64
 LOAD_LIMIT_S = 0.5
 """Time limit for loading samples before the run. Within this limit, SAMPLES samples or two of the largest batches are
-loaded, whichever is more."""
+loaded, whichever is more.
+"""
 
 PROBE_LIMIT_S = 20.0
-"""Maximum time of the probe after the run. The supervisor waits only two minutes for the end of a run."""
+"""Time limit of the probe after the run, because the supervisor waits only two minutes for the end of a run."""
 
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
 """Tries the manifest's postprocessing on the output for one sample. Raises ConfigError with the field's name."""
@@ -261,7 +262,7 @@ class Preparation:
             with plugin(f"dataset {self._name!r}: lengths"):
                 self.lengths = self._known_lengths()
         if not plan.accuracy and plan.concurrency is None and not self._no_schedule:
-            # A closed loop has no schedule, and a server has a separate queue.
+            # Not for a closed loop, which has no schedule, nor for a server, which has its own queue.
             with self._warming():
                 self._before, self._wide_before = self._service_times(plan)
             self._report_alive()
@@ -348,7 +349,7 @@ class Preparation:
             return {**rate, "issued_per_s": 1 / (1 / rate["rate_per_s"] + self._loadgen_s())}
         found = calibrate_latency(self.answerers[0], self._query, seconds)
         mean_s = found.pop("mean_ns") / NS_PER_S
-        if self._config.mlperf:  # LoadGen sizes the run
+        if self._config.mlperf:  # an official run: LoadGen sets its size, so no rate is needed
             return found
         return {**found, "issued_per_s": 1 / (mean_s + self._loadgen_s())}
 

@@ -164,10 +164,10 @@ class _Measurement:
         no_worker_dies_alone(self._die)
         self._let_supervisor_act(plan)
         run_load(plan, scheduler, calls, self._setup.outdir, system.sut_name())
-        used = samples.used()  # read before the bare loops, which also need memory
-        written = digests(self._setup.outdir)  # read before the code of any plug-in runs again
+        used = samples.used()  # read now, because the bare loops also need memory
+        written = digests(self._setup.outdir)  # read now, before a plug-in's code runs again
         dispatcher.stop()
-        kind = system.summary(self._failures)  # read before more batches are answered
+        kind = system.summary(self._failures)  # read now, before the probes answer more batches
         accuracy = self._setup.model.accuracy
         tolerance = accuracy.tolerance if accuracy else TOLERANCE
         after = preparation.after_run(plan, self._failures.samples, tolerance)
@@ -244,7 +244,9 @@ class _Measurement:
         return int(message["start_ns"])
 
     def _let_supervisor_act(self, plan: LoadPlan) -> None:
-        """Waits while the supervisor performs the action of --before-run. Then, only the run's requests may be sent."""
+        """Waits while the supervisor performs the action of --before-run. After it, only the run's own requests may be
+        sent.
+        """
         if self._system.config.before_run is None or plan.role != "performance":
             return
         self._channel.send("prepared")

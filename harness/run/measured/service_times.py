@@ -19,7 +19,7 @@ from harness.run.measured.placement.lone import pause
 from harness.types import Batch, Dataset
 
 SHARE = 0.05
-"""Duration of the loops before the run, and again after the run, as a share of the run's expected duration."""
+"""The loops take this share of the run's expected duration, before the run and again after it."""
 
 LIMIT_S = 0.5
 LEAST_REPETITIONS = 3

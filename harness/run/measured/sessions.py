@@ -33,7 +33,7 @@ class _Session:
         """
         self.number = number
         self.waits = turns
-        self.ready_ns: dict[int, int] = {}  # maps a sample to the latest answer for which it waited
+        self.ready_ns: dict[int, int] = {}  # sample -> latest answer for which it waited
         self.pending = 0  # number of turns that have a due time but no answer
         self.left = len(turns)  # number of turns without an answer
         self.unsent = len(turns)
@@ -87,7 +87,9 @@ class Sessions(Scheduler):
         self._end = 0  # number of queries issued so far
         self._room = count  # number of queries that are not yet assigned to a session
         self._going = 0  # number of active sessions
-        self._due: list[tuple[int, int, _Session, int]] = []  # heap of (ns, tie, session, sample)
+        self._due: list[
+            tuple[int, int, _Session, int]
+        ] = []  # heap of (due ns, tie, session, sample)
         self._tie = 0
         self._of_query: dict[int, _Session] = {}
         self._answered: SimpleQueue[tuple[int, list[tuple[int, bytes | None]]]] = SimpleQueue()
@@ -225,7 +227,7 @@ class Sessions(Scheduler):
             session.answers[sample] = answer
         if not session.broken:
             for turn in self._next[sample]:
-                # The number of queries has cut the session before this turn.
+                # The session was cut before this turn, because the run has no more queries.
                 if turn not in session.waits:
                     continue
                 session.waits[turn] -= 1
@@ -250,7 +252,7 @@ class Sessions(Scheduler):
             if self._concurrent:
                 self._begin(now_ns)
             else:
-                self._arrive()  # the turns that were not sent leave queries for another session
+                self._arrive()  # unsent turns leave queries for another session
 
     def _begin(self, at_ns: int) -> None:
         members = self._drawn()[: self._room]

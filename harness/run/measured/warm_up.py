@@ -23,7 +23,8 @@ FLAT_LIMIT_S = 5.0
 FLAT_SHARE = 0.05
 FLAT_ROUNDS = 3
 """The latency is flat if none of FLAT_ROUNDS consecutive rounds was faster than the best earlier round by FLAT_SHARE.
-Slower rounds count, too, because they come from other load on the machine, not from a cold model."""
+Slower rounds count, too, because they come from other load on the machine, not from a cold model.
+"""
 
 MOST_ROUNDS = 50
 
@@ -192,7 +193,8 @@ def until_flat(
             spent_ns, best = sum(mine[-1] for mine in times), best_ns[rounds % 2]
             if not best or spent_ns < (1 - FLAT_SHARE) * best:
                 best_ns[rounds % 2], flat_rounds = spent_ns, 0
-            else:  # keep the best value, because the limit would otherwise follow a latency that slowly falls
+            else:
+                # `best` stays: otherwise the limit would follow a latency that falls slowly.
                 flat_rounds += 1
             rounds += 1
     return _slowest_ns(times), flat_rounds >= FLAT_ROUNDS

@@ -19,7 +19,9 @@ LONGEST_SCHEDULE = 20_000_000
 """Maximum number of queries whose schedule is kept in memory during a run."""
 
 MOST_UNSTAMPED = 0.001
-"""Share of replies that may lack the kernel's time stamp: the kernel may not yet stamp the first replies."""
+"""If a larger share of replies lacks the kernel's time stamp, the stamps are not used. The kernel may not stamp the
+first replies.
+"""
 
 SAMPLES_AT_ONCE = 100_000
 """Maximum number of samples that a reader handles in one step. A step takes at most about 10 ms, so that other
@@ -244,7 +246,7 @@ def _complete_arrivals(columns: dict[str, Array]) -> None:
     """
     arrived_ns, read_ns = columns["arrived_ns"], columns["read_ns"]
     missing = arrived_ns == 0
-    # All other requests failed without a reply.
+    # A failed request with equal times got no reply, so its missing stamp does not count.
     replied = (columns["failed"] == 0) | (arrived_ns != read_ns)
     if not replied.any() or missing[replied].mean() > MOST_UNSTAMPED:
         del columns["arrived_ns"]
@@ -277,10 +279,10 @@ def _own_schedule_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan
     order: Array = columns["order"]
     if plan.sessions:
         due_ns: Array = columns["entry_ns"]
-        return due_ns  # `with_sessions` replaces them by the due times
+        return due_ns  # `with_sessions` replaces these by the due times of the turns
     if plan.ramp is not None:
         entry_ns: Array = columns["entry_ns"]
-        return entry_ns  # the ramp's file has the due times
+        return entry_ns  # a placeholder: the due times come from the ramp's file
     if plan.concurrency is not None:
         freed = freed_ns(columns["completed_ns"], order, plan.concurrency, start_ns)
         # A run that was cut off may lack answers. Later answers would then seem to free the places of missing answers.

@@ -122,7 +122,7 @@ def measure(
         finished = keeper.conclude(status)
         if as_json is not None:
             finished.show(as_json=as_json, details=details)
-        if finished.status >= INTERRUPT_EXIT:  # signals are already ignored
+        if finished.status >= INTERRUPT_EXIT:  # stopped by a signal; later signals are ignored
             if as_json is not None:
                 keeper.report(as_json=as_json)
             return finished
@@ -270,7 +270,7 @@ class _Job:
     def _score(self) -> None:
         """Makes the accuracy run and scores it. If a score is impossible, only records the reason."""
         findings, run = self._findings, self._findings.resolved
-        loaded = findings.loaded  # loaded by the performance run
+        loaded = findings.loaded  # known if the performance run has loaded them
         pointless = nodes.no_score(findings.performance)
         if loaded is not None:
             pointless = pointless or score.no_score(run.model, loaded, run.metric)

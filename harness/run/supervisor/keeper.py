@@ -141,7 +141,7 @@ class RunKeeper:
         except OSError as e:
             self.not_saved(e)
             content = self._result()
-            with suppress(OSError):  # the saved result may say VALID
+            with suppress(OSError):  # saved again, because the first result may say VALID
                 self.save(content)
                 digests.write(folder)
         if self.findings.config.sign is not None:

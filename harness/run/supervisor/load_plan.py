@@ -425,7 +425,7 @@ def _official_advice(plan: LoadPlan, fits: int) -> str:
     An official run takes at least 600 s, so the user can change only its expected rate, which sets its number of
     queries. If the model is faster than the expected rate, the run ends too early and is INVALID.
     """
-    if fits < 1 or not plan.expected_s:  # an accuracy run cannot be changed
+    if fits < 1 or not plan.expected_s:  # the length of an accuracy run cannot be changed
         return "free some memory"
     scenario = scenario_named(plan.scenario)
     name = scenario.loadgen_name
@@ -448,7 +448,7 @@ def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
     if config.hang_timeout_ns is not None:
         return config.hang_timeout_ns / 1e9
     longest_s = max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9
-    # Requests must time out first, and the run must then give up a lost server, before it counts as hung.
+    # A run counts as hung only after requests have timed out and the run has had time to give up a lost server.
     if config.servers:
         longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + CONNECT_TIMEOUT_S + GIVE_UP_S
     return longest_s

@@ -139,7 +139,7 @@ class LoadGenRun:
     def _load(self, process: Measured) -> Loaded:
         findings = self._findings
         if not findings.environment:
-            # This runs while the model loads.
+            # Done here, while the measured process loads the model.
             findings.environment = {**host.fingerprint(), "code": running_code()}
             if findings.config.device != "cpu":
                 gpus = self._with.host.gpus

@@ -291,7 +291,7 @@ class MeasuredProcess(Supervised):
         self.kill()
         self._channel.close()
         os.close(self.journal_fd)
-        with suppress(OSError):  # the folder may be gone
+        with suppress(OSError):  # the result folder may have been removed
             if not self._output.stat().st_size:
                 self._output.unlink()
 
@@ -328,7 +328,7 @@ class MeasuredProcess(Supervised):
                 return self._channel.receive(max(0.001, min(left, 1.0)))
             except TimeoutError:
                 if self._process.poll() is not None:
-                    # The process may have sent a message just before its end.
+                    # Reads a last message, which the process may have sent just before its end.
                     with suppress(TimeoutError):
                         return self._channel.receive(0)
                     return None

@@ -113,7 +113,7 @@ def _read_arrivals(config: RunConfig, model: Model) -> Arrivals | None:
     replayed = arrivals.read(config.arrivals, config.arrivals_sha256)
     load = replayed.load(config.queries)
     held = config.performance_count or model.performance_count
-    if held is not None:  # otherwise the dataset sets it, and the dataset is not loaded yet
+    if held is not None:  # None: the dataset will set it when it is loaded
         replayed.check_samples(load.query_count, held)
     return replayed
 
@@ -160,7 +160,8 @@ def _check_extras(config: RunConfig, metric: str | None) -> None:
 def obtain_model(config: RunConfig, model: Model) -> None:
     """Downloads or creates the model's file if it is missing, so that the measured process has it.
 
-    Only then does this process look up the formats that the backend reads, because this may import the backend.
+    The formats that the backend reads are looked up only if the file may be missing, because the look-up may import the
+    backend.
     """
     if model.may_have_to_be_obtained:
         model.obtain(formats_of(config), say)

@@ -16,7 +16,7 @@ NOTED = 1.1
 """The announcement gives the reason if the number of queries exceeds NOTED times the number that --duration implies."""
 
 LEAST_S = 1.0
-"""Minimum duration of a run before its remaining time is estimated."""
+"""The remaining time is estimated only after a run has lasted this long."""
 
 
 def show_loading(progress: Progress, name: str, done: int, total: int) -> None:

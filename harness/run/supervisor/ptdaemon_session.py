@@ -172,7 +172,7 @@ class _Session:
     def conclude(self, *, as_json: bool, details: bool) -> int:
         """Merges both runs and the session's files into one result: the testing run with its power."""
         testing = self._runs / "testing"
-        if not testing.is_dir():  # the run's folder could not be completed
+        if not testing.is_dir():  # renamed only when complete, so the run's folder is incomplete
             raise RunInvalid(f"{testing} is not complete: see {self._path / CLIENT_LOG}")
         refused = self._refused()
         self._merge(testing)
@@ -195,7 +195,7 @@ class _Session:
     def _refused(self) -> list[str]:
         """Returns the checks of power-dev's checker that the session fails."""
         command = [sys.executable, str(self._meter.checker), str(self._session)]
-        done = run_program(command, start_new_session=True)  # Ctrl-C would make the checker fail
+        done = run_program(command, start_new_session=True)  # so that Ctrl-C does not reach it
         (self._path / CHECK_LOG).write_text(done.stdout, encoding="utf-8")
         if not done.returncode:
             return []
@@ -205,12 +205,12 @@ class _Session:
     def _merge(self, testing: Path) -> None:
         for entry in testing.iterdir():
             entry.rename(self._path / entry.name)
-        (self._path / PAGE).unlink(missing_ok=True)  # the page of the testing run has no power yet
+        (self._path / PAGE).unlink(missing_ok=True)  # drawn before the power was known
         (self._runs / "ranging").rename(self._path / "ranging")
         performance = self._path / "performance"
         for name in ("power", "ranging"):
             (self._session / name).rename(performance / name)
-        for entry in (self._session / "run_1").iterdir():  # copies of the same LoadGen logs
+        for entry in (self._session / "run_1").iterdir():  # power-dev's copies of the logs
             entry.replace(performance / "run_1" / entry.name)
         for folder in (self._runs, self._session):
             shutil.rmtree(folder)

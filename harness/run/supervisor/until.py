@@ -14,7 +14,7 @@ from harness.run.supervisor.completions import completions_so_far
 from harness.run.supervisor.watchdog import Now
 
 GROWTH = 1.25
-"""Minimum growth of a run between two checks. More frequent checks would be costly, because each check
+"""A run is checked again when it has grown by this factor. More frequent checks would be costly, because each check
 reads all samples, and they would be more likely to end a run by chance.
 """
 

@@ -245,7 +245,7 @@ class Delivery:
         completed_ns = self._responder.complete_empty(flight.ids)
         flight.read_ns = flight.read_ns or decoded_ns
         flight.sent_ns = flight.sent_ns or flight.read_ns
-        if not flight.arrived_ns:  # if nothing arrived, the whole time counts as server time
+        if not flight.arrived_ns:  # nothing arrived: the whole time counts as server time
             flight.arrived_ns = flight.read_ns
         self._note(flight, failed, decoded_ns, completed_ns, cancelled)
 
@@ -262,7 +262,7 @@ class Delivery:
         if flight.chunks:
             seen_ns = flight.chunks[0][0]
         if seen_ns < sent_ns:  # noqa: PLR1730 - min() takes three times as long
-            sent_ns = seen_ns  # the sending thread was interrupted before it took the time stamp
+            sent_ns = seen_ns  # the sending thread was interrupted before it stamped the request
         self._write(
             flight.first,
             flight.indices,
@@ -273,7 +273,7 @@ class Delivery:
             flight.read_ns,
             decoded_ns,
             completed_ns,
-            # If a stream has shown no token, its first token counts at the end of the answer. 0: not a stream.
+            # A stream without a visible token has its first token at the end of the answer. 0: not a stream.
             seen_ns if flight.reader is not None and not failed else 0,
             0 if failed else flight.answer_ns,
             flight.tokens,
@@ -432,7 +432,7 @@ class InlineRemoteDispatcher:
         entry_ns = wall_ns()
         first = self._issued(len(ids), entry_ns)
         if entry_ns - self._looked_ns > _STALE_NS:
-            flights.turn(0)  # replaces a connection that the server has closed since the last query
+            flights.turn(0)  # replaces connections that the server closed after the last query
         for flight in _requests(ids, indices, first, self._max_batch):
             flights.submit(flight)
             pending += 1

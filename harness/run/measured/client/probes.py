@@ -83,7 +83,7 @@ class Probes:
             self._alone_ns.append(flight.read_ns - flight.taken_ns)
             if monotonic() > end_s:
                 break
-        # The first request to each server may also warm it up.
+        # The first probe of each server is dropped, because it may warm the server up.
         self._alone_ns = self._alone_ns[self._servers :] or self._alone_ns
 
     def begin(self, journal: Journal, seed: int) -> None:

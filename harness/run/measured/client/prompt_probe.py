@@ -21,7 +21,7 @@ from harness.wire.remote_backend import RemoteBackend
 ROUNDS = 40
 FEWEST_ROUNDS = 8
 LEAST_S = 2.0
-"""Minimum time allowed for the probe, even after a short run."""
+"""The probe may take at least this time, even after a short run."""
 
 LIMIT_S = 0.5
 """Time limit for rounds beyond FEWEST_ROUNDS."""
@@ -82,7 +82,7 @@ class _Probe:
             taken_ns = [ns for ns in row if ns is not None]
             if row[1] is None:
                 return {"reason": f"the server refused a prompt of the run: {self._refused}"}
-            # A refused changed prompt shows nothing: it may exceed the context.
+            # A round with a refused prompt is left out: the changed prompt may exceed the context.
             if len(taken_ns) < len(row):
                 refusals += 1
                 continue

@@ -10,9 +10,7 @@ them even at temperature 0.
 """
 
 _LONG_BYTES = 128
-"""Minimum size of an answer that is unlikely to repeat by chance, which is 32 token IDs. A shorter answer may be a
-class.
-"""
+"""An answer of at least this size, 32 token IDs, is unlikely to repeat by chance. A shorter answer may be a class."""
 
 
 class Repeats:

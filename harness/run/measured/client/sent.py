@@ -11,7 +11,7 @@ from harness.remote import HasSent, Remote
 from harness.types import Dataset, HasLiveHistory
 
 SENT_S = 20.0
-"""Time limit. The supervisor waits only some minutes for the last message."""
+"""Time limit for the digest and the count, because the supervisor waits only some minutes for the last message."""
 
 _LOADED = 256
 """Number of samples that are loaded at once."""

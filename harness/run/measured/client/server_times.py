@@ -17,7 +17,7 @@ MOST_HEADS = 65_536
 """Maximum number of reply heads that are kept, which take 16 MB."""
 
 MOST_NS = 10**15
-"""Longest plausible time of a request: eleven days."""
+"""A longer reported time (eleven days) is ignored as implausible."""
 
 PARTS = ("queue", "compute", "total")
 _LINE = re.compile(rb"\r\nserver-timing:([^\r]*)", re.IGNORECASE)

@@ -228,10 +228,9 @@ class Session:
             self._json_ns = self._time_codings(reply, loaded)
 
     def prepare(self, loaded: Sequence[int]) -> None:
-        """Encodes the requests of the samples that LoadGen has loaded. Like loading, this is not part of a query.
-
-        With --qdl, each request is instead encoded when it is due, because a query dispatch library must not cache
-        queries. Raises ConfigError if the samples cannot be put into shared memory although an option requires it.
+        """Encodes the requests of the samples that LoadGen has loaded. Encoding is not timed, like loading. With --qdl,
+        each request is encoded when it is due instead, because a query dispatch library must not cache queries. Raises
+        ConfigError if the samples cannot be put into shared memory although an option requires it.
         """
         if self._shared is not None:
             self._shared.place(loaded)
@@ -260,7 +259,7 @@ class Session:
         try:
             reader.answer(reply)
         except CutOff:
-            # The run counts this failure, and a later reply shows whether the server counts tokens.
+            # The run will count such a failure. A later reply shows whether the server counts tokens.
             return
         if reader.usage.output is None:
             raise ConfigError(

@@ -11,14 +11,14 @@ from itertools import pairwise
 from harness.remote import Usage
 
 LEAST_TOKENS = 8
-"""Minimum number of tokens without text for a meaningful time, because a server may send a few tokens together."""
+"""A stream is judged only with this many tokens without text, because a server may send a few tokens together."""
 
 LEAST_NS = 20_000
-"""Minimum time per token, i.e. 50,000 tokens/s for one prompt. A faster server has not computed the tokens."""
+"""A server that takes less time per token, i.e. above 50,000 tokens/s for one prompt, has not computed the tokens."""
 
 _RATIO = 20
-"""Suspicious ratio to the speed of other tokens. It is high, because a draft model can correctly guess many tokens
-without text in a row.
+"""Tokens without text are suspicious if they come this many times as fast as other tokens. The factor is high, because
+a draft model can correctly guess many of them in a row.
 """
 
 

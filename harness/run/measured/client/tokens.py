@@ -22,14 +22,16 @@ PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 
 MOST_PER_CHUNK = 1.25
 """Limit for counting a chunk with an unknown number of tokens as one token: the mean number of tokens per chunk must
-lie between 1 / MOST_PER_CHUNK and MOST_PER_CHUNK."""
+lie between 1 / MOST_PER_CHUNK and MOST_PER_CHUNK.
+"""
 
 AT_ONCE_NS, FEWEST_CHUNKS = LEAST_NS, 8
 """A stream with at least FEWEST_CHUNKS chunks counts as held back if it arrived in less than AT_ONCE_NS per chunk,
-because no server computes 50,000 tokens/s for one prompt."""
+because no server computes 50,000 tokens/s for one prompt.
+"""
 
 FEWEST_ARRIVALS = 4
-"""Minimum number of arrivals in a stream for comparing the second arrival with the others."""
+"""The second arrival of a stream is compared with the others only if the stream has this many arrivals."""
 
 _BY_LENGTH = frozenset(("length", "max_tokens", "model_length", "max_output_tokens"))
 """Values of finish_reason for answers that were cut off by a limit."""

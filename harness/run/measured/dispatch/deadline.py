@@ -56,7 +56,7 @@ class Deadlines:
         left_ns: (n,) time until each sample is late, ascending.
         """
         count, curve = len(left_ns), self._curve
-        # Samples before this will be late in any case.
+        # The samples before `first` will be late in any case.
         first = int(np.searchsorted(left_ns, curve[1]))
         if first == count:
             return count
@@ -129,7 +129,7 @@ class PlanningDispatcher(QueuedDispatcher):
             except Empty:
                 return
             if more is None:
-                self._queue.put(None)  # for the next worker, after this batch
+                self._queue.put(None)  # the end: also for the next worker
                 return
             self._ids += more[0]
             self._indices += more[1]

@@ -45,7 +45,7 @@ class ElasticDispatcher(QueuedDispatcher):
                 if not self._is_alone():
                     return self._sized(mine)
                 self._handing += 1
-            self._handed.get()  # waits until the first worker has the turn
+            self._handed.get()  # blocks until the first worker has taken over
 
     def _take_as_first(self, mine: int) -> tuple[list[int], list[int], int] | None:
         while self._handing:

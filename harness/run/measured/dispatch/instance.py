@@ -66,7 +66,7 @@ def batch_maker(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]],
 
     def batch(indices: Sequence[int]) -> Batch:
         count = len(indices)
-        into = None if count == 1 else buffers(count)  # a single row is adjacent
+        into = None if count == 1 else buffers(count)  # a single row needs no shared buffer
         return plain(indices) if into is None else copied(indices, into, take)
 
     return batch
@@ -131,12 +131,12 @@ class Instance:
             completed = self._responder.complete(ids, answers)
         except BaseException as e:  # noqa: BLE001 - a failed batch is counted and makes the run INVALID
             failed = 1
-            # The error came from batch() if no time stamp was taken after it.
+            # Without a time stamp after batch(), the error came from batch().
             in_batch = gathered is taken_ns
             self._failures.add(e, len(ids), dataset=self._dataset if in_batch else None)
             postprocessed = wall_ns()
             completed = self._responder.complete_empty(ids)
-        else:  # the check follows the answer, because it must not add to the latency
+        else:  # checked after the answer, so that the check does not add to the latency
             failed = int(self._not_finite(outputs, answers))
             if failed:
                 self._failures.add(ValueError(NOT_FINITE), len(ids))

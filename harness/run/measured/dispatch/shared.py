@@ -19,12 +19,14 @@ from harness.run.measured.dispatch.instance import Instance
 from harness.run.measured.dispatch.threads import WORKER
 
 LARGEST_BATCH_NS = 2 * NS_PER_MS
-"""The issuing thread answers queries only if the slowest warm-up batch takes at most this long. Therefore, no query
-waits longer for LoadGen's thread."""
+"""The issuing thread answers queries only if the slowest warm-up batch takes at most this long, so that no query waits
+longer than this for LoadGen's thread.
+"""
 
 SPLIT_FROM = 8
 """Minimum number of waiting samples for which another instance is woken. This number was chosen by interleaved runs
-with 1, 2 and 8 samples, and with no second instance (docs/decisions/run.md)."""
+with 1, 2 and 8 samples, and with no second instance (docs/decisions/run.md).
+"""
 
 _Batch = tuple[list[int], list[int], int]
 
@@ -59,7 +61,7 @@ class SharedDispatcher:
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         self._issued(len(ids), wall_ns())
-        # No sample waits now, because only this thread adds samples, and its last call ended when all were taken.
+        # The lists are empty here: only this thread adds samples, and its last call ended when all were taken.
         with self._lock:
             self._ids, self._indices, self._waiting = ids, indices, len(ids)
         while (batch := self._take_own()) is not None:
@@ -102,7 +104,7 @@ class SharedDispatcher:
             with self._lock:
                 self._woken -= woken
                 woken = 0
-                # Leaves a share to the workers that were woken together with this worker.
+                # Takes only a share, because other workers were woken at the same time.
                 if self._waiting:
                     share = -(-self._waiting // (self._woken + 1))
                     batch = self._cut(min(share, self._max_batch))

@@ -139,10 +139,10 @@ class SetInstance(Instance):
             by_dataset = self._dataset_of(indices[0]) if request is None else None
             self._fails(e, 1, dataset=by_dataset)
             if lease is None and request is not None:
-                acquired = inferred = wall_ns()  # the time at which the load failed
+                acquired = inferred = wall_ns()  # the load failed, so no later stamp exists
             postprocessed = wall_ns()
             completed = self._fail(ids)
-        else:  # the check follows the answer, because it must not add to the latency
+        else:  # checked after the answer, so that the check does not add to the latency
             if steps.not_finite(outputs, answers):
                 failed = 1
                 self._fails(ValueError(NOT_FINITE), 1)

@@ -40,7 +40,7 @@ def as_client(config: RunConfig) -> RunConfig:
         backend_option=(),
         url=config.node_urls,
         no_resend=True,
-        yes_load_this_host=True,  # the user has consented by starting a node there
+        yes_load_this_host=True,  # whoever started a node there has agreed to the load
         nodes=None,
         node_urls=(),
         node_count=None,
@@ -79,7 +79,7 @@ class OpenNodes:
         samples that arrived together (usually one), and the node forms the batches.
         """
         scenario = registry.load("scenario", self.config.scenario)
-        # A stream issues the next query only after the answer to the previous query.
+        # A stream needs one connection, because it issues a query only after the previous answer.
         if scenario.streams:
             return [facts.instances for facts in self.facts]
         of_a_batch = 1 if scenario.all_at_once else self.max_batch
@@ -100,7 +100,7 @@ class OpenNodes:
         """Returns one blocking connection per batch that a node may hold, up to MOST_BLOCKING."""
         on_wire = self.config.inputs_on_wire
         options = {} if on_wire else {"served": by_indices(model.name)}
-        # The backend requests sample 0 to find out the shape and type of an answer.
+        # Loads sample 0, with which the backend will find out the shape and type of an answer.
         self.links.load([0])
         setup = BackendSetup(
             model=None,

@@ -85,7 +85,7 @@ def choose(usual: Answerer, threads: int, reopen: Reopen, query: Query) -> Choic
         order = [each for each in order if each == threads or trial.may_win(each)]
         if order == [threads]:
             break
-        order.reverse()  # the next round begins with the instance that is open
+        order.reverse()  # the open instance goes first in the next round, which saves a load
         turns = order
     chosen = fewest(threads, trial.rounds)
     return Choice(trial.opened(chosen), chosen, trial.best_ns())
@@ -125,7 +125,7 @@ class _Trial:
         try:
             with plugin("an instance with fewer threads"):
                 turn_ns = self._turn_ns(threads)
-        except HarnessError:  # the run works with all threads
+        except HarnessError:  # fewer threads fail, but the run works with all threads
             self.rounds.pop(threads, None)
             self._open = 0
         else:

@@ -29,8 +29,8 @@ from harness.models.opened.separate_instance import SeparateInstance
 from harness.run.measured.answerer import Answerer
 
 TAIL = 1.1
-"""Maximum ratio of the latency percentile with the wide instance to the percentile without it. The percentile may rise,
-because queries wait while all cores work on one query. The mean latency must fall.
+"""The wide instance is used if it lowers the mean latency, and raises the latency percentile at most by this factor.
+The percentile may rise, because queries wait while all cores work on one query.
 """
 
 SIMULATED_QUERIES = 4_000
@@ -89,7 +89,7 @@ class Wide:
                     wide = self._opened(usual, own)
                     self.wide_ns, self.narrow_ns = _times_ns(wide, usual, sample)
                     self.reason = self._loses(plan, curve) or _differs(wide, usual, sample)
-            except HarnessError as e:  # the run does not need the wide instance
+            except HarnessError as e:  # a wide instance is optional
                 self.reason = f"it does not work: {one_line(e)}"
             else:
                 if self.reason is None:
@@ -131,7 +131,8 @@ class Wide:
         assert self.wide_ns is not None
         assert self.narrow_ns is not None
         times = f"{show_ns(self.wide_ns)} on all cores and {show_ns(self.narrow_ns)} on one"
-        # The simulation may miss this case if `curve` was slowed by other load.
+        # Checked separately, because other load may have slowed `curve`, and the simulation would
+        # then prefer the wide instance.
         if self.wide_ns >= self.narrow_ns:
             return f"a single query gains nothing, because a sample takes {times}"
         due_ns = server_schedule_ns(SIMULATED_QUERIES, plan.target_qps, 0)

@@ -56,7 +56,8 @@ ACCEPT_PAUSE_S = 0.002
 
 Source = Callable[[Mapping[str, str]], Iterable[Metric]]
 """Makes additional metric families for each page, e.g. for a power meter. Called with the run's labels, on
-any thread but only one call at a time. Must not block."""
+any thread but only one call at a time. Must not block.
+"""
 
 
 class Exporter(Collector):
@@ -149,7 +150,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, endpoint: Endpoint, exporter: Exporter) -> None:
         self.address_family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        self.timeout = PAGE_LASTS_S  # within this time, the thread notices that it must end
+        self.timeout = PAGE_LASTS_S  # the thread checks this often whether it must end
         self._exporter = exporter
         self._page: tuple[float, bytes] | None = None
         self._turn = threading.Lock()
