@@ -62,7 +62,7 @@ class Repeats(Study[int]):
             shown = dict.fromkeys((_deciding(run.result), "throughput"))
             self._say(f"{text}: {run.in_short(*shown)}{self.time_left(after_s)}")
             if run.status not in _ENDED:
-                break  # the run was stopped, died or hung, and the others would do the same
+                break  # stopped, died or hung: further runs would do the same
             config = _like_first(config, self._runs[0])
         else:
             self.folder = self._results.finish(newest=False)

@@ -106,7 +106,7 @@ class _OverheadJob(Study[OverheadOptions]):
 
     def _turns(self) -> list[tuple[str, str]]:
         """Returns the names of the runs in the order in which they are made, ABBA."""
-        # The served run comes first, because the server may report its threads.
+        # The served run comes first, because the server may report its threads, with which the other side is then run.
         kinds = [_ANSWERS] if self._options.no_throughput else [_ANSWERS, _THROUGHPUT]
         turns = [(f"{kind}-{SERVED}", f"{kind}-{IN_PROCESS}") for kind in kinds]
         for pair in range(1, self._options.pairs + 1):

@@ -17,7 +17,7 @@ RECEIVE = "notice, decode, complete"
 FLOOR = "floor"
 
 LEAST_EXPLAINED = 0.90
-"""Smallest share of the overhead that the parts must explain."""
+"""A doubt if the parts explain a smaller share of the overhead."""
 
 
 class Pair(NamedTuple):
@@ -49,7 +49,8 @@ def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: b
     """
     here, there = _medians(in_process), _medians(served)
     client = served["client"]
-    # The floor includes gathering data and completing answers, which an in-process run also does.
+    # The floor also includes gathering data and completing answers. An in-process run does both,
+    # too, so they are subtracted.
     floor_ns = client["floor_p50_ns"] - _sum(here, "gather", "postprocess", "complete")
     parts = {
         SEND: _sum(there, "issue_delay", "queue", "send")

@@ -13,7 +13,7 @@ from harness.search.overhead.parts import FLOOR, LEAST_EXPLAINED, SEND_AND_NETWO
 _FIRST = ("in process", "served")
 
 MOST_PAIRS = 100
-"""Largest number of pairs to recommend."""
+"""More pairs than this are never recommended."""
 
 
 def plain(found: Overhead) -> dict[str, Any]:

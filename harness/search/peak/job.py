@@ -42,7 +42,7 @@ from harness.search.peak.search import KEPT_FOR_FULL, MOST_FAILURES, Found, Limi
 from harness.search.token_times import times_of
 
 RUNS = 12
-"""Largest number of runs in one search. Calibration, probes and full-length runs all count."""
+"""A search makes at most this many runs: calibration, probes and full-length runs together."""
 
 CALIBRATION_QUERIES = 100
 
@@ -198,7 +198,7 @@ class PeakJob(Study[PeakOptions]):
         planned_s = self._planned_s(kind) or [0.0]
         if (
             config.queries and config.target_qps
-        ):  # at a low rate, these queries take longer than the requested time
+        ):  # at a low rate, the minimum number of queries takes longer than the requested time
             planned_s[0] = max(planned_s[0], config.queries / config.target_qps)
         load = getattr(config, self._axis.field)
         name = f"{number:02}-{kind if load is None or allowed is None else f'{load:g}'}"
@@ -221,7 +221,8 @@ class PeakJob(Study[PeakOptions]):
         self._save()
         left = self.time_left(self._planned_s(kind), "at most") if probe.ended is None else ""
         self._say(table.progress(number, probe, self._axis.unit) + left)
-        # At a lower load, the client may keep up. The search begins at half of the load that a calibration found.
+        # A client-bound calibration does not end the search: at a lower load, the client may keep
+        # up, and the search begins at half of the load.
         if not is_client_bound(finished.result):
             what = "this run does not show whether its load is possible, so the search ends"
             self._check_answered(finished, what)
@@ -277,7 +278,7 @@ class PeakJob(Study[PeakOptions]):
         load, probe, finished = self._best
         self._results.adopt(finished.folder)
         self._probes[self._probes.index(probe)] = probe._replace(folder=".")
-        # The removed run may have been the confirmation run.
+        # The link may point to the confirmation run, which was moved.
         (self.folder / "probes" / "latest").unlink(missing_ok=True)
         self._save()
         self.folder = self._results.finish()

@@ -20,7 +20,9 @@ from harness.results.run_folder import PERFORMANCE
 from harness.types import Array
 
 PROBE_LATE = 2
-"""Number of late queries that a probe must allow. A shorter probe at a low rate would not experience a burst."""
+"""A probe is so long that it passes with this many late queries. A shorter probe at a low rate would not experience a
+burst.
+"""
 
 _OF_AN_INSTANCE = ("gather", "infer", "postprocess", "complete")
 """Stages in which a batch occupies its instance."""
@@ -173,7 +175,7 @@ class Judge:
         None without latencies, or for an SLO on token times.
         """
         if self._slo.of:
-            return None  # the fastest answer says nothing about token times
+            return None  # SLOs on token times: the fastest answer says nothing about them
         least = (finished.result["latency_ns"] or {}).get("min")
         if least is not None:
             return int(least)

@@ -17,10 +17,10 @@ Ask = Callable[[float, bool], bool]
 
 DOUBLING = 2.0
 TOLERANCE = 0.02
-"""Largest distance, as a share, between the highest passed and the lowest failed load at which the search ends."""
+"""The search ends when the highest passed and the lowest failed load differ by at most this share."""
 
 PROBE_TOLERANCE = 0.10
-"""Distance at which probes end, because they cannot resolve a smaller one. In simulated queues
+"""Probes end at this distance, because they cannot resolve a smaller one. In simulated queues
 (tests/search/peak/test_peak.py, 36 seeds), all 36 searches came within 5 % of the true load. If probes continued to 5
 %, fewer full-length runs were left, and only 35 searches did.
 """
@@ -70,8 +70,9 @@ class _Search:
     def close_in(self, start: float, *, full: bool) -> tuple[float | None, float | None]:
         """Returns the highest load that passed, and the lowest load above it that failed.
 
-        In simulated searches, 5 % of the full-length runs and 2 % of the probes failed by accident. Then 3.2 % of the
-        results were wrong by 5 % or more. Without repeating the run that bounds the result, 6.1 % were wrong.
+        In simulated searches, 5 % of the full-length runs and 2 % of the probes failed by accident. With these
+        failures, 3.2 % of the results were wrong by 5 % or more. Without repeating the run that bounds the result, 6.1
+        % were wrong.
         """
         low = high = None
         failed: set[float] = set()

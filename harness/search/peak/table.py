@@ -16,20 +16,20 @@ from harness.search import token_times
 from harness.search.peak.probe import Probe
 
 IDLE_SHARE = 0.25
-"""Busy share of the instances below which they could answer four times the rate. If the model limits the peak, they
-are busy for 50 % to 90 % of the time, because handing out queries takes the rest of two cores.
+"""Instances that are busy for less than this share of the time could answer four times the rate. If the model limits
+the peak, they are busy for 50 % to 90 % of the time, because handing out queries takes the rest of two cores.
 """
 
 FAR_BELOW = 10
-"""Factor for the median latency. If the product is below the bound, queries hardly wait for each other."""
+"""If the bound is more than this many times the median latency, queries hardly wait for each other."""
 
 SHORTFALL = 0.02
-"""Smallest shortfall of the completed rate below the offered rate, as a share, that shows a queue at the end. The
-search does not resolve smaller differences.
+"""A completed rate below the offered rate by at least this share shows a queue at the end. The search does not resolve
+smaller differences.
 """
 
 OTHER_RATE = 0.01
-"""Smallest difference between offered and requested rate, as a share, that is printed with a peak."""
+"""The offered rate is printed with a peak if it differs from the requested rate by at least this share."""
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
@@ -68,7 +68,7 @@ def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bo
     """Returns whether runs from this load on miss the SLO because of single delays of the machine, and not of the
     model.
 
-    This is the case if the instances had idle time and queries hardly waited.
+    The evidence is that the instances had idle time and that queries hardly waited.
     """
     if busy_share is None or p50_ns is None:
         return False

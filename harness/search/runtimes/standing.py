@@ -20,7 +20,8 @@ from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.answers import Compared
 
 LEAST_ROUNDS = 3
-"""Minimum number of rounds for the two best cells, if time allows. Fewer rounds do not give an interval over rounds."""
+"""The two best cells get at least this many rounds, if time allows. Fewer rounds do not give an interval over rounds.
+"""
 
 
 @dataclass(slots=True)

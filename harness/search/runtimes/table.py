@@ -23,7 +23,7 @@ MOST_NAMES = 4
 """Maximum number of cells that one sentence names."""
 
 WIDEST = 1.0
-"""Largest half width of an interval worth showing, as a share. Above it, the ends differ by more than a factor of 4."""
+"""An interval with a larger half width, as a share, is not shown: its ends differ by more than a factor of 4."""
 
 WIDE = "undecided"
 

@@ -38,7 +38,7 @@ def problems(config: RunConfig, caches: tuple[str, ...]) -> Iterator[str]:
 
 
 def config_of(config: RunConfig, cache: str, beginning: str) -> RunConfig:
-    """Returns the configuration of a run with this state.
+    """Returns the configuration of a run with the cache state `cache`.
 
     beginning: text for `fresh`. A warm run has the same text as its cold run, and `on` lets each run choose a text. The
     tokens of this text would increase the common share, so each run with a share draws new prompts instead.

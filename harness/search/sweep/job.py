@@ -44,7 +44,7 @@ SWEEP = "sweep.json"
 _POINTS = "points"
 
 MOST_BOUND = 2
-"""Number of rates in a row with the client as the limit, after which higher rates of this state are skipped."""
+"""After this many rates in a row that the client limited, higher rates of this cache state are skipped."""
 
 
 class _Due(NamedTuple):
@@ -257,7 +257,7 @@ class _SweepJob(Study[SweepOptions]):
         rate, (cache, *_) = left[0]
         config = self._config
         if cache:
-            if cache != WARM:  # the server's cache may hold the prompts of an earlier run
+            if cache != WARM:  # cold: the cache may still hold the prompts of an earlier run
                 self._beginning = secrets.token_hex(8)
             config = caches.config_of(config, cache, self._beginning)
         out = files.free_name(self.folder / _POINTS / caches.folder_name(cache, rate))

@@ -24,14 +24,14 @@ LARGEST_BATCH = 1024
 """Largest batch in samples. Larger batches are tried only with --max-batch."""
 
 ALIKE = 0.02
-"""Share below which the difference of two forecasts does not count. The smaller batch is then chosen."""
+"""If two forecasts differ by less than this share, the smaller batch is chosen."""
 
 SIMULATED_QUERIES = 10_000
 MOST_UTILISATION = 0.98
-"""Highest share of the bare loops' rate to try. Above it, the short simulation cannot detect that a queue grows."""
+"""No higher share of the bare loops' rate is tried, because the short simulation cannot detect that a queue grows."""
 
 LEAST_UTILISATION = 0.001
-"""Lowest share of the bare loops' rate to try. At this rate, queries hardly ever overlap."""
+"""No lower share of the bare loops' rate is tried, because queries hardly ever overlap at this one."""
 
 RATE_STEPS = 10
 """Number of steps of the geometric bisection between the two shares. They determine the rate to within 0.7 %."""

@@ -13,10 +13,10 @@ from harness.results.evidence.between_runs import over_runs
 from harness.search.tune.candidates import Aim, Placement
 
 LEAST_ROUNDS = 3
-"""Number of rounds after which certainly worse placements are dropped and the search may end."""
+"""After this many rounds, certainly worse placements are dropped, and the search may end."""
 
 ALIKE_PLANS = 0.03
-"""Largest difference between two alike placements, as a share. The interval of their gain must lie within it."""
+"""Two placements are alike if the whole interval of their gain lies within this share."""
 
 
 @dataclass(slots=True)

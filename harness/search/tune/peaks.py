@@ -11,7 +11,9 @@ from harness.models.graph.flops import graph_costs, total
 from harness.search.tune.candidates import Layout
 
 SLACK = 1.2
-"""Divisor of the bound. Noise lowers a measured peak, so a layout may be faster than the peak predicts."""
+"""The bound is divided by this, because noise lowers a measured peak, and a layout may be faster than the peak
+predicts.
+"""
 
 Rates = Callable[[int], Mapping[str, float]]
 """Returns the fields of harness.machine.characterise.here.Rates for a number of threads."""

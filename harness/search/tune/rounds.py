@@ -26,7 +26,7 @@ NOISE_PROBE_S = 0.2
 """Length of the noise probe before each run. A single run of the harness probes for one second."""
 
 START_SHARE = 0.9
-"""First rate, as a share of the best forecast, because bare loops exclude the cost of issuing queries."""
+"""The first rate is this share of the best forecast, because bare loops exclude the cost of issuing queries."""
 
 MOST_PER_S = 1e6
 """Highest rate in queries/s. For a backend that does almost nothing, bare loops predict a higher rate. But a single
@@ -36,7 +36,7 @@ thread issues the queries, and an Offline run would need more samples than fit i
 DOWN = 0.8
 MOST_RATES = 8
 LEAST_BATCHES = 4
-"""Number of batches of the largest size per instance in an Offline run. With fewer batches, the end of the run would
+"""An Offline run has at least this many batches of the largest size per instance. With fewer, the end of the run would
 dominate the result.
 """
 

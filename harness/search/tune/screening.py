@@ -228,7 +228,7 @@ class Cut:
                 bare = self.time_layout(layout, sizes)
             except HarnessError as e:
                 self._errors.append(e)
-                if one.parts:  # the first pass succeeded
+                if one.parts:  # an earlier pass succeeded, and its times stay
                     one.ended = one_line(e)
                 else:
                     one.failed = one_line(e)

@@ -31,7 +31,7 @@ def problems(config: RunConfig, _options: WorkersOptions) -> Iterator[str]:
         yield "--workers is for a set of models: pass --models FILE"
         return
     if not scenario_named(config.scenario).scheduled:
-        return  # `run` refuses a set of models in other scenarios
+        return  # `run` itself refuses a set of models in other scenarios
     if config.instances is not None:
         yield "--instances sets a single number of workers: sweep takes --workers, e.g. --workers 1,2,4"
     if config.target_qps is not None:

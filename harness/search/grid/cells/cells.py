@@ -31,8 +31,8 @@ CELLS = "cells"
 PROBES = "probes"
 
 BLOCKS = 20
-"""Number of blocks of consecutive batches. Neighbouring batches are similar, so the uncertainty is computed from the
-means of blocks.
+"""The uncertainty is computed from the means of this many blocks of consecutive batches, because neighbouring batches
+are similar.
 """
 
 JITTER = 1.4826

@@ -20,11 +20,11 @@ _NUMBERS = columns(
     "| score [of the metric] | same [share] | energy [J] | memory [bytes]"
 )
 _WORST_WALL = 1.2
-"""Largest ratio of wall time to CPU time of one thread. Above it, other programs must have used the core."""
+"""If a single thread's wall time exceeds its CPU time by this factor, other programs must have used the core."""
 
 
 _NAMED = 2
-"""Largest number of cells that the headline names beside the fastest cell."""
+"""The headline names at most this many cells beside the fastest one."""
 
 
 def lines(view: View, folder: Path) -> Iterator[str]:
