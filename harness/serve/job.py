@@ -122,7 +122,7 @@ def _serve(
     at = listen._replace(port=port)
     say(exposure(address, at))
     gc.collect()
-    gc.freeze()  # garbage collections now skip the objects that the frameworks have made
+    gc.freeze()  # the garbage collector no longer scans the frameworks' objects
     with stopping(loop):
         show(f"serving {name} ({backend}) on http://{at}")
         loop.run()

@@ -323,7 +323,7 @@ class OpenInference:
             return answer_head(200, {"Content-Type": JSON, "Content-Length": size}), text
         headers = {
             "Content-Type": _BINARY,
-            # This comes before the header whose name ends in Content-Length, because some clients search for the name.
+            # Before Inference-Header-Content-Length, because some clients search the head for `Content-Length`.
             "Content-Length": size,
             "Inference-Header-Content-Length": len(text),
         }

@@ -214,7 +214,8 @@ class Loop:
         elif event & select.EPOLLOUT:
             self._send_rest(connection)
         elif connection.later is not None:
-            # Few clients send another request before they receive the answer.
+            # Until the answer is sent, only a closed connection is reported: few clients send
+            # another request before the answer.
             self._watch(connection, select.EPOLLRDHUP)
         else:
             self._read(connection)
@@ -225,7 +226,7 @@ class Loop:
         except OSError as e:
             if e.errno in _OUT_OF_DESCRIPTORS:
                 say(f"no more connections can be opened: {e.strerror}")
-                # Resumed when a connection is closed.
+                # Accepting resumes when a connection is closed.
                 self._poll.unregister(self._listening.fileno())
                 self.accepts = False
             return

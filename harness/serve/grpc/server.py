@@ -65,7 +65,7 @@ class GrpcHandler:
         if self._has_ended:
             self.end()
         else:
-            with suppress(OSError):  # if the loop has just ended, `end` refuses waiting calls
+            with suppress(OSError):  # the loop may just have ended; `end` then refuses the call
                 self.wake()
         return made.reply.result()
 
@@ -80,7 +80,7 @@ class GrpcHandler:
             self._inference.statistics.refused += 1
             made.reply.set_exception(e)
         except BaseException as e:
-            # This error ends the loop. The caller must get it, because its thread would otherwise wait forever.
+            # The error ends the loop. It also goes to the caller, whose thread would otherwise wait forever.
             made.reply.set_exception(Refusal(500, type_and_text(e)))
             raise
         return ()

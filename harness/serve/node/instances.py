@@ -164,7 +164,7 @@ class Instances:
                 return []
             while not self._queue.empty():
                 if not self._hold(self._queue.get()):
-                    self._queue.put(None)  # put back for later, because waiting requests go first
+                    self._queue.put(None)  # the end is put back, because waiting requests go first
                     break
             most = self._largest_batch()
             first = self._waiting.popleft()

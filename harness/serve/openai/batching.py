@@ -65,7 +65,7 @@ class Batching:
             if not answer.begun_ns:
                 answer.begun_ns, answer.first_ns = begun_ns, now_ns
             choice.take()
-            if choice.one is not one:  # the draft is complete, and the answer begins
+            if choice.one is not one:  # `take` replaced the complete draft by the answer
                 del self._working[one]
                 self._generator.add(choice.one)
                 self._working[choice.one] = (answer, choice)

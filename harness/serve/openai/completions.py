@@ -65,7 +65,7 @@ class Completions:
         self._posts: dict[str, Callable[[], Mapping[str, Any] | bytes]] = {}
         if self._prefixes is not None:
             self._posts[RESET] = self._reset_prefixes
-        self._told = 0  # number of requests that the model did not have to answer
+        self._told = 0  # requests so far that needed no answer of the model
 
     @property
     def answered(self) -> int:

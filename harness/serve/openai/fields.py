@@ -78,7 +78,7 @@ def check_fields(request: Mapping[str, Any]) -> None:
 
 def _is_neutral(name: str, value: object, request: Mapping[str, Any]) -> bool:
     if name == "temperature" and request.get("top_k") == 1:
-        return True  # only the likeliest token can be chosen
+        return True  # with one candidate token, the others do not matter
     if name == "logit_bias" and isinstance(value, dict):
         return all(bias == 0 for bias in value.values())
     if name == "logprobs":

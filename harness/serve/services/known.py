@@ -90,7 +90,7 @@ def mlflow(exchange: Exchange) -> tuple[str, Service] | None:
     text = one_line(bytes(version.body[:40]).decode("utf-8", "replace")).strip('"')
     if version.status != _OK or ping.status != _OK or not text[:1].isdigit():
         return None
-    if exchange(Request("/invocations", method="GET")).status != 405:  # only POST is allowed
+    if exchange(Request("/invocations", method="GET")).status != 405:  # MLflow allows only POST
         return None
     inputs = {"inputs": Values("float32", (None,))}
     found = service(

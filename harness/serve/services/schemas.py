@@ -164,7 +164,7 @@ class Page:
     def _values(self, plain: Mapping[str, Any], depth: int) -> Values | None:
         """Returns the type and shape of numbers or of a string; None for objects and lists of objects."""
         kind = plain.get("type")
-        if kind == "tensor":  # BentoML's
+        if kind == "tensor":  # BentoML's name for an array of numbers
             return _tensor(plain)
         if kind == "array":
             items = plain.get("items")
