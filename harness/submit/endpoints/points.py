@@ -82,7 +82,7 @@ def default_points(request: Request, c_max: int) -> tuple[int, ...]:
         middle = round(math.sqrt(band.first * band.last))
         chosen |= {min(max(middle, band.first), band.last), band.last}
     spare = [c for c in (*range(c_min + 1, c_max), *range(c_min - 1, 0, -1)) if c not in chosen]
-    # In a narrow region, the middle and the end are the same point.
+    # In a narrow region, the middle and the end coincide, so spare points make up the number.
     chosen |= {*spare[: max(limits()["points"][ELECTED] - len(chosen), 0)]}
     return tuple(sorted(chosen))
 

@@ -89,7 +89,8 @@ def _consistency(audit: FinishedRun, official: Path | None, request: Request) ->
     answers = read_logged_answers(audit.accuracy_log)
     text = verify_consistency(answers, dtype, end_tokens, audit.scenario)
     texts: Mapping[str, str] = {"verify_accuracy.txt": text}
-    # MLCommons' script knows only the end token 2 (of Llama 2), so its verdict counts only if ours agrees.
+    # MLCommons' script knows only Llama 2's end token (2), so a pass of the script counts only if
+    # our check passes, too.
     if official is not None and CONSISTENT in text:
         texts = verify_test06(official, audit.logs, dtype, audit.scenario).texts
     return PackedAudit(texts, {ACCURACY: audit.accuracy_log.read_text(encoding="utf-8")}, "")

@@ -202,14 +202,14 @@ def _of_network(run: FinishedRun) -> dict[str, str]:
         "number_connections": str(count * client["connections"]),
         "network_protocol": f"{run.backend.get('protocol', 'HTTP/1.1')}, TCP/IP",
         "net_software_stack_loadgen": f"Linux {kernel}, sockets of mlperf-harness {__version__}",
-        "framework": "",  # replaced by the name that the server reports
+        "framework": "",  # a placeholder: the server reports its name
     }
 
 
 def _machine(run: FinishedRun) -> dict[str, str]:
     """Returns facts about the run's machine. Facts that the run's files lack are added only on the same machine.
 
-    If the servers are on other machines, those are the system, and only their network is known.
+    If the servers are on other machines, the system consists of these machines, of which only the network is known.
     """
     of_network = _of_network(run) if run.config.qdl else {}
     if run.config.qdl and not all(peer["local"] for peer in run.result["client"]["peers"]):

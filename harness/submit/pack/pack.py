@@ -65,14 +65,16 @@ def finished_runs(
             hint = f"restore it, or remove {run.folder} and repeat `submit run`"
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
         problems += [f"{row.name}: {why}" for why in run.unscorable()]
-    refuse(problems)  # raised before scoring, which may take minutes
+    refuse(problems)  # refuses before scoring, which may take minutes
     if not quiet:
         say("each run is checked and scored again, which takes minutes with a slow metric")
     for row, run in zip(rows, runs.values(), strict=True):
         own = [name for name in (row.config.dataset, row.config.metric) if name is not None]
         problems += [
             f"{row.name}: {one}: restore the file, or remove {run.folder} and repeat `submit run`"
-            for one in run.differences(trusted=own)  # the submitter named this code
+            for one in run.differences(
+                trusted=own
+            )  # trusted, because the submitter named this code
         ]
         if not request.rehearsal:
             found = run.forbidden(request, accelerated=accelerated)

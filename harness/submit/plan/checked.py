@@ -38,7 +38,7 @@ def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -
         if stored.get("state") == state and isinstance(stored.get("fault"), str):
             return str(stored["fault"])
     found = _fault(run, made, request)
-    with suppress(OSError):  # without the stored outcome, the next call derives it again
+    with suppress(OSError):  # only a cache: the next call derives a missing outcome again
         write_json(path, {"state": state, "fault": found})
     return found
 

@@ -61,7 +61,7 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
                     request, work, rows, locks, quiet=quiet
                 )
                 for number in range(len(rows)):
-                    # a new performance run makes earlier audits stale
+                    # Read again after each run, because a new performance run makes earlier audits stale.
                     rows = _rows(request, work, only)
                     possible = has_rate or rows[number].scenario != "Server"
                     if possible and _is_due(rows, rows[number]):
@@ -138,7 +138,7 @@ def _is_due(rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
     left = [r for r in others if r.state != DONE]
     if row not in left or main.state == DONE:
         return row.state != DONE
-    if row == left[0]:  # one line for all of them
+    if row == left[0]:  # one line for all runs that are left
         names = " and ".join(filter(None, [", ".join(r.name for r in left[:-1]), left[-1].name]))
         say(f"{names} {'is' if len(left) == 1 else 'are'} skipped: {main.name} is {main.state}")
     return False
@@ -172,7 +172,7 @@ def _make(
         progress.series(f"run {which}: {row.name}", left_s)
         status = wait(process, lambda took_s: _show(progress, row, took_s))
     if status == RunInvalid.exit_status and matrix.counts(row, request, work):
-        status = 0  # an audit of the answers, which its audit.config makes too short
+        status = 0  # INVALID only as too short, which an audit of the answers may be
     outcome = "done"
     if status:
         cause = _last_error(log, status).partition(f" ({log.parent}/")[0]
@@ -231,7 +231,7 @@ def _last_error(log: Path, status: int) -> str:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _READ_BYTES))
             text = file.read().decode(errors="replace")
-    except OSError:  # the work folder was moved
+    except OSError:  # the work folder was moved meanwhile
         return ""
     found = text.splitlines() if status == HarnessError.exit_status else _ERROR.findall(text)
     return one_line(next(filter(str.strip, reversed(found)), ""))

@@ -110,7 +110,7 @@ class FinishedRun:
     def weights_file(self) -> str | None:
         try:
             path = model_file(self.config, self.model)
-        except HarnessError:  # the file was removed after the run
+        except HarnessError:  # the model file was removed after the run
             return None
         return path.name if path is not None else None
 

@@ -50,7 +50,8 @@ MOST_RUNS, PROBE_S = 12, 3.0
 
 OF_SHORTENED = ({"too-short"}, {"too-short", "loadgen-invalid"})
 """Reason codes of a run that its audit.config makes too short. Only its answers are judged, so LoadGen may call its
-times INVALID."""
+times INVALID.
+"""
 
 _SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "backend")
 """Settings that all runs of a result must have in common."""
@@ -104,7 +105,7 @@ def search(request: Request, work: Path) -> PlannedRun | None:
         return None
     config = request.search_config()
     state = MISSING if rate.searched(work, config) is None else DONE
-    half = MOST_RUNS / 2  # half of the runs are probes, and the other half are confirmation runs
+    half = MOST_RUNS / 2  # assumes half probes and half confirmation runs
     expected_s = MOST_RUNS * START_S + half * (PROBE_S + config.duration_ns / 1e9)
     return PlannedRun("Server", SEARCH, config, state, expected_s=expected_s)
 
@@ -315,12 +316,12 @@ def _calibration(
 
 
 def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> PlannedRun:
-    if row.state == UNSCORED:  # the scoring program takes an unknown time
+    if row.state == UNSCORED:  # only the score is missing; its program takes an unknown time
         return row
     rate, latency_ns = known.get("rate_per_s"), known.get("latency_ns")
     per_s = 1e9 / latency_ns if latency_ns else rate
     if row.kind == ACCURACY:
-        if request.is_short:  # the data set has an unknown size
+        if request.is_short:  # a rehearsal's data set has an unknown size
             return row
         samples = request.of_round.samples_in(row.scenario)
         seconds = START_S + samples / per_s + ANSWERS_RUN_S if per_s else None
@@ -349,7 +350,7 @@ def _measured(row: PlannedRun, run: FinishedRun) -> PlannedRun:
     """Returns the row of a finished run with its recorded number of queries and time."""
     try:
         queries, took_s = run.queries, run.took_s
-    except ConfigError:  # `pack` reports a file that cannot be read
+    except ConfigError:  # an unreadable file, which `pack` reports
         return row
     seconds = row.expected_s if took_s is None else took_s
     return row._replace(queries=queries or row.queries, expected_s=seconds)

@@ -27,8 +27,8 @@ _COUNTED_SLACK_PERCENT = 0.001
 """Rounding error of accuracy=...%, which has three digits after the point."""
 
 _SAME_SHARE = 0.001
-"""Largest relative difference between equal scores in one file.
-They may be written with different numbers of digits.
+"""Two scores in one file count as equal up to this relative difference, because they may be written with different
+numbers of digits.
 """
 
 
@@ -74,7 +74,7 @@ def _counts(run: RunLog, benchmark: Benchmark, scenario: str) -> Iterator[Findin
 def _score(result: Result, targets: Mapping[str, Bound], benchmark: Benchmark) -> Iterator[Finding]:
     file = result.inside(ACCURACY, ACCURACY_TEXT)
     if not result.tree.has(file):
-        return  # the layout reports the missing file
+        return  # the layout check reports the missing file
     text = result.tree.text(file)
     scores = result.round.scores(text, {**targets, **benchmark.limits})
     bounds = dict(targets)

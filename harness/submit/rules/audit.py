@@ -46,7 +46,7 @@ BASELINE, COMPLIANCE = "baseline_accuracy.txt", "compliance_accuracy.txt"
 _SCORE = re.compile(r"^(reference|test) score = ([-+.\deE]+)", re.IGNORECASE | re.MULTILINE)
 _FAILED = re.compile(r"^.*(?:TEST FAIL|pass: False).*$", re.MULTILINE)
 _DEVIATIONS = 6
-"""Largest difference between the actual and the expected number of sampled answers, in standard deviations."""
+"""The number of sampled answers may differ from the expected number by this many standard deviations."""
 
 _SAME = 1e-3
 """Relative tolerance, because summaries have fewer digits than detail logs."""
@@ -113,7 +113,7 @@ def _verified(result: Result, name: str, folder: str) -> Iterator[Finding]:
     path = join(folder, SCORES)
     scores = performance_scores(name, performance.detail, run.detail)
     if scores is None:
-        return  # `performance` reports a log without this result
+        return  # `performance` reports a log that lacks this result
     problem = compare(name, performance.detail, run.detail)
     if problem:
         yield Finding("audit-score", run.file, problem, "a score within the audit's margin")
@@ -164,7 +164,7 @@ def _same_answers(result: Result, inside: str, *, passed: bool) -> Iterator[Find
     try:
         own, of_accuracy = (shown_answers(content or b"") for content in contents)
     except ValueError:
-        return  # `truncated` reports it
+        return  # `truncated` reports a log that is not truncated
     both = [(own[sample], of_accuracy[sample]) for sample in own.keys() & of_accuracy.keys()]
     different = min(
         sum(not is_first_equal(*pair, dtype) for pair in both) for dtype in ANSWER_DTYPES
@@ -233,7 +233,7 @@ def _lengths(result: Result, folder: str) -> Iterator[Finding]:
     content = result.tree.content(path, LOG_LIMIT_BYTES)
     if content is None or result.name is None:
         return
-    if CUT in content:  # MLCommons' truncate_accuracy_log.py has shortened it
+    if CUT in content:  # shortened by MLCommons' truncate_accuracy_log.py
         yield from shown_log(result, path, content, once=False)
         return
     try:

@@ -8,8 +8,8 @@ from harness.submit.rules.tree.submission import RANGING, Result, RunLog, read_r
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES
 
 _FEWEST_LATENCIES = 5
-"""Minimum number of different latencies that identify a run.
-Two runs never share minimum, mean and percentiles in ns.
+"""A run with this many different latencies in its log can be identified by them: two runs never share minimum, mean and
+percentiles in ns.
 """
 
 

@@ -14,7 +14,7 @@ _ROW = re.compile(rb'\{\s*"seq_id"\s*:\s*(\d{1,18})\s*,\s*"qsl_idx"\s*:\s*(\d{1,
 
 _ANSWER = re.compile(rb'"qsl_idx"\s*:\s*(\d{1,18})\s*,\s*"data"\s*:\s*"([^"]*)"')
 _LEAST_ROWS, _LEAST_SAMPLES = 20, 2_000
-"""Minimum numbers of rows and samples for judging the end of a log. If queries overlap, fewer last rows may all belong
+"""The end of a log is judged only with this many rows and samples. If queries overlap, fewer last rows may all belong
 to slow answers. In a shorter log, the last rows may all belong to one batch that stalled.
 """
 
@@ -37,7 +37,7 @@ def shown_answers(content: bytes) -> dict[int, bytes]:
     Raises a ValueError if an answer is not hexadecimal.
     """
     found: dict[int, bytes] = {}
-    for part in content.split(CUT):  # the cut may be in the middle of an answer
+    for part in content.split(CUT):  # each end may begin or stop in the middle of an answer
         for match in _ANSWER.finditer(part):
             answer = bytes.fromhex(match[2].decode("ascii", "replace"))
             found.setdefault(int(match[1]), answer)

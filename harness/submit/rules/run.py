@@ -20,11 +20,11 @@ _DURATION_SLACK = 0.001
 """Relative tolerance for a slewed clock and for LoadGen's timestamps, which have a resolution of 1 ms."""
 
 _MOST_QUERIES = 10**10
-"""Largest credible number of queries. For more, the table of early stopping would not fit into memory."""
+"""A larger number of queries is refused, because the table of early stopping would not fit into memory."""
 
 _LONGEST_LOADING = timedelta(days=2)
 _LONGEST_ROUND = timedelta(days=366)
-"""Largest time between two runs of a result, because runs of two rounds do not belong to the same result."""
+"""Runs of one result may lie at most this far apart, because runs of two rounds do not belong to one result."""
 
 _SEEDS = ("qsl", "sample_index", "schedule")
 
@@ -192,7 +192,7 @@ def _duration(result: Result, run: RunLog, file: str) -> Iterator[Finding]:
 
 
 def _took_ns(run: RunLog) -> float | None:
-    """Returns the duration. In Offline, it lasts until the last answer; otherwise, from power_begin to power_end."""
+    """Returns the run's duration in ns: in Offline, until the last answer; otherwise, from power_begin to power_end."""
     if run.detail.get("effective_scenario") == "Offline":
         return run.number("result_max_latency_ns")
     try:
@@ -253,7 +253,7 @@ def _early_stopping(result: Result, run: RunLog, file: str, scenario: str) -> It
 def _latency(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
     limit_ns = benchmark.latency_limit_ns.get(str(result.scenario))
     if str(result.scenario) in (benchmark.token_limits_ns or {}):
-        return  # LoadGen judges the tokens instead of the latency, and logs 0
+        return  # LoadGen judges the tokens and logs a latency bound of 0
     if limit_ns is None or result.measured_scenario != run.detail.get("effective_scenario"):
         return
     key = "effective_target_latency_ns"

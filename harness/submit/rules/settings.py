@@ -48,7 +48,7 @@ def of_round(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Find
     equal = benchmark.loadgen in result.round.equal_issue
     is_short = (run.number("effective_min_duration_ms") or 0) < result.round.min_duration_ms
     if equal and is_short:
-        return  # a quick run of a rehearsal does not read mlperf.conf, and `too-short` reports it
+        return  # a rehearsal's quick run, which `too-short` reports, reads no mlperf.conf
     if run.detail.get(_PERMUTATION) is not equal:
         actual = f"{_PERMUTATION}: {run.text(_PERMUTATION)}"
         yield Finding("scenario-settings", file, actual, str(equal))
@@ -84,7 +84,7 @@ def samples(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Findi
     if accuracy is None or result.scenario is None:
         return
     if benchmark.performance_samples > benchmark.samples_in(result.scenario):
-        return  # such a benchmark has separate data sets for performance and accuracy
+        return  # its performance and accuracy runs have different data sets
     if total != accuracy.number(key):
         expected = f"{accuracy.text(key)}, as in the accuracy run"
         yield Finding("dataset-size", file, f"{key}: {run.text(key)}", expected)
@@ -119,7 +119,7 @@ def _same_values(
     scenario = str(result.measured_scenario)
     for key, (logged, factor) in {**_SAME, **_OF_SCENARIO.get(scenario, {})}.items():
         if key == "min_query_count" and run.detail.get(_PERMUTATION):
-            continue  # LoadGen raises it to a multiple of the number of samples
+            continue  # may differ: LoadGen raises it to a multiple of the sample count
         value = _value(text, benchmark.loadgen, scenario, key)
         actual = run.number(logged)
         if (

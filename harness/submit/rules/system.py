@@ -102,7 +102,7 @@ def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
     if who.division in expected and (value == "true") != (who.division == "network"):
         actual = f"is_network: {value!r}"
         yield Finding("system-value", file, actual, f"the value for the {who.division} division")
-    if value:  # with any value, the official checker also requires the other keys
+    if value:  # the official checker requires the other keys if one has a value
         for key in who.round.system_keys.network:
             if key not in content:
                 yield Finding("system-key", file, f"no {key}", "the network keys, or no is_network")
@@ -124,7 +124,7 @@ def _is_count(value: object) -> bool:
 def measurements(result: Result) -> Iterator[Finding]:
     file = result.inside("measurements.json")
     if not result.tree.has(file):
-        return  # the layout reports the missing file
+        return  # the layout check reports the missing file
     content = result.tree.json(file)
     if not isinstance(content, dict):
         yield Finding("bad-json", file, "not a JSON object", "one JSON object")

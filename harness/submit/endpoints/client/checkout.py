@@ -78,7 +78,7 @@ def _blob(content: bytes) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    # A checkout of another user is accepted, because none of its git hooks run here.
+    # Git refuses another user's checkout. It is accepted here, because none of its hooks run.
     command = ["git", "-c", f"safe.directory={folder.absolute()}", "-C", str(folder), *words]
     try:
         done = subprocess.run(

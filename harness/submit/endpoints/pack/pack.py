@@ -186,7 +186,7 @@ def _without_secrets(value: Any) -> Any:
         if is_secret and isinstance(inner, str):
             continue
         if key in ("report_dir", "path", "tokenizer_name") and str(inner).startswith("/"):
-            found[key] = Path(str(inner)).name  # a folder of the submitter's machine
+            found[key] = Path(str(inner)).name  # a private path: only its name
             continue
         found[key] = _without_secrets(inner)
     return found

@@ -22,13 +22,13 @@ from harness.submit.endpoints.request import DEDICATED, MIN_REHEARSAL_S, Request
 EACH_S = 60.0
 _START_S = 10.0
 _FALLS = 0.98
-"""Ratio of tokens/s to the tokens/s at the next lower concurrency. Below it, the curve counts as saturated."""
+"""The curve counts as saturated if the tokens/s fall below this share of the tokens/s at the next lower concurrency."""
 
 _CLIENT = ("client-bound", "client-busy")
 """Codes of a run that was limited by the client."""
 
 _NO_BOUND = "p99=1h"
-"""SLO for a request that has none. Only the rates matter then."""
+"""SLO for a request without one: no answer misses it, so only the rates matter."""
 
 
 class Rehearsed(NamedTuple):

@@ -19,7 +19,9 @@ from harness.submit.endpoints.tables import limits
 FILE = "saturation.json"
 EACH_S = 20.0
 GROWS = 1.05
-"""Smallest factor of growth in tokens/s when the concurrency doubles. Half a doubling must reach its square root."""
+"""The curve still grows if doubling the concurrency multiplies the tokens/s by at least this factor; half a doubling,
+by its square root.
+"""
 
 MOST = 1 << 17
 _NO_BOUND = "p99=1h"

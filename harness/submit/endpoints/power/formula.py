@@ -13,7 +13,7 @@ ROUNDED_DIGITS = 2
 _COMPUTED_TOLERANCE_W = 0.5
 _KW_TOLERANCE = 0.005
 _LEAST_SHARE = 0.5
-"""Smallest ratio of a stated power to the rules' default, unless the power is declared as limited."""
+"""A stated power below this share of the rules' default is a problem, unless the power is declared as limited."""
 
 
 class NodeSetPower(NamedTuple):

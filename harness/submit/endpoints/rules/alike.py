@@ -10,13 +10,13 @@ from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import ACCURACY, SUMMARY, Curve, Point, mapping
 
 _MOST_INPUT, _MOST_OUTPUT = 0.001, 0.1
-"""Largest relative difference between a point's mean lengths and the curve's median. Every point sends whole passes of
-the same prompts. Answers differ if the server's numerics depend on the batch.
+"""A point's mean input and output length may differ from the curve's median by these shares. Every point sends whole
+passes of the same prompts, but answers differ if the server's numerics depend on the batch.
 """
 
 _TIMES = (("duration_ns",), ("ttft", "total"), ("latency", "total"))
 _SAME = 2
-"""Number of equal sums in ns that two runs cannot have by chance."""
+"""Two runs with this many equal sums in ns are copies, because chance does not produce them."""
 
 
 def same_lengths(curve: Curve) -> Iterator[Finding]:
@@ -28,7 +28,7 @@ def same_lengths(curve: Curve) -> Iterator[Finding]:
         ("output_sequence_lengths", _MOST_OUTPUT),
     ):
         means = {p: mean for p in curve.points if (mean := _mean(p, name))}
-        if len(means) < 3:  # with only two points, it is unknown which one is wrong
+        if len(means) < 3:  # two points do not show which one is wrong
             continue
         middle = sorted(means.values())[len(means) // 2]
         for point, mean in means.items():

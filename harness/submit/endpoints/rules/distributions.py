@@ -94,7 +94,7 @@ def _percentile_problem(
         found, share = number(value), _share(key)
         if found is None or share is None:
             continue
-        rank = int(share * (held - 1))  # between two samples, the client takes the lower one
+        rank = int(share * (held - 1))  # the client rounds the rank down
         inside = [
             bucket
             for bucket, before in zip(buckets, below, strict=False)

@@ -175,7 +175,7 @@ def shared_paths(point: Point, root: str) -> Iterator[Finding]:
     for key in ("shared_src", "shared_docs"):
         value = point.yaml.get(key)
         if value in (None, ""):
-            continue  # another rule reports a missing key
+            continue  # a missing key is another rule's finding
         parts = _parts(str(value))
         if not parts or point.tree.kind(join(root, *parts)) != "folder":
             actual = f"{key}: {value}"

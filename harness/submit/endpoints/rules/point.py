@@ -121,7 +121,7 @@ def _warm_up_counts(
         actual = f"{completed:,} completed, {issued:,} issued"
         yield _of(point, "warm-up", actual, "at most the issued requests")
     if not (issued or completed or number(warm_up.get("duration_s"))):
-        return  # without a warm-up
+        return  # a run without a warm-up
     if in_flight == 0:
         yield _of(point, "warm-up", "concurrency: 0", "the concurrency of the warm-up")
     if warm_up.get("logs_retained") is not True:
@@ -177,7 +177,7 @@ def _steady(point: Point) -> Iterator[Finding]:
 
 
 _MOST_RATE = 1.5
-"""Largest ratio between the rate of the window and the rate of the whole run, which has a start and an end."""
+"""The rate of the window may exceed the rate of the whole run, which has a start and an end, at most by this factor."""
 
 
 _WINDOW = ("super_pass_start", "super_pass_end", "super_pass_size", "n_samples", "duration_s")

@@ -18,7 +18,7 @@ _MOST_IN_FLIGHT, _LEAST_IN_FLIGHT = 1.02, 0.75
 """Limits for the mean number of queries in flight, as a share of the concurrency. The end of a short run lowers it."""
 
 _MOST_TIMES = 2.0
-"""Largest factor between the latency and the sum of its parts, which are means over different samples."""
+"""The latency and the sum of its parts, which are means over different samples, may differ by this factor."""
 
 
 def results(curve: Curve, point: Point) -> Iterator[Finding]:

@@ -29,17 +29,17 @@ def accuracy(
     try:
         entries = read_json(result).get("accuracy_scores")
     except ConfigError:
-        return  # `pack` needs the file, and a rule of the layout reports it
+        return  # a rule of the layout reports the missing file
     try:
         named = json.loads(index.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return  # `order` reports it
+        return  # `order` in doubts.py reports it
     answered = {s.uuid: s for s in events.others if s.complete_ns is not None}
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, Mapping) and entry.get("dataset_type") != "performance":
             requests = at(named, (str(entry.get("dataset_name")),))
             if requests is None and entry.get("dataset_name") in external:
-                continue  # another program sent these requests
+                continue  # an external program sent these requests
             yield from _entry(entry, requests if isinstance(requests, Mapping) else {}, answered, events, truths)  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from harness.submit.plan.attempts import RUNS
 
 SIZE = 64
 _FEWEST = 2
-"""Minimum number of equal entries in two sketches that cannot be an accident."""
+"""Two sketches with this many equal entries belong to copies, because chance does not produce them."""
 
 
 def sketch(events: Events) -> Sequence[int]:

@@ -13,18 +13,18 @@ from harness.submit.endpoints.witness.events import Events
 from harness.submit.endpoints.witness.numbers import duration_ns
 
 LEAST_IN_FLIGHT = 0.95
-"""Minimum mean number of queries in flight, as a share of the concurrency. Excludes the end of the run."""
+"""A doubt if fewer queries are in flight on average, as a share of the concurrency, without the end of the run."""
 
 MOST_LAG = 0.01
-"""Largest median time between an answer and the next request, as a share of the mean latency."""
+"""A doubt if the median time between an answer and the next request is a larger share of the mean latency."""
 
 MOST_TOKENS = 0.02
-"""Largest relative difference between the server's and the client's tokens.
-One end token per answer is allowed on top.
+"""A doubt if the server's and the client's token counts differ by a larger share. One end token per answer is allowed
+on top.
 """
 
 MOST_CHUNK = 0.01
-"""Largest relative difference between the mean TPOT up to the completion and the mean TPOT up to the last chunk."""
+"""A doubt if the mean TPOT up to the completion and the mean TPOT up to the last chunk differ by a larger share."""
 
 
 REFUSED = frozenset(

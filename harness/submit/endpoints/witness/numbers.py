@@ -8,7 +8,9 @@ import numpy as np
 from harness.submit.endpoints.witness.events import Events
 
 _TOLERANCE = 1e-9
-"""Largest relative difference. It is small because the client computes with the same 64-bit numbers."""
+"""Two numbers agree up to this relative difference. It is small because the client computes with the same 64-bit
+numbers.
+"""
 
 
 class Row(NamedTuple):

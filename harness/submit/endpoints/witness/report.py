@@ -243,7 +243,8 @@ def steady_block(events: Events, size: int) -> dict[str, Any]:
             "n_samples": window.samples,
             "duration_s": window.duration.window_s,
         }
-    # Within a window, no gated series has a trend. Trends cover the time from the window to the end of the run.
+    # With a window, no word is given: its gated series have no trend, and later trends include the
+    # time after the window.
     words = {} if found.is_found else {"up": "Drifting Up", "down": "Drifting Down"}
     block["state"] = {
         name: words.get(str(found.trends.get(name)), "Plateau") for name, _ in official.GATED
@@ -290,7 +291,9 @@ def _beside(steady: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[Doubt
 
 
 def kept_witness(attempt: Attempt) -> Mapping[str, Any]:
-    """Returns witness.json. Raises a ConfigError if it is missing, or if a result has changed since then."""
+    """Returns witness.json. Raises a ConfigError if it is missing, or if a result has changed since the witness was
+    written.
+    """
     path = attempt.folder / WITNESS
     if not path.is_file():
         raise ConfigError(f"{path} does not exist: run `endpoints witness` first")

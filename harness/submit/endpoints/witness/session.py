@@ -12,18 +12,22 @@ from harness.submit.endpoints.witness.events import Events, Sample, digest
 
 _MARKS = ("started", "start_performance_tracking", "stop_performance_tracking", "ended")
 _MOST_ACTIVE, _MOST_ACTIVE_S = 1.25, 10.0
-"""Longest time in which the server may generate tokens. It is a multiple of the events' time, plus some readings."""
+"""The server may generate tokens for at most _MOST_ACTIVE times the time of the events, plus _MOST_ACTIVE_S for the
+readings at both ends.
+"""
 
 _SLACK_NS = 1_000_000_000
 _LEAST_OF_SERVER = 0.95
-"""Smallest ratio of the client's mean to the server's mean. The latter may include a few requests of other clients."""
+"""The client's mean must be at least this share of the server's mean, which may include a few requests of other
+clients.
+"""
 
 _MOST_REPEATED = 0.01
-"""Largest share of requests whose TTFT and latency in ns both equal another request's."""
+"""A doubt if in a larger share of requests both the TTFT and the latency in ns equal those times of another request."""
 
 _FEWEST_REPEATED = 3
 _MOST_LENGTH = 1.1
-"""Largest number of tokens in an answer, as a multiple of max_new_tokens. Counting the text again may yield more tokens
+"""An answer may have at most this multiple of max_new_tokens. Counting the text again may yield more tokens
 than were generated.
 """
 
@@ -121,7 +125,7 @@ def prompts(events: Events, order: Sequence[int], rows: Sequence[str]) -> Iterat
     order: the sample of each request. rows: prompts of the data set; () if unknown.
     """
     if len(order) != len(events.samples):
-        return  # the map covers other requests, for which there is a separate doubt
+        return  # the map covers other requests, which is a separate doubt
     first: dict[int, int] = dict(enumerate(map(digest, rows)))
     wrong = [
         sample

@@ -41,7 +41,7 @@ class TokenCounter:
             stderr=subprocess.PIPE,
             encoding="utf-8",
         )
-        self.count(["a"])  # shows at once whether counting works
+        self.count(["a"])  # fails at once if tokens cannot be counted
 
     def count(self, parts: Sequence[Part]) -> list[int]:
         """Returns the counts. Raises a PluginUnavailable if the program cannot count the parts."""

@@ -70,7 +70,7 @@ def _ranging(result: Result) -> Iterator[Finding]:
     """Checks LoadGen's log of the ranging run like the log of a performance run with the same load."""
     run, testing = read_run(result.tree, result.inside(RANGING)), result.performance
     if run is None:
-        return  # the layout reports the missing log
+        return  # the layout check reports the missing log
     yield from rules_run.performance(result, run)
     for key in _LOAD:
         if testing is not None and run.detail.get(key) != testing.detail.get(key):

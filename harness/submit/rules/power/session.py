@@ -26,16 +26,18 @@ PHASES = {"ranging": "ranging", "testing": "run_1"}
 
 _VERSION = re.compile(r"mlcommons/power (?:client|server) v(\d+)")
 _RANGING_SHARE = 0.9
-"""Smallest share of the ranging run's seconds with a sample. A change of range may lose samples."""
+"""At least this share of the ranging run's seconds must have a sample. A change of range may lose samples."""
 
 _PRODUCT = re.compile(
     r"^Time,[^,]*,Watts,([^,]*),Volts,([^,]*),Amps,([^,]*),PF,([^,]*),Mark,[^,]*\s*$", re.MULTILINE
 )
 _PRODUCT_SHARE = 0.1
-"""Largest relative difference between mean power and volts x amps x power factor, all as means over one second."""
+"""Power may differ from volts x amps x power factor by at most this share, all as means over one second."""
 
 _SHORTER = 0.5
-"""Smallest duration of the testing run, as a share of the ranging run. power-dev only warns if it is shorter."""
+"""The testing run must last at least this share of the ranging run's duration. power-dev only warns about a shorter
+one.
+"""
 
 Fault = tuple[str, str, str]
 
@@ -154,7 +156,7 @@ def hashes(session: Session) -> Iterator[Fault]:
     for file in session.rules.hashed:
         content = session.content(file)
         if content is None:
-            continue  # the layout reports the missing file
+            continue  # the layout check reports the missing file
         digest = hashlib.sha1(content, usedforsecurity=False).hexdigest()
         recorded = {side["results"].get(file) for _, side in session.sides} - {None}
         if recorded != {digest}:

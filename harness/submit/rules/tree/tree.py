@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MOST_ENTRIES = 200_000
-"""Largest number of entries. All submissions of a round have fewer; a wrong path (/, a home folder) has more."""
+"""A tree with more entries is refused. All submissions of a round together have fewer; a wrong path (/, a home folder)
+has more.
+"""
 
 TEXT_LIMIT_BYTES = 1 << 20
 LOG_LIMIT_BYTES = 64 << 20
