@@ -6,7 +6,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 _STEPS = 2
 """A server's time per request is rounded to halves of the fastest server's time, because the times of equal machines,
-measured for a few seconds while other programs run, differ by up to a quarter."""
+measured for a few seconds while other programs run, differ by up to a quarter.
+"""
 
 
 class Place(Protocol):
@@ -68,7 +69,7 @@ class Balance(Generic[P]):
             try:
                 place = free[best].pop()
             except IndexError:
-                continue  # the other thread has just taken the place
+                continue  # the other thread took the place first
             given[best] += self._slowness[best]
             return place
 

@@ -35,7 +35,7 @@ class CancellingFlights(Flights):
         self._launched: deque[tuple[int, Connection, Flight]] = deque()
         self._due: list[
             tuple[int, int, Connection, Flight]
-        ] = []  # heap; the second item breaks ties
+        ] = []  # a heap, in which the number of the launch breaks ties
         self._tie = 0
         super().__init__(servers, connections, encode, timeout_s, resend=resend, reader=reader)
 
@@ -47,7 +47,7 @@ class CancellingFlights(Flights):
         super()._launch(connection, flight)
         if self._chosen and self._chosen[flight.first]:
             self._launched.append((flight.taken_ns + self._after_ns, connection, flight))
-            eventfd_write(self._wake, 1)  # otherwise the receiving thread may wait for too long
+            eventfd_write(self._wake, 1)  # the receiving thread may be waiting beyond this deadline
 
     def turn(self, timeout_s: float) -> list[Flight]:
         self._take_launched()

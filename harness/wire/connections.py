@@ -217,7 +217,7 @@ class _Tls:
 
     def certificate(self) -> bytes:
         found = self._object.getpeercert(binary_form=True)
-        assert found is not None  # every server has a certificate
+        assert found is not None  # a TLS server always sends a certificate
         return found
 
     def certificate_name(self) -> str:
@@ -275,13 +275,13 @@ def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
     found = _resolve(server.address)
     end_s = monotonic() + _PORT_WAIT_S
     while True:
-        # Each error, and whether its cause may only be that this machine has no IPv6.
+        # Each error, and whether it may only mean that this machine lacks IPv6.
         errors: list[tuple[bool, OSError]] = []
         for family, where in found:
             try:
                 return _connect(server, (family, where), timeout_s, number)
             except ssl.SSLError:
-                raise  # the server answered
+                raise  # the server answered, so its other addresses would not help
             except OSError as e:
                 errors.append((family == socket.AF_INET6 and e.errno == errno.EADDRNOTAVAIL, e))
         told = [e for no_ipv6, e in errors if not no_ipv6] or [e for _, e in errors]

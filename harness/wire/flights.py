@@ -34,7 +34,9 @@ _OK = 200
 _TICK_S = 0.1
 
 _AT_ONCE_NS = 100_000_000
-"""If a server closes a connection sooner than this after a reply, the cause is the reply, not an idle time."""
+"""A server that closes a connection sooner than this after a reply does so because of the reply, not because the
+connection was idle.
+"""
 
 SILENT_TIMEOUTS = 3
 """The client gives up on the servers if nothing arrives for SILENT_TIMEOUTS times the request timeout, and at least
@@ -88,9 +90,9 @@ class Flights:
         self._waiting: deque[Flight] = deque()
         self._free: Free[Connection] = balanced(connections, len(servers)) if free is None else free
         self._open: dict[int, Connection] = {}  # descriptor -> every open connection
-        self._failed: deque[Flight] = deque()  # failed before they were sent, for the next turn
+        self._failed: deque[Flight] = deque()  # failed before sending; the next turn returns them
         self._again: deque[Flight] = deque()
-        self._new: deque[Connection] = deque()  # for flights that are sent again
+        self._new: deque[Connection] = deque()  # new connections, on which flights are sent again
         self._broken: deque[tuple[Connection, Flight, OSError]] = deque()
         self._epoll = select.epoll()
         self._wake = eventfd(0, EFD_NONBLOCK)
@@ -118,7 +120,7 @@ class Flights:
         """Flights whose first token has arrived since the caller last removed them; None: first tokens are not collected."""
         self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
         self._replied_ns = 0  # time of the last reply
-        self._silent_ns: list[int] = []  # start of each request that has timed out since then
+        self._silent_ns: list[int] = []  # start of each request that timed out since
         self._openers = [
             Opener(server, number, self._opened, self._refused, self._returned)
             for number, server in enumerate(servers)
@@ -170,7 +172,7 @@ class Flights:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                # Look again, because a flight may have been added in the meantime.
+                # Looks again: the issuing thread may have added a flight after the first look.
                 free.append(connection)
                 continue
             self._launch(connection, flight)
@@ -240,7 +242,7 @@ class Flights:
             done.append(self._failed.popleft())
         while self._broken:
             connection, flight, error = self._broken.popleft()
-            if connection.flight is flight:  # the break has not been handled yet
+            if connection.flight is flight:  # otherwise the break was already handled
                 self._broke(connection, error, done)
         if self.gone is not None or after_s >= self._next_look_s:
             self._look(done)
@@ -330,7 +332,7 @@ class Flights:
         flight.reply = reply
         flight.read_ns = read_ns
         flight.arrived_ns = stamp_ns
-        # The reply may arrive before the issuing thread has set its stamp.
+        # The reply may arrive before the issuing thread has stamped the request as sent.
         if not flight.sent_ns:
             flight.sent_ns = stamp_ns or read_ns
 
@@ -367,7 +369,7 @@ class Flights:
         """Learns after how many replies the server closes a connection without notice.
 
         If a server closes a connection right after a reply, and later closes a newer connection after the same number
-        of replies, it is assumed to do so always. No connection is then used for more replies.
+        of replies, it is assumed to do so always, and no connection is used for more replies.
         """
         now_ns, number, replies = wall_ns(), connection.number, connection.replies
         if not replies or now_ns - connection.used_ns > _AT_ONCE_NS:
@@ -377,7 +379,7 @@ class Flights:
             self._last_ends[number] = replies, now_ns
         elif connection.opened_ns > seen_ns and not any(
             other.number == number and other.replies > replies
-            for other in list(self._open.values())  # a copy, because the openers add to it
+            for other in list(self._open.values())  # a copy: the openers add connections
         ):
             self.closes_after[number] = replies
 
@@ -390,14 +392,17 @@ class Flights:
         done: list[Flight],
     ) -> None:
         """Sends the flight again if its connection closed while idle, else fails it. dropped: whether it was open."""
-        # A server may close an idle connection just when a request is sent on it. Then it is sent once more.
+        # A server may close an idle connection just when a request is sent on it. The request is then sent once more.
         stale = isinstance(error, OSError) and connection.replies and not connection.parser.began
         if stale and self._resend and not flight.resent:
             flight.resent, flight.sent_ns = True, 0
             self.resent += 1
-            if dropped:  # on a new connection, because the server may also have closed other open connections
+            if dropped:
+                # Sent again on a new connection, because the server may have closed the other open
+                # ones, too.
                 self._again.append(flight)
-            else:  # a new connection was already requested, and may carry another flight by now
+            else:
+                # A new connection was requested before, and may carry another flight by now.
                 self._waiting.appendleft(flight)
             return
         flight.kind = "bad-reply" if isinstance(error, BadReply) else "reset"
@@ -472,7 +477,7 @@ class Flights:
             try:
                 self._free.remove(connection)
             except ValueError:
-                continue  # the connection was just taken
+                continue  # the issuing thread took the connection first
             self._discard(connection)
             self.reopened += 1
         per_s = self._idle.per_s
@@ -496,7 +501,7 @@ class Flights:
         self._open[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
         (self._new if self._again else self._free).append(connection)
-        eventfd_write(self._wake, 1)  # for waiting flights
+        eventfd_write(self._wake, 1)  # wakes the receiving thread for waiting flights
 
     def _refused(self, number: int, error: Exception) -> None:
         self._refusing.add(number)

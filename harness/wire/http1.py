@@ -22,7 +22,8 @@ _OK = 200
 
 _VERSIONED = re.compile(r"(/v\d+)(/(chat/)?completions|/models(/.*)?)?")
 """Matches the end of a prefix: an API's version, with or without one of its endpoints. Other clients accept such
-prefixes."""
+prefixes.
+"""
 
 
 _BESIDE = ("/metrics", "/version", "/reset_prefix_cache", "/flush_cache")
@@ -61,7 +62,7 @@ class Heads:
         key = request.method, request.path, request.headers, length
         head = self._known.get(key)
         if head is None:
-            if len(self._known) >= _MOST_HEADS:  # bodies have thousands of different lengths
+            if len(self._known) >= _MOST_HEADS:  # bodies may have thousands of lengths
                 self._known.clear()
             head = self._known[key] = self._made(request, length)
         return head
@@ -233,7 +234,7 @@ class ReplyParser:
         if framing.chunked:
             self._chunks = _Chunks()
         elif length is not None:
-            if len(_plain) >= _MOST_HEADS:  # heads may differ each time, e.g. in a date or an id
+            if len(_plain) >= _MOST_HEADS:  # heads may differ each time, e.g. in a date
                 _plain.clear()
             _plain[_stem(head)] = framing
             if len(data) == end + length and self.pieces is None:

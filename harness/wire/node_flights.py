@@ -74,7 +74,7 @@ class NodeFlights(Flights):
         for connection in own:
             self._drop(
                 connection
-            )  # first, because the sending thread checks `is_dropped` after it has set its flight
+            )  # dropped first: the sending thread checks `is_dropped` after it has set its flight
             flight, connection.flight = connection.flight, None
             if flight is not None:
                 flight.kind, flight.error = LOST, ConnectionError(how)

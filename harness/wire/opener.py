@@ -13,7 +13,7 @@ CONNECT_TIMEOUT_S = 5.0
 RETRY_S = 0.1
 
 GIVE_UP_S = 5.0
-"""A server that refuses all connections for this time is gone."""
+"""A server that refuses all connections for this long counts as gone."""
 
 UNHEARD_S = 0.9
 """If a connect takes longer, the server did not answer its first attempt: the kernel tries again after 1 s."""
@@ -67,7 +67,7 @@ class Opener(threading.Thread):
             try:
                 connection = connect(self._server, CONNECT_TIMEOUT_S, self._number)
             except Exception as e:  # noqa: BLE001 - retried until the server's time limit
-                # Counted from the beginning of the attempt, because a single timeout already takes GIVE_UP_S.
+                # Counted from the beginning of the attempt: a single attempt that times out already takes GIVE_UP_S.
                 refused_since_s = refused_since_s or began_s
                 is_away = _is_of_server(e)
                 if monotonic() - refused_since_s >= GIVE_UP_S:

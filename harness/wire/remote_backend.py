@@ -49,7 +49,8 @@ class Link:
                 return self._exchange(used, request)
             except (BadReply, OSError) as e:
                 self.close()
-                # A server may close an idle connection just when a request is sent on it.
+                # A server may close an idle connection just when a request is sent on it, so the
+                # request is sent again unless a reply had begun or timed out.
                 if used.parser.began or isinstance(e, LateReply):
                     raise
         return self._exchange(self._opened(), request)

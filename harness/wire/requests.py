@@ -11,7 +11,7 @@ SHORT_BYTES = 16_384
 """A longer request is sent by the receiving thread, because 600 kB would delay the next query by 160 us."""
 
 READY_BYTES = 256 * 2**20
-"""Limit of prepared requests; all others are made when they are needed."""
+"""Limit in bytes of all prepared requests; further requests are made when they are needed."""
 PREPARE_S = 10.0
 """Time limit for preparing requests."""
 

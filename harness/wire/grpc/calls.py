@@ -71,7 +71,7 @@ class Channel:
         """number: the server's number. Raises a ConfigError if it cannot be reached, or does not use gRPC."""
         grpc, address = _grpc(), server.address
         try:
-            # grpcio reports neither the cause of a failure nor its peer.
+            # A plain connection first, because grpcio reports neither the cause of a failure nor the peer's address.
             first = connect(server, CONNECT_TIMEOUT_S)
         except OSError as e:
             unreachable(address, e)
@@ -277,7 +277,7 @@ class Calls:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                # Look again, because a flight may have been added in the meantime.
+                # Looks again: the issuing thread may have added a flight after the first look.
                 free.append(channel)
                 continue
             flight.server = channel.number
@@ -341,7 +341,7 @@ class Calls:
     def _turn_alone(self, timeout_s: float) -> list[Flight]:
         before_s = monotonic()
         with suppress(Empty):
-            self._ended.get(timeout=timeout_s)  # `submit` has put one in for each flight
+            self._ended.get(timeout=timeout_s)  # `submit` has put in one item per flight
         if not self._waiting:
             self.waited_s = monotonic() - before_s
             return []

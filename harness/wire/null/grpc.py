@@ -100,7 +100,7 @@ class GrpcLoop:
                         self._send(connection, b"")
                     if event & ~select.EPOLLOUT:
                         self._read(connection)
-                except (OSError, ValueError):  # the other end is gone, or does not use HTTP/2
+                except (OSError, ValueError):  # the client is gone, or does not speak HTTP/2
                     del connections[fd]
                     connection.sock.close()
 

@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 16
 _SCRATCH_BYTES = 1 << 20
 _MOST_HEAD_BYTES = 1 << 16
 _MOST_LENGTHS = 1024
-"""Number of heads whose body length is remembered. A client that is measured sends few different heads."""
+"""The body lengths of at most this many heads are remembered. A measured client sends few different heads."""
 
 _UNKNOWN = -(1 << 62)
 """Stands for the length of an unknown head. Sums with it are negative, so they are never taken for a length."""
@@ -66,7 +66,9 @@ class NullServer:
         return self
 
     def _start(self, stack: ExitStack) -> tuple["subprocess.Popen[bytes]", child.Channel]:
-        """Starts the child and closes the listening socket here, so that clients do not wait if the child dies."""
+        """Starts the child, and closes the listening socket in this process, so that clients do not wait if the child
+        dies.
+        """
         with self._listen(stack) as listening, os.fdopen(os.memfd_create("reply"), "wb") as file:
             file.write(self._reply)
             file.flush()
@@ -160,7 +162,7 @@ class _Loop:
                 except (
                     OSError,
                     ValueError,
-                ):  # the other end is gone, or its request cannot be read
+                ):  # the client is gone, or its request cannot be read
                     del connections[fd]
                     connection.sock.close()
 
