@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-with warnings.catch_warnings(action="ignore"):  # it warns about its own modules
+with warnings.catch_warnings(action="ignore"):  # the package warns about its own modules
     from executorch.extension.pybindings.portable_lib import (
         Verification,
         _threadpool_get_thread_count,
@@ -82,7 +82,7 @@ class ExecuTorchBackend(FrameworkBackend):
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         warnings.filterwarnings(
             "ignore", "The given NumPy array is not writable"
-        )  # it is only read
+        )  # a read-only array is fine: the runtime only reads it
         self._refuse_names()
         self._facts = read(self._path)
         runtime = Runtime.get()

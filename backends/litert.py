@@ -67,7 +67,8 @@ class LiteRtBackend(FrameworkBackend):
         return named(self._outputs, [interpreter.get_tensor(index) for index in self._fetches])
 
     def _resize(self, inputs: Mapping[str, Array]) -> None:
-        self._shapes = {}  # if a call below fails, the next batch resizes again
+        # Stays empty if a call below fails, so that the next batch resizes again.
+        self._shapes = {}
         for name, index in self._feeds:
             self._interpreter.resize_tensor_input(index, inputs[name].shape, strict=True)
         self._interpreter.allocate_tensors()

@@ -15,7 +15,7 @@ from harness.errors import ConfigError
 from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
 
-with stdout_to_stderr():  # it prints what the processor supports
+with stdout_to_stderr():  # the import prints what the processor supports
     import MNN
 
 _PRECISIONS = {"f32": "high", "f16": "low", "bf16": "lowBF"}
@@ -182,7 +182,8 @@ class MnnBackend(FrameworkBackend):
         del self._feeds, self._fetches, self._hosts, self._session, self._interpreter
 
     def _resize(self, shapes: list[tuple[int, ...]]) -> None:
-        self._shapes = []  # if a call below fails, the next batch resizes again
+        # Stays empty if a call below fails, so that the next batch resizes again.
+        self._shapes = []
         for port, shape in zip(self._feeds, shapes, strict=True):
             self._interpreter.resizeTensor(port.tensor, shape)
         self._interpreter.resizeSession(self._session)

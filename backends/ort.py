@@ -71,7 +71,7 @@ class OrtBackend(FrameworkBackend):
             self._weights = shared_weights(self._path)
         if provider != _PROVIDERS["cpu"]:
             with redirect_stdout(sys.stderr):  # the framework prints the names of missing libraries
-                ort.preload_dlls()  # CUDA and cuDNN from Python packages, where no loader looks
+                ort.preload_dlls()  # CUDA and cuDNN from Python packages, which the loader does not search
         try:
             session = ort.InferenceSession(
                 str(self._path),
@@ -80,11 +80,11 @@ class OrtBackend(FrameworkBackend):
                 provider_options=[self._provider_options()],
             )
         except NoImplementation as e:
-            # The provider has no kernel for an operator in the file's opset version.
+            # NOT_IMPLEMENTED: the provider has no kernel for an operator in the file's opset version.
             raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
         except Exception as e:
             if _UNREGISTERED not in str(e):
-                raise  # explained by the caller
+                raise  # the caller explains it
             raise ConfigError(
                 f"{self._path}: ONNX Runtime cannot load it, because an operator belongs to another library "
                 f"({one_line(e)}): export the model without it, or write a backend that loads the library"
@@ -95,7 +95,7 @@ class OrtBackend(FrameworkBackend):
                 f"--provider {provider}: ONNX Runtime uses {used[0]} instead: "
                 "check that its library is installed and the device is visible"
             )
-        session.disable_fallback()  # if a provider fails, the batch must fail
+        session.disable_fallback()  # a failing provider must fail the batch, not fall back
         self._session = session
         # The public `run` calls this method after checking the names in the feed, which takes 1.5 us.
         self._run = getattr(session, "_sess", session).run
@@ -164,7 +164,7 @@ class OrtBackend(FrameworkBackend):
         spinning = "1" if self._spins else "0"
         options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
         if self._setup.cpus:
-            # The calling thread is the first one; ONNX Runtime numbers processors from 1.
+            # Places of all threads but the first, which is the calling thread. ONNX Runtime numbers processors from 1.
             places = ";".join(str(cpu + 1) for cpu in self._setup.cpus[1:])
             options.add_session_config_entry("session.intra_op_thread_affinities", places)
             options.add_session_config_entry("session.force_spinning_stop", "1")
@@ -177,9 +177,9 @@ class OrtBackend(FrameworkBackend):
 
     @property
     def tunable(self) -> Choices:
-        # `all` adds the processor's own layouts to `extended`; they can slow down small models
+        # `all` adds processor-specific layouts to `extended`. These can slow down small models, so both are tried.
         graph = {"graph": ("extended",)}
-        alone = self._setup.threads == 1  # no other thread could spin
+        alone = self._setup.threads == 1  # the calling thread is the only one, so none could spin
         return graph if alone else {"spinning": ("on", "off"), **graph}
 
     @property
@@ -197,7 +197,7 @@ class OrtBackend(FrameworkBackend):
         assert binding is not None
         for name, rows in inputs.items():
             binding.bind_cpu_input(name, rows)
-        for name in self._names:  # again for each batch: the shape may differ
+        for name in self._names:  # bound again for each batch, because the shape may differ
             binding.bind_output(name)
         self._session.run_with_iobinding(binding)
         return named(self._names, binding.copy_outputs_to_cpu())

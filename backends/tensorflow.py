@@ -23,7 +23,7 @@ from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
 
 _MIXED = "auto_mixed_precision_onednn_bfloat16"
-"""The rewriter's option. Without bfloat16 in oneDNN, it has no effect and does not report this."""
+"""Option of TensorFlow's graph rewriter for bfloat16. Without bfloat16 in oneDNN, it silently has no effect."""
 
 
 class TensorFlowBackend(FrameworkBackend):
@@ -77,15 +77,17 @@ class TensorFlowBackend(FrameworkBackend):
         self._model, function = saved_model.load(path)
         self._weights = weights_of(function)
         specs = function.structured_input_signature[1]
-        names = list(function.function_type.parameters)  # the order of the flat arguments
+        names = list(function.function_type.parameters)  # in the order of the flat arguments
         self._read(function)
         self._call = self._traceable = _flat_call(function)
-        outputs = tuple(sorted(function.structured_outputs))  # the order TensorFlow flattens in
+        outputs = tuple(
+            sorted(function.structured_outputs)
+        )  # the order in which TensorFlow flattens
         return tuple(_spec(name, specs[name]) for name in names), outputs
 
     def _load_keras(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         """Loads weights and layers; code in the file (Lambda layers) is refused."""
-        if path.is_file() and not zipfile.is_zipfile(path):  # Keras would report it as missing
+        if path.is_file() and not zipfile.is_zipfile(path):  # Keras would call it missing
             raise ConfigError(f"{path}: not a Keras file: expected a zip archive")
         model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
         self._model = model
@@ -169,7 +171,7 @@ def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
 
 
 def _multiplies_in_bfloat16() -> bool:
-    """Returns whether products are computed in bfloat16. If so, 1 + 2^-12 rounds to 1."""
+    """Returns whether products are computed in bfloat16, in which 1 + 2^-12 rounds to 1."""
     product = tf.function(tf.matmul)
     result = product(tf.fill((16, 16), 1 + 2.0**-12), tf.eye(16))
     return bool((result.numpy() == 1).all())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
-# torch.export.load falls back to a full unpickling, which runs code from the file; this forbids it.
+# Without this, torch.export.load may fall back to full unpickling, which runs code from the file.
 os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
 
 import torch
@@ -165,7 +165,7 @@ class TorchBackend(FrameworkBackend):
             if self._device.type != "cpu":
                 torch.cuda.synchronize(
                     self._device
-                )  # the streams of instances do not wait for conversions
+                )  # waits here, because the instances' streams would not wait for the conversions
                 if not self._changes_itself:
                     _shared[key] = shared
         self._loaded = shared
@@ -174,7 +174,7 @@ class TorchBackend(FrameworkBackend):
         self._feeds = [spec.name for spec in shared.inputs]
         self._on_gpu = None if self._device.type == "cpu" else self._gpu(shared.inputs)
         if self._on_gpu is not None:
-            self.buffers, self.take = self._buffers, take_rows  # absent on a CPU, see HasBuffers
+            self.buffers, self.take = self._buffers, take_rows  # set only on a GPU, see HasBuffers
         return shared.inputs, shared.outputs
 
     def _gpu(self, inputs: Sequence[TensorSpec]) -> CudaModule:
@@ -253,7 +253,7 @@ class TorchBackend(FrameworkBackend):
                 "--backend-option compile=on"
             )
         setup = self._setup
-        if setup.device != "cpu":  # a graph hides its operators
+        if setup.device != "cpu":  # on a GPU, a CUDA graph would hide the operators
             setup = replace(setup, options={**setup.options, "cuda_graph": "off"})
         return TorchProfiler(_Recorded(setup))
 

@@ -17,11 +17,10 @@ class TreesBackend(FrameworkBackend):
     """One forest. Each sample is a row of features in the order of the training columns, and its answer contains the
     scores.
 
-    engine: `own` is the predictor of the file's framework. This is XGBoost or LightGBM, and GTIL for a treelite
-    checkpoint. `gtil` reads every file with treelite and predicts with GTIL.
-    A file does not contain input names. The model has one input with the manifest's name, or else `features`. A
-    classifier with two classes answers one score. XGBoost's multi:softmax answers the scores of all classes and not
-    only the best class.
+    engine: `own` uses the predictor of the framework that wrote the file: XGBoost or LightGBM, or GTIL for a treelite
+    checkpoint. `gtil` reads every file with treelite and predicts with GTIL. A file does not contain input names. The
+    model has one input with the manifest's name, or else `features`. A classifier with two classes answers one score.
+    XGBoost's multi:softmax answers the scores of all classes and not only the best class.
     """
 
     name = "trees"
@@ -36,7 +35,7 @@ class TreesBackend(FrameworkBackend):
             self._forest = opened(self._path, kind, self._setup.threads, by_gtil=by_gtil)
         except (HarnessError, MemoryError):
             raise
-        except Exception as e:  # the libraries' own exceptions share no base class
+        except Exception as e:  # the exceptions of the libraries share no base class
             raise ConfigError(f"{self._path}: {kind} cannot load it: {_first_line(e)}") from e
         self._feature_count = self._forest.features
         return (self._input(),), ()

@@ -44,7 +44,8 @@ class LlamaCppBackend(TokenEngine):
         sequences = self._setup.max_batch
         with stdout_to_stderr():
             self._server = xllamacpp.Server(self._params(sequences))
-        # The thread of a finished or dropped answer may still be running when the next answer joins.
+        # Two threads per sequence, because the thread of a finished or dropped answer may still run
+        # when the next answer joins.
         self._pool = ThreadPoolExecutor(2 * sequences, thread_name_prefix="llama-cpp")
         self._arrivals = Arrivals()
 
@@ -57,12 +58,12 @@ class LlamaCppBackend(TokenEngine):
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._setup.threads
         kind = getattr(xllamacpp.ggml_type, _CACHES[self._option["cache"]])
         params.cache_type_k = params.cache_type_v = kind
-        params.cache_prompt = False  # every prompt is computed
+        params.cache_prompt = False  # off, so that every prompt is computed
         params.cache_ram_mib = 0
         params.warmup = False
         params.fit_params = False
         params.verbosity = 0
-        # The server also listens on the loopback interface; nobody else gets the key.
+        # The server also listens on the loopback interface. A random key keeps other programs out.
         params.port, params.api_keys, params.n_threads_http = 0, [token_hex()], 1
         return params
 

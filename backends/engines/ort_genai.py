@@ -71,7 +71,9 @@ class _Answer:
 
     def next_token(self) -> int:
         generator = self._generator
-        if generator.is_done():  # it dropped an end token that does not end the answer
+        if generator.is_done():
+            # The generator dropped an end token. Ends are ignored, so the token does not end the
+            # answer.
             generator.append_tokens(np.array([self._last], np.int32))
         generator.generate_next_token()
         self._last = int(generator.get_next_tokens()[0])

@@ -44,7 +44,7 @@ def words(body: bytes) -> str:
     if text.lstrip().startswith("<"):
         title = _TITLE.search(text)
         return f"a page, {one_line(unescape(_TAG.sub(' ', title[2] if title else text)))!r}"
-    # One character may be cut at the end.
+    # The last character may be cut in half.
     if any(ord(c) < 32 and not c.isspace() for c in text) or "\ufffd" in text[:-1]:
         return f"{len(body):,} bytes that are not text"
     return one_line(text) or "no text"
@@ -64,8 +64,10 @@ def error_text(content: object) -> str:
     if isinstance(content, dict):
         found = (content.get(key) for key in ("error", "detail", "message", "errors"))
         error = next((value for value in found if value and value is not True), content)
-    if isinstance(error, list) and error and isinstance(error[0], dict):  # FastAPI's
+    if (
+        isinstance(error, list) and error and isinstance(error[0], dict)
+    ):  # FastAPI's form of an error
         error = _with_place(error[0]) or error
-    if isinstance(error, dict):  # OpenAI's
+    if isinstance(error, dict):  # OpenAI's form of an error form of an error
         error = error.get("message") or error
     return error if isinstance(error, str) else json.dumps(error)

@@ -14,7 +14,7 @@ _CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
 _HIDDEN = frozenset(
     ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")
 ) | {"BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell", "CudnnRNNV3", "XlaCallModule"}
-"""Operations whose multiplications are not counted here."""
+"""Operations that multiply in ways that this module does not count. With such an operation, the number is unknown."""
 
 Shapes = Sequence[Sequence[int]]
 

@@ -233,7 +233,8 @@ class CudaModule:
             for _ in range(_WARM_CALLS - 1):
                 run()
             try:
-                self._cuda.set_sync_debug_mode("error")  # a wait fails here, not in a capture
+                # A module that waits for the GPU then fails here, not in the middle of a capture.
+                self._cuda.set_sync_debug_mode("error")
                 outputs = tree_flatten(run())[0]
             finally:
                 self._cuda.set_sync_debug_mode("default")
@@ -271,7 +272,7 @@ def _fill(inputs: _Inputs, rows: Sequence[Array], size: int) -> None:
 def take_rows(rows: Array, places: Array | list[int], into: Array) -> None:
     """Copies rows[places] to `into`; more than _SMALL_BYTES with PyTorch's threads."""
     if into.nbytes <= _SMALL_BYTES:
-        # The mode `raise` would copy the rows twice.
+        # mode="clip", because the default, `raise`, would copy the rows twice.
         np.take(rows, places, axis=0, out=into, mode="clip")
         return
     index = torch.from_numpy(np.asarray(places, np.int64))
@@ -322,6 +323,6 @@ def move(program: Any, device: torch.device) -> Any:
     """Returns the exported program on the device, including the tensors that it creates."""
     try:
         from torch.export.passes import move_to_device_pass
-    except ImportError:  # before PyTorch 2.7
+    except ImportError:  # missing before PyTorch 2.7
         return program
     return move_to_device_pass(program, str(device))

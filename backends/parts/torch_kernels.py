@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple, Protocol, Self
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else it reports its start and stop
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # otherwise the profiler logs its start and stop
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -71,7 +71,7 @@ class TorchProfiler(TwinProfiler):
             self._began_ns = time.perf_counter_ns()
             with record_function(_RUN):
                 self._answer = module(*tensors)
-                if self._program.on_gpu:  # else only the launches would be timed
+                if self._program.on_gpu:  # without waiting, only the launches would be timed
                     torch.cuda.current_stream().synchronize()
             return self._answer
 
@@ -190,7 +190,9 @@ def _kernels(event: Any) -> Iterator[Any]:
 
 
 def _innermost(event: Any) -> Any:
-    """Returns the operator that took the time: goes from caller to callee while a callee takes half of the time."""
+    """Returns the operator that takes most of an event's time: goes from caller to callee as long as one callee takes
+    at least half of the time.
+    """
     while event.cpu_children:
         longest = max(event.cpu_children, key=lambda child: child.time_range.elapsed_us())
         if longest.time_range.elapsed_us() < event.time_range.elapsed_us() / 2:

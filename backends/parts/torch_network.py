@@ -84,7 +84,8 @@ def weights_of(module: Any) -> list[tuple[tuple[int, ...], str]]:
     """Returns the shape and type of each weight, in the module's state or, if it was frozen, in its graph."""
     tensors = list(module.state_dict().values())
     if isinstance(module, torch.jit.ScriptModule):
-        graph = module.inlined_graph  # each access makes a new graph, which owns its nodes
+        # Kept in a variable: each access makes a new graph, and its nodes die with it.
+        graph = module.inlined_graph
         constants = graph.findAllNodes("prim::Constant")
         kinds = ((node, str(node.output().type())) for node in constants)
         tensors += [node.t("value") for node, kind in kinds if "Tensor" in kind or "Float(" in kind]

@@ -105,5 +105,5 @@ def _infos(reader: _Reader, count: int) -> Iterator[Weight]:
             raise ValueError(f"a weight has {axes} axes, more than llama.cpp reads")
         shape = tuple(reader.number("Q") for _ in range(axes))
         kind = reader.number("I")
-        reader.skip(8)  # the offset of its numbers
+        reader.skip(8)  # the offset of the tensor's data
         yield Weight(shape, _TYPES.get(kind, f"ggml type {kind}"))

@@ -29,7 +29,7 @@ def settings(option: Mapping[str, str], threads: int) -> dict[str, object]:
         "INFERENCE_PRECISION_HINT": requested,
         "KV_CACHE_PRECISION": option["cache"],
         "INFERENCE_NUM_THREADS": threads,
-        "ENABLE_CPU_PINNING": False,  # every instance would be pinned to the same cores
+        "ENABLE_CPU_PINNING": False,  # OpenVINO would pin every instance to the same cores
     }
 
 

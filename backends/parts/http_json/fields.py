@@ -31,7 +31,7 @@ class Field(NamedTuple):
     input: str
     form: str = "list"
     within_text: bool = False
-    """Whether the placeholder is only a part of its string, and is replaced by characters."""
+    """Whether the placeholder stands inside a longer string. Its value is then inserted as characters."""
 
     def encode(self, rows: Mapping[str, Array]) -> bytes:
         """Returns the piece of JSON. rows: one sample by input name. Raises a ValueError if JSON has no such value."""

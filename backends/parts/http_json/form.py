@@ -25,7 +25,7 @@ class FormBody:
             raise ValueError(f"a form has one placeholder, but this one has {len(files)}")
         ((self._name, placeholder),) = files.items()
         self._field: Field = bare_field(placeholder, inputs)
-        # Derived from the fields, so that equal requests have equal bytes.
+        # A digest of the fields instead of a random boundary, so that equal requests have equal bytes.
         boundary = hashlib.sha256(dumps(body)).hexdigest()[:32]
         self.content_type = f"{KIND}; boundary={boundary}"
         self._mark = f"--{boundary}".encode()

@@ -23,7 +23,7 @@ def png_of(pixels: Array) -> bytes:
     bits = 8 * image.itemsize
     head = struct.pack(">IIBBBBB", width, height, bits, _COLOURS[channels], 0, 0, 0)
     rows = image.astype(f">u{image.itemsize}").view(np.uint8).reshape(height, -1)
-    filtered = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)  # no filter
+    filtered = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)  # 0: no filter
     data = zlib.compress(filtered.tobytes(), _LEVEL)
     return _SIGNATURE + _chunk(b"IHDR", head) + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
 

@@ -31,7 +31,7 @@ class _Place(NamedTuple):
     output: Tensor
     shape: tuple[int, ...]
     start: int
-    """Bytes after the end of the JSON part."""
+    """Offset of the values in bytes, from the end of the JSON part."""
     size: int
     """Size in bytes."""
 
@@ -205,7 +205,7 @@ class Decoder:
         rows = {shape[0] for _, shape, _ in found}
         if len(rows) > 1:
             raise BadAnswer(f"the outputs have different first dimensions: {sorted(rows)}")
-        if not self._names:  # the first reply
+        if not self._names:  # the first reply sets the names
             self._told = {
                 output.name: self._told.get(output.name, output) for output, _, _ in found
             }

@@ -61,7 +61,7 @@ class Encoder:
         for name, rows in arrays.items():
             body.append(
                 np.ascontiguousarray(rows, wire[name]).data
-            )  # usually the dataset's own bytes
+            )  # usually a view of the dataset's own bytes
         return Request(self.path, head[1], body)
 
     def as_binary_texts(self, batch: Batch) -> Request:
@@ -160,7 +160,7 @@ def _binary(inputs: Sequence[Mapping[str, object]]) -> tuple[bytes, Headers]:
     content = {"id": REQUEST_ID, "inputs": inputs, "parameters": {"binary_data_output": True}}
     text = _compact(content)
     headers = (
-        ("Content-Type", "application/octet-stream"),  # the KServe SDK refuses others with 422
+        ("Content-Type", "application/octet-stream"),  # the KServe SDK refuses other types with 422
         ("Inference-Header-Content-Length", str(len(text))),
     )
     return text, headers

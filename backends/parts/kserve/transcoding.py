@@ -106,7 +106,7 @@ def _index(message: memoryview) -> object:
         {key: _text(model, number) for key, number in keys.items()}
         for model in messages(message, 1)
     ]
-    return [  # MLServer writes `State.READY`
+    return [  # without MLServer's prefix in `State.READY`
         {**model, "state": model["state"].rpartition(".")[2]} for model in listed
     ]
 

@@ -21,7 +21,7 @@ def from_bytes(output: Tensor, shape: tuple[int, ...], values: memoryview) -> Ar
         except ValueError as e:
             raise BadAnswer(f"output {output.name!r} of shape {list(shape)}: {e}") from e
     numbers = np.ndarray(shape, ON_THE_WIRE[datatype], values)
-    if datatype == "BF16":  # the upper half of a float32
+    if datatype == "BF16":  # the bits are the upper half of a float32
         return (numbers.astype(np.uint32) << 16).view(np.float32)
     if datatype == "BOOL" and numbers.view(np.uint8).max(initial=0) > 1:
         raise BadAnswer(f"output {output.name!r} has values that are neither true nor false")

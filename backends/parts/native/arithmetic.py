@@ -18,7 +18,7 @@ Answer = Callable[[Mapping[str, Array]], Outputs]
 def check_differs(
     option: str, title: str, inputs: Sequence[TensorSpec], exact: Answer, reduced: Answer
 ) -> None:
-    """Raises ConfigError if both answers to noise have the same bits, because the option then has no effect.
+    """Raises ConfigError if both answers to noise have the same bits, which shows that the option has no effect.
 
     exact: answers in float32. reduced: answers with the option, e.g. `precision=f16`.
     """

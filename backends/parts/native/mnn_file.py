@@ -53,7 +53,7 @@ _KINDS = {
     107: "Unsqueeze",
     129: "ConvertTensor",
 }
-"""Types of operations that MNN computes when it resizes a session. A run does not name them."""
+"""Types of operations that MNN computes when it resizes a session, so they do not occur in a run."""
 
 
 def kind_name(number: int) -> str:
@@ -108,7 +108,7 @@ class _Buffer:
         return int(value)
 
     def _inside(self, at: int) -> int:
-        if at < 0:  # it would count from the end
+        if at < 0:  # a negative position would count from the end
             raise IndexError(at)
         return at
 

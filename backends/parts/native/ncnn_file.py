@@ -35,7 +35,7 @@ class Layer(NamedTuple):
     def number(self, key: int, default: int = 0) -> int:
         try:
             return int(self.parameters.get(key, default))
-        except ValueError:  # an array, or a fraction
+        except ValueError:  # an array or a fraction, which no check needs
             return default
 
 

@@ -37,12 +37,12 @@ FELL = "`usage` decreased during the answer"
 CACHED = "more prompt tokens were cached than the prompt has"
 NOT_TEXT = "more tokens than the text has bytes"
 REASONED = "more reasoning tokens than the answer has tokens"
-"""Contradictions: the count is wrong."""
+"""Texts of contradictions, i.e. of counts that must be wrong."""
 
 HIDDEN = "more tokens than the text shows"
 NO_SUM = "`total_tokens` is not the sum"
 UNREADABLE = "a count in `usage` is not a whole number"
-"""Doubts: the count may be right."""
+"""Texts of doubts, i.e. of counts that may be right."""
 
 
 def counts_in(content: Mapping[str, Any]) -> dict[str, int]:
@@ -127,7 +127,8 @@ def _contradiction(
         return REASONED
     if ids:
         return "" if 0 <= output - len(ids) <= reasoning else NOT_THE_IDS
-    # A server that does not report its reasoning may have reasoned before its text. Tokens may also follow an end.
+    # Tokens without text are not a contradiction: a server that does not report its reasoning may
+    # have reasoned before its text, and tokens may follow an end.
     counted = max(shown, output - reasoning if reasoning else 0)
     return NOT_TEXT if _above_bytes(counted, text) > SPECIAL_TOKENS and not ignores_end else ""
 
@@ -153,6 +154,6 @@ def _doubt(counts: Mapping[str, int], output: int, text: str) -> str:
 
 def _above_bytes(tokens: int, text: str) -> int:
     """Returns by how many the tokens exceed the bytes of the text: a token with text has at least one byte."""
-    if tokens <= len(text):  # a character has a byte or more
+    if tokens <= len(text):  # at most as many tokens as bytes: a character has a byte or more
         return 0
     return tokens - len(text.encode("utf-8", "replace"))

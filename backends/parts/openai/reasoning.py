@@ -28,7 +28,9 @@ class AnswerStart:
         self.has_reasoning = False
         self._closing = ""
         self._text = ""
-        """The undecided beginning, then the end of the latest text: a mark may be cut into pieces."""
+        """Text in which a mark is still searched for: first the undecided beginning, later the end of the latest text,
+        because a mark may be cut into pieces.
+        """
 
     def take(self, reasoning: str, content: str) -> None:
         """reasoning, content: texts of one chunk under the server's keys; content may have marks."""
@@ -51,7 +53,7 @@ class AnswerStart:
                 self._look_for_end()
                 return
             if opening.startswith(self._text):
-                return  # white space, or a part of a mark
+                return  # undecided: white space, or perhaps the beginning of a mark
         self._begin()
         self._look_for_lone_mark()
 

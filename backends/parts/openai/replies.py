@@ -153,7 +153,8 @@ def _is_error(content: Any) -> bool:
 def json_in(text: bytes, what: str) -> Any:
     """Parses JSON. Raises a BadAnswer that quotes invalid JSON. what: the text's name in messages."""
     try:
-        # UTF-8 except for a byte order mark. Given bytes, json.loads first looks for other encodings.
+        # Decoded here, because json.loads would first guess the encoding of bytes. Only a text with
+        # a byte order mark is left to it.
         return json.loads(text.decode() if text.startswith(b"{") else text)
     except (ValueError, RecursionError) as e:
         raise BadAnswer(f"{what} is not valid JSON: {words(text)[:_QUOTED]}") from e
@@ -199,7 +200,7 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
     calls: list[Any] = []
     if isinstance(inner, dict):
         old, new = inner.get("reasoning_content"), inner.get("reasoning")
-        if old or new:  # perhaps one text under its old and its new name
+        if old or new:  # some servers send the same text under both names
             thoughts = [old] if old == new else [old, new]
         texts += (inner.get("content"), inner.get("refusal"))
         if inner.get("tool_calls") or inner.get("function_call"):

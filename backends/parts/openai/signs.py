@@ -6,13 +6,15 @@ from harness.remote import Sign
 
 _LEAST_CHUNKS = 4
 _LEAST_TOKENS = 32
-"""The minimum number of chunks and of tokens for a meaningful sign."""
+"""A stream with fewer chunks or fewer tokens gets no sign."""
 
 LEAST_TEXT = 2 * _LEAST_TOKENS - 1
 """The minimum number of characters of a text that has _LEAST_TOKENS words."""
 
 _FEWER_RATIO, _FEWER_EXTRA = 1.25, 2
-"""The maximum number of chunks per token, and of extra chunks: a token can be shown in two parts, e.g. at the end of the reasoning."""
+"""More chunks per token than this, plus the extra chunks, are suspicious. A token can be shown in two parts, e.g. at
+the end of the reasoning.
+"""
 
 _FEW_VALUES = 4
 _BY_THE_MODEL = frozenset(("stop", "eos", "eos_token", "end_turn", "complete"))
@@ -35,8 +37,8 @@ class ChunkCounts:
 
     def __init__(self) -> None:
         self._count = self._counted = self._stalled = self._texts = self._unseen = 0
-        self._lead = 0  # tokens without text before the first text
-        self._uncounted = 0  # chunks with text and without a count
+        self._lead = 0  # number of tokens without text before the first text
+        self._uncounted = 0  # number of chunks with text but without a count
         self.texts_at: list[int] = []
         """The token count of each chunk with text, if the chunk reports one."""
 
@@ -75,7 +77,8 @@ class ChunkCounts:
         found = []
         if texts > _FEWER_RATIO * output + _FEWER_EXTRA:
             found.append(Sign.FEWER)
-        if self._counted < _LEAST_CHUNKS or 2 * self._counted < texts:  # counted at the end only
+        if self._counted < _LEAST_CHUNKS or 2 * self._counted < texts:
+            # The server reports counts only at the end.
             return found
         if 2 * self._stalled > texts:
             found.append(Sign.LATE_COUNT)

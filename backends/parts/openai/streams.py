@@ -91,7 +91,7 @@ class Streamed:
         self._fell |= told is not None and told < self._counts.get("completion_tokens", 0)
         self._counts.update(counts)
         choice = only_choice(content)
-        if choice is None:  # usage only, after the last token
+        if choice is None:  # a chunk with usage only, after the last token
             return
         parts = parts_of(choice)
         text, ids = parts.text, parts.ids
@@ -127,7 +127,9 @@ class Streamed:
         if not self._has_begun:
             self.chunks += bool(text)
             return
-        if self._has_uncounted:  # a later count is the count of the whole answer
+        if (
+            self._has_uncounted
+        ):  # text came without counts, so a later count covers the whole answer
             self.is_exact = False
             self._tokens += bool(text)
         elif count is not None:
@@ -195,7 +197,7 @@ class Streamed:
 
     def _no_end(self, reply: Reply) -> Exception:
         begin = bytes(reply.body[:2000]).lstrip()
-        if begin.startswith(b"{"):  # an error, or a server that does not stream
+        if begin.startswith(b"{"):  # one JSON object: an error, or a server that does not stream
             try:
                 checked(json_in(bytes(reply.body), "the reply"))
             except Refused as e:

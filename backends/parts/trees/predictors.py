@@ -46,7 +46,7 @@ def _of_treelite(path: Path, kind: Kind, threads: int) -> Predictor:
     import treelite
     from treelite import gtil
 
-    with warnings.catch_warnings(action="ignore"):  # warns of unknown fields
+    with warnings.catch_warnings(action="ignore"):  # treelite warns of fields that it does not know
         model = _LOADED[kind](treelite, path)
 
     def scores(rows: Array) -> Array:
@@ -100,7 +100,7 @@ def _of_xgboost(path: Path, threads: int) -> Predictor:
     config = json.loads(booster.save_config())["learner"]
     if (
         config["objective"]["name"] == "multi:softmax"
-    ):  # answers labels; softprob answers scores of the same trees
+    ):  # softmax would answer labels; softprob answers the scores of the same trees
         booster.set_param({"objective": "multi:softprob"})
     return Predictor(
         f"xgboost {xgboost.__version__}",
