@@ -22,7 +22,9 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step
 
 SUBSET = "annotations/instances_val2017_safe.json"
-"""File with the annotations of 1,525 images. MLPerf's script writes it to the folder of the complete annotations."""
+"""File with the annotations of MLPerf's subset of 1,525 images. MLPerf's script writes it next to the complete
+annotations.
+"""
 
 ANNOTATIONS = ("annotations/instances_val2017.json", "annotations.json")
 IMAGES = ("val2017", "images")
@@ -30,7 +32,8 @@ EXPECTED = f"{ANNOTATIONS[0]} and the images in {IMAGES[0]}/ (or {ANNOTATIONS[1]
 
 
 class CocoDataset(ImageDataset):
-    """Images with objects. A label has the keys image_id, width, height, annotations and categories, for mAP.
+    """Images with objects. The label of an image is a mapping for mAP, with the keys image_id, width, height,
+    annotations and categories.
 
     If the model's steps pad, the label also has frame: [x, y, width, height] of the image as fractions of the input.
     annotations: the image's objects, each with id, category_id, class, bbox ([x, y, width, height] in pixels), area and

@@ -13,7 +13,9 @@ from harness.errors import ConfigError
 from harness.types import Dataset
 
 LARGEST_EXACT = 2.0**53
-"""Above this number, different whole numbers may round to the same float."""
+"""Whole numbers from this value on are parsed again from their text, because different ones may round to the same
+float.
+"""
 
 
 class CsvDataset(TableDataset):
@@ -113,7 +115,7 @@ def _whole(text: str, value: float) -> int:
     """Returns the exact number if the text has all digits, because a float has only 15 digits."""
     try:
         return int(text)
-    except ValueError:  # the text is like 1e3 or 7.0, or has more digits than Python accepts
+    except ValueError:  # not an int: a text like 1e3 or 7.0, or more digits than Python accepts
         return int(value)
 
 

@@ -1,4 +1,4 @@
-"""Reads any folder of images. The labels are from the names of sub-folders or from labels.csv."""
+"""Reads any folder of images. The labels come from the names of sub-folders or from labels.csv."""
 
 import csv
 import re

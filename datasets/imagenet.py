@@ -18,7 +18,7 @@ EXPECTED = f"{LABELS} (one line per image: its file name, a space, its class) an
 
 
 class ImagenetDataset(ImageDataset):
-    """Images with the class number in val_map.txt as label. They are in the folder of this file, or in val/ there."""
+    """Images next to val_map.txt, or in a sub-folder val/. The label of an image is its class number in val_map.txt."""
 
     name = "imagenet"
 

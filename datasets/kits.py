@@ -1,7 +1,7 @@
-"""Reads volumes in KiTS19's layout, which has one folder per case with an image and its segmentation as .npy files.
-
-MLPerf's preprocess.py must preprocess the scans (resampling to 1.6 x 1.2 x 1.2 mm, padding); the harness does not. The
-script writes pickles, which run code when they are read, so users must first convert them to .npy files.
+"""Reads volumes in KiTS19's layout: one folder per case, with an image and its segmentation as .npy files. The scans
+must already be preprocessed (resampled to 1.6 x 1.2 x 1.2 mm, padded) with MLPerf's preprocess.py, because the harness
+does not do this. The script writes pickles, which run code when they are read, so users must first convert them to .npy
+files.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec, show_shape
 
 IMAGE, SEGMENTATION = "imaging.npy", "segmentation.npy"
 MEMORY_LIMIT_BYTES = 4 << 30
-"""Memory limit for the volumes in memory. A volume of KiTS19 has 100 to 600 MB."""
+"""Memory limit for the volumes in memory. A volume of KiTS19 takes 100 to 600 MB."""
 
 
 class Case(NamedTuple):
@@ -123,7 +123,7 @@ def _foreign(root: Path) -> Iterator[str]:
 def _case(folder: Path, spec: TensorSpec) -> Case:
     image, segmentation = folder / IMAGE, folder / SEGMENTATION
     content = _mapped(image)
-    # Models have an axis for the channel, but a volume with only one channel may lack this axis.
+    # Models expect a channel axis, which a volume with a single channel may lack.
     shapes = (content.shape, (1, *content.shape))
     fitting = [shape for shape in shapes if numbers.row_shape(shape, spec) == shape]
     if not fitting or content.dtype.kind not in "biuf":

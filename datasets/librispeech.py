@@ -1,8 +1,8 @@
 """Reads speech in LibriSpeech's layout: files <speaker>/<chapter>/<utterance>.flac or .wav, and transcripts.
 
-The folder of a chapter has a file <speaker>-<chapter>.trans.txt with one line "<utterance> <TEXT>" per sound file
+Each chapter's folder contains <speaker>-<chapter>.trans.txt, with one line "<utterance> <TEXT>" per sound file
 (Panayotov et al., "Librispeech: an ASR corpus based on public domain audio books", 2015). MLPerf's download for Whisper
-has a list of utterances instead: dev-all-repack.json.
+contains a list of utterances instead, dev-all-repack.json.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step, TensorSpec
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Memory limit for the utterances in memory. Half a minute at 16 kHz has 2 MB."""
+"""Memory limit for the utterances in memory. Half a minute at 16 kHz takes 2 MB."""
 
 
 class LibrispeechDataset(LoadedRows):

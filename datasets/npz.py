@@ -1,4 +1,4 @@
-"""Reads NumPy archives, which have one array per model input, with the input's name, and an array `labels`."""
+"""Reads NumPy archives that contain one array per model input, under the input's name, and an array `labels`."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property

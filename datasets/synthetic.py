@@ -1,4 +1,6 @@
-"""Generates noise from a seed in the shapes of the model's inputs. It measures speed without data, but not accuracy."""
+"""Generates noise from a seed in the shapes of the model's inputs, to measure speed without data. It cannot measure
+accuracy.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,7 +104,8 @@ class SyntheticDataset:
         return None
 
     def describe(self) -> Mapping[str, object]:
-        # The specifications are not part of this, because frameworks write the batch and open sizes differently.
+        # The digest covers names, types and resolved shapes, not the specifications, in which
+        # frameworks write the batch and open sizes differently.
         specs = sorted((name, spec.dtype, self._shapes[name]) for name, spec in self._specs.items())
         content: tuple[object, ...] = (self._setup.seed, specs)
         if self._lengths:

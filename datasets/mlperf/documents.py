@@ -1,7 +1,7 @@
 """Reads the web pages for the RAG benchmark's database, e2e-rag-db, from `doc_html` in MLCommons' download.
 
-A sample is the name and the HTML of a page. The system under test splits the page, embeds its parts and stores them. It
-answers with the byte 1, or with the byte 0 if it failed. After the last page, it answers with the database's MD5.
+A sample is the name and the HTML of a page. The system under test splits the page, embeds the parts and stores them. It
+answers with the byte 1, or 0 after a failure. After the last page, it answers with the MD5 of the database.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from harness.types import Array, Dataset, DatasetSetup
 SUFFIX = ".html"
 INPUTS = ("name", "html")
 _MOST_BYTES = 64 * 2**20
-"""Maximum size of a page."""
+"""Maximum size of a page in bytes. A larger page is refused."""
 
 
 class DocumentsDataset(LoadedRows):

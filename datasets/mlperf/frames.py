@@ -1,7 +1,7 @@
 """Reads the questions of the RAG benchmark, e2e-rag-qna, from `frames_dataset.tsv` in MLCommons' download.
 
-The columns are named as in Google's FRAMES: Prompt, Answer and, for the Wikipedia pages with the facts,
-wikipedia_link_*. The system under test has the retrieval and the language models.
+The columns have the names of Google's FRAMES: Prompt, Answer, and wikipedia_link_* for the Wikipedia pages that contain
+the facts. Retrieval and language models are part of the system under test.
 """
 
 import csv

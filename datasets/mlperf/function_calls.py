@@ -27,7 +27,7 @@ SHARES_PERCENT = {
 """Percentage of each BFCL subset that MLPerf uses, beginning with the first sample."""
 
 WHOLE_SUBSET = 25
-"""Maximum size of a subset that is used completely."""
+"""Subsets up to this size are used completely."""
 
 SAMPLING = {"temperature": 0, "seed": 42}
 SAMPLES = ("mlperf", "all")
@@ -44,10 +44,10 @@ class _Sample(NamedTuple):
 
 
 class FunctionCallsDataset(LoadedRows):
-    """BFCL's samples. --data-dir has BFCL_v4_*.json, and possible_answer/ with the right answers, as in bfcl-eval.
+    """BFCL's samples. --data-dir contains BFCL_v4_*.json, and possible_answer/ with the right answers, as in bfcl-eval.
 
-    samples=mlperf uses the first samples of each subset, 995 in total; samples=all uses all samples. The label has the
-    functions offered to the model, and the right calls.
+    samples=mlperf uses the first samples of each subset, 995 in total; samples=all uses all samples. A label consists
+    of the functions offered to the model, and the right calls.
     """
 
     options = ("samples",)

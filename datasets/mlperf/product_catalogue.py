@@ -45,7 +45,7 @@ class ProductCatalogueDataset(LoadedRows):
     """Products. --data-dir is a Parquet file, or a folder with the files of the splits train and test from the Hub.
 
     A sample is a chat with the product's texts, its possible categories and its picture. Pillow encodes the picture
-    again in the same format, as in MLPerf's client. The label has the category and the brand.
+    again in the same format, as in MLPerf's client. The label consists of the category and the brand.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -111,7 +111,7 @@ def _files(setup: DatasetSetup) -> list[Path]:
 def _opened(path: Path) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
-    except (OSError, ValueError) as e:  # pyarrow's errors are ValueErrors
+    except (OSError, ValueError) as e:  # pyarrow's errors are subclasses of ValueError
         raise unreadable(path, e) from e
     names = file.schema_arrow.names
     missing = [name for name in (*_TEXTS, _CATEGORIES, *_TRUTHS) if name not in names]

@@ -1,9 +1,7 @@
-"""Reads the requests of DLRM-v3 from MLCommons' `sampled_data`. A request has the candidates that a user rates at a
-timestamp.
-
-The last tenth of the timestamps is answered. A request depends on the user's history before its timestamp, so requests
-are answered in the order of timestamps, no matter which samples LoadGen draws. Within a timestamp, the order is
-shuffled with Python's random numbers and the seed 123, as in mlcommons/inference b66003e,
+"""Reads the requests of DLRM-v3 from MLCommons' `sampled_data`. A request lists the candidates that a user rates at a
+timestamp. Only the last tenth of the timestamps is answered. A request depends on the user's history before its
+timestamp, so requests are answered in the order of timestamps, no matter which samples LoadGen draws. Within a
+timestamp, the order is shuffled with Python's random numbers and the seed 123, as in mlcommons/inference b66003e,
 recommendation/dlrm_v3/main.py.
 """
 
@@ -29,8 +27,8 @@ ANSWERED = 10
 
 MOST_CANDIDATES = 2048
 MOST_HISTORY = 16_384 - MOST_CANDIDATES - 1
-"""Maximum lengths of the lists, because the model's sequence has 16,384 items, including the user. Only the first items
-of a longer list are kept.
+"""Maximum lengths of the lists. The model's sequence has 16,384 items, including the user, so only the first items of a
+longer list are kept.
 """
 
 ITEMS_PER_CATEGORY = 1_000_000_000 // 128
@@ -41,7 +39,7 @@ LIKED = 3.5
 """Minimum rating of a candidate with the label 1."""
 
 _AT_ONCE = 4096
-"""Number of requests that are read before their lists are joined."""
+"""The lists of this many requests are read before they are joined into one array."""
 
 IDENTITY_BYTES = 8
 """Size of the start of an answer: the timestamp and the request's number within it, each as float32."""
@@ -139,7 +137,7 @@ class Streaming100bDataset:
 
     def _features(self, request: Request, content: Content) -> Mapping[str, Array]:
         history, candidates = content.history, content.candidates
-        now = np.int64(len(history) > 0)  # each action has the time 1
+        now = np.int64(len(history) > 0)  # the reference gives each action the time 1
         return {
             _USER: np.array(request.user),
             "item_id": history,

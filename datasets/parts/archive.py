@@ -27,7 +27,7 @@ from harness.errors import ConfigError
 from harness.types import Array
 
 WHOLE_BYTES = 64 << 20
-"""Maximum size of an array that is held completely in memory."""
+"""Arrays up to this size are held completely in memory."""
 
 _BLOCK_BYTES = 4 << 20
 _LOCAL_HEADER = struct.Struct("<26xHH")
@@ -111,7 +111,7 @@ class ArchivedArray:
         with zipfile.ZipFile(self._path) as archive:
             info = archive.getinfo(self._name)
         if info.compress_type == zipfile.ZIP_STORED:
-            for _ in self._blocks():  # reading to the end also compares the CRC-32
+            for _ in self._blocks():  # reads to the end, at which zipfile compares the CRC-32
                 pass
             return self._in_place(info)
         cache = self._open_cache(info.CRC)
@@ -198,7 +198,7 @@ class ArchivedArray:
                     rows = np.frombuffer(content, self._header.dtype)
                     yield first, rows.reshape(count, *self._header.shape[1:])
                     self._progress(first + count, total)
-                # This read should return nothing; it makes zipfile compare the CRC-32.
+                # A read at the end should return nothing, but makes zipfile compare the CRC-32.
                 if file.read(1):
                     raise ValueError(f"{self._name} is longer than its header states")
         except _BROKEN as e:

@@ -40,7 +40,8 @@ def normalised(values: Array, options: Mapping[str, Any]) -> Array:
                 f"normalise.{name} has {len(numbers)} numbers for {columns} columns: "
                 "write one, or one per column"
             )
-    # Complete rows are computed at once, because numpy takes six times as long if its inner loop has only three values.
+    # Whole rows are computed at once: with the channels as its inner loop of three values, NumPy
+    # would take six times as long.
     width = prod(result.shape[1:])
     rows = result.reshape(len(result), width)
     if scale != 1:

@@ -30,7 +30,7 @@ def each(
     enough: number of bad samples after which the work stops.
     """
     bad: dict[int, str] = {}
-    todo = iter(range(count))  # the threads share it, because next(todo) is atomic under the GIL
+    todo = iter(range(count))  # shared by the threads: next(todo) is atomic under the GIL
     taken = 0
     stop = False
 

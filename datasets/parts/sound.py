@@ -91,7 +91,7 @@ def _read_wav_header(path: Path) -> _Wav:
 def _format(form: bytes, start: int, size: int) -> _Wav:
     tag, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", form)
     if tag == _EXTENSIBLE:
-        (tag,) = struct.unpack_from("<H", form, 24)  # the first bytes of the sub-format's GUID
+        (tag,) = struct.unpack_from("<H", form, 24)  # the sub-format's GUID begins with the tag
     if tag != _PCM:
         name = _FORMATS.get(tag, f"of format {tag}")
         raise ValueError(
@@ -119,7 +119,7 @@ def _wav(path: Path) -> Array:
         raise ConfigError(f"{path} is truncated: it has {len(content)} of {frames * width} bytes")
     if width == 1:
         values = np.frombuffer(content, np.uint8).astype(np.int32) - 128
-    elif width == 3:  # each value becomes the upper three of four bytes
+    elif width == 3:  # 24-bit values become the upper three bytes of an int32
         wide = np.zeros((frames, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(content, np.uint8).reshape(frames, 3)
         values = wide.view("<i4")[:, 0] >> 8

@@ -168,7 +168,9 @@ class TableDataset(LoadedRows):
         """Returns the tokens by input name, and the vocabulary files for the digest."""
         tokens: dict[str, Array] = {}
         vocabularies: dict[str, Path] = {}
-        encoded: dict[tuple[object, ...], dict[str, Array]] = {}  # ids, mask and types of a column
+        encoded: dict[
+            tuple[object, ...], dict[str, Array]
+        ] = {}  # by column and settings: ids, mask, types
         for spec in self._setup.inputs:
             step = own_step(self._setup, spec.name, "tokenise")
             if step is None:
@@ -223,7 +225,7 @@ class TableDataset(LoadedRows):
 
 
 def _wordpiece(dataset: str) -> ModuleType:
-    try:  # only tables with text need the package
+    try:  # imported here, because only tables with text need the package
         from harness.datasets.parts import wordpiece
     except ModuleNotFoundError as e:
         raise PluginUnavailable(

@@ -41,7 +41,7 @@ _MOST_HZ = 7600.0
 
 def speech(random: np.random.RandomState, syllables: int) -> Array:
     """Returns a spoken phrase with a peak of 0.3."""
-    size = random.uniform(1.0, 1.2)  # factor of the formants: a shorter throat has higher formants
+    size = random.uniform(1.0, 1.2)  # factor of the formants, which a shorter throat raises
     pitch_hz = random.uniform(95, 150) * size**2.5
     pieces = [_syllable(random, pitch_hz, size, 1 - 0.3 * n / syllables) for n in range(syllables)]
     phrase = np.concatenate(pieces)
@@ -103,7 +103,7 @@ def _voiced(random: np.random.RandomState, pitch: Array, formants: Array, loud: 
     phase = 2 * np.pi * np.cumsum(np.interp(at, np.arange(steps), pitch)) / RATE_HZ
     four = np.column_stack([formants, np.full(steps, _FOURTH_HZ)])
     sound = np.zeros(len(at))
-    # The harmonics are powers of one rotating complex number, because a product takes less time than a sine.
+    # Each harmonic is a power of one rotating complex number: a product takes less time than a sine.
     pointer = np.exp(1j * phase)
     turning = np.ones(len(at), complex)
     for number in range(1, int(_MOST_HZ / pitch.max()) + 1):

@@ -177,7 +177,7 @@ def _message(row: object) -> _Message | None:
     encoded = json.dumps({"role": role, "content": text}, ensure_ascii=False, separators=(",", ":"))
     try:
         return _Message(role, text, encoded.encode())
-    except UnicodeEncodeError:  # half a character (a surrogate)
+    except UnicodeEncodeError:  # a lone surrogate, i.e. half a character
         return None
 
 

@@ -33,10 +33,10 @@ _NAMES = ("id", "custom_id", "method", "url")
 """Keys that identify a line, e.g. in OpenAI's batch files. They do not belong in a request."""
 
 _LIKE = 0.85
-"""Minimum similarity to a known key with which an unknown key counts as misspelt."""
+"""An unknown key at least this similar to a known one counts as misspelt."""
 
 _MOST_UNSENT = 16
-"""Maximum number of unknown keys that a note lists."""
+"""A note lists at most this many unknown keys."""
 
 MOST_LINE_BYTES = 16 * 2**20
 MOST_FILE_BYTES = 4 * 2**30
@@ -136,12 +136,12 @@ def _table(path: Path) -> Iterator[Row]:
                 number += 1
                 known = {k: v for k, v in row.items() if v is not None}
                 yield f"{path}: row {number}", {**known, **unknown}
-    except (OSError, ValueError) as e:  # pyarrow's errors are ValueErrors
+    except (OSError, ValueError) as e:  # pyarrow's errors are subclasses of ValueError
         raise unreadable(path, e) from e
 
 
 def _pyarrow() -> ModuleType:
-    try:  # only a Parquet file needs the package
+    try:  # imported here, because only Parquet files need the package
         pq = import_module("pyarrow.parquet")
     except ModuleNotFoundError as e:
         raise PluginUnavailable(

@@ -1,4 +1,4 @@
-"""Decodes image files with four decoders. They return the same pixels if the image format defines the pixels.
+"""Decodes image files with four decoders, which return the same pixels wherever the image format defines them exactly.
 
 Every decoder returns (height, width, channels) uint8, with the channels in the requested order. All decoders ignore the
 EXIF orientation; OpenCV needs a flag for this. For grey images, the luma of a JPEG is used. Alpha is dropped.
@@ -24,7 +24,8 @@ from harness.errors import PluginUnavailable
 from harness.types import Array
 
 MAX_PIXELS = 89_478_485
-"""Maximum of width x height. It is Pillow's limit, at which RGBA takes a third of a GiB."""
+"""An image with more pixels (width x height) is refused. This is Pillow's limit, at which RGBA takes a third of a GiB.
+"""
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
 """Formats that Pillow reads without starting a separate program."""
@@ -120,7 +121,7 @@ def _jpeg_header(data: bytes) -> Header:
     at, size = 2, (0, 0)
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
-        if marker == 0xFF:  # this is a fill byte
+        if marker == 0xFF:  # a fill byte before the marker
             at += 1
             continue
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
@@ -136,7 +137,7 @@ def _other_header(data: bytes) -> Header:
 
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            if image.mode[0] in "IF":  # Pillow would limit the values to 255
+            if image.mode[0] in "IF":  # Pillow would cut values above 255
                 raise ValueError("it has more than 8 bits per channel: convert it to 8 bits")
             header = Header(*image.size, 0)
             image.verify()  # checks every chunk of a PNG; OpenCV would return an incomplete image
@@ -168,7 +169,7 @@ def _pillow(colour: str, _fast: bool) -> Decoder:
 def _opencv(colour: str, _fast: bool) -> Decoder:
     import cv2
 
-    # OpenCV needs no threads, because images are already decoded in parallel. Its threads would outlive the loading.
+    # Images are already decoded in parallel, and OpenCV's threads would go on running after the loading.
     cv2.setNumThreads(1)
     flags = {
         "rgb": cv2.IMREAD_COLOR_RGB,

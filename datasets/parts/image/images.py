@@ -158,7 +158,7 @@ def _pillow(method: str) -> Scale:
 def _opencv(method: str) -> Scale:
     import cv2
 
-    # OpenCV needs no threads, because images are already resized in parallel. Its threads would outlive the loading.
+    # Images are already resized in parallel, and OpenCV's threads would go on running after the loading.
     cv2.setNumThreads(1)
     interpolation = {
         "nearest": cv2.INTER_NEAREST,

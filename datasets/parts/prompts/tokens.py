@@ -10,7 +10,7 @@ from harness.errors import ConfigError
 from harness.types import Array, DatasetSetup
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Memory limit for the prompts that a run holds."""
+"""Memory limit in bytes for the prompts that a run holds at once."""
 
 BYTES_PER_TOKEN = 7
 """Size of a token ID below 100,000 in JSON, including its comma and a reserve."""

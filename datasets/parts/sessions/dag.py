@@ -197,7 +197,9 @@ class _Session:
         return ends
 
     def _think_ms(self, row: Mapping[str, Any], plan: Mapping[str, Any]) -> float:
-        """Returns the time before a round. It is `think_time_ms`, or drawn around it if `think_time_sigma` is set."""
+        """Returns the time before a round. It is `think_time_ms`, or a random time around `think_time_ms` if
+        `think_time_sigma` is set.
+        """
         own = plan.get("think_time_ms")
         median_ms = number_of(plan if own is not None else row, "think_time_ms", 0)
         if row.get("think_time_sigma") is None or not median_ms:

@@ -49,7 +49,7 @@ def _wait(
     begins = [*latest[earlier - 1 : earlier], *(calls[one].start_ns for one in at_once)]
     if not begins:
         return Wait((), start_ns - calls[0].start_ns)
-    # If one of the ended calls ended before another one began, it is enough to wait for the later call.
+    # If one ended call was over before another one began, waiting for the later one is enough.
     after, begun_ns, place = at_once, max(begins), earlier - 1
     while place >= 0 and ends[place] >= begun_ns:
         one = by_end[place]
