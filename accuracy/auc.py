@@ -9,7 +9,7 @@ from harness.types import Answer, Array, HasLabelCheck, Metric, Score
 
 
 class AreaUnderCurve:
-    """Probability that a positive has a higher score than a negative. A tie counts one half.
+    """Probability that a positive sample gets a higher score than a negative one. A tie counts one half.
 
     An answer is one score, or one score per frame. Its label is 0 or 1, or one such number per frame. If an answer is
     longer than its label, the rest is padding. A missing score counts as wrong.

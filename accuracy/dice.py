@@ -8,7 +8,9 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 SMOOTH = 1e-6
-"""Number added to the numerator and the denominator, so that a class scores 1 if neither answer nor label has it."""
+"""Added to the numerator and the denominator, so that a class scores 1 if it occurs neither in the answer nor in the
+label.
+"""
 
 
 class Dice:

@@ -13,7 +13,8 @@ COLUMNS = 7
 
 
 class MeanAveragePrecision:
-    """Mean average precision. An answer has (k, 7) float32 rows [sample, ymin, xmin, ymax, xmax, score, class].
+    """Mean average precision. An answer is a (k, 7) float32 array with the rows [sample, ymin, xmin, ymax, xmax, score,
+    class].
 
     Coordinates are fractions of the model's input. An answer without boxes is empty.
 
@@ -94,7 +95,7 @@ def _evaluated(detections: Array, labels: Mapping[int, Any], categories: Sequenc
     from pycocotools.cocoeval import COCOeval
 
     if not len(detections):
-        return np.zeros(12)  # pycocotools does not accept an empty result
+        return np.zeros(12)  # pycocotools refuses an empty result
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO()
         truth.dataset = _dataset(labels, categories)

@@ -10,12 +10,12 @@ from harness.types import Answer, Array, HasAnswerShape, HasLabelCheck, Metric, 
 COLUMNS = 3
 
 ONSET_SECONDS = 0.05
-"""Maximum difference between the onsets of a note and of its label."""
+"""A note matches a label only if their onsets differ by at most this time."""
 
 PITCH_SEMITONES = 0.5
 END_SECONDS, END_SHARE = 0.05, 0.2
-"""Maximum difference between the ends of a note and of its label: END_SECONDS, or END_SHARE of the label's duration if
-this is longer.
+"""For the scores that compare ends, a note matches a label only if their ends differ by at most END_SECONDS, or by
+END_SHARE of the label's duration if this is longer.
 """
 
 _DECIMALS = 4
@@ -25,8 +25,8 @@ _DECIMALS = 4
 
 
 class NoteF1:
-    """Mean F1 of the samples in percent. Answers and labels have (k, 3) rows of onset (s), end (s) and MIDI pitch, as
-    the step `notes` returns them.
+    """Mean F1 of the samples in percent. Answers and labels are (k, 3) arrays with the rows onset (s), end (s) and MIDI
+    pitch, as the step `notes` returns them.
 
     A note matches a label if their onsets differ by at most 50 ms and their pitches by at most half a semitone. Each
     note and each label may belong to only one pair. The pairs are chosen so that their number is as large as possible.

@@ -12,20 +12,20 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 N_BEST = 20
-"""Number of best starts and of best ends that are tried in each window."""
+"""In each window, this many best starts are combined with as many best ends."""
 
 LONGEST = 30
 """Maximum number of positions that an answer may span."""
 
 NO_ANSWER = "empty"
-"""Answer of the official script if no span is possible."""
+"""The official script's answer if no span is possible."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class SquadF1:
-    """F1 in percent. An answer has the (length, 2) start and end logits of a window's positions.
+    """F1 in percent. An answer is a (length, 2) array: the start and end logits of a window's positions.
 
     The label of a window is a mapping with these keys:
     id: id of the question, which all windows of the question share

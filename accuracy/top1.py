@@ -104,7 +104,7 @@ class Top1:
             return []
         values = np.frombuffer(payload, self._dtype)
         if self._dtype.kind == "f" and (len(values) != 1 or not values[0].is_integer()):
-            return []  # the number is not a label, because it is a score, NaN or infinity
+            return []  # not a label: a score, NaN or infinity
         names = [int(value) for value in values.tolist()]
         if len(set(names)) < len(names):
             raise ValueError(

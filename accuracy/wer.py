@@ -15,9 +15,9 @@ _WORD = re.compile(r"[\w'$%+-]+")
 class WordErrorRate(TextLabels):
     """Number of substituted, deleted and inserted words, in percent of the labels' words. Lower is better.
 
-    Differences in case and punctuation do not count as errors, and neither do up to three words that are joined into
-    one. The official script also normalises numbers and abbreviations, as the metric `wer-whisper` does. See `texts`
-    for labels and answers.
+    Differences in case and punctuation are ignored, and up to three words joined into one are not errors. The official
+    script also normalises numbers and abbreviations, as the metric `wer-whisper` does. See `texts` for labels and
+    answers.
     """
 
     name = "wer"

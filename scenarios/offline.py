@@ -13,7 +13,9 @@ from harness.loadgen.scenario import ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_RATE_SHARE = 1.3
-"""The margin on the expected rate. LoadGen sizes the run by this rate: if it is too low, the run ends before 600 s."""
+"""An official run states this multiple of the expected rate. LoadGen sizes the run by the stated rate: if it is too
+low, the run ends before 600 s.
+"""
 
 _PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 

@@ -11,7 +11,7 @@ SEPARATOR = " > "
 """Characters between the levels of a category."""
 
 SAME_BRAND = 0.9
-"""Similarity above which two brands count as the same."""
+"""Two brands count as the same if they are more similar than this."""
 
 
 class Product(BaseModel):

@@ -28,13 +28,13 @@ SIDE = 1024
 VARIABLE, SCRIPT = "IMAGE_SCORER", "accuracy_coco.py"
 SCORES = ("CLIP_SCORE", "FID_SCORE")
 _ROW_BYTES = 2 * SIDE * SIDE * 3
-"""Size of an image in the log, which has two hexadecimal digits per byte."""
+"""Size of an image in the log, which writes each byte as two hexadecimal digits."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class ClipFid(program.ScoredFiles):
-    """Mean CLIP score. The details also have the FID, for which the rules set a lower and an upper limit.
+    """Mean CLIP score. The details also contain the FID, for which the rules set a lower and an upper limit.
 
     An answer is an image of 1024 x 1024 pixels, as RGB in uint8, as a PNG file, or as a PNG file in base64. A label is
     the caption.

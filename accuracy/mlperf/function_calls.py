@@ -12,10 +12,10 @@ SIMPLE = ("simple_python", "simple_java", "simple_javascript")
 NON_LIVE = (*SIMPLE, "multiple", "parallel", "parallel_multiple")
 LIVE = ("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple")
 HALLUCINATION = ("irrelevance", "live_irrelevance")
-"""BFCL's subsets by category. In the last category, the right answer has no call."""
+"""BFCL's subsets by category. In HALLUCINATION, the right answer is to call no function."""
 
 RELEVANCE = "live_relevance"
-"""Subset in which an answer is right if it has any call."""
+"""Subset in which an answer is right if it calls any function."""
 
 SUBSETS = (*NON_LIVE, *LIVE, *HALLUCINATION, RELEVANCE)
 
@@ -70,7 +70,7 @@ def _is_right(text: str, label: Mapping[str, Any]) -> bool:
         return bool(tool_calls(text)) is (str(subset) == RELEVANCE)
     try:
         calls = [_with_arguments(call) for call in calls_in(text)]
-    except (TypeError, ValueError):  # a call in the text has a value that JSON cannot express
+    except (TypeError, ValueError):  # a call has a value that JSON cannot express
         return False
     if not label["right"]:
         return not calls

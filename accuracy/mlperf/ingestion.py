@@ -1,7 +1,7 @@
 """Scores the build of the RAG benchmark's database, e2e-rag-db, by the share of stored pages and the database's MD5.
 
-The share is the success rate in mlcommons/inference b66003e, e2e-rag/datasetup_accuracy_eval.py. The report of this
-program has no line that the submission checker reads. If the environment variable RAG_DB_CHECK holds its command, e.g.
+The share is the success rate in mlcommons/inference b66003e, e2e-rag/datasetup_accuracy_eval.py. The submission checker
+reads no line of that program's report. If the environment variable RAG_DB_CHECK holds the program's command, e.g.
 `python ~/inference/e2e-rag/datasetup_accuracy_eval.py --database FILE --manifest FILE`, the program also compares the
 MD5 with the database, and queries the database.
 """

@@ -24,8 +24,8 @@ _SHARES = ("retrieval_precision", "retrieval_recall", "retrieval_f1")
 class RagAnswers(program.ByProgram):
     """Accuracy of answers in percent. An answer is a text, or JSON with `answer` and `retrieved_urls`.
 
-    If answers have `retrieved_urls`, the retrieval gets scores, too. Labels have `text`, `question` and `file` (the TSV
-    file with the questions).
+    If answers have `retrieved_urls`, the retrieval is scored as well. A label is a mapping with `text`, `question` and
+    `file` (the TSV file with the questions).
     """
 
     variable, script = VARIABLE, SCRIPT

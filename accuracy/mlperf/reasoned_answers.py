@@ -24,7 +24,7 @@ _SAMPLES = re.compile(r"(?:'num-samples':|Total samples evaluated:)\s*(\d+)")
 
 
 class ReasonedAnswers(program.ByProgram):
-    """Percentage of right answers. The script does not use the labels, because its data have the right answers."""
+    """Percentage of right answers. The labels are not used, because the script's own data contain the right answers."""
 
     variable, script = VARIABLE, SCRIPT
 

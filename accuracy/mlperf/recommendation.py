@@ -12,18 +12,17 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 LEAST = 1e-12
-"""Smallest probability, as in torchrec."""
+"""Probabilities below this count as this value, as in torchrec."""
 
 _IDENTITY = 2
-"""Count of numbers at the beginning of an answer that identify it: its timestamp and its request."""
+"""An answer begins with this many numbers that identify it: its timestamp and its request."""
 
 
 class Recommendation:
-    """Scores of recommendations. An answer has float32 numbers: the identity of the request, one score per candidate
-    and, optionally, the candidates' labels and weights.
-
-    The dataset's labels have `identity` and `liked`, which is 0 or 1 for each candidate. Each request has one answer. A
-    missing score or NaN counts as a wrong prediction with full certainty.
+    """Scores of recommendations. An answer is an array of float32: the identity of the request, one score per candidate
+    and, optionally, the candidates' labels and weights. A label is a mapping with `identity` and `liked`, which is 0 or
+    1 for each candidate. Each request must have exactly one answer. A missing score or NaN counts as a wrong prediction
+    with full certainty.
     """
 
     def __init__(self, dtype: str) -> None:

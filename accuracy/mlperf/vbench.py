@@ -31,7 +31,7 @@ _MOST_NAME_BYTES = 255
 
 
 class Vbench(program.ScoredFiles):
-    """Mean of the six dimensions in percent. The details have the value of each dimension.
+    """Mean of the six dimensions in percent. The details contain the value of each dimension.
 
     An answer is an MP4 file, an MP4 file in base64, or the path of an MP4 file on this machine. A label is the prompt.
     """

@@ -14,8 +14,9 @@ from harness.loadgen.scenario import ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_LATENCY_SHARE = 0.4
-"""LoadGen generates 2 x 600 s / expected latency queries, and stops with an error when they run
-out. An expected latency of 0.4 x the calibrated latency leaves room for a run five times as fast."""
+"""LoadGen generates 2 x 600 s / expected latency queries, and stops with an error when they run out. A stated latency
+of 0.4 x the calibrated latency makes LoadGen generate enough queries even if the run is up to five times as fast.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,8 @@ def _written(answer: str) -> list[Call]:
         inside = answer[found.end() : close].strip()
         if not inside or not _is_signature(inside):
             calls.append(Call(found[1], _arguments(inside)))
-    # JSON turns tuples into lists and keys into strings. A value that JSON cannot express makes the answer unreadable.
+    # Through JSON, tuples become lists and keys become strings. A value that JSON cannot express
+    # makes the answer unreadable.
     return [Call(*call) for call in json.loads(json.dumps(calls))]
 
 

@@ -29,13 +29,13 @@ _PYTHON_TYPES: Mapping[str, type] = {
 }
 _OMITTED = ""
 _IGNORED = re.compile(r"[ \,\.\/\-\_\*\^]")
-"""Matches the characters in strings that are not compared."""
+"""Matches the characters that a comparison of strings ignores."""
 
 
 class _Language(NamedTuple):
     types: Mapping[str, type]
     lists: tuple[str, ...]
-    """Names of the types whose items have a type."""
+    """Names of the list types, whose items also have a declared type."""
     read: Callable[[str, str, str | None], Any] | None
     """Reads a value from its source text; None if values are JSON."""
 
