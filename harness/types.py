@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 else:
-    Array = Any  # the command line imports this module and must start without loading NumPy
+    # Not numpy.ndarray: the command line imports this module, and must start without NumPy.
+    Array = Any
 
 Outputs = Array | Sequence[Array] | Mapping[str, Array]
 """The outputs of `Backend.infer`: n rows, or n arrays, or n rows under each output's name."""
@@ -104,8 +105,9 @@ OTHER_NAMES = (
 def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
     """Returns the batch size that a model file fixes; None if every input allows any batch size.
 
-    Raises a ConfigError if the first dimension of an input is not the batch dimension. This is so if inputs fix
-    different sizes, or if the batch is a later dimension, e.g. in a state with the shape [layers, batch, hidden].
+    Raises a ConfigError if the first dimension of an input is not the batch dimension. It is not if inputs fix
+    different sizes, or if the batch of an input is a later dimension, e.g. in a state with the shape [layers, batch,
+    hidden].
     """
     shaped = [s for s in inputs if s.shape]
     fixed = {s.name: s.shape[0] for s in shaped if isinstance(s.shape[0], int)}

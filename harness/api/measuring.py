@@ -35,8 +35,8 @@ def measure(config: RunConfig, *, quiet: bool = True) -> Result:
     (`report RUN` makes the page). A port is opened only if `config.metrics` names it. Backend, dataset and other
     plug-ins run in a separate process, so the configuration contains their names and not objects.
 
-    May be called in any thread. In the main thread, a signal that would end the program first stops the run in
-    an orderly way and keeps its folder. Then the signal takes effect, e.g. as KeyboardInterrupt.
+    May be called in any thread. In the main thread, a signal that would end the program first stops the run in an
+    orderly way and keeps its folder, and only then takes effect, e.g. as KeyboardInterrupt.
 
     quiet: whether progress and messages become INFO records of the logger `harness` instead of lines on stderr.
 

@@ -113,8 +113,8 @@ def _front_page() -> str:
 def _fill_standard_streams() -> None:
     """Opens /dev/null for each closed standard stream.
 
-    Otherwise the next opened file would get the stream's number and therefore the program's output. Also makes stdout
-    print characters that it cannot encode as escapes, like stderr.
+    Otherwise the next file that is opened would get the stream's descriptor, and the program's output would go into
+    that file. Also makes stdout print characters that it cannot encode as escapes, like stderr.
     """
     for number in (0, 1, 2):
         try:

@@ -221,8 +221,8 @@ def sweep(arguments: list[str]) -> int:
 
 
 def _drop_until(texts: dict[str, Any], problems: list[str], verb: str) -> None:
-    """Removes --until from `texts`, and adds a problem for it, because the advice of a single run would be wrong
-    here.
+    """Removes --until from `texts`, and adds a problem for it, because the message that a single run gives would be
+    wrong advice for a search.
     """
     if texts.pop("until", None) is not None:
         problems.append(

@@ -37,7 +37,7 @@ class NodeProcesses:
     """
 
     def __init__(self, module: str, end_limit_s: float = 0.0) -> None:
-        """end_limit_s: time limit for the processes to end after their channel is closed. They are then killed."""
+        """end_limit_s: time limit for the processes to end after their channel is closed. Slower processes are killed."""
         self._module = module
         self._end_limit_s = end_limit_s
         self._processes: list[_Process] = []

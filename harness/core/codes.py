@@ -591,5 +591,7 @@ class Reason(_Reason):
 
     @classmethod
     def stored(cls, content: Mapping[str, str]) -> Self:
-        """Returns a reason from a result file. If another version wrote the file, the code may be unknown here."""
+        """Returns a reason from a result file. The code may be unknown to this version of the harness if another
+        version wrote the file.
+        """
         return cls._make((content["code"], content["text"]))

@@ -39,8 +39,8 @@ MOST_NAMED = 3
 def cache_dir() -> Path:
     """Returns the folder that keeps downloaded models and preprocessed samples between runs.
 
-    The folder cannot be created if the user has neither an account nor HOME, or if HOME is not absolute. Files are then
-    not cached.
+    The folder cannot be created if the user has neither an account nor HOME, or if HOME is not absolute. The caller
+    then caches nothing.
     """
     home = os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises
     base = os.environ.get("XDG_CACHE_HOME") or (home if home.startswith("/") else os.devnull)

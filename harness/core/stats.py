@@ -143,7 +143,8 @@ def queries_needed(late: int, percentile: float) -> int:
 def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
     """Returns the number of queries after which early stopping would pass if the share of late queries stayed the same.
 
-    Returns None if this share is not below 1 - percentile, because any number of queries is then too small.
+    Returns None if the share of late queries is not below 1 - percentile, because no number of queries would then be
+    enough.
     """
     share = late / queries
     if share >= (1.0 - percentile) * (1 - 1e-9):  # 1 - 0.99 is a little more than 0.01

@@ -48,8 +48,8 @@ class Cores(NamedTuple):
     def assigned(self, instances: int, threads: int) -> tuple[tuple[int, ...], ...]:
         """Returns the logical processors of each instance. The last entry contains the remaining processors.
 
-        Each thread gets a separate core if there are enough cores. Otherwise siblings are used in order. With an odd
-        number of threads, two instances may then share a core, which `apart` detects.
+        Each thread gets a separate core if there are enough cores. Otherwise SMT siblings are used in order, and with
+        an odd number of threads, two instances may share a core, which `apart` detects.
         """
         total = instances * threads
         alone = [group[0] for group in self.groups]

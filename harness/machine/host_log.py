@@ -91,7 +91,7 @@ class HostReader:
     """Adds a row to `log` with each call of `look`."""
 
     def __init__(self, root: Path = ROOT, device: str = "cpu") -> None:
-        """root: the folder that contains proc and sys; files are searched only here. device: the run's --device."""
+        """root: the folder that contains proc and sys. All files are read from it. device: the run's --device."""
         self.gpus = Gpus(device)
         self.log = HostLog()
         self.pids: Sequence[int] = ()  # IDs of the measured processes, once they run

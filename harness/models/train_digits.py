@@ -199,7 +199,7 @@ def tensorflow_function(weights: Weights) -> Any:
     """Returns the model as a tf.function. It maps (batch, 1, 8, 8) float32 to {"logits": (batch, 10) float32}.
 
     TensorFlow needs the order N, H, W, C on the CPU. With one channel, it is enough to reshape the input. The rows of
-    dense1 are reordered here once.
+    dense1 are reordered once, when the function is made.
     """
     import tensorflow as tf
 
@@ -270,7 +270,7 @@ def write_keras(path: Path, weights: Weights) -> None:
 
 
 def _without_object_ids(node: dict[str, Any]) -> dict[str, Any]:
-    """Drops the memory addresses that identify shared objects in Keras, because no object is shared here."""
+    """Drops the memory addresses that identify shared objects in Keras, because the model shares no objects."""
     return {key: value for key, value in node.items() if key != "shared_object_id"}
 
 

@@ -127,7 +127,7 @@ class Agent:
 
 
 def _hang_up(connected: socket.socket) -> None:
-    """Closes a connection. Its thread then detects the end."""
+    """Closes a connection, so that the thread that reads it ends."""
     with suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
 

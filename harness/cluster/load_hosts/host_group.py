@@ -203,7 +203,8 @@ class HostGroup:
         """Writes the answers from all hosts into one file, in the run's order. Returns the file's digest, as in
         `ended`.
 
-        If a file has changed since its host wrote it, returns the host's digest, which does not match any file here.
+        If a host's file has changed since the host wrote it, returns the host's digest, which matches no file, so that
+        the change is found.
         """
         rows = []
         for host in self._hosts:

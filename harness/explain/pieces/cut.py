@@ -221,8 +221,8 @@ class Cut:
     def _weight_scales(self) -> Mapping[str, Array]:
         """Returns made-up scales of quantised weights.
 
-        The scale of a bias is the product of the other two scales. With any other scale, ONNX Runtime would compute in
-        floats.
+        The scale of a bias must be the product of the input's and the weights' scale, because ONNX Runtime would
+        otherwise compute in floats.
         """
         scales = {}
         for node in self.all_nodes:

@@ -50,7 +50,7 @@ def verdict(
 
     flags: instruction sets of the processor, or None if the kernel does not list them. kernels: the names that the
     library reports for its kernels, or ''. times_fp32: rate relative to the fp32 peak of all libraries, or None without
-    this peak. is_disturbed: whether other processes ran. A low rate is then not evidence.
+    this peak. is_disturbed: whether other processes ran, so that a low rate proves nothing.
     """
     if precision not in UNITS:
         return Verdict(

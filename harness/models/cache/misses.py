@@ -37,8 +37,8 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(members: Members, pairs: int) -> dict[str, Any]:
-    """Times both ways. Each way replaces a loaded model. If the other model stayed loaded, the load would need new
-    memory pages.
+    """Times plain and cached loads in turns. Each timed load begins by closing another model, because it would
+    otherwise need new memory pages.
     """
     count, hits = len(members.places), 0
 

@@ -41,7 +41,7 @@ class Prompts:
         raise ValueError("prompt must be a string, a list of token ids, or a list of either")
 
     def most(self, value: object) -> int:
-        """Returns the maximum number of tokens in an answer. If `max_tokens` is None, this is the manifest's value."""
+        """Returns the maximum number of tokens in an answer. None stands for the manifest's value."""
         if value is None:
             return self._most
         if type(value) is not int or value < 1:

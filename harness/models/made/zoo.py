@@ -123,7 +123,7 @@ class Builder:
 def _bottleneck(
     net: Builder, width: int, stride: int, *, first: bool, stride_in_first: bool
 ) -> None:
-    """first: whether this bottleneck is the first of its stage. It then has a projection on the shortcut."""
+    """first: whether this bottleneck is the first of its stage, which has a projection on the shortcut."""
     start, channels = net.end, net.channels
     net.conv(width, 1, stride if stride_in_first else 1)
     net.norm()

@@ -106,7 +106,7 @@ def may_have(path: Path, name: str) -> bool:
 
 def check(path: Path, formats: Collection[str]) -> None:
     """Raises ConfigError if a backend with these formats cannot load the file or folder. A backend with a format that
-    is not listed here may read any file.
+    this module does not list may read any file.
     """
     if not FORMATS.issuperset(formats):
         return

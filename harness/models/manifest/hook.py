@@ -49,7 +49,7 @@ def postprocessor_of(
     output: Output | None, hook: Hook | None = None, *, has_states: bool = False
 ) -> Postprocess:
     """Makes the steps that a manifest declares for its output. Makes no steps without an output. has_states: whether
-    the model answers sequences. The steps then apply to each frame.
+    the model answers sequences, so that the steps apply to each frame.
     """
     if output is None:
         return postprocessor((), None, hook)

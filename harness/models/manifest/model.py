@@ -181,7 +181,7 @@ class Model:
 
     @property
     def has_random_weights(self) -> bool:
-        """Whether the weights are untrained. The speed is then meaningful, but the answers are not."""
+        """Whether the weights are untrained, so that the speed is meaningful but the answers are not."""
         return self.manifest is not None and self.manifest.weights == "random"
 
     def may_have(self, file_format: str) -> bool:

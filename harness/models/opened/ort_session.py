@@ -50,7 +50,7 @@ def setup_of(
 ) -> SessionSetup:
     """Returns the setup of the backend's session with its `options` (--backend-option).
 
-    owns_cores: whether only the instance uses its cores. Idle threads then spin by default.
+    owns_cores: whether only the instance uses its cores, so that idle threads spin by default.
     """
     spinning = options.get("spinning", "auto")
     spins = spinning == "on" or (spinning == "auto" and owns_cores)

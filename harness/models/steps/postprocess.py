@@ -207,7 +207,7 @@ def check(
     batch: Batch,
     indices: Sequence[int],
 ) -> range | None:
-    """Tries the steps one by one on the outputs of a first batch with the samples `indices`. This is not timed.
+    """Tries the steps one by one, untimed, on the outputs of a first batch with the samples `indices`.
 
     Returns the possible classes of the answers, or None if the steps do not produce classes.
 

@@ -61,7 +61,7 @@ def _kind(layer: Mapping[str, Any]) -> str:
 
 
 def _tensor(layer: str, call: int) -> str:
-    """Names the tensor of a layer's call. All outputs of a call count as one tensor here."""
+    """Names the tensor of a layer's call. All outputs of a call share one name."""
     return f"{layer}:{call}"
 
 
