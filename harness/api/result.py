@@ -57,7 +57,7 @@ class Result:
 
     @property
     def doubts(self) -> tuple[Reason, ...]:
-        """Reasons to check the numbers before use. A VALID run may have doubts, too."""
+        """Reasons to check the numbers before use. Even a VALID run may have doubts."""
         return tuple(map(Reason.stored, self.content["doubts"]))
 
     @property

@@ -257,7 +257,7 @@ def invocation(
 
 
 def _of_a_set(values: dict[str, Any], schema: type) -> Iterator[str]:
-    """Sets performance mode for --models, which does not have an accuracy mode.
+    """Sets performance mode for --models, which supports no other mode.
 
     Yields a problem if the verb varies one model.
     """

@@ -216,7 +216,7 @@ class RaggedResponder(_Responder):
         self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Ragged) -> int:
-        """Completes a batch in the same way as Responder.complete."""
+        """Completes a batch, like Responder.complete."""
         flat = [row.ravel() for row in answers.rows]
         ends = list(accumulate(map(len, flat), initial=0))
         if ends[-1] > len(self._buffer):  # the size is doubled, so that the buffer rarely grows

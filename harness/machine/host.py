@@ -97,7 +97,9 @@ class NoiseFloor:
 
 
 def noise_floor(seconds: float) -> NoiseFloor:
-    """Measures the noise with repeated sleeps of 1 ms. A harness on this machine cannot avoid this delay."""
+    """Measures the noise with repeated sleeps of 1 ms: the delay with which a thread wakes up on this machine, which no
+    harness can avoid.
+    """
     before = _cpu_times()
     late: list[int] = []
     end = time.monotonic_ns() + int(seconds * 1e9)

@@ -137,7 +137,7 @@ def _refused(error: HarnessError, address: str) -> str:
 
 
 def _forget_rays_threads() -> None:
-    """Unsets OMP_NUM_THREADS if Ray has set it, so that a model has as many threads as without Ray."""
+    """Unsets OMP_NUM_THREADS if Ray has set it, so that a model uses as many threads as without Ray."""
     at_start = Path("/proc/self/environ").read_bytes()
     if b"OMP_NUM_THREADS=" not in at_start:
         os.environ.pop("OMP_NUM_THREADS", None)

@@ -10,5 +10,7 @@ _CONTROL = re.compile(
 
 
 def visible(text: str) -> str:
-    r"""ESC becomes `\x1b`, a carriage return `\r`; tabs and line feeds stay."""
+    r"""Returns the text with control characters as escapes: ESC becomes `\x1b`, a carriage return `\r`; tabs and line
+    feeds stay.
+    """
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)

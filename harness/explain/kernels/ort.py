@@ -90,7 +90,8 @@ def interleaved(
     around: Sequence[Callable[[], AbstractContextManager[object]]] = (),
     repeats: Sequence[int] = (),
 ) -> tuple[Times, ...]:
-    """Measures each call `runs` times. The order is reversed each time, so that drift affects all calls alike.
+    """Measures each call `runs` times. The order of the calls is reversed in each round, so that drift affects all
+    calls alike.
 
     around: a context for each call. The time to enter and leave the context is not measured.
     repeats: number of calls in one measurement. The result is their mean.

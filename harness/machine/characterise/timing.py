@@ -54,7 +54,7 @@ def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None
     repetitions_ns: the median time of a call in each repetition. fastest_ns: time of the fastest call. calls: number of
     calls. cpu_share: processor time of this process divided by wall time, above 1 with parallel threads. waited_share:
     time in which threads of this process waited for a processor, divided by wall time, or None if the kernel does not
-    report it. joules: energy per call, only if `counter` starts a meter and there is no work between the calls.
+    report it. joules: energy per call, only if `counter` starts a meter and nothing runs between the calls.
     """
     group = 1 if ready.between is not None else _group(ready.call)
     _repetition(ready, group, plan.repetition_ns / 4)  # warm-up

@@ -114,7 +114,7 @@ class Generator:
         return room_of(self._about, prompt)
 
     def add(self, one: Answering) -> None:
-        """Lets the prompt join at the next step that has room. Raises the same ValueError as `room`."""
+        """Lets the prompt join at the next step that has room. Raises ValueError as `room` does."""
         one.most = min(one.most, self.room(one.prompt))
         self._waiting.append(one)
 

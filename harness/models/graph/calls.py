@@ -1,7 +1,7 @@
 """Maps each node of the model's file to nodes of its Graph.
 
-They differ if the file calls functions that it defines. The Graph then contains the nodes of the function's body
-instead of the call, with different names. Inputs and outputs of the call keep their names.
+They differ if the file calls functions that it defines: instead of the call, the Graph contains the nodes of the
+function's body, with different names. Inputs and outputs of the call keep their names.
 """
 
 from harness.models.graph.graph import DEFAULT_DOMAINS, Graph

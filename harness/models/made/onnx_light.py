@@ -102,7 +102,7 @@ def _template(name: str) -> Path:
 
 
 def write(template: Path, path: Path) -> None:
-    """template: one of the package's files. path: receives the model with weights and a symbolic batch."""
+    """Writes a model with weights and a symbolic batch to `path`. template: one of the package's files."""
     import onnx
     from onnx import numpy_helper
 

@@ -240,7 +240,7 @@ def _around(
 
 
 def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> None:
-    """Refuses options that have no meaning for a model without batches."""
+    """Refuses options that make no sense for a model without batches."""
     options = {
         f"--backend-option {PROCESSES_OPTION}=on": in_processes,
         "--dispatch deadline": config.dispatch == "deadline",

@@ -104,8 +104,8 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str | None:
-        """The headline's verdict. It is replaced if one side misses its SLO, if the accuracy changed, or if a latency
-        or the rate contradicts it.
+        """The headline's verdict. Another verdict replaces it if one side misses its SLO, if the accuracy changed, or
+        if a latency or the rate contradicts it.
         """
         if self.refusals or self.headline is None:
             return None

@@ -53,7 +53,7 @@ def spread_of(sums: Array) -> Spread | None:
     """Estimates the spread; None below LEAST_BLOCKS. sums: (m,) block sums of the deviations from the mean, in time
     order.
 
-    First removes a linear trend over time, because every run on a machine with this drift has the same trend.
+    First removes a linear trend over time, which every run on a machine with this drift shares.
     """
     if len(sums) < LEAST_BLOCKS:
         return None

@@ -28,7 +28,8 @@ class ServerTimes(TypedDict):
 
     source: str
     """`Server-Timing`: medians over the headers of the replies. `statistics`: means from the server's totals before and
-    after the run."""
+    after the run.
+    """
     requests: int
     """Number of requests over which the times are averaged."""
     queue_ns: int
@@ -54,7 +55,8 @@ class Client(TypedDict):
     """Time limit for one request in s."""
     ceiling_per_s: float | None
     """Samples/s that this client reached before the run with a null server, which ran in a separate process on this
-    machine. Null if the measurement failed."""
+    machine. Null if the measurement failed.
+    """
     floor_p50_ns: int | None
     """Median time in ns of a single request to the null server; null if the measurement failed."""
     no_ceiling: str
@@ -67,7 +69,8 @@ class Client(TypedDict):
     """
     notice_p99_ns: int | None
     """99th percentile of the time in ns between a reply's arrival in the kernel and its reading; null without kernel
-    timestamps."""
+    timestamps.
+    """
     no_notice: str
     """Reason why the kernel timestamps and the stage `notice` are missing; empty if they are present."""
     waited: int
@@ -77,7 +80,9 @@ class Client(TypedDict):
     reopened: int
     """Number of connections that were replaced because they had been idle for too long."""
     replies_per_connection: int | None
-    """Number of replies after which the server closes a connection without notice; null if it does not do this."""
+    """Number of replies after which the server closes a connection without notice; null for a server that keeps
+    connections open.
+    """
     outage_s: float
     """Longest time in s in which a server accepted no connection and then recovered; 0 without an outage."""
     failures: Mapping[str, int]
@@ -115,7 +120,8 @@ class Servers(TypedDict):
     """Largest number of requests that waited in the servers (e.g. `sglang:num_queue_reqs`)."""
     kv_cache_share_max: float | None
     """Largest share of a key-value cache that was in use, in [0, 1], for the fullest cache (e.g.
-    `vllm:kv_cache_usage_perc`)."""
+    `vllm:kv_cache_usage_perc`).
+    """
     gpu_share_max: float | None
     """Largest share of time in which a GPU worked, in [0, 1], for the busiest GPU (`nv_gpu_utilization`)."""
     answered_requests: float | None
@@ -142,7 +148,8 @@ class Servers(TypedDict):
     """`accepted_tokens` / `drafted_tokens`."""
     acceptance_length: float | None
     """Tokens per step with a draft: 1 + `accepted_tokens` / `drafts`. Without these counters, the server's largest
-    `sglang:spec_accept_length`."""
+    `sglang:spec_accept_length`.
+    """
     acceptance_by_position: list[float] | None
     """Share of the drafts whose token at this position was accepted, for each position in order."""
     inferences: float | None
@@ -180,7 +187,8 @@ class LoadHost(TypedDict):
     """Largest error of the offset in ns, which is half of the shortest round trip of the pings."""
     clock_drift_ns: int | None
     """Time in ns that the host's clock gained on the coordinator's clock during the run; null for a process of this
-    machine."""
+    machine.
+    """
     busy_max: float | None
     """`busy_max` of the host, defined as in `client`."""
     ceiling_per_s: float | None
@@ -269,7 +277,8 @@ class LoadGenTokens(TypedDict):
     """Time from a query's scheduled time to the report of its first token to LoadGen."""
     tpot_ns: TokenTimes | None
     """Time from the first token to the whole answer, divided by the number of tokens minus one. Null if an answer had a
-    single token or failed, because LoadGen then lacks this number."""
+    single token or failed, because LoadGen then lacks this number.
+    """
     tokens_per_s: float | None
     """Answer tokens per s, until the last issued query was answered; null if `tpot_ns` is null."""
     bounds: TokenBounds | None
@@ -324,7 +333,8 @@ class Tokens(TypedDict):
     """Tokens of all answers; null without answers, or if the server does not report the tokens per answer."""
     source: str
     """Source of `output`. `usage` or `token ids` come from each reply; `the engine` means that the model runs here.
-    Empty if `output` is null."""
+    Empty if `output` is null.
+    """
     output_per_s: float | None
     """Answer tokens per s, from the first scheduled query to the last answer; null if `output` is null."""
     output_mean: float | None
@@ -335,17 +345,20 @@ class Tokens(TypedDict):
     """Number of answers for which the server reports that part of the prompt had been computed before."""
     distinct_prompts: int
     """Number of different samples among the answers. LoadGen draws with replacement, so a prompt may be sent several
-    times. A server that keeps prompts then answers it faster."""
+    times. A server that keeps prompts then answers it faster.
+    """
     reusable: int | None
     """Prompt tokens that an unlimited cache could have kept from earlier prompts of the run, in whole blocks of
     `cache_block_tokens`. `cached` should be equally large. Null if prompts are texts, whose tokens are unknown, or if
-    the history of the prompts is live."""
+    the history of the prompts is live.
+    """
     cache_block_tokens: int | None
     """Value of --backend-option cache_block; null if `reusable` is null."""
     bodies_sha256: str | None
     """SHA-256 of the SHA-256 digests of all request bodies. The order is the order of issue; in sessions, it is session
     by session in the order in which they began. Two runs with equal digests sent the same bytes. Null if the history is
-    live."""
+    live.
+    """
     reasoning: int | None
     """Tokens of `output` before the actual answers (`reasoning_tokens`); null if no reply reports them."""
     compared_prompts: int
@@ -358,7 +371,8 @@ class Tokens(TypedDict):
     """
     long_prompts: int
     """Number of prompts for which the server's count is impossible. The limit is one token per byte plus 16, or plus
-    1,024 for a chat."""
+    1,024 for a chat.
+    """
     long_answers: int
     """Number of prompts with an answer that has more tokens, by the server's count, than the requested `max_tokens`."""
     contradictions: Mapping[str, int]
@@ -385,16 +399,20 @@ class Tokens(TypedDict):
     """Whether the server reported the number of tokens in each chunk of a stream, by `usage` or token ids."""
     ttft_ns: TokenTimes | None
     """Time from a query's scheduled time to the kernel's timestamp of the first token. If the model runs here, the time
-    ends with the step that made the token. Null without streams."""
+    ends with the step that made the token. Null without streams.
+    """
     answer_ttft_ns: TokenTimes | None
     """Time from a query's scheduled time to the first token after the model's reasoning; null if no stream had
-    reasoning. Excludes answers that ended within their reasoning."""
+    reasoning. Excludes answers that ended within their reasoning.
+    """
     tpot_ns: TokenTimes | None
     """(answer complete - first token) / (tokens - 1), for answers of two or more tokens; null if `ttft_ns` is null, or
-    if the tokens of every answer are unknown."""
+    if the tokens of every answer are unknown.
+    """
     itl_ns: TokenTimes | None
     """Time between tokens, which is the gap between two arrivals divided by the tokens of the later arrival, once per
-    token. Null if these tokens are unknown and `tokens_per_chunk` is above 1.25 or below 0.8."""
+    token. Null if these tokens are unknown and `tokens_per_chunk` is above 1.25 or below 0.8.
+    """
     second_gap_ns: TokenTimes | None
     """Time from the first to the second arrival, for streams with four or more arrivals; null without such streams."""
     chunk_gap_ns: TokenTimes | None
@@ -413,7 +431,8 @@ class Tokens(TypedDict):
     """Number of answers with a single token."""
     finish_reasons: Mapping[str, int]
     """Number of answers per reason that the server gives for their end: `length` at max_tokens, `stop` by the model,
-    empty without a reason."""
+    empty without a reason.
+    """
 
 
 class TurnTimes(TypedDict):
@@ -465,12 +484,14 @@ class Sessions(TypedDict):
     """Time in which a session waited for answers, i.e. `length_ns` minus `idle_ns`; null without a complete session."""
     idle_ns: TokenTimes | None
     """Time of a session in which no turn was due or in flight, because of delays by persons and tools; null without a
-    complete session."""
+    complete session.
+    """
     idle_share: float | None
     """Mean share of `length_ns` in which no turn was due or in flight."""
     tokens_per_s: TokenRates | None
     """Tokens/s that one user sees, i.e. the tokens of a session's answers divided by its `busy_ns`, over complete
-    sessions. Null without a complete session, or without streams."""
+    sessions. Null without a complete session, or without streams.
+    """
     send_lag_ns: TokenTimes
     """Time from a turn's due time to its sending, i.e. the cost of the harness and of waiting for a connection."""
     broken_at: Mapping[str, int]
@@ -527,9 +548,10 @@ class Cancellations(TypedDict):
     """Time from sending a cancelled request until its connection was closed; null without a cancelled request."""
     next_first_token_ns: TokenTimes | None
     """Time from sending to the first token (without streams: to the reply), for each request that was sent next after a
-    cancellation. Longer times than `other_first_token_ns` show that the server still worked on cancelled requests."""
+    cancellation. Longer times than `other_first_token_ns` show that the server still worked on cancelled requests.
+    """
     other_first_token_ns: TokenTimes | None
-    """Same time as `next_first_token_ns`, for all other requests; null without such requests."""
+    """Like `next_first_token_ns`, but for all other requests; null without such requests."""
 
 
 class OfModel(TypedDict):
@@ -571,7 +593,8 @@ class ByModel(TypedDict):
     fairness: float | None
     """Jain's index of `user_tokens_per_s`, or of 1 / mean latency if tokens are unknown. It is 1 if all models are
     equally fast, and 1 / (number of models) if one model is much faster than all others. Null if a model has no
-    answers."""
+    answers.
+    """
 
 
 class Media(TypedDict):

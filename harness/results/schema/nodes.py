@@ -38,25 +38,30 @@ class Node(TypedDict):
     """99th percentile of the time in ns that the node's batches spent in the model; null without the node's journal."""
     queue_p50_ns: int | None
     """Median time in ns between a batch's arrival at the node and its start in an instance; null without the node's
-    journal."""
+    journal.
+    """
     network_p50_ns: int | None
     """Median time in ns that batches spent on the network, in both directions together;
     null without the node's journal.
     """
     clock_offset_ns: int | None
-    """Lead of the node's clock in ns, from pings after the run, or from pings before it without these.
-    Null if the node did not answer the pings."""
+    """Lead of the node's clock in ns, from pings after the run or, if these are missing, before it. Null if the node
+    answered no ping.
+    """
     clock_error_ns: int | None
     """Largest error of the offset in either direction, in ns. It is half of the shortest round trip."""
     drift_ppm: float | None
     """Drift of the node's clock in parts per million, from pings before and after the run. Positive if the clock runs
-    too fast."""
+    too fast.
+    """
     clock_step_ns: int | None
     """Size of a step of the node's clock during the run, in ns. Each batch counts as a ping. The step is the largest
-    change that neither the errors (`clock_error_ns`) nor slewing explain. 0 without a step, null if not checked."""
+    change that neither the errors (`clock_error_ns`) nor slewing explain. 0 without a step, null if not checked.
+    """
     stage_error_ns: int | None
     """Largest error of the node's stages of a batch, in ns. It comes from the drift of the clock during the longest
-    batch, or from the step. Null if one of the two pings is missing."""
+    batch, or from the step. Null if the pings before or after the run are missing.
+    """
     lost: str
     """How the node was lost; empty if it was not lost."""
     lost_samples: int
@@ -65,6 +70,7 @@ class Node(TypedDict):
     """Reason why the node's journal and stages are missing; empty if they are present."""
     host: Host | None
     """The node's machine from the loading of the samples to the end of the run, with the same keys as the driver's
-    `host`. Here, the measured process is the node's process. Null for the reason in `no_host`."""
+    `host`. Its `measured_` keys describe the node's process. Null for the reason in `no_host`.
+    """
     no_host: str
     """Reason why `host` is null; otherwise empty."""

@@ -32,7 +32,8 @@ class Latency(P999):
     """ns."""
     source: str
     """`LoadGen mlperf_log_detail.txt`, `harness scheduler`, `interrupted, from the journal` or `log unusable, from the
-    journal`."""
+    journal`.
+    """
 
 
 class PercentileInterval(TypedDict):
@@ -46,13 +47,16 @@ class PercentileInterval(TypedDict):
     """[low, high] in ns, for independent samples. An end is null if the run is too short for it."""
     block_interval: Sequence[int | None]
     """[low, high] in ns, for samples that resemble their neighbours. Both ends are null if the run has too few
-    independent parts."""
+    independent parts.
+    """
     block_interval_reason: NotRequired[str | None]
     """Reason why `block_interval` has no ends, and how much longer the run must be; null if it has both ends. Missing
-    in results of earlier versions."""
+    in results of earlier versions.
+    """
     effective_samples: int
     """Number of independent samples that would be worth as much as the run for this percentile. It comes from the
-    spread between blocks of neighbouring samples."""
+    spread between blocks of neighbouring samples.
+    """
     early_stopping: int | None
     """ns; with 99 % confidence, the true percentile is not above this value. Null with too few queries."""
 
@@ -256,7 +260,8 @@ class Reference(TypedDict):
     """Number of queries in the run; only in Server."""
     lost_ns: NotRequired[Mapping[str, float]]
     """Time in ns per stage beyond the reference's time: the mean of the slowest queries or, in streams, the median.
-    Missing in Offline."""
+    Missing in Offline.
+    """
 
 
 @final
@@ -275,12 +280,14 @@ class InputProbe(TypedDict):
     """Samples in each batch."""
     rounds: int
     """Number of rounds. A round has a batch with slightly changed values, the same batch again, and a batch of the
-    dataset. 0 if the inputs cannot be changed."""
+    dataset. 0 if the inputs cannot be changed.
+    """
     changed_ns: float | None
     """Median time in ns of the batches with changed values; null without a round."""
     over_again: Sequence[float] | None
     """[low, median, high] of a ratio: time of the batch with changed values divided by the time of the same batch when
-    repeated. Has a 99 % interval of the median. Null with too few rounds."""
+    repeated. Low and high bound a 99 % interval of the median. Null with too few rounds.
+    """
     over_seen: Sequence[float] | None
     """Ratio like `over_again`, but divided by the time of a batch that the run may have seen."""
     rows: int
@@ -306,8 +313,9 @@ class PromptProbe(TypedDict):
     changed_ns: float | None
     """Median time in ns of a prompt with a new beginning; null without a round."""
     over_seen: Sequence[float] | None
-    """[low, median, high] of a ratio: time with a new beginning divided by the time of the run's prompt. Has a 99 %
-    interval of the median. Null with too few rounds."""
+    """[low, median, high] of a ratio: time with a new beginning divided by the time of the run's prompt. Low and high
+    bound a 99 % interval of the median. Null with too few rounds.
+    """
     over_again: Sequence[float] | None
     """Ratio like `over_seen`, but divided by the time of the changed prompt when it is repeated."""
     refused: str
@@ -380,7 +388,8 @@ class SteadyOfficial(TypedDict):
     """Number of passes that the rule drops at the start."""
     window: Sequence[int] | None
     """First pass of the window and first pass after it, counted from 0. The longest candidate if all windows are too
-    short; null without a candidate."""
+    short; null without a candidate.
+    """
     difference: str | None
     """How this verdict contradicts the harness's verdict; null without a contradiction."""
 
@@ -400,7 +409,8 @@ class Steady(TypedDict):
     """Length in s of the rest of the run, which was judged."""
     series: Mapping[str, SteadySeries]
     """Verdict per series: latency, rate, TTFT, TPOT, tail or failures. A series is missing if it has too few samples,
-    or if a schedule sets the rate."""
+    or if a schedule sets the rate.
+    """
     change: SteadyChange | None
     """The change that made the run not steady; otherwise null."""
     official: NotRequired[SteadyOfficial]
@@ -445,7 +455,8 @@ class RealTime(TypedDict):
     """Number of frames that were answered after the next frame of their stream was due; null without `streams`."""
     real_time_factor: float | None
     """Time of all batches in the backend, divided by the real time of all frames. Below 1, one instance computes faster
-    than one stream plays. Null if `frames` is null."""
+    than one stream plays. Null if `frames` is null.
+    """
 
 
 class Arrivals(TypedDict):

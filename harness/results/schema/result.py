@@ -111,7 +111,7 @@ class Result(TypedDict):
     mode: str
     """Value of --mode: performance, accuracy or both."""
     backend: str
-    """Name of the backend. A plug-in's file has no folder here."""
+    """Name of the backend. A plug-in in a file is named without its folder."""
     model: str
     """Name of the model's manifest."""
     model_source: NotRequired[str]
@@ -152,7 +152,8 @@ class Result(TypedDict):
     """The hosts that shared the load. `client` describes all of them together. Missing without --load-hosts."""
     witness: NotRequired[Witness]
     """The coordinator's own queries to the same server; missing without load hosts on other machines, or if the run
-    did not end by itself."""
+    did not end by itself.
+    """
     tokens: NotRequired[Tokens]
     """Tokens of a language model's answers; missing for other models, or if the run did not end by itself."""
     sessions: NotRequired[Sessions]
@@ -171,7 +172,8 @@ class Result(TypedDict):
     """The models of --models and their cache; missing for a single model, or if nothing was completed."""
     real_time: NotRequired[performance.RealTime]
     """Model speed compared with real-time frames; missing if the manifest has no `frame_period_ms`, or if nothing was
-    completed."""
+    completed.
+    """
     reference: performance.Reference | performance.NoReference | None
     """Result that a dispatcher without cost would have reached; null if the run did not end by itself."""
     input_probe: performance.InputProbe | performance.NotProbed | None
@@ -202,6 +204,7 @@ class Result(TypedDict):
     """The dataset's report: count, source, digest; null if the model was not loaded.
 
     For synthetic data also `ranges`. Each input with numbers from a range has `low`, `high` (excluded) and `source`
-    (--input-range, the indexed table in the model's file, or the default)."""
+    (--input-range, the indexed table in the model's file, or the default).
+    """
     environment: Mapping[str, Any]
     """The content of environment.json; empty if the run ended before it was written."""

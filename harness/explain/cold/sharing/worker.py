@@ -35,7 +35,7 @@ class Worker:
     """Opens and runs instances of one model; `stack` closes them."""
 
     def __init__(self, request: Mapping[str, Any], stack: ExitStack) -> None:
-        """request: has `config`, `model`, `path`, `dataset`, `threads`, `runs`, `way` and `folder`."""
+        """request: a mapping with `config`, `model`, `path`, `dataset`, `threads`, `runs`, `way` and `folder`."""
         self._request, self._stack = request, stack
         self._config = from_plain(request["config"])
         self._model = model_from_json(request["model"])
