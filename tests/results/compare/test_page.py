@@ -60,8 +60,8 @@ def test_each_further_run_is_compared_with_the_first(tmp_path: Path) -> None:
 
 
 def test_the_numbers_that_a_reader_looks_for_come_first() -> None:
-    sides = [[read(Path(side))] for side in SIDES]
-    comparison = compare(*sides)
+    before, after = ([read(Path(side))] for side in SIDES)
+    comparison = compare(before, after)
     names = ("cpu", "accuracy", "joules_per_query.b", "joules_per_query.c", "p50", "p90")
     changes = [
         Change(name, "ns", 1.0, 2.0, 1.0, None, None, 0.0, False, verdict)
