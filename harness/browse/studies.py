@@ -104,7 +104,8 @@ def articles(root: Path, entry: Entry) -> Sequence[Article]:
             return _ARTICLES[verb](content, folder)
     except (OSError, HarnessError) as e:
         title = f"<h1>{escape(verb.capitalize())}</h1>"
-        return [Article([title, page.headline(one_line(e))], (), ())]
+        reason = f'<p class="reason">This page cannot be made: {escape(one_line(e))}</p>'
+        return [Article([title, reason], (), ())]
 
 
 def _of_repeats(content: Mapping[str, Any]) -> Sequence[Article]:

@@ -24,7 +24,7 @@ from harness.results.compare.finished import FinishedRun, named_apart, side
 from harness.results.compare.interval_bar import Scale
 from harness.results.pages import page as pages
 from harness.results.pages import report
-from harness.results.pages.history import Linked, history
+from harness.results.pages.history import Linked, history, run_name
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.pareto import pareto
 from harness.results.pages.tables import Table
@@ -147,7 +147,8 @@ class Views:
                 folder = within.check_folder(self._root, path)
                 run = run_files.read_files(folder, with_evidence=False)
                 drawn, problem = self._plots_of(path, folder)
-                articles = [report.article(run, drawn)]
+                config = str(folder.absolute() / run_folder.CONFIG)  # this server's user may see it
+                articles = [report.article(run, drawn, config)]
             except (OSError, HarnessError) as e:
                 problem = one_line(e)
         return render(
@@ -382,7 +383,7 @@ def _table_of(changes: Sequence[Change], letter: str) -> Mapping[str, Any]:
 
 
 def _linked(folder: str) -> str:
-    return pages.anchor(folder, url("run", folder).unescape())
+    return pages.anchor(run_name(folder), url("run", folder).unescape())
 
 
 def _workload(row: Row) -> Selection:

@@ -3,7 +3,7 @@
 import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import BinaryIO
 
 from harness.errors import ConfigError
@@ -62,8 +62,8 @@ def _parts(relative: str) -> list[str]:
 def check_folder(root: Path, relative: str, most: int = MOST_FILES) -> Path:
     """Returns the folder at `relative`, which can then safely be read by its path.
 
-    Raises a ConfigError if the folder or one of its entries is a link, or is neither a file nor a folder. The link
-    `latest` in a folder of --repeats is allowed, because readers of runs do not follow it. most: maximum number of
+    Raises a ConfigError if the folder or one of its entries is a link, or is neither a file nor a folder. A link
+    `latest` to the newest of several runs is allowed, because readers of runs do not follow it. most: maximum number of
     entries.
     """
     folder = root
@@ -72,7 +72,7 @@ def check_folder(root: Path, relative: str, most: int = MOST_FILES) -> Path:
         if not stat.S_ISDIR(folder.lstat().st_mode):
             raise ConfigError(f"{relative} is not a folder")
     for number, (name, mode) in enumerate(_entries(folder)):
-        newest = name == run_folder.LATEST and stat.S_ISLNK(mode)
+        newest = PurePath(name).name == run_folder.LATEST and stat.S_ISLNK(mode)
         if not (newest or stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ConfigError(f"{relative}/{name} is not read: it is a link, or not a regular file")
         if number >= most:

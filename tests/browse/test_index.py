@@ -179,3 +179,14 @@ def test_a_run_with_a_link_inside_is_not_read_by_its_path(results: Path) -> None
         match=r"^server/performance/run_1/extra is not read: it is a link, or not a regular file$",
     ):
         within.check_folder(results, "server")
+
+
+def test_only_the_link_to_the_newest_run_is_allowed_in_a_study(tmp_path: Path) -> None:
+    """Bug: the page of a grid was refused, because its cells have a link `latest`."""
+    cells = tmp_path / "grid/cells"
+    (cells / "a").mkdir(parents=True)
+    (cells / "latest").symlink_to("a")
+    assert within.check_folder(tmp_path, "grid") == tmp_path / "grid"
+    (cells / "other").symlink_to("a")
+    with pytest.raises(ConfigError, match="cells/other is not read: it is a link"):
+        within.check_folder(tmp_path, "grid")

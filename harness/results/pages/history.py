@@ -1,6 +1,7 @@
 """Draws the page of `runs --history`, which follows the numbers of a workload on one machine from run to run."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
@@ -82,7 +83,17 @@ Linked = Callable[[str], str]
 
 def reports_in(results: Path, page: Path) -> Linked:
     """Returns a function that links from `page` to a run's report.html, if the run has one."""
-    return lambda folder: link(folder, results / folder / "report.html", page)
+    return lambda folder: link(run_name(folder), results / folder / "report.html", page)
+
+
+_STARTED = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z-[^/]*")
+"""Matches a folder that the harness named after the start of its run."""
+
+
+def run_name(folder: str) -> str:
+    """Returns the start of the run if the folder is named after it: '2026-11-28 15:26:40'; else the folder."""
+    found = _STARTED.fullmatch(folder)
+    return f"{found[1]} {found[2]}:{found[3]}:{found[4]}" if found else folder
 
 
 def history(rows: Sequence[Row], linked: Linked) -> list[Article]:

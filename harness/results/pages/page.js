@@ -116,16 +116,39 @@ function mark(place, layout) {
   if (Object.keys(update).length) Plotly.relayout(place, update);
 }
 
+/* Returns a share of slower queries as the percentile that it leaves behind: 0.01 -> p99. */
+function shownPercentile(slower) {
+  return `p${shownNumber((1 - slower) * 100, 7)}`;
+}
+
+/* Returns the function that writes values of an axis with their unit, which follows the last comma of the title. */
+function writer(axis) {
+  const title = axis.title || "";
+  const unit = title.includes(", ") ? title.split(", ").pop() : title.includes("/") ? title : "";
+  const number = title === "percentile" ? shownPercentile : withUnits(axis) || ((value) => `${shownNumber(value)} ${unit}`);
+  return (value) => typeof value === "number" ? number(value).trim() : value;
+}
+
+/* Returns the trace with a tip for each point that has values with units, unless the figure gives a tip. */
+function tipped(trace, layout) {
+  if (trace.hovertemplate || (trace.type || "scatter") !== "scatter" || !trace.x || !trace.y) return trace;
+  const [x, y] = ["x", "y"].map((name) => writer(layout[`${name}axis${(trace[`${name}axis`] || name).slice(1)}`] || {}));
+  const texts = trace.x.map((value, i) => [x(value), y(trace.y[i] ?? "")]);
+  return { ...trace, customdata: texts, hovertemplate: "%{customdata[0]}: %{customdata[1]}" };
+}
+
 /* Gives each name one colour in all panels of a plot. */
-function coloured(data, colours) {
+function coloured(data, colours, text) {
   const names = [...new Set(data.map((trace) => trace.name))];
   return data.map((trace) => {
     const place = names.indexOf(trace.name);
     const color = colours[place % colours.length];
     const dash = place < colours.length ? "solid" : "dash"; // a colour that stands twice
-    if (trace.type === "bar") return { ...trace, marker: { color, ...trace.marker } };
+    const errors = Object.fromEntries(["error_x", "error_y"].filter((name) => trace[name])
+      .map((name) => [name, { color: text, ...trace[name] }]));
+    if (trace.type === "bar") return { ...trace, ...errors, marker: { color, ...trace.marker } };
     if ((trace.type || "scatter") !== "scatter") return trace;
-    return { ...trace, line: { color, dash, ...trace.line }, marker: { color, ...trace.marker } };
+    return { ...trace, ...errors, line: { color, dash, ...trace.line }, marker: { color, ...trace.marker } };
   });
 }
 
@@ -133,8 +156,9 @@ function draw(printing) {
   figures.forEach((figure, i) => {
     const place = document.getElementById(`plot-${i}`);
     const layout = themed(figure.layout, printing);
-    const data = inTheme(figure.data, dark.matches && !printing ? DARK : LIGHT);
-    const drawn = Plotly.react(place, coloured(data, layout.colorway), layout, { responsive: true, displayModeBar: false });
+    const data = inTheme(figure.data, dark.matches && !printing ? DARK : LIGHT)
+      .map((trace) => tipped(trace, figure.layout));
+    const drawn = Plotly.react(place, coloured(data, layout.colorway, layout.font.color), layout, { responsive: true, displayModeBar: false });
     drawn.then(() => {
       mark(place, figure.layout);
       if (!place.dataset.follows) place.on("plotly_relayout", () => mark(place, figure.layout));
@@ -152,9 +176,10 @@ function tabulate(fold, figure) {
     if (kind === "th") cell.scope = "col";
     return cell;
   });
-  const rows = figure.data.filter((trace) => trace.x && trace.y && !trace.z).flatMap((trace) =>
-    trace.x.map((x, i) => [trace.name, x, trace.y[i]]));
   const title = (axis) => (figure.layout[axis] || {}).title || axis[0];
+  const x = title("xaxis") === "percentile" ? shownPercentile : (value) => value;
+  const rows = figure.data.filter((trace) => trace.x && trace.y && !trace.z).flatMap((trace) =>
+    trace.x.map((value, i) => [trace.name, x(value), trace.y[i]]));
   const table = document.createElement("table");
   table.createTHead().insertRow().append(...cells(["line", title("xaxis"), title("yaxis")], "th"));
   const body = table.createTBody();

@@ -165,7 +165,7 @@ def _table(
         (
             linked(row["folder"]),
             _label(row),
-            beaten_by[row["folder"]] or "on the front",
+            linked(beaten) if (beaten := beaten_by[row["folder"]]) else "on the front",
             *(shown(values.get(name)) for name in names),
         )
         for row, values in sorted(members, key=lambda one: bool(beaten_by[one[0]["folder"]]))

@@ -74,10 +74,13 @@ def plots(run: RunFiles, beside: Samples) -> list[Figure]:
         return list(figures(run.performance, beside)) if run.performance else []
 
 
-def article(run: RunFiles, drawn: Sequence[Figure]) -> Article:
-    """Returns the page without its links to files. Does not read `run.performance`. drawn: result of `plots`."""
+def article(run: RunFiles, drawn: Sequence[Figure], config: str = "") -> Article:
+    """Returns the page without its links to files. Does not read `run.performance`.
+
+    drawn: result of `plots`. config: path of the run's config.yaml for its reader; by default without private names.
+    """
     with reading_run(run.folder):
-        tail = [*_numbers(run.result), *_bottom(run)]
+        tail = [*_numbers(run.result), *_bottom(run, config)]
         return Article(list(_top(run)), [*drawn, *curve_figure(run.result)], tail)
 
 
@@ -86,7 +89,7 @@ def _with_files(run: RunFiles, drawn: Sequence[Figure], page: Path) -> Article:
     return whole._replace(tail=[*whole.tail, *_files(run.folder, page)])
 
 
-def _bottom(run: RunFiles) -> Iterator[str]:
+def _bottom(run: RunFiles, config: str = "") -> Iterator[str]:
     yield '<div id="settings"></div>'
     for title, content in (
         ("Settings", shown_config(run.config)),
@@ -102,7 +105,7 @@ def _bottom(run: RunFiles) -> Iterator[str]:
     # Pages are shown to others, and parent folders may have private names. Only the default results folder is kept.
     folder = run.folder.absolute()
     parent = f"{folder.parent.name}/" if folder.parent.name == run_folder.RESULTS else ""
-    path = shlex.quote(f"{parent}{folder.name}/{run_folder.CONFIG}")
+    path = shlex.quote(config or f"{parent}{folder.name}/{run_folder.CONFIG}")
     yield f"<pre>{escape(f'python -m harness --config {path}')}</pre>"
 
 

@@ -9,11 +9,7 @@ from harness.core.stats import late_allowed, queries_needed, queries_to_settle
 from harness.core.units import show_ns, show_rate
 from harness.loadgen.scenario import Scenario
 from harness.results.evidence.evidence import Evidence
-from harness.results.evidence.performance import completes
 from harness.results.slos.judged import Judged, judged
-
-_COMPLETED = "result_completed_samples_per_sec"
-"""Key of the completed rate in LoadGen's log of Server."""
 
 _LATE = {
     "": ("queries", "took longer than {}"),
@@ -37,7 +33,7 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
             yield Reason("slo-not-measured", f"{slo}: {why}")
         elif scenario.all_at_once or slo.of == "itl":
             if not one.is_met:
-                yield missed(one, run)
+                yield missed(one)
         elif one.late > late_allowed(one.of, slo.percentile):
             yield too_late(one, run)
 
@@ -79,31 +75,12 @@ def lateness(one: Judged) -> str:
     return f"{one.late:,} of {one.of:,} {what} {took.format(show_ns(one.slo.bound_ns))}"
 
 
-def _lighter(run: Evidence) -> str:
-    """Returns advice for reducing the load. Names the current load, because the harness may have chosen it, or the
-    completed rate if the system did not keep up.
-    """
-    plan = run.plan
-    if plan.schedule is not None:
-        return "thin out the schedule"
-    for option, count in (("--streams", plan.streams), ("--concurrency", plan.concurrency)):
-        if count is not None:
-            return f"pass {option} below {count:,}" if count > 1 else "speed it up"
-    asked_per_s, completed_per_s = plan.target_qps, run.log.get(_COMPLETED)
-    if not asked_per_s:
-        return "speed it up"
-    rates = {"asked": asked_per_s, "completed": completed_per_s}
-    if completes(rates, in_sessions=plan.sessions):
-        return f"pass --target-qps below {show_rate(asked_per_s)}"
-    return f"pass --target-qps well below the {show_rate(completed_per_s)}/s completed"
-
-
-def missed(one: Judged, run: Evidence) -> Reason:
+def missed(one: Judged) -> Reason:
     """Returns the reason for a percentile above its bound."""
     most = math.ceil(round(one.of * (1 - one.slo.percentile), 6)) - 1
     return Reason(
         "slo-missed",
-        f"{lateness(one)}, but {one.slo.name} allows at most {most:,}: {_lighter(run)} or raise --slo",
+        f"{lateness(one)}, but {one.slo.name} allows at most {most:,}",
     )
 
 
@@ -114,7 +91,7 @@ def too_late(one: Judged, run: Evidence) -> Reason:
     what, name = _LATE[one.slo.of][0], one.slo.name
     needed = queries_to_settle(late, count, percentile) if late else queries_needed(0, percentile)
     if needed is None:
-        return missed(one, run)
+        return missed(one)
     pace = (
         f", {max(1.0, needed / rate_per_s):,.0f} s at {show_rate(rate_per_s)}/s,"
         if rate_per_s

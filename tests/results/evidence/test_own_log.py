@@ -123,18 +123,11 @@ def test_own_log_is_judged_like_loadgens_and_names_its_source() -> None:
     assert result(findings("server", evidence("server")))["arrivals"]["source"] == "LoadGen"
 
 
-@pytest.mark.parametrize(
-    ("more", "advice"),
-    [
-        ({}, "thin out the schedule or raise --slo"),
-        ({"schedule": None, "concurrency": 4}, "pass --concurrency below 4 or raise --slo"),
-    ],
-)
-def test_too_many_late_queries_give_advice(more: dict[str, Any], advice: str) -> None:
+def test_too_many_late_queries_are_counted() -> None:
     latency_ns = np.where(np.arange(3000) % 50 == 0, 30 * NS_PER_MS, NS_PER_MS)
-    (reason,) = judged(latency_ns, **more)["reasons"]
+    (reason,) = judged(latency_ns)["reasons"]
     assert reason["code"] == "slo-missed"
-    assert reason["text"].endswith(advice)
+    assert reason["text"].endswith(", but p99 allows at most 29")
 
 
 def test_too_few_queries_are_invalid_although_none_was_late() -> None:

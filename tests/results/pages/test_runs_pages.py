@@ -11,7 +11,7 @@ import pytest
 from harness.cli.main import main
 from harness.results import database
 from harness.results.numbers import Number
-from harness.results.pages.history import history, load_text, numbers, reports_in
+from harness.results.pages.history import history, load_text, numbers, reports_in, run_name
 from harness.results.pages.history import shown as cell_of
 from harness.results.pages.page import Article
 from harness.results.pages.pareto import beats, pareto
@@ -70,9 +70,16 @@ def text(article: Article) -> str:
     return "\n".join([*article.head, *article.tail])
 
 
+def test_a_run_is_named_by_its_start() -> None:
+    """Bug: a narrow column broke the name of a folder into eight lines."""
+    assert run_name("2026-11-28T15-26-40Z-server-ort-model") == "2026-11-28 15:26:40"
+    for folder in ("mine", "2026-11-28T15-26-40Z-peak-server/probes/01-probe"):
+        assert run_name(folder) == folder
+
+
 def beaten_by(page: str) -> dict[str, str]:
     """Run -> the run that beats it, from the table of a front."""
-    row = "<tr><td>(?:<a.*?>)?(.*?)(?:</a>)?</td><td>.*?</td><td>(.*?)</td>"
+    row = "<tr><td>(?:<a.*?>)?(.*?)(?:</a>)?</td><td>.*?</td><td>(?:<a.*?>)?(.*?)(?:</a>)?</td>"
     return dict(re.findall(row, page))
 
 

@@ -130,20 +130,9 @@ def test_missed_token_slo_shows_the_number_of_late_answers() -> None:
     found = [*reasons(scenario_named("server"), run(), parse_slos("ttft:p90=1ns itl:p90=1ms"))]
     assert [reason.code for reason in found] == ["slo-missed", "slo-missed"]
     assert found[0].text == (
-        "200 of 200 first tokens did not come within 1 ns, but ttft:p90 allows at most 19: pass --target-qps below "
-        "2,000 or raise --slo"
+        "200 of 200 first tokens did not come within 1 ns, but ttft:p90 allows at most 19"
     )
     assert "tokens did not come within 1.00 ms of the previous token" in found[1].text
-
-
-def test_an_overloaded_run_names_the_rate_that_it_completed() -> None:
-    """Bug: at half of the requested rate, the remedy was a rate slightly below the requested one."""
-    made = run()
-    log = replace(made.log, values={**made.log.values, "result_completed_samples_per_sec": 980.0})
-    found = [*reasons(scenario_named("server"), replace(made, log=log), parse_slos("ttft:p90=1ns"))]
-    assert found[0].text.endswith(
-        ": pass --target-qps well below the 980/s completed or raise --slo"
-    )
 
 
 def test_too_few_answers_are_not_enough_to_be_sure() -> None:
