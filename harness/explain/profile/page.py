@@ -16,7 +16,7 @@ from harness.results.evidence.stages import Completions
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bars_in_rows, line, rounded, shortened
-from harness.results.pages.words import words
+from harness.results.pages.words import settings, words
 
 _PAGE_ROWS = 60
 KERNELS_SHOWN = 5
@@ -55,8 +55,9 @@ def _head(profiled: Profiled) -> Iterator[str]:
     content = profiled.content
     yield from page.conclusion(headline(profiled), "most time")
     about = (content.get("model") or {}).get("about") or {}
-    description = ", ".join(f"{key} {value}" for key, value in about.items())
-    yield f'<p class="quiet">batch {content["batch"]} {escape(description)}</p>'
+    described = {"batch": content["batch"], **about}
+    description = ", ".join(f"{name} {value}" for name, value in settings(described))
+    yield f'<p class="quiet">{escape(description)}</p>'
     yield (
         '<p class="quiet">trace.json opens in ui.perfetto.dev and chrome://tracing; every table is '
         "in tables/ as CSV.</p>"

@@ -191,13 +191,22 @@ function tabulate(fold, figure) {
   reachable();
 }
 
+const names = new Set(); // boxes that have a name, which must be different for each
+
+function headingAbove(box) {
+  const heads = [...document.querySelectorAll("h1, h2")];
+  const above = heads.filter((head) => head.compareDocumentPosition(box) & Node.DOCUMENT_POSITION_FOLLOWING).pop();
+  return above ? above.textContent : document.title;
+}
+
 /* Makes scrollable boxes reachable with the keyboard. */
 function reachable() {
   for (const box of document.querySelectorAll(".scroll")) {
-    if (box.scrollWidth <= box.clientWidth && box.scrollHeight <= box.clientHeight) continue;
+    if (names.has(box) || (box.scrollWidth <= box.clientWidth && box.scrollHeight <= box.clientHeight)) continue;
     box.tabIndex = 0;
     box.setAttribute("role", "region");
-    box.setAttribute("aria-label", "table");
+    box.setAttribute("aria-label", `table ${names.size + 1}: ${headingAbove(box)}`);
+    names.add(box);
   }
 }
 

@@ -243,7 +243,7 @@ def aligned_table(
     """Returns an HTML table like `table`. is_number: whether each column is aligned right."""
     kinds = [' class="number"' if number else "" for number in is_number]
     top = "".join(
-        f'<th scope="col"{kind}>{escape(head)}</th>'
+        f'<th scope="col"{kind}>{escape(head)}</th>' if head.strip() else "<td></td>"
         for kind, head in zip(kinds, heads, strict=True)
     )
     lines = []
