@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.core.units import show_bytes, show_percent, show_wait
+from harness.core.units import show_bytes, show_percent, show_rate, show_wait
 
 _NAMES = {"tail": "the share of slow samples", "failures": "the share of failures"}
 _FORMS = {"step": "in a step", "ramp": "gradually", "wave": "in waves", "phase": "for a time"}
@@ -69,7 +69,7 @@ def _level(column: str, value: float) -> str:
     if column.endswith("_share"):
         return show_percent(value)
     parts = (part for part in _UNITS if column.startswith(part) or column.endswith(part))
-    return f"{value:.3g}{_UNITS.get(next(parts, ''), '')}"
+    return f"{show_rate(value)}{_UNITS.get(next(parts, ''), '')}"
 
 
 _UNITS = {
