@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 from starlette.concurrency import run_in_threadpool
 
+from harness.browse.heading import heading
 from harness.browse.index import Entry, Index, Missing, read_row
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.live_tiles import live_tiles
@@ -121,9 +122,12 @@ class Watching:
         self.check(path, may_have_ended=True)
         past, problem = self._look(path)
         is_running = not problem or problem == BETWEEN_RUNS
+        entries = self._index.entries()
+        entry = entries.get(path) or entries.get(path.removesuffix(PARTIAL))
         return render(
             "live.html",
             title=path,
+            heading=heading(self._index.root, entry),
             path=path,
             panel=self._panel(path, past, problem),
             done=self._done(path),

@@ -87,6 +87,38 @@ def test_the_list_and_the_live_page_show_the_run(results: Path, endpoint: Metric
     assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in page
 
 
+def asked(results: Path, **options: Any) -> str:
+    """The live page of a run that has these options and no query yet."""
+    result = json.loads((results / "server/result.json").read_text()) | {"model": EVIL}
+    (results / RUN / "result.json").write_text(json.dumps(result))
+    (results / RUN / "findings.json").write_text(json.dumps({"asked": options}))
+    client = TestClient(make_app(results), base_url="http://127.0.0.1")
+    return client.get(f"/live/{RUN}").text
+
+
+@pytest.mark.usefixtures("endpoint")
+def test_the_heading_is_complete_before_the_first_query(results: Path) -> None:
+    options = {"scenario": "server", "duration": "2min", "slo": "p90=5ms", "target_qps": 300.0}
+    page = asked(results, **options)
+    assert "<h1>server · ort · &lt;script&gt;" in page
+    assert "night, planned: about 2\u00a0min, SLO p90=5ms" in page
+    assert "Are 90\u00a0% of the queries answered within 5\u00a0ms at 300\u00a0queries/s?" in page
+    page = asked(results, **{**options, "queries": 2010, "target_qps": None, "concurrency": 8})
+    assert "planned: 2,010 queries, SLO" in page
+    assert "answered within 5\u00a0ms with 8 in flight?" in page
+    page = asked(results, scenario="offline", queries=1)
+    assert "planned: 1 sample<" in page
+    assert "How many samples are answered in a second?" in page
+
+
+@pytest.mark.usefixtures("endpoint")
+@pytest.mark.parametrize("wrong", [{}, {"scenario": EVIL}, {"scenario": "server", "slo": [1]}])
+def test_unusable_options_leave_the_names_of_a_run(results: Path, wrong: dict[str, Any]) -> None:
+    page = asked(results, **wrong)
+    assert "<h1>server · ort · " in page
+    assert "planned" not in page
+
+
 def test_events_end_with_the_run(
     results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

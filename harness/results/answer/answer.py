@@ -19,6 +19,7 @@ from harness.results.evidence.performance import completes
 from harness.types import Quantity
 
 _NOTHING = "nothing was measured"
+_OF_ACCURACY = "How accurate are the answers?"
 _OF_RATE = frozenset(("slo-missed", "early-stopping"))
 """Codes of the reasons that would disappear at a lower rate."""
 
@@ -56,9 +57,9 @@ def answer_of(result: Mapping[str, Any]) -> Answer:
     slo = leading(parse_slos(result.get("slo") or ""))
     accuracy = None if result["mode"] == "performance" else show_accuracy(result["accuracy"])
     if result["mode"] == "accuracy":
-        question, headline = "How accurate are the answers?", accuracy or _NOTHING
+        question, headline = _OF_ACCURACY, accuracy or _NOTHING
     else:
-        question = _question(result, scenario, slo)
+        question = _question(result, scenario, slo, _load(result, scenario))
         headline = _headline(result, scenario, slo)
     return Answer(
         verdict=result["verdict"],
@@ -132,10 +133,28 @@ def percentile_name(scenario: Scenario, slo: Slo | None) -> str:
     return f"p{(slo.percentile if slo else scenario.percentile) * 100:.10g}"
 
 
-def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) -> str:
+def question_of(options: Mapping[str, Any]) -> str:
+    """Returns the question of a run that is not finished. options: its options by key, as in config.yaml."""
+    scenario = scenario_named(options["scenario"])
+    if options.get("mode") == "accuracy":
+        return _OF_ACCURACY
+    slos = options.get("slo") or ""
+    slo = leading(parse_slos(slos if isinstance(slos, str) else " ".join(slos)))
+    arrivals = {name: options.get(name) for name in ("streams", "concurrency")}
+    known: Mapping[str, Any] = {
+        "throughput_per_s": {"asked": options.get("target_qps")},
+        "arrivals": arrivals,
+        "queries": {"samples_per_query": options.get("samples_per_query") or 1},
+    }
+    has_load = not scenario.scheduled or any((options.get("target_qps"), *arrivals.values()))
+    load = _load(known, scenario, in_short=True) if has_load else ""
+    return _question({}, scenario, slo, load)
+
+
+def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None, load: str) -> str:
+    """Returns the question. load: result of `_load`."""
     if scenario.all_at_once:
         return "How many samples are answered in a second?"
-    load = _load(result, scenario)
     if bounds := _token_bounds(result):
         share = f"{float(bounds['percentile'][1:]):.10g} %"
         ttft, tpot = (show_duration(bounds[key]) for key in ("ttft_ns", "tpot_ns"))

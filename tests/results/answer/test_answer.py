@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.core.codes import CODES
-from harness.results.answer import answer_of
+from harness.results.answer import answer_of, question_of
 from harness.results.answer.answer import show_accuracy
 from tests.builders.golden_answers import BUSY, LATE, PADDED, golden, held_back, reference
 from tests.golden.make_runs import RUNS
@@ -30,6 +30,21 @@ def p90(value_ns: int, high_ns: int | None) -> dict[str, Any]:
 def with_target() -> dict[str, Any]:
     """Returns the score of the golden run with a target."""
     return {**golden("server")["accuracy"], "target": 98.5}
+
+
+@pytest.mark.parametrize(
+    ("options", "question"),
+    [
+        ({"mode": "accuracy"}, "How accurate are the answers?"),
+        ({"slo": ["p50=1ms", "p90=2ms"]}, "Are 90 % of the queries answered within 2 ms?"),
+        ({"target_qps": 20_000.0}, "How long does a query take at 20,000 queries/s?"),
+        ({"scenario": "single-stream"}, "How long does a query take, one query at a time?"),
+    ],
+)
+def test_the_question_of_a_run_is_known_before_its_result(
+    options: dict[str, Any], question: str
+) -> None:
+    assert question_of({"scenario": "server", **options}) == question
 
 
 def test_the_answer_of_a_server_run_is_its_percentile_with_the_bound() -> None:

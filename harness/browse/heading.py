@@ -1,0 +1,51 @@
+"""Reads what a run in progress measures, for the top of its page. Its folder is not trusted."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.browse.index import Entry
+from harness.browse.studies import read
+from harness.core.files import reading
+from harness.core.units import NS_PER_S, counted, parse_duration_ns, show_wait
+from harness.errors import HarnessError
+from harness.loadgen.scenario import scenario_named
+from harness.results.answer import question_of
+from harness.results.records import FINDINGS
+
+
+class Heading(NamedTuple):
+    """Texts from the folder. They are not escaped."""
+
+    title: str = ""
+    """Scenario, backend, model and dataset; empty for a search."""
+    question: str = ""
+    plan: str = ""
+    """Planned length and SLO; empty if they are unknown."""
+
+
+def heading(root: Path, entry: Entry | None) -> Heading:
+    """Returns the heading of a run's page. entry: the run's folder; None or a search has an empty heading."""
+    if entry is None or entry.row is None or entry.study is not None:
+        return Heading()
+    names = (entry.row[name] for name in ("scenario", "backend", "model", "dataset"))
+    title = " · ".join(names)
+    with suppress(OSError, HarnessError), reading(entry.path):
+        options = read(root, f"{entry.path}/{FINDINGS}")[
+            "asked"
+        ]  # written before the model is loaded
+        return Heading(title, question_of(options), ", ".join(_plan(options)))
+    return Heading(title)
+
+
+def _plan(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the planned length and the SLO. options: the run's options by key, as in config.yaml."""
+    if options.get("mode") != "accuracy":
+        unit = "sample" if scenario_named(options["scenario"]).all_at_once else "query"
+        if (queries := options.get("queries")) is not None:
+            yield counted(queries, unit, "queries" if unit == "query" else None)
+        elif (duration := options.get("duration")) is not None:
+            yield f"about {show_wait(parse_duration_ns(duration) / NS_PER_S)}"
+    if slos := options.get("slo"):
+        yield f"SLO {slos if isinstance(slos, str) else ' '.join(slos)}"
