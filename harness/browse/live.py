@@ -101,6 +101,11 @@ class Snapshot(NamedTuple):
         return bool(self.phase and (self.completed or self.in_flight))
 
     @property
+    def is_answered(self) -> bool:
+        """Whether all planned samples of the phase are answered."""
+        return self.progress >= 1 and not self.in_flight
+
+    @property
     def left_s(self) -> float | None:
         """Estimated time until all planned samples are answered; None if it is not known yet."""
         if self.elapsed_s is None or self.elapsed_s < LEAST_S or not 0 < self.progress < 1:

@@ -16,10 +16,12 @@ from harness.browse.index import Entry, Index, Missing, read_row
 from harness.browse.live import Snapshot, snapshot
 from harness.browse.live_tiles import live_tiles
 from harness.browse.points import CHARTS, begin_of, gap, opening, point
+from harness.browse.studies import read
 from harness.browse.texts import render, url
 from harness.core.files import PARTIAL
 from harness.core.shown.private import hide
 from harness.errors import HarnessError
+from harness.results import run_folder
 from harness.results.pages import tiles
 
 PERIOD_S = 1.0
@@ -46,6 +48,9 @@ class Past:
         self.lock = threading.Lock()
         self.read_s = 0.0
         self.state: Snapshot | None = None
+        """The current state; None if it could not be read."""
+        self.last: Snapshot | None = None
+        """The latest state that could be read."""
         self.run = ""
         """Folder of the latest run."""
         self.points: deque[Mapping[str, Any]] = deque(maxlen=MOST_POINTS)
@@ -61,8 +66,10 @@ class Past:
         if run != self.run or not self._recent or self._recent[-1].phase != state.phase:
             self._recent.clear()
             self._mark = _mark(run, state)
-        self.state, self.run = state, run
+        self.state, self.last, self.run = state, state, run
         if not state.has_begun:
+            return
+        if state.is_answered and self._mark is None:  # a rate of the time after would fall to 0
             return
         if not self._recent and (begin := begin_of(state)) is not None:
             self._recent.append(begin)
@@ -96,10 +103,10 @@ class Past:
             return list(self.points)[len(self.points) - new :]
 
     def latest(self, chart: str, series: str) -> float | None:
-        """Returns a value of the last point; None if the point lacks it."""
-        if not self.points:
-            return None
-        value: float | None = self.points[-1]["charts"].get(chart, {}).get(series)
+        """Returns a value of the last point with values; None if the point lacks it."""
+        found = (one["charts"] for one in reversed(self.points) if one["charts"])
+        charts: Mapping[str, Any] = next(found, {})
+        value: float | None = charts.get(chart, {}).get(series)
         return value
 
 
@@ -212,23 +219,35 @@ class Watching:
 
     def _panel(self, path: str, past: Past, problem: str) -> str:
         finished = path.removesuffix(PARTIAL)
-        verdict = study = None
+        verdict = reason = study = None
         if finished != path and (self._index.root / finished).is_dir():
             with suppress(OSError, HarnessError):
-                verdict = read_row(self._index.root, finished)["verdict"]
+                verdict, reason = self._verdict(finished)
             entry = self._index.entries().get(finished)
             study = entry.study if entry is not None else None
+        is_between = problem == BETWEEN_RUNS
+        state = past.state if is_between else past.last
         return render(
             "panel.html",
-            state=past.state,
+            state=state,
             run=past.run if past.run != path else "",
             problem=problem,
-            is_between=problem == BETWEEN_RUNS,
-            tiles=tiles.html(live_tiles(past.state, past.latest)) if past.state is not None else "",
+            is_between=is_between,
+            tiles=tiles.html(live_tiles(state, past.latest)) if state and state.phase else "",
             verdict=verdict,
+            reason=reason,
             study=study,
             finished=url("study" if study else "run", finished),
         )
+
+    def _verdict(self, path: str) -> tuple[str, str]:
+        """Returns the verdict of a finished run, and its first reason; '' without one.
+
+        Raises OSError or ConfigError.
+        """
+        verdict = read_row(self._index.root, path)["verdict"]
+        reasons = read(self._index.root, f"{path}/{run_folder.RESULT}")["reasons"]
+        return verdict, next((one["text"] for one in reasons), "")
 
     def _done(self, path: str) -> str:
         """Renders the finished runs of a search, oldest first."""

@@ -17,11 +17,11 @@ def look(at_s: float, completed: float = 0, **more: Any) -> Snapshot:
         "offered": None,
         "failed": 0.0,
         "in_flight": 0.0,
+        "progress": 0.5,
     }
     return Snapshot(
         at_s=at_s,
         phase="performance",
-        progress=0.5,
         completed=completed,
         rate=None,
         stages=[],

@@ -51,8 +51,9 @@ def endpoint(results: Path) -> Iterator[MetricsEndpoint]:
         yield made
 
 
-def begin(endpoint: MetricsEndpoint) -> LiveCounts:
-    counts = LiveCounts(NewRows(golden_journal("server"), plan("server")))
+def begin(endpoint: MetricsEndpoint, **changed: Any) -> LiveCounts:
+    """Starts a phase with 700 answers. changed: fields of its plan."""
+    counts = LiveCounts(NewRows(golden_journal("server"), plan("server", **changed)))
     endpoint.exporter.begin(counts, [Slo(0.99, 50_000_000)])
     time.sleep(0.25)  # the endpoint's page lasts 0.2 s
     return counts
@@ -123,14 +124,17 @@ def test_events_end_with_the_run(
     results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "PERIOD_S", 0.01)
-    begin(endpoint)
+    begin(endpoint, query_count=1400)
 
     async def watch() -> list[str]:
         events = Watching(Index(results)).events(RUN)
         found = [await anext(events) for _ in range(4)]
         (results / RUN / ENDPOINT).unlink()  # like the process that keeps the folder
         (results / RUN).rename(results / "night")
-        (results / "night/result.json").write_bytes((results / "server/result.json").read_bytes())
+        result = json.loads((results / "server/result.json").read_text())
+        reasons = [{"code": "slo-missed", "text": f"too slow {EVIL}"}]
+        changed = {**result, "verdict": "INVALID", "reasons": reasons}
+        (results / "night/result.json").write_text(json.dumps(changed))
         return found + [event async for event in events]
 
     first, points, second, more, last = asyncio.run(watch())
@@ -144,7 +148,10 @@ def test_events_end_with_the_run(
     assert (point["mark"], point["bounds"]) == (None, {"latency": {"p99": 0.05}})
     assert all(line.startswith("data: ") for line in last.splitlines()[1:-1])
     assert "event: end\n" in last
-    assert 'VALID: <a id="next" href="/run/night">open its page</a>' in last
+    assert '<span class="badge invalid">INVALID</span> too slow &lt;script&gt;' in last
+    assert 'The run has ended: <a id="next" href="/run/night">open its page</a>' in last
+    assert '<dt>Answered</dt><dd>700 <span class="unit">queries</span></dd>' in last
+    assert "<dt>Rate in the last second</dt>" in last
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
     assert '<a id="next" href="/run/night">open its page</a>' in client.get(f"/live/{RUN}").text
     assert client.get(f"/events/{RUN}").status_code == 404
@@ -201,6 +208,22 @@ def test_a_reading_that_is_missed_leaves_one_gap() -> None:
     past.miss()
     past.add("run", look(15.0, 1_500))
     assert [bool(one["charts"]) for one in past.points] == [True, True, False, True]
+
+
+def test_the_last_values_stay_when_all_is_answered() -> None:
+    """Bug: while the run was scored, the rate fell to 0, and its tile vanished at the end."""
+    past = watching.Past()
+    past.add("run", look(10.0, 0, in_flight=5.0))
+    past.add("run", look(11.0, 300, in_flight=5.0))
+    for at_s in (12.0, 13.0):
+        past.add("run", look(at_s, 400, progress=1.0))
+    past.miss()
+    assert past.latest("rate", "answered") == 300
+    assert past.state is None
+    assert present(past.last).completed == 400
+    short = watching.Past()  # a run that ends before the second look
+    short.add("run", look(10.0, 400, progress=1.0, elapsed_s=2.0))
+    assert short.latest("rate", "answered") == 200
 
 
 def test_the_curves_wait_for_the_first_query() -> None:

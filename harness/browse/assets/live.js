@@ -6,6 +6,7 @@ const status = document.getElementById("status");
 const points = [];
 const charts = [];
 let pointed = null; // time at the pointer, in seconds
+let hasEnded = false;
 const MOST_POINTS = 3600;
 const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
 const SVG = "http://www.w3.org/2000/svg";
@@ -77,7 +78,7 @@ class Chart {
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.svg.replaceChildren();
     const drawn = thinned(width);
-    const bounds = Object.entries((points[points.length - 1].bounds || {})[this.name] || {});
+    const bounds = Object.entries((this.latest().bounds || {})[this.name] || {});
     const most = this.most(drawn, bounds);
     const x = (t) => LEFT + ((t - first()) / Math.max(last() - first(), 1e-9)) * (width - LEFT - RIGHT);
     const y = (v) => HEIGHT - BOTTOM - (v / most) * (HEIGHT - TOP - BOTTOM);
@@ -147,8 +148,14 @@ class Chart {
     return found.filter((part) => part.length);
   }
 
+  // The last point; after the end of the run, the last point with values.
+  latest() {
+    const valued = hasEnded && points.findLast((one) => Object.keys(this.values(one)).length);
+    return valued || points[points.length - 1];
+  }
+
   name_series(bounds) {
-    const at = pointed === null ? points[points.length - 1] : nearest(pointed);
+    const at = pointed === null ? this.latest() : nearest(pointed);
     const rows = this.series.map((name, i) => {
       const row = document.createElement("li");
       const swatch = row.appendChild(document.createElement("span"));
@@ -219,7 +226,9 @@ events.addEventListener("points", (event) => {
 });
 events.addEventListener("end", (event) => {
   events.close();
+  hasEnded = true;
   show(event);
+  drawAll();
   status.textContent = "Ended";
   const next = document.getElementById("next");
   if (next) setTimeout(() => location.replace(next.href), 1500);
