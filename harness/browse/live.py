@@ -68,6 +68,8 @@ class Totals(NamedTuple):
     bounds_s: Sequence[tuple[str, float]]
     """Bounds of the SLO by percentile, e.g. ('p99', 0.05)."""
     token_bounds_s: Sequence[tuple[str, float]]
+    cores: int | None = None
+    """Number of cores of this machine."""
 
 
 class Snapshot(NamedTuple):
@@ -266,6 +268,7 @@ def _totals(samples: _Samples, phase: str, value: Callable[[str], float | None])
             (f"{labels['time'].upper()} {_percentile(labels)}", bound)
             for labels, bound in ours("token_slo_seconds")
         ],
+        cores=psutil.cpu_count(),
     )
 
 

@@ -28,16 +28,25 @@ class Chart(NamedTuple):
     unit: str
     """Unit of the values. Times are in s, but the page shows short times in ms or us."""
     is_stacked: bool = False
+    is_log: bool = False
+    """Whether the axis is logarithmic, so that one spike does not press the usual values together."""
 
 
 CHARTS = (
     Chart("rate", "Rate", "answers/s"),
-    Chart("latency", f"Latency of the last second, or of the last {LEAST} queries", "s"),
+    Chart(
+        "latency", f"Latency of the last second, or of the last {LEAST} queries", "s", is_log=True
+    ),
     Chart("queue", "Samples in flight", "samples"),
     Chart("stages", "Mean time of a sample by stage", "s", is_stacked=True),
     Chart("cores", f"Cores in use, mean of {CORES_LOOKS} s", "cores", is_stacked=True),
     Chart("tokens", "Tokens", "tokens/s"),
-    Chart("token_times", f"Token times of the last second, or of the last {LEAST} answers", "s"),
+    Chart(
+        "token_times",
+        f"Token times of the last second, or of the last {LEAST} answers",
+        "s",
+        is_log=True,
+    ),
     Chart("nodes", "Samples answered by node", "samples/s", is_stacked=True),
     Chart("watts", "Power", "W"),
 )
@@ -140,8 +149,8 @@ def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
 def _cores(recent: Sequence[Snapshot]) -> Series:
     """Returns the cores in use by their users, over the last CORES_LOOKS snapshots.
 
-    A run reads its machine once per s, so the time between two snapshots may have none or two of its readings. A
-    missing reading leaves a gap, because the users are stacked.
+    A run reads its machine once per s, so the time between two snapshots may have none or two of its readings. The
+    users are scaled down if they exceed the machine's cores. A missing reading leaves a gap, because the users are stacked.
     """
     now = recent[-1]
     before = next((one for one in recent[-CORES_LOOKS - 1 : -1] if _has_cores(one.totals)), None)
@@ -151,13 +160,15 @@ def _cores(recent: Sequence[Snapshot]) -> Series:
     run, busy = _rate(one.run_cpu_s, two.run_cpu_s, seconds), _rate(one.busy_s, two.busy_s, seconds)
     assert run is not None
     assert busy is not None
-    return _known(
-        {
-            "measured process": run,
-            "other programs": max(busy - run, 0.0),
-            "taken by the host": _rate(one.stolen_s, two.stolen_s, seconds),
-        }
-    )
+    users = {
+        "measured process": run,
+        "other programs": max(busy - run, 0.0),
+        "taken by the host": _rate(one.stolen_s, two.stolen_s, seconds),
+    }
+    whole = sum(filter(None, users.values()))
+    # The readings may lie farther apart than the snapshots.
+    scale = min(1.0, now.totals.cores / whole) if now.totals.cores and whole else 1.0
+    return _known({name: None if v is None else v * scale for name, v in users.items()})
 
 
 def _has_cores(totals: Totals) -> bool:

@@ -99,6 +99,14 @@ def test_the_use_of_the_cores_is_a_mean_of_three_looks() -> None:
     assert charts(*looks)["cores"]["other programs"] == 2
 
 
+def test_no_more_cores_are_in_use_than_the_machine_has() -> None:
+    """Bug: readings that lie farther apart than the snapshots showed 2.6 of 2 cores."""
+    one = look(110.0, run_cpu_s=0.0, busy_s=0.0, stolen_s=0.0, cores=2)
+    two = look(111.0, run_cpu_s=1.0, busy_s=3.0, stolen_s=1.0, cores=2)
+    used = charts(one, two)["cores"]
+    assert used == {"measured process": 0.5, "other programs": 1, "taken by the host": 0.5}
+
+
 def test_the_curves_begin_with_the_means_since_the_first_query() -> None:
     """Bug: the curves began at the second look, and at the start of the command."""
     first = look(

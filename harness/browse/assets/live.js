@@ -38,6 +38,15 @@ function ticks(low, high, most) {
   return found;
 }
 
+// Steps of 1, 2 and 5, or of 1 on a long axis.
+function logTicks(low, high) {
+  const found = [];
+  const steps = high / low > 100 ? [1] : [1, 2, 5];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1)
+    for (const step of steps) found.push(step * 10 ** power);
+  return found.filter((value) => value >= low && value <= high);
+}
+
 function add(parent, name, attributes, text) {
   const made = parent.appendChild(document.createElementNS(SVG, name));
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -51,6 +60,7 @@ class Chart {
     this.name = figure.dataset.name;
     this.unit = figure.dataset.unit;
     this.stacked = "stacked" in figure.dataset;
+    this.log = "log" in figure.dataset;
     this.svg = figure.querySelector("svg");
     this.legend = figure.querySelector(".legend");
     this.series = []; // names in order of arrival, which gives the colour
@@ -81,8 +91,10 @@ class Chart {
     const bounds = Object.entries((this.latest().bounds || {})[this.name] || {});
     const most = this.most(drawn, bounds);
     const x = (t) => LEFT + ((t - first()) / Math.max(last() - first(), 1e-9)) * (width - LEFT - RIGHT);
-    const y = (v) => HEIGHT - BOTTOM - (v / most) * (HEIGHT - TOP - BOTTOM);
-    for (const value of ticks(0, most, 4)) {
+    const least = this.log ? this.least(drawn, bounds) : 0;
+    const share = (v) => (this.log ? Math.log(Math.max(v, least) / least) / Math.log(most / least) : v / most);
+    const y = (v) => HEIGHT - BOTTOM - share(v) * (HEIGHT - TOP - BOTTOM);
+    for (const value of this.log ? logTicks(least, most) : ticks(0, most, 4)) {
       add(this.svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value), class: "grid" });
       add(this.svg, "text", { x: LEFT - 6, y: y(value) + 4, class: "tick left" }, shown(value, this.unit));
     }
@@ -92,10 +104,8 @@ class Chart {
       add(this.svg, "line", { x1: x(one.t), x2: x(one.t), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" });
     if (this.stacked) this.areas(drawn, x, y);
     else this.series.forEach((name, i) => this.line(drawn, name, i, x, y));
-    for (const [name, value] of bounds) if (value <= most) {
+    for (const [, value] of bounds) if (value <= most)
       add(this.svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value), class: "bound" });
-      add(this.svg, "text", { x: width - RIGHT, y: y(value) - 4, class: "bound-name" }, `${name} allowed`);
-    }
     if (pointed !== null) {
       const at = nearest(pointed).t;
       add(this.svg, "line", { x1: x(at), x2: x(at), y1: TOP, y2: HEIGHT - BOTTOM, class: "pointer" });
@@ -109,8 +119,15 @@ class Chart {
       return this.stacked ? values.reduce((a, b) => a + b, 0) : Math.max(0, ...values);
     });
     const top = Math.max(...tops, 1e-9);
-    const near = bounds.map(([, value]) => value).filter((value) => value <= 3 * top);
-    return Math.max(top, ...near) * 1.06;
+    const near = bounds.map(([, value]) => value).filter((value) => value <= (this.log ? 100 : 3) * top);
+    return Math.max(top, ...near) * (this.log ? 1.3 : 1.06);
+  }
+
+  // The lower end of a logarithmic axis, at least a factor of 10 below its upper end.
+  least(drawn, bounds) {
+    const values = drawn.flatMap((one) => Object.values(this.values(one))).filter((value) => value > 0);
+    const most = this.most(drawn, bounds);
+    return Math.min(most / 10, ...values.map((value) => value / 1.3));
   }
 
   line(drawn, name, i, x, y) {
@@ -166,6 +183,7 @@ class Chart {
     });
     for (const [name, value] of bounds) {
       const row = document.createElement("li");
+      row.appendChild(document.createElement("span")).className = "swatch bound-swatch";
       row.append(`${name} allowed `);
       row.appendChild(document.createElement("b")).textContent = shown(value, this.unit);
       rows.push(row);
