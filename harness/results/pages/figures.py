@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.units import NS_PER_MS, show_ns
+from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.pages.page import POINTS, Figure, digits
@@ -35,15 +36,18 @@ Runs = Mapping[str, Evidence]
 
 
 def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]:
-    """Yields the plots of a performance run; nothing if the run did not complete any query."""
+    """Yields the plots of a performance run; nothing if the run did not complete any query. The plots that show the
+    answer of the scenario come first.
+    """
     if not _has_queries(run):
         return
-    yield from distributions({"queries": run})
-    yield from _token_times(run)
-    yield over_time(run, _latency_ns(run), beside)
-    yield from timelines(run)
-    yield _stages(run)
-    yield from _batches(run)
+    latencies = (*distributions({"queries": run}), *_token_times(run))
+    course = (over_time(run, _latency_ns(run), beside), *timelines(run))
+    parts = (_stages(run), *_batches(run))
+    if scenario_named(run.plan.scenario).all_at_once:
+        yield from (*course, *parts, *latencies)
+    else:
+        yield from (*latencies, *course, *parts)
 
 
 def distributions(runs: Runs) -> Iterator[Figure]:
@@ -193,10 +197,13 @@ def _batches(run: Evidence) -> Iterator[Figure]:
     sizes, counts = np.unique(run.done.columns["batch_size"][first], return_counts=True)
     if len(sizes) < 2:
         return
+    # plotly makes bars as wide as the smallest distance. A narrower bar than 1/200 of the axis is not visible.
+    width = max(1.0, float(sizes[-1] - sizes[0]) / 200)
+    bar = {"type": "bar", "x": sizes.tolist(), "y": counts.tolist(), "width": width}
     yield Figure(
         "Batch sizes",
         "Number of batches by their number of samples.",
-        [{"type": "bar", "x": sizes.tolist(), "y": counts.tolist(), "name": "batches"}],
+        [{**bar, "name": "batches"}],
         {
             # Marks by plotly between two sizes would be fractions.
             "xaxis": {"title": "samples in the batch", **({"dtick": 1} if sizes[-1] <= 16 else {})},

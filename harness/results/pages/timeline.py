@@ -1,5 +1,6 @@
 """Draws latency, rate, power and the machine in stacked panels over a common time axis."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -43,19 +44,42 @@ def over_time(run: Evidence, latency_ns: Array, beside: Samples) -> Figure:
     at_s = _completed_s(run, len(latency_ns))
     window = window_ns(run.log.values)
     edges_s = [(edge - begun_ns) / NS_PER_S for edge in window] if window else []
+    shown_s = [0.0, float(at_s.max()), *edges_s]
     panels = [*_queries(run, at_s, latency_ns), *_cache(run, at_s)]
-    if beside.server is not None:
-        panels += _server(beside.server, begun_ns)
-    if beside.power is not None:
-        panels += _power(beside.power, begun_ns)
-    if beside.host is not None:
-        panels += _host(beside.host, begun_ns)
     about = "Time counts from the first query. Queries are shown at the time of their completion."
     if window:
         about += f" Grey: the time that {run.log.source} measured, power_begin to power_end."
-    if any(beside):
+    found = _beside(beside, begun_ns, (min(shown_s), max(shown_s)))
+    if any(found.values()):
+        panels += itertools.chain(*found.values())
         about += " Zoom out (double click) to see the machine before and after the run."
-    return _stacked("Over time", about, panels, [0.0, float(at_s.max()), *edges_s], edges_s)
+    if missing := [name for name, some in found.items() if not some]:
+        about += f" Not drawn, because the run has too few readings: {', '.join(missing)}."
+    return _stacked("Over time", about, panels, shown_s, edges_s)
+
+
+def _beside(
+    beside: Samples, begun_ns: int, shown_s: tuple[float, float]
+) -> Mapping[str, Sequence[_Panel]]:
+    """Maps each kind of readings to its panels. Omits panels without a curve in the time that the plot shows first.
+
+    shown_s: begin and end of this time.
+    """
+    made: dict[str, Iterator[_Panel]] = {}
+    if beside.server is not None:
+        made["servers"] = _server(beside.server, begun_ns)
+    if beside.power is not None:
+        made["power"] = _power(beside.power, begun_ns)
+    if beside.host is not None:
+        made["machine"] = _host(beside.host, begun_ns)
+    return {name: [one for one in some if _is_within(one, shown_s)] for name, some in made.items()}
+
+
+def _is_within(panel: _Panel, shown_s: tuple[float, float]) -> bool:
+    """Returns whether a line of the panel is visible between two times."""
+    first_s, last_s = shown_s
+    lines = ([x for x in line["x"] if x is not None] for line in panel.lines)
+    return any(min(x) <= last_s and first_s <= max(x) for x in lines)
 
 
 def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
@@ -100,7 +124,9 @@ def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array
 
 
 def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
-    """Yields panels with the percentiles and the rate of the queries completed in each interval."""
+    """Yields panels with the percentiles and the rate of the queries completed in each interval. Begins with the rate if
+    it is the answer of the scenario.
+    """
     x, rows, per_s = _binned(at_s, latency_ns)
     dotted = {"dash": "dot", "width": 1}  # drawn below p99, because both lines may coincide
     lines = [
@@ -111,13 +137,17 @@ def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
             ("p50", 0.5, {"width": 2}),
         )
     ]
-    yield _Panel(lines, {"title": "latency, ms", "type": "log"}, height=2)
+    latency = _Panel(lines, {"title": "latency, ms", "type": "log"}, height=2)
     rate: list[Mapping[str, Any]] = [{"x": x, "y": digits(per_s), "name": "answered"}]
     if run.plan.target_qps is not None:
         target = {"x": [0, x[-1]], "y": [run.plan.target_qps] * 2, "name": "requested"}
         rate.append({**target, "line": {"dash": "dash"}})
-    unit = "samples/s" if scenario_named(run.plan.scenario).all_at_once else "queries/s"
-    yield _Panel(rate, {"title": unit, "rangemode": "tozero"})
+    if scenario_named(run.plan.scenario).all_at_once:
+        yield _Panel(rate, {"title": "samples/s", "rangemode": "tozero"}, height=2)
+        yield latency._replace(height=1)
+    else:
+        yield latency
+        yield _Panel(rate, {"title": "queries/s", "rangemode": "tozero"})
 
 
 def _cache(run: Evidence, at_s: Array) -> Iterator[_Panel]:

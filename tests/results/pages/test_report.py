@@ -150,7 +150,12 @@ def test_power_and_machine_are_on_the_time_axis_of_the_latency() -> None:
 def test_machine_without_readings_has_no_empty_panels() -> None:
     bare = HostLog([{"wall_ns": begun_ns() + n * NS_PER_S} for n in range(3)])
     silent = PowerLog(sources=(PACKAGE,), series={PACKAGE.name: []})
-    assert list(lines(over_time(power=silent, host=bare))) == list(lines(over_time()))
+    plot = over_time(power=silent, host=bare)
+    assert list(lines(plot)) == list(lines(over_time()))
+    assert plot.about.endswith(" Not drawn, because the run has too few readings: power, machine.")
+    assert "Not drawn" not in over_time().about
+    early = HostLog([{"wall_ns": begun_ns() - n * NS_PER_S, "cpu_steal_s": 0.0} for n in (9, 8, 7)])
+    assert "yaxis3" not in over_time(host=early).layout
     once = HostLog([{"wall_ns": begun_ns(), "cpu_steal_s": 0.0}])
     assert "yaxis3" not in over_time(host=once).layout
 
@@ -159,7 +164,28 @@ def test_machine_without_readings_has_no_empty_panels() -> None:
 def test_the_rate_over_time_counts_what_the_scenario_issues(scenario: str, unit: str) -> None:
     """Bug: Offline's samples were called queries."""
     (plot,) = [f for f in figures(evidence(scenario)) if f.title == "Over time"]
-    assert plot.layout["yaxis2"]["title"] == unit
+    assert plot.layout["yaxis" if scenario == "offline" else "yaxis2"]["title"] == unit
+
+
+def test_the_throughput_of_offline_comes_first_and_its_latency_last() -> None:
+    drawn = list(figures(evidence("offline")))
+    assert drawn[0].title == "Over time"
+    assert drawn[0].data[0]["name"] == "answered"
+    assert [one.title for one in drawn[-2:]] == ["Latency distribution", "Tail"]
+
+
+def test_a_bar_is_one_batch_wide() -> None:
+    """Bug: with few sizes, the bar of 64 spanned 45 to 83."""
+    run = evidence("server")
+    done = present(run.done)
+    size = np.where(done.columns["batch"] == done.columns["batch"][0], 45, 64)
+    columns = {**done.columns, "batch_size": size}
+    (plot,) = [
+        f
+        for f in figures(replace(run, done=replace(done, columns=columns)))
+        if f.title == "Batch sizes"
+    ]
+    assert (plot.data[0]["x"], plot.data[0]["width"]) == ([45, 64], 1)
 
 
 def test_the_window_on_the_time_axis_is_loadgens() -> None:
