@@ -29,4 +29,4 @@ def test_an_option_of_a_run_is_explained_once() -> None:
     """Searches and `submit` explain the groups whose texts differ."""
     assert PAGE.count("\n  --max-batch N ") == 3  # options of a run, `serve` and `overhead`
     assert PAGE.count("\nand these options of [run](#run): ") == 7
-    assert PAGE.count("\nand these options of [run](#run): scenario, model and data; ") == 3
+    assert PAGE.count("\nand these options of [run](#run): instances and batches; backend; ") == 7
