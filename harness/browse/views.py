@@ -22,6 +22,7 @@ from harness.results.compare import report as compare_report
 from harness.results.compare.compare import Change, compare
 from harness.results.compare.finished import FinishedRun, named_apart, side
 from harness.results.compare.interval_bar import Scale
+from harness.results.compare.page import bar, verdict_chip
 from harness.results.pages import page as pages
 from harness.results.pages import report
 from harness.results.pages.history import Linked, history, run_name
@@ -374,11 +375,12 @@ class Views:
 def _table_of(changes: Sequence[Change], letter: str) -> Mapping[str, Any]:
     """Returns the template's values for a table of changes on one scale. letter: of the second side."""
     table = Table("", "", "", change_text.columns(letter), [change_text.row(c) for c in changes])
-    scale = Scale([change for change in changes if change.is_whole])
+    scale = Scale(changes)
+    images = [(bar(change, scale), verdict_chip(change)) for change in changes]
     return {
         "heads": [column.name for column in table.columns],
         "scale": scale.head,
-        "rows": list(zip(cells(table), map(scale.image, changes), strict=True)),
+        "rows": list(zip(cells(table), images, strict=True)),
     }
 
 

@@ -1,9 +1,10 @@
 """Formats a change between two sides for the table: as a row, a share and a factor."""
 
+import math
 from collections.abc import Sequence
 
 from harness.core.units import counted, show_ns, show_rate, show_si
-from harness.results.compare.compare import BETTER, WORSE, Change, Comparison
+from harness.results.compare.compare import ALIKE, BETTER, UNDECIDED, WORSE, Change, Comparison
 from harness.results.pages.tables import Column
 
 WIDEST = 100
@@ -56,6 +57,23 @@ def _quantity(value: float, unit: str) -> str:
     if unit.startswith("samples"):  # e.g. `samples/s per core`: the name says `per core`
         return show_rate(value)
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
+
+
+def why_undecided(change: Change) -> str:
+    """Returns the reason of the verdict `not decided` in one sentence; '' for another verdict."""
+    if change.verdict != UNDECIDED:
+        return ""
+    if math.isinf(change.noise):
+        return "The noise between the runs is unknown, so nothing is judged."
+    judged = _percent(change.noise).removeprefix("+")
+    if change.low is None or change.high is None:
+        return f"Without an interval, only a change above {judged} is judged."
+    if change.low <= 0 <= change.high:
+        return (
+            "The interval includes no change. The verdict `no difference` needs several runs per side, "
+            f"and an interval within ±{ALIKE * 100:.0f} %."
+        )
+    return f"The change is not certainly larger than the noise of {judged}."
 
 
 def interval(change: Change) -> str:

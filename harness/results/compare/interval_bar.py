@@ -7,9 +7,12 @@ from harness.core.units import show_percent
 from harness.results.compare.compare import Change
 
 _WIDTH, _HEIGHT = 180, 16
-_LEAST, _MOST = math.log(1.05), math.log(4)
-"""Ends of the scale, as logarithms of a factor.
-Longer intervals are cut off, and changes beyond the scale are arrows.
+_LEAST, _MOST = math.log(1.05), math.log(20)
+"""Smallest and largest end of the scale, as logarithms of a factor."""
+
+_WITHIN = 0.75
+"""Share of the rows that the scale certainly contains. A row that needs more than twice their scale would press them
+together: its interval is cut off, and a change beyond the scale is an arrow.
 """
 
 
@@ -17,14 +20,9 @@ class Scale:
     """Logarithmic scale with `no change` in its middle."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
-        ends = [
-            abs(math.log1p(share))
-            for change in changes
-            if change.has_ratio
-            for share in (change.change, change.low, change.high)
-            if share is not None and -1 < share < math.inf
-        ]
-        self._end = min(max([_LEAST, *ends]), _MOST)
+        ends = sorted(_end(change) for change in changes if change.has_ratio)
+        most = 2 * ends[math.ceil(len(ends) * _WITHIN) - 1] if ends else 0.0
+        self._end = min(max([_LEAST, *(end for end in ends if end <= most)]), _MOST)
 
     @property
     def head(self) -> str:
@@ -43,7 +41,7 @@ class Scale:
         middle = _HEIGHT / 2
         parts = [f'<path d="M{_WIDTH / 2:g} 0v{_HEIGHT}" opacity="0.5"/>']
         if low is not None and high is not None:
-            parts.append(f'<path d="M{low:.1f} {middle:g}H{high:.1f}" stroke-width="2"/>')
+            parts.append(f'<path d="M{low:.1f} {middle:g}H{high:.1f}" stroke-width="3"/>')
         if abs(math.log1p(max(change.change, -1 + 1e-12))) <= self._end:
             parts.append(f'<circle cx="{value:.1f}" cy="{middle:g}" r="4" fill="currentColor"/>')
         else:
@@ -58,3 +56,10 @@ class Scale:
         """Returns the horizontal position of a share, from 0 to _WIDTH."""
         log = math.log1p(share) if share > -1 else -math.inf
         return _WIDTH / 2 * (1 + max(-1.0, min(1.0, log / self._end)))
+
+
+def _end(change: Change) -> float:
+    """Returns the farthest known end of a row from `no change`, as a logarithm of a factor."""
+    shares = (change.change, change.low, change.high)
+    known = [share for share in shares if share is not None and -1 < share < math.inf]
+    return max((abs(math.log1p(share)) for share in known), default=0.0)

@@ -10,7 +10,14 @@ from pathlib import Path
 from harness.errors import ConfigError
 from harness.results.answer import answer_of, answer_rows
 from harness.results.compare import change_text, report
-from harness.results.compare.compare import BETTER, WORSE, Change, Comparison, compare
+from harness.results.compare.compare import (
+    BETTER,
+    UNDECIDED,
+    WORSE,
+    Change,
+    Comparison,
+    compare,
+)
 from harness.results.compare.finished import FinishedRun, sides_of
 from harness.results.compare.interval_bar import Scale
 from harness.results.pages import page
@@ -85,15 +92,33 @@ def _changes(comparison: Comparison, other: str) -> Iterator[str]:
 def _table(changes: Sequence[Change], other: str) -> str:
     rows, scale = [], Scale(changes)
     for change in changes:
-        *cells, verdict = change_text.row(change)
-        kind = {BETTER: "better", WORSE: "worse"}.get(verdict, "quiet")
-        texts = (scale.image(change), escape(verdict))
-        rows.append((*cells, *(Html(f'<span class="{kind}">{text}</span>') for text in texts)))
+        *cells, _ = change_text.row(change)
+        rows.append((*cells, bar(change, scale), verdict_chip(change)))
     *columns, verdicts = change_text.columns(other)
     heads = [*(column.name for column in columns), scale.head, verdicts.name]
     return page.aligned_table(
         heads, rows, [*(bool(column.unit) for column in columns), False, False]
     )
+
+
+_KINDS = {BETTER: "better", WORSE: "worse", UNDECIDED: "uncertain"}
+"""Maps a verdict to the class that colours it."""
+
+
+def bar(change: Change, scale: Scale) -> Html:
+    """Returns the image of a change in the colour of its verdict; a change without one has the colour of the text."""
+    kind = {**_KINDS, UNDECIDED: "doubt"}.get(change.verdict or "", "")
+    return Html(f'<span class="{kind}">{scale.image(change)}</span>')
+
+
+def verdict_chip(change: Change) -> Html:
+    """Returns the verdict as a chip. A chip with `not decided` shows the reason on hover and focus."""
+    *_, verdict = change_text.row(change)
+    why, tip, focus = change_text.why_undecided(change), "", ""
+    if why:
+        tip, focus = f'<span class="tip" role="tooltip">{escape(why)}</span>', ' tabindex="0"'
+    kind = _KINDS.get(verdict, "quiet")
+    return Html(f'<span class="chip {kind}"{focus}>{escape(verdict)}{tip}</span>')
 
 
 def _figures(named: dict[str, FinishedRun]) -> Iterator[Figure]:

@@ -32,6 +32,19 @@ def test_equal_factors_lie_equally_far_from_the_middle() -> None:
     assert scale.head == "-60 % to +150 %"
 
 
+def test_one_wide_row_does_not_press_the_others_together() -> None:
+    """Bug: a row of 300 % left a few pixels for the others."""
+    narrow = [change(0.1, 0.08, 0.12)] * 3
+    scale = Scale([*narrow, change(3.0, 0.5, 9.0)])
+    assert scale.head == "-11 % to +12 %"
+    low, high = ends(scale.image(narrow[0]))
+    assert 150 < low < high == 180
+
+
+def test_a_table_with_only_large_changes_shows_their_size() -> None:
+    assert Scale([change(5.0)] * 3).head == "-83 % to +500 %"
+
+
 def test_a_small_change_does_not_look_large() -> None:
     scale = Scale([change(0.001, 0.0, 0.002)])
     assert scale.head == "-5 % to +5 %"

@@ -1,6 +1,7 @@
 """The page of `report A B`: compare's judgement, both runs in every plot."""
 
 import json
+import math
 import re
 from html import unescape
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 
 from harness.cli.main import main
 from harness.results.compare import change_text, report
-from harness.results.compare.compare import BETTER, WORSE, Change, compare
+from harness.results.compare.compare import BETTER, SAME, UNDECIDED, WORSE, Change, compare
 from harness.results.compare.finished import read
+from harness.results.compare.page import verdict_chip
 from tests.golden.make_runs import COMPARED, FOLDERS
 
 SIDES = [str(FOLDERS / name) for name in COMPARED]
@@ -73,3 +75,35 @@ def test_the_numbers_that_a_reader_looks_for_come_first() -> None:
     assert [c.name for c in others] == ["cpu", "joules_per_query.c"]
     assert change_text.folded(others) == "2 other numbers: 2 worse"
     assert change_text.folded(changes[1:2]) == "1 other number"
+
+
+@pytest.mark.parametrize(
+    ("ends", "noise", "why"),
+    [
+        ((None, None), 9.0, "Without an interval, only a change above x 10 is judged."),
+        ((0.01, 0.2), math.inf, "The noise between the runs is unknown, so nothing is judged."),
+        ((-0.1, 0.2), 0.02, "The interval includes no change. The verdict `no difference` needs"),
+        ((0.01, 0.2), 0.02, "The change is not certainly larger than the noise of 2.0 %."),
+    ],
+)
+def test_an_undecided_change_shows_its_reason(
+    ends: tuple[float | None, float | None], noise: float, why: str
+) -> None:
+    change = Change("p99", "ns", 1.0, 1.05, 0.05, *ends, noise, False, UNDECIDED)
+    chip = verdict_chip(change)
+    assert chip.startswith('<span class="chip uncertain" tabindex="0">not decided')
+    assert f'role="tooltip">{why}' in chip
+
+
+@pytest.mark.parametrize(
+    ("verdict", "chip"),
+    [
+        (BETTER, '<span class="chip better">better</span>'),
+        (WORSE, '<span class="chip worse">worse</span>'),
+        (SAME, '<span class="chip quiet">no difference</span>'),
+        (None, '<span class="chip quiet">not ranked</span>'),
+    ],
+)
+def test_the_colour_of_a_chip_is_its_verdict(verdict: str | None, chip: str) -> None:
+    change = Change("p99", "ns", 1.0, 1.05, 0.05, None, None, 0.0, False, verdict)
+    assert verdict_chip(change) == chip
