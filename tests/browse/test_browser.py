@@ -231,7 +231,7 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
         expect(page.locator("#status")).to_have_text("In progress")
         for text in ("Rate in the last second", "p99 latency so far"):
             expect(page.locator(".tiles")).to_contain_text(text)
-        expect(page.locator("#panel")).to_contain_text(re.compile(r"about \d+ s left"))
+        expect(page.locator("#panel")).to_contain_text(re.compile(r"about \d+\ss left"))
         page.get_by_text("Stages since the start").click()
         expect(page.get_by_role("row", name="issue_delay")).to_be_visible()
         for name in ("rate", "latency", "queue", "stages", "cores"):
