@@ -128,7 +128,10 @@ def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> Non
     expect(page.locator("ol.sides li").first).to_contain_text("closed-loop-again")
     assert page.locator("p.headline").inner_text() != first
     page.get_by_role("link", name="Machines side by side").click()
+    expect(page.get_by_text("No setting differs.")).to_be_visible()
+    page.get_by_role("link", name="show all settings").click()
     expect(page.get_by_role("columnheader", name="closed-loop", exact=True)).to_be_visible()
+    page.go_back()
     page.go_back()
     page.get_by_role("link", name="Pick other runs").click()
     expect(page.get_by_label("Pick closed-loop", exact=True)).to_be_checked()
