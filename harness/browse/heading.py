@@ -32,9 +32,8 @@ def heading(root: Path, entry: Entry | None) -> Heading:
     names = (entry.row[name] for name in ("scenario", "backend", "model", "dataset"))
     title = " · ".join(names)
     with suppress(OSError, HarnessError), reading(entry.path):
-        options = read(root, f"{entry.path}/{FINDINGS}")[
-            "asked"
-        ]  # written before the model is loaded
+        # The file exists before the model is loaded.
+        options = read(root, f"{entry.path}/{FINDINGS}")["asked"]
         return Heading(title, question_of(options), ", ".join(_plan(options)))
     return Heading(title)
 

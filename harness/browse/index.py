@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import stat
 import threading
 import time
@@ -33,9 +32,6 @@ from harness.results.answer import headline_in_short
 from harness.search.grid.cells.cells import GRID
 from harness.search.sweep.job import SWEEP
 from harness.search.tune.job import TUNE
-
-TIMED = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z-[^/]+")
-"""Matches a name that the harness gave to a folder: the start, the scenario, the backend and the model."""
 
 STUDIES: Mapping[str, str] = {
     run_folder.PEAK: "peak",
@@ -192,7 +188,7 @@ class Index:
 
     def _read(self, path: str, state: os.stat_result, inside: str | None) -> Entry | None:
         changed = datetime.fromtimestamp(state.st_mtime_ns / NS_PER_S, UTC)
-        named = TIMED.fullmatch(path)  # a later look at a study may change its folder
+        named = run_folder.TIMED.fullmatch(path)  # a later look at a study may change its folder
         at = "{}T{}:{}:{}".format(*named.groups()) if named else None
         entry = Entry(path, at or changed.isoformat(timespec="milliseconds"), inside=inside)
         if not path.isprintable():

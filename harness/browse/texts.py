@@ -8,12 +8,13 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from harness.browse.index import TIMED
 from harness.core.codes import CODES, without_links
 from harness.core.files import PARTIAL
 from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 from harness.core.units import show_ns, show_percent, show_rate, show_wait
+from harness.results import run_folder
+from harness.results.pages.history import run_name
 from harness.results.pages.page import typeset
 from harness.results.pages.tables import Table, shown_rows
 
@@ -78,17 +79,8 @@ _ENVIRONMENT.filters |= {
 }
 
 
-def _is_timed(path: str) -> bool:
-    return TIMED.fullmatch(path) is not None
-
-
-def _short(path: str) -> str:
-    """Returns the start of a run whose folder has a name by the harness, and the path of any other run."""
-    return TIMED.sub(r"\1 \2:\3:\4", path) if _is_timed(path) else path
-
-
-_ENVIRONMENT.filters["short"] = _short
-_ENVIRONMENT.tests["timed"] = _is_timed
+_ENVIRONMENT.filters["short"] = run_name
+_ENVIRONMENT.tests["timed"] = lambda path: run_folder.TIMED.fullmatch(path) is not None
 
 
 def render(template: str, **values: Any) -> str:

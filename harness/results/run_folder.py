@@ -17,6 +17,8 @@ ENVIRONMENT = "environment.json"
 ACCURACY_TEXT = "accuracy.txt"
 PEAK = "peak.json"
 LATEST = "latest"
+TIMED = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z-[^/]+")
+"""Matches a name that the harness gave to a folder: the start, the scenario, the backend and the model."""
 """Name of the link to the newest run in a results folder."""
 REPEATS = "repeats.json"
 OVERHEAD = "overhead.json"

@@ -38,7 +38,7 @@ class Row(NamedTuple):
     scenario: str
     about: str
     found: str
-    """Code of a reason or a doubt, or several codes, one of which appears; a text in the other tables."""
+    """Code of the expected reason or doubt, or several codes if any one of them is enough; in the other tables, a text."""
 
     @property
     def codes(self) -> set[str]:

@@ -331,7 +331,7 @@ def test_compare_judges_as_the_verb_does(
 
 
 def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: TestClient) -> None:
-    """Bug: 23 rows of the same weight, of which the reader wanted four."""
+    """Bug: the four rows that a reader wants were hidden among 23 equal ones."""
     text = html.unescape(page(client, PAIR))
     first, _, folded = text.partition("<details>")
     names = re.compile(r'<tr><th scope="row">([^<]+)</th>')

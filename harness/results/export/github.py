@@ -37,7 +37,7 @@ def entries(run: RunFiles) -> Iterator[dict[str, Any]]:
         each_ns = NS_PER_S / found["throughput"].value
         found = {"time per sample": Number(each_ns, "ns"), **found}
     for name, number in found.items():
-        # The tool expects numbers of which smaller is better, so scores and rates are skipped.
+        # The tool treats smaller numbers as better, so scores and rates are skipped.
         if not number.higher_is_better:
             yield {
                 "name": f"{workload}: {name}",

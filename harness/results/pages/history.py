@@ -1,7 +1,6 @@
 """Draws the page of `runs --history`, which follows the numbers of a workload on one machine from run to run."""
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 
 from harness.core.units import NS_PER_MS, counted, show_ns, show_rate, show_si
 from harness.loadgen.scenario import scenario_named
-from harness.results import database
+from harness.results import database, run_folder
 from harness.results.numbers import Number
 from harness.results.numbers import numbers as numbers_of
 from harness.results.pages.page import Article, Figure, link, table
@@ -86,13 +85,9 @@ def reports_in(results: Path, page: Path) -> Linked:
     return lambda folder: link(run_name(folder), results / folder / "report.html", page)
 
 
-_STARTED = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z-[^/]*")
-"""Matches a folder that the harness named after the start of its run."""
-
-
 def run_name(folder: str) -> str:
     """Returns the start of the run if the folder is named after it: '2026-11-28 15:26:40'; else the folder."""
-    found = _STARTED.fullmatch(folder)
+    found = run_folder.TIMED.fullmatch(folder)
     return f"{found[1]} {found[2]}:{found[3]}:{found[4]}" if found else folder
 
 

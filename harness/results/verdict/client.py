@@ -231,8 +231,8 @@ def doubts(
     scenario = scenario_named(run.plan.scenario)
     waited = client["waited"] / len(done)
     places = client["connections"] * len(client["peers"])
-    # With a connection for every query in flight, a query of a closed loop only waits for its own
-    # connection, which is no limit.
+    # If each query in flight has a connection, a query of a closed loop waits only until its own connection is free
+    # again. Such waits do not limit the run.
     has_places = run.plan.concurrency is not None and run.plan.concurrency <= places
     if scenario.scheduled and not has_places and waited > WAITED_DOUBT:
         held = f"{show_percent(waited, 1)} of the requests waited"

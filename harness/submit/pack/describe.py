@@ -209,7 +209,7 @@ def _of_network(run: FinishedRun) -> dict[str, str]:
 def _machine(run: FinishedRun) -> dict[str, str]:
     """Returns facts about the run's machine. Facts that the run's files lack are added only on the same machine.
 
-    If the servers are on other machines, the system consists of these machines, of which only the network is known.
+    If the servers are on other machines, these machines are the system, and only the network to them is known.
     """
     of_network = _of_network(run) if run.config.qdl else {}
     if run.config.qdl and not all(peer["local"] for peer in run.result["client"]["peers"]):

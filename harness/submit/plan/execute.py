@@ -231,7 +231,7 @@ def _last_error(log: Path, status: int) -> str:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _READ_BYTES))
             text = file.read().decode(errors="replace")
-    except OSError:  # the work folder was moved meanwhile
+    except OSError:  # another process has moved the work folder
         return ""
     found = text.splitlines() if status == HarnessError.exit_status else _ERROR.findall(text)
     return one_line(next(filter(str.strip, reversed(found)), ""))

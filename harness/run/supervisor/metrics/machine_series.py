@@ -172,7 +172,9 @@ class _Counted:
     def joules(self, readings: _Readings) -> float | None:
         """Returns the joules so far; None before the first reading, or if a counter has decreased without wrapping."""
         start = max(0, self._seen - 1)
-        new = readings[start:]  # a slice is a copy: the meter's thread adds to the list meanwhile
+        new = readings[
+            start:
+        ]  # a slice is a copy, because the meter's thread keeps appending to the list
         self._seen = start + len(new)
         for earlier, later in pairwise(new):
             step = _joules_between(self._source, earlier, later)
