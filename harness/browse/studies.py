@@ -127,7 +127,7 @@ def _of_rerun(content: Mapping[str, Any]) -> Sequence[Article]:
     tail = [
         f'<div {about}><pre class="table">{escape(text)}</pre></div>' for text in content["tables"]
     ]
-    head = [f"<h1>Rerun · {escape(runs)}</h1>", page.headline("; ".join(content["verdicts"]))]
+    head = [f"<h1>Rerun · {escape(runs)}</h1>", *map(page.headline, content["verdicts"])]
     return [Article(head, (), tail)]
 
 

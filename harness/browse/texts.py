@@ -8,14 +8,14 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from harness.core.codes import CODES, without_links
+from harness.core.codes import CODES, without_markup
 from harness.core.files import PARTIAL
 from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 from harness.core.units import show_ns, show_percent, show_rate, show_wait
 from harness.results import run_folder
-from harness.results.pages.history import run_name
-from harness.results.pages.page import typeset
+from harness.results.pages.page import typeset, with_meanings
+from harness.results.pages.runs.rows import run_name
 from harness.results.pages.tables import Table, shown_rows
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -72,13 +72,14 @@ _ENVIRONMENT.filters |= {
     "wait": lambda s: typeset(show_wait(s)),
     "typeset": lambda text: typeset(visible(hide(text))),
     "meaning": lambda code: (
-        without_links(CODES[code].meaning) if code in CODES else "a code of a different version"
+        without_markup(CODES[code].meaning) if code in CODES else "a code of a different version"
     ),
     "moment": lambda text: text[:16].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL).replace(f"{PARTIAL}/", "/"),
 }
 
 
+_ENVIRONMENT.filters["chips"] = lambda codes: _html(with_meanings(visible(codes)))
 _ENVIRONMENT.filters["short"] = run_name
 _ENVIRONMENT.tests["timed"] = lambda path: run_folder.TIMED.fullmatch(path) is not None
 

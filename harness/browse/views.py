@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from harness.browse import studies, within
 from harness.browse.index import MOST_ENTRIES, STUDIES, Entry, Index, Missing, Row
 from harness.browse.live import Snapshot, snapshot
+from harness.browse.machines import Machines
 from harness.browse.selection import CHOICES, PAGE_SIZE, SORTS, Selection, choices
 from harness.browse.texts import cells, render, url
 from harness.core.files import PARTIAL, reading
@@ -25,20 +26,17 @@ from harness.results.compare.interval_bar import Scale
 from harness.results.compare.page import bar, verdict_chip
 from harness.results.pages import page as pages
 from harness.results.pages import report
-from harness.results.pages.history import Linked, history, run_name
 from harness.results.pages.page import Article, Figure
-from harness.results.pages.pareto import pareto
+from harness.results.pages.runs.history import history
+from harness.results.pages.runs.pareto import pareto
+from harness.results.pages.runs.rows import Linked, run_name
 from harness.results.pages.tables import Table
-from harness.results.pages.words import settings
 from harness.results.seal import digests
 
 MOST_UNFINISHED = 20
 """Maximum number of unfinished runs whose endpoint is called to show one list."""
 
 MOST_LISTED = 100
-MOST_MACHINES = 6
-"""Maximum number of machines shown side by side if no run is picked."""
-
 FILES: Mapping[str, str] = {
     digests.PAGE: "the report as written at the end of the run",
     **studies.PAGES,
@@ -62,32 +60,6 @@ Only one page may do so at a time, because a run on this machine needs the cores
 """
 
 
-MOST_FINGERPRINTS = 500
-"""Maximum number of newest runs that are grouped by machine."""
-
-_OF_THE_RUN = frozenset(
-    (
-        "backend",
-        "code",
-        "dataset",
-        "judge",
-        "loadgen",
-        "manifest_sha256",
-        "model_sha256",
-        "postprocess",
-    )
-)
-"""Keys of environment.json that describe a run and not its machine."""
-
-
-class Machine(NamedTuple):
-    """A column of the page of machines. path: a run; runs: number of runs on its machine."""
-
-    path: str
-    runs: int
-    settings: Mapping[str, str]
-
-
 class Side(NamedTuple):
     letter: str
     path: str
@@ -104,11 +76,13 @@ class Views:
         self._root = index.root
         self._read = lru_cache(maxsize=256)(self._finished)
         self._drawn_run = lru_cache(maxsize=32)(self._draw_run)
-        self._fingerprint = lru_cache(maxsize=MOST_FINGERPRINTS)(self._read_fingerprint)
+        self._machines = Machines(index)
 
     def runs(self, selection: Selection) -> str:
         entries = self._index.entries()
-        all_rows = [e.row for e in entries.values() if e.row is not None and not e.notes_endpoint]
+        finished = [e for e in entries.values() if e.row is not None and not e.notes_endpoint]
+        all_rows = [e.row for e in finished if e.row is not None]
+        of_studies = sum(e.inside is not None for e in finished)
         rows = selection.rows(entries.values())
         last_page = max(1, -(-len(rows) // PAGE_SIZE))
         number = min(selection.page, last_page)
@@ -127,8 +101,8 @@ class Views:
             rows=rows[(number - 1) * PAGE_SIZE : number * PAGE_SIZE],
             first=(number - 1) * PAGE_SIZE,
             found=len(rows),
-            total=sum(e.row is not None for e in entries.values()),
-            of_studies=sum(e.row is not None and e.inside is not None for e in entries.values()),
+            total=len(all_rows) if selection.inside else len(all_rows) - of_studies,
+            of_studies=of_studies,
             page=number,
             last_page=last_page,
             sorts=SORTS,
@@ -324,52 +298,7 @@ class Views:
         )
 
     def machines(self, selection: Selection, *, all_settings: bool) -> str:
-        """Shows the environments of the picked runs, or of the newest run on each machine."""
-        problems: list[str] = []
-        columns: list[Machine] = []
-        picked = [path for path in selection.run if path in self._index.entries()]
-        for path, count in dict.fromkeys(picked, 1).items() or self._newest().items():
-            try:
-                columns.append(Machine(path, count, self._environment(path, is_run=bool(picked))))
-            except (OSError, HarnessError) as e:
-                problems.append(f"{path}: {one_line(e)}")
-        only_differences = len(columns) > 1 and not all_settings
-        names = dict.fromkeys(name for column in columns for name in column.settings)
-        rows = [(name, [column.settings.get(name) for column in columns]) for name in names]
-        compared = [(name, values, len(set(values)) > 1) for name, values in rows]
-        return render(
-            "machines.html",
-            title="Machines",
-            selection=selection,
-            only_differences=only_differences,
-            columns=columns,
-            rows=[row for row in compared if row[2] or not only_differences],
-            problems=problems,
-        )
-
-    def _newest(self) -> dict[str, int]:
-        """Maps the newest run on each machine to the number of runs there, for the newest runs of the folder."""
-        counts: dict[str, tuple[str, int]] = {}
-        with_row = [e for e in self._index.entries().values() if e.row is not None]
-        for entry in with_row[:MOST_FINGERPRINTS]:
-            machine = self._fingerprint(entry.path, entry.at)
-            path, count = counts.get(machine, (entry.path, 0))
-            counts[machine] = (path, count + 1)
-        return dict(list(counts.values())[:MOST_MACHINES])
-
-    def _read_fingerprint(self, path: str, _at: str) -> str:
-        """Returns what identifies the machine of a run; its path if environment.json cannot be read."""
-        try:
-            machine = studies.read(self._root, f"{path}/{run_folder.ENVIRONMENT}").get("machine")
-        except (OSError, HarnessError):
-            return path
-        known = machine if isinstance(machine, dict) else {}
-        return str(known.get("fingerprint") or known.get("host") or "-")
-
-    def _environment(self, path: str, *, is_run: bool) -> dict[str, str]:
-        """Returns the settings as texts. is_run: includes the settings that belong to the run, e.g. its seeds."""
-        content = studies.read(self._root, f"{path}/{run_folder.ENVIRONMENT}")
-        return dict(settings({k: v for k, v in content.items() if is_run or k not in _OF_THE_RUN}))
+        return self._machines.page(selection, all_settings=all_settings)
 
 
 def _table_of(changes: Sequence[Change], letter: str) -> Mapping[str, Any]:

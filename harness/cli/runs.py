@@ -105,9 +105,10 @@ def _draw(
     *,
     standalone: bool,
 ) -> None:
-    from harness.results.pages.history import history, reports_in
     from harness.results.pages.page import write
-    from harness.results.pages.pareto import pareto
+    from harness.results.pages.runs.history import history
+    from harness.results.pages.runs.pareto import pareto
+    from harness.results.pages.runs.rows import reports_in
 
     for name, text in pages:
         page = user_path(text)

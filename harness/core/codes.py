@@ -563,9 +563,9 @@ def codes(kind: Kind, about: About) -> frozenset[str]:
     return frozenset(code for code, row in CODES.items() if (row.kind, row.about) == (kind, about))
 
 
-def without_links(text: str) -> str:
-    """Returns a meaning or an advice with only the titles of its links, for places outside the documentation."""
-    return _LINK.sub(r"\1", text)
+def without_markup(text: str) -> str:
+    """Returns a meaning or an advice as plain text, for places outside the documentation."""
+    return _LINK.sub(r"\1", text).replace("`", "")
 
 
 MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)

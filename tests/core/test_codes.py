@@ -9,7 +9,7 @@ import pytest
 
 from harness.core import codes
 from harness.core.clock import JUMP_NS, SLEW_PPM
-from harness.core.codes import CODES, About, Kind, Reason, without_links
+from harness.core.codes import CODES, About, Kind, Reason, without_markup
 from harness.results.steady import referee
 from harness.results.verdict import doubts, host_doubts, model_doubts
 from harness.results.verdict.answers_check import FEWEST
@@ -71,10 +71,10 @@ def test_each_row_is_written_in_sentences() -> None:
         assert len(row.meaning) < 200
 
 
-def test_texts_without_links_keep_the_titles() -> None:
-    assert without_links("Read [power.md](power.md) `now`.") == "Read power.md `now`."
+def test_texts_without_markup_keep_the_titles() -> None:
+    assert without_markup("Read [power.md](power.md) `now`.") == "Read power.md now."
     texts = [text for row in CODES.values() for text in (row.meaning, row.advice)]
-    assert not [text for text in texts if "](" in without_links(text)]
+    assert not [text for text in texts if "](" in without_markup(text)]
 
 
 def test_client_bound_only_advises_options_that_the_backend_may_have() -> None:

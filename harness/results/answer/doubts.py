@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from harness.core.codes import CODES, About, without_links
+from harness.core.codes import CODES, About, without_markup
 
 Entries = Sequence[Mapping[str, str]]
 """`reasons` or `doubts` of result.json."""
@@ -72,4 +72,4 @@ def _about(entry: Mapping[str, str]) -> About | None:
 def _advice(entry: Mapping[str, str]) -> str | None:
     """Returns the code's advice without Markdown."""
     known = CODES.get(entry["code"])
-    return without_links(known.advice).replace("`", "") if known else None
+    return without_markup(known.advice) if known else None

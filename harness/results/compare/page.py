@@ -59,7 +59,7 @@ def _head(
 ) -> Iterator[str]:
     names = " and ".join(escape(runs[0].name) for runs in sides.values())
     yield f"<h1>Comparison of {names}</h1>"
-    yield f'<p class="headline">{escape(report.verdict(comparison, other))}</p>'
+    yield page.headline(report.verdict(comparison, other))
     yield '<div class="beside">'
     for letter, runs in sides.items():
         yield f"<section>{''.join(_card(letter, run, out) for run in runs)}</section>"
@@ -114,11 +114,7 @@ def bar(change: Change, scale: Scale) -> Html:
 def verdict_chip(change: Change) -> Html:
     """Returns the verdict as a chip. A chip with `not decided` shows the reason on hover and focus."""
     *_, verdict = change_text.row(change)
-    why, tip, focus = change_text.why_undecided(change), "", ""
-    if why:
-        tip, focus = f'<span class="tip" role="tooltip">{escape(why)}</span>', ' tabindex="0"'
-    kind = _KINDS.get(verdict, "quiet")
-    return Html(f'<span class="chip {kind}"{focus}>{escape(verdict)}{tip}</span>')
+    return page.chip(verdict, _KINDS.get(verdict, "quiet"), change_text.why_undecided(change) or "")
 
 
 def _figures(named: dict[str, FinishedRun]) -> Iterator[Figure]:

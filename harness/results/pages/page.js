@@ -10,7 +10,12 @@ const DARK = { text: "#e6eaee", grid: "#343c44", bound: "#ff7b6b",
   // for the colours that a figure names: VALID, INVALID, a warning, and without judgement
   marks: { "#1a7f37": "#57ab5a", "#b8301f": "#ff7b6b", "#9a6700": "#d9c04a", "#57606a": "#a9b4bf" },
   lines: ["#6cb4ee", "#f2a65a", "#5cc9b7", "#c39bdf", "#d9c04a", "#f08ab5", "#a9b4bf"] };
-const SCALE = "Viridis"; // for all heat maps and coloured marks of a page
+const SCALE = "Viridis"; // for coloured marks
+// For heat maps: the text of a cell has enough contrast at both ends.
+const HEAT = { light: [[0, "#eef4f9"], [1, "#62a8dd"]], dark: [[0, "#1d2329"], [1, "#2a6496"]] };
+
+// Places in the palette of lines that many plots share, so that a name has one colour on all pages.
+const PLACES = { p50: 0, p90: 1, p99: 2, slowest: 3 }; // as on the live page
 
 const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 const IN_TIME = /, ms$/;
@@ -74,6 +79,16 @@ function readable(low, high, most, isLog) {
   return values;
 }
 
+/* Drops the values of a logarithmic axis that are too close to the one before. scale: pixels per factor of e. */
+function spread(values, scale, least) {
+  let before = 0;
+  return values.filter((value) => {
+    if (before && Math.log(value / before) * scale < least * 0.8) return false;
+    before = value;
+    return true;
+  });
+}
+
 function shownTime(ms) {
   if (ms === 0) return "0";
   return scaled(ms * 1e6, TIMES);
@@ -105,8 +120,10 @@ function mark(place, layout) {
     const isLog = axis.type === "log";
     if (layout[name].tickvals || !(isLog || (shown && axis.type === "linear"))) continue;
     const ends = axis.range.map((end) => isLog ? 10 ** end : end);
-    const most = Math.max(2, Math.floor(axis._length / (name[0] === "x" ? 75 : 32)));
-    const values = readable(Math.min(...ends), Math.max(...ends), most, isLog);
+    const least = name[0] === "x" ? 75 : 32; // pixels between two marks
+    const [low, high] = [Math.min(...ends), Math.max(...ends)];
+    const all = readable(low, high, Math.max(2, Math.floor(axis._length / least)), isLog);
+    const values = isLog ? spread(all, axis._length / Math.log(high / low), least) : all;
     if (JSON.stringify(values) === JSON.stringify(axis.tickvals)) continue;
     const texts = values.map((value) => (shown || shownNumber)(value));
     // Values that hardly differ have the same text: only the first one gets it.
@@ -137,15 +154,30 @@ function tipped(trace, layout) {
   return { ...trace, customdata: texts, hovertemplate: "%{customdata[0]}: %{customdata[1]}" };
 }
 
+/* Maps each name to its place in the palette. Names without a fixed place take the free places in order. */
+function places(names) {
+  const fixed = names.filter((name) => name in PLACES);
+  const taken = new Set(fixed.map((name) => PLACES[name]));
+  let next = 0;
+  return new Map(names.map((name) => {
+    if (name in PLACES) return [name, PLACES[name]];
+    while (taken.has(next)) next++;
+    return [name, next++];
+  }));
+}
+
 /* Gives each name one colour in all panels of a plot. */
 function coloured(data, colours, text) {
-  const names = [...new Set(data.map((trace) => trace.name))];
+  const placeOf = places([...new Set(data.map((trace) => trace.name))]);
   return data.map((trace) => {
-    const place = names.indexOf(trace.name);
+    const place = placeOf.get(trace.name);
     const color = colours[place % colours.length];
     const dash = place < colours.length ? "solid" : "dash"; // a colour that stands twice
     const errors = Object.fromEntries(["error_x", "error_y"].filter((name) => trace[name])
       .map((name) => [name, { color: text, ...trace[name] }]));
+    if (trace.type === "heatmap") {
+      return { ...trace, colorscale: dark.matches && text === DARK.text ? HEAT.dark : HEAT.light, textfont: { color: text } };
+    }
     if (trace.type === "bar") return { ...trace, ...errors, marker: { color, ...trace.marker } };
     if ((trace.type || "scatter") !== "scatter") return trace;
     return { ...trace, ...errors, line: { color, dash, ...trace.line }, marker: { color, ...trace.marker } };

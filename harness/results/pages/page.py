@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from harness.core.codes import CODES, Kind, without_links
+from harness.core.codes import CODES, Kind, without_markup
 from harness.core.extras import how_to_install
 from harness.core.files import atomic_file, write_text
 from harness.core.shown.private import arguments, hide
@@ -212,16 +212,25 @@ def figures_html(figures: Sequence[Figure]) -> str:
     return f'<script type="application/json" id="figures">{data}</script>'
 
 
+_SECTION = re.compile(r'<h2 id="([^"]+)">(.*?)</h2>')
+_FEWEST_LISTED = 6
+"""Minimum number of sections below the plots that get a list of links above the plots."""
+
+
 def article_html(article: Article, first_plot: int) -> Iterator[str]:
     """Yields the article's HTML. first_plot: number of plots on the page before this article."""
     yield "<article>"
     yield from article.head
+    sections = _SECTION.findall("".join(article.tail))
+    if len(sections) >= _FEWEST_LISTED:
+        links = "".join(f'<a href="#{key}">{title}</a>' for key, title in sections)
+        yield f'<nav aria-label="tables">{links}</nav>'
     yield '<div class="plots">'
-    for i, figure in enumerate(article.figures, first_plot):
-        wide = ' class="wide"' if figure.height_rem > Figure._field_defaults["height_rem"] else ""
+    for i, (figure, wide) in enumerate(_with_widths(article.figures), first_plot):
         yield f"<section{wide}><h2>{escape(figure.title)}</h2>"
-        yield f'<p class="quiet">{escape(figure.about)}</p>'
-        label = escape(f"{figure.title}: {figure.about}")
+        if figure.about:
+            yield f'<p class="quiet">{escape(figure.about)}</p>'
+        label = escape(f"{figure.title}: {figure.about}" if figure.about else figure.title)
         height = f'data-rem="{figure.height_rem:g}"'
         yield f'<div class="plot" id="plot-{i}" role="img" aria-label="{label}" {height}></div>'
         yield f'<details class="numbers" data-plot="{i}"><summary>The numbers of this plot</summary>'
@@ -229,6 +238,18 @@ def article_html(article: Article, first_plot: int) -> Iterator[str]:
     yield "</div>"
     yield from article.tail
     yield "</article>"
+
+
+def _with_widths(figures: Sequence[Figure]) -> Iterator[tuple[Figure, str]]:
+    """Yields each figure with the attribute for its width. High figures, and figures that would stand alone in a row
+    of two, are as wide as the page.
+    """
+    is_wide = [one.height_rem > Figure._field_defaults["height_rem"] for one in figures]
+    is_second = False
+    for i, (figure, wide) in enumerate(zip(figures, is_wide, strict=True)):
+        is_alone = not is_second and (i + 1 == len(figures) or is_wide[i + 1])
+        is_second = not (wide or is_second)
+        yield figure, ' class="wide"' if wide or (is_alone and len(figures) > 1) else ""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
@@ -270,9 +291,16 @@ def _chip(word: str) -> str:
     code = CODES.get(word)
     if code is None:
         return escape(word)
-    kind = "bad" if code.kind == Kind.REASON else "uncertain"
-    tip = f'<span class="tip" role="tooltip">{escape(without_links(code.meaning))}</span>'
-    return f'<span class="chip {kind}" tabindex="0">{word}{tip}</span>'
+    return chip(
+        word, "bad" if code.kind == Kind.REASON else "uncertain", without_markup(code.meaning)
+    )
+
+
+def chip(text: str, kind: str, tip: str = "") -> Html:
+    """Returns a label in a frame. kind: class of its colour. tip: text that appears on hover and focus."""
+    shown = f'<span class="tip" role="tooltip">{escape(tip)}</span>' if tip else ""
+    focus = ' tabindex="0"' if tip else ""
+    return Html(f'<span class="chip {kind}"{focus}>{escape(text)}{shown}</span>')
 
 
 def facts(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
@@ -340,9 +368,21 @@ def _listed(rows: Sequence[tuple[str | None, str]]) -> Iterator[str]:
     yield from (f"<p>{escape(text)}</p>" for label, text in rows if label is None)
 
 
+_CLAUSE = re.compile(r"; (?![^(]*\))")
+"""Matches a semicolon that is not between parentheses."""
+
+
 def headline(text: str) -> str:
-    """Returns HTML for the sentence that answers the question of a page."""
-    return f'<p class="headline">{escape(text)}</p>'
+    """Returns HTML for the sentence that answers the question of a page.
+
+    The first clause is the headline. The clauses after the first semicolon are a smaller line.
+    """
+    found = _CLAUSE.search(text)
+    if found is None:
+        return f'<p class="headline">{escape(text)}</p>'
+    rest = text[found.end() :]
+    more = f'<p class="lead">{escape(rest[:1].upper() + rest[1:])}</p>'
+    return f'<p class="headline">{escape(text[: found.start()])}</p>{more}'
 
 
 LONG = 15

@@ -110,7 +110,6 @@ def heat_map(
         "x": [str(category) for category in x[1]],
         "y": list(y[1]),
         "z": z,
-        "colorscale": "Viridis",
         "zsmooth": False,
         "xgap": 1,
         "ygap": 1,

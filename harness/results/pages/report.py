@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.codes import CODES, without_links
+from harness.core.codes import CODES, without_markup
 from harness.core.units import counted, show_ns
 from harness.machine.host_log import HOST_CSV
 from harness.results import records, run_folder
@@ -163,7 +163,7 @@ def _entry(entry: Mapping[str, str], meaning: str = "") -> str:
 def _meaning(entry: Mapping[str, str]) -> str:
     """Returns the meaning of a code without Markdown; "" if this version does not know the code."""
     known = CODES.get(entry["code"])
-    return without_links(known.meaning).replace("`", "") if known else ""
+    return without_markup(known.meaning) if known else ""
 
 
 def show_time(started: object) -> str:

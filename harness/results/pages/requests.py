@@ -13,7 +13,7 @@ from harness.results.pages.page import Figure, digits
 from harness.results.pages.tables import Table, columns
 from harness.results.tokens.shown import TIMES, cached
 
-MOST_REQUESTS = 200
+MOST_REQUESTS = 60
 """Number of requests to draw, spread evenly over the run."""
 
 _PARTS = (
@@ -21,7 +21,7 @@ _PARTS = (
     ("first token", "sent_ns", "first_token_ns"),
     ("further tokens", "first_token_ns", "completed_ns"),
 )
-_ROW_REM = 0.16
+_ROW_REM = 0.3
 
 
 def timelines(run: Evidence) -> Iterator[Figure]:
@@ -57,7 +57,7 @@ def timelines(run: Evidence) -> Iterator[Figure]:
             "xaxis": {"title": "s after the first query was due"},
             "yaxis": {"title": "query", "autorange": "reversed"},
         },
-        height_rem=12 + _ROW_REM * len(chosen),
+        height_rem=8 + _ROW_REM * len(chosen),
     )
 
 

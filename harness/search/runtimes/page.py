@@ -39,7 +39,7 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
     ]
     head = [
         f"<h1>Runtimes · {escape(content['scenario'])} · {escape(one['model'])}</h1>",
-        f'<p class="headline">{escape(table.headline(one))}</p>',
+        page.headline(table.headline(one)),
         *([page.facts(limits)] if limits else []),
         page.command_html(content["command"]),
     ]

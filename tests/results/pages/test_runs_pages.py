@@ -11,10 +11,11 @@ import pytest
 from harness.cli.main import main
 from harness.results import database
 from harness.results.numbers import Number
-from harness.results.pages.history import history, load_text, numbers, reports_in, run_name
-from harness.results.pages.history import shown as cell_of
 from harness.results.pages.page import Article
-from harness.results.pages.pareto import beats, pareto
+from harness.results.pages.runs.history import history
+from harness.results.pages.runs.pareto import beats, pareto
+from harness.results.pages.runs.rows import load_text, numbers, reports_in, run_name
+from harness.results.pages.runs.rows import shown as cell_of
 from tests.builders.refusals import Said
 from tests.builders.result import stored_result
 from tests.stand_ins.chromium import needs_chromium, shown
@@ -94,30 +95,64 @@ def test_a_history_shows_one_workload_on_one_machine(results: Path) -> None:
     assert titles[1:] == [
         "digits on digits · server · ort · 1,000 queries/s",
         "digits on digits · offline · ort",
-        "digits on digits · server · ort · 1,000 queries/s",
-        "&lt;img src=x onerror=alert(1)&gt; on digits · server · ort · 1,000 queries/s",
-        "small on digits · server · ort · 1,000 queries/s",
     ]
     assert "3 runs on alpha, 1 of them INVALID" in text(articles[1])
     links = re.findall(r'<a href="#(.*?)">(.*?)</a>', text(articles[0]))
-    assert [title for _, title in links] == titles[1:]
+    assert [title for _, title in links] == [f"{titles[1]} · alpha", titles[2]]
     assert all(
         f'id="{name}"' in text(one) for (name, _), one in zip(links, articles[1:], strict=True)
     )
 
 
+def cells(article: Article, first: str) -> list[str]:
+    """Texts of the cells of a table's row. first: part of the row's first cell."""
+    (row,) = [r for r in text(article).split("<tr>") if first in r.partition("</td>")[0]]
+    return [re.sub("<.*?>", "", cell) for cell in re.findall("<td.*?>(.*?)</td>", row)]
+
+
+def test_overview_of_the_history_has_the_newest_result_of_each_workload(results: Path) -> None:
+    first, *_ = history(rows(results), reports_in(results, results / "page.html"))
+    server = cells(first, "digits on digits · server · ort · 1,000 queries/s · alpha")
+    assert server[1:] == ["3, 1 INVALID", "2026-01-07 10:00", "p99 6.00 ms", "+20.0 %", ""]
+    assert "<polyline" in text(first)
+    assert "3 workloads with a single run" in text(first)  # bug: an article of one row for each
+    alone = cells(first, "small on digits")
+    assert alone[1:] == ["frugal", "VALID", "p99 9.00 ms"]
+
+
+@pytest.mark.parametrize(
+    ("p99s_ms", "against"),
+    [
+        ([5, 6, 7, 8], "+33.3 % worse than all 3"),
+        ([6, 7, 8, 5], "-28.6 % better than all 3"),
+        ([5, 8, 6, 7], "+16.7 %, within their range"),
+        ([5, 8], "+60.0 %"),
+    ],
+)
+def test_newest_run_is_compared_with_the_range_of_the_runs_before(
+    results: Path, p99s_ms: list[float], against: str
+) -> None:
+    for day, p99_ms in enumerate(p99s_ms, 10):
+        for model in ("own", "other"):  # a single workload has no overview
+            run = measured(day, 1000, p99_ms, 99.0, 0.4, model=model)
+            database.add(results, f"{model}-{day}", run)
+    since = rows(results, since="2026-01-10")
+    first, *_ = history(since, reports_in(results, results / "page.html"))
+    assert cells(first, "own on digits")[4] == against
+
+
 def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
-    _, first, offline, *others = history(rows(results), reports_in(results, results / "page.html"))
-    line, crosses = figure(first, "p99").data
+    _, first, offline = history(rows(results), reports_in(results, results / "page.html"))
+    line, crosses = figure(first, "latency").data
+    assert line["name"] == "p99"
     assert line["x"] == ["2026-01-01T10:00:00.000", "2026-01-07T10:00:00.000"]
     assert line["y"] == [5, 6]
     assert (crosses["y"], crosses["mode"], crosses["name"]) == ([1], "markers", "INVALID")
     more = ["accuracy top1", "joules per sample rapl:psys"]
-    assert [f.title for f in first.figures] == ["p99", *more]
+    assert [f.title for f in first.figures] == ["latency", *more]
     assert "The same in every run: p50 1.00 ms." in text(first)  # a flat line shows nothing more
     assert [f.title for f in offline.figures] == ["throughput"]
     assert figure(first, "accuracy top1").layout["yaxis"]["maxallowed"] == 100  # bug: to 101 %
-    assert [one.figures for one in others] == [[]] * 3  # bug: plots of one point
 
 
 @pytest.mark.parametrize(
@@ -192,11 +227,10 @@ def test_a_run_with_another_version_than_before_is_marked(results: Path) -> None
     of(12, "onnxruntime 1.24.1", "b" * 40)
     of(13, None, "b" * 40)
     (article,) = history(rows(results, model="own"), reports_in(results, results / "page.html"))
-    drawn = figure(article, "p99")
+    drawn = figure(article, "latency")
     ((x, text),) = [(mark["x0"], mark["label"]["text"]) for mark in drawn.layout["shapes"]]
     assert x == "2026-01-12T10:00:00.000"
     assert text == f"onnxruntime 1.24.1, harness {'b' * 7}"
-    assert "dotted line" in drawn.about
 
 
 def test_the_history_shows_token_times(results: Path) -> None:
@@ -210,8 +244,8 @@ def test_the_history_shows_token_times(results: Path) -> None:
         run = measured(day, 1000, 5, 99.0, 0.4, tokens=tokens, model="tinylm")
         database.add(results, f"tinylm-{day}", run)
     (article,) = history(rows(results, model="tinylm"), reports_in(results, results / "page.html"))
-    (line,) = figure(article, "TTFT p99").data
-    assert list(line["y"]) == [5.0, 9.0]
+    (line,) = figure(article, "TTFT").data
+    assert (line["name"], list(line["y"])) == ("p99", [5.0, 9.0])
     assert figure(article, "tokens")
 
 
@@ -225,10 +259,11 @@ def test_the_history_links_to_reports_that_are_there(results: Path) -> None:
 
 def test_page_has_at_most_twelve_workloads_and_names_the_rest(results: Path) -> None:
     for n in range(12):
-        database.add(results, f"more{n}", measured(8, 1, 1, 1, 1, model=f"m{n}"))
+        for day in (8, 9):
+            database.add(results, f"more{n}-{day}", measured(day, 1, 1, 1, 1, model=f"m{n}"))
     articles = history(rows(results), reports_in(results, results / "page.html"))
-    assert len(articles) == 14
-    assert "5 more are not shown" in text(articles[-1])
+    assert len(articles) == 13
+    assert "2 more workloads are not shown" in text(articles[0])
 
 
 @pytest.mark.parametrize("value", ["text", float("nan"), float("inf"), None, b"1"])
@@ -265,7 +300,9 @@ def test_the_front_holds_valid_runs_of_one_task_and_machine(results: Path) -> No
     alpha = articles[1]
     assert "4 VALID runs on alpha, 2 of them on the front" in text(alpha)
     assert alpha.head[0].endswith("small on digits · server · 1,000 queries/s</h1></div>")
-    assert len(articles) == 4
+    assert len(articles) == 3
+    assert cells(articles[0], "small on digits")[1:] == ["4", "2", "small ort, digits ort"]
+    assert "1 task with a single run" in text(articles[0])
     assert "bad" not in text(alpha)
     assert beaten_by(text(alpha)) == {
         "best": "on the front",
@@ -287,7 +324,7 @@ def test_models_on_noise_have_no_task_in_common(results: Path) -> None:
     for name in ("a", "b"):
         database.add(results, name, measured(9, 1, 1, 1, 1, model=name, dataset="synthetic"))
     found = pareto(rows(results, since="2026-01-08"), reports_in(results, results / "page.html"))
-    assert len(found) == 3  # including their contents
+    assert "2 tasks with a single run" in text(found[0])
 
 
 def test_an_axis_of_close_numbers_has_a_least_span(results: Path) -> None:

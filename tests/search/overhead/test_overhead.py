@@ -79,7 +79,8 @@ def test_one_number_with_its_parts(measured: Measured, capsys: pytest.CaptureFix
         "results made",
     ]
     shown = Path("made/overhead.html").read_text()
-    assert typeset(out.splitlines()[0]) in shown
+    first, _, rest = typeset(out.splitlines()[0]).partition("; ")
+    assert f'<p class="headline">{first}</p><p class="lead">{rest.capitalize()}</p>' in shown
     assert typeset("100.0 % of the overhead by its parts") in shown
 
 

@@ -108,7 +108,7 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 def _head(advice: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"<h1>Advice · {escape(advice['model']['name'])}</h1>"
-    yield f'<p class="headline">{escape(advise_report.conclusion(advice))}</p>'
+    yield page.headline(advise_report.conclusion(advice))
     yield f'<p class="quiet">{escape(advice["runtime"])} · {escape(advice["now"])}</p>'
     for label, command in apply.commands(advice, folder):
         yield f"<p>{label[:1].upper() + label[1:]}:</p>{page.command_html(command)}"

@@ -1,12 +1,12 @@
 """Writes grid.html: the heat maps, lines, fronts and tables of a grid."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import combinations, compress
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import NS_PER_MS, show_ns, show_rate
+from harness.core.units import NS_PER_MS, counted, show_ns, show_rate
 from harness.results.numbers import Number
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure, typeset
@@ -34,23 +34,23 @@ def articles(view: View) -> list[Article]:
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
-    """Yields the heat maps. All maps of the same number share a scale on which brighter is better."""
+    """Yields the heat maps. All maps of the same number share a scale on which a stronger colour is better."""
     maps = view.heat_maps()
     values: dict[str, list[float]] = {}
     for content in maps:
         cells = [z for row in content["z"] for z in row if z is not None]
         values.setdefault(content["number"], []).extend(cells)
-    for content in maps:
+    about = "Precision against batch; a stronger colour is better, and a gap is a cell that is absent or not ranked."
+    for content, words in zip(maps, _told_apart(view, maps), strict=True):
         of_number = values[content["number"]]
         if len(set(of_number)) < 2:
             continue  # one colour shows nothing more than the table
         in_ms = content["number"].endswith(", ms")
         name = content["number"].removesuffix(", ms")
-        words = [view.labels[content["model"]], content["backend"], content["data"]]
-        words += content["shape"]
+        title = f"{name[:1].upper()}{name[1:]}"
         yield heat_map(
-            f"{name[:1].upper()}{name[1:]}: {' '.join(words)}, threads {content['threads']}",
-            "Precision against batch; brighter is better, and a gap is a cell that is absent or not ranked.",
+            f"{title}: {words}" if words else title,
+            about,
             ("batch, samples", content["batch"]),
             ("precision", content["precision"]),
             content["z"],
@@ -63,6 +63,23 @@ def _heat_maps(view: View) -> Iterator[Figure]:
             zmax=max(of_number),
             reversescale=content["number"].startswith("latency"),
         )
+        about = ""  # the first map explains all of them
+
+
+def _told_apart(view: View, maps: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the words of each map that differ between maps: model, framework, data, shape and threads."""
+    described = [
+        (
+            view.labels[content["model"]],
+            content["backend"],
+            content["data"],
+            " ".join(content["shape"]),
+            counted(content["threads"], "thread"),
+        )
+        for content in maps
+    ]
+    varies = [len(set(column)) > 1 for column in zip(*described, strict=True)]
+    return [", ".join(filter(None, compress(words, varies))) for words in described]
 
 
 def _text(value: float | None, *, in_ms: bool) -> str:

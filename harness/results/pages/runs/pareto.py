@@ -7,17 +7,10 @@ from typing import Any
 
 from harness.core.units import counted
 from harness.results.numbers import Number
-from harness.results.pages.history import (
-    Linked,
-    Row,
-    first_articles,
-    hover,
-    limits,
-    load_text,
-    numbers,
-    shown,
-)
 from harness.results.pages.page import Article, Figure, table
+from harness.results.pages.runs.history import hover, limits
+from harness.results.pages.runs.overview import Overview, first_articles
+from harness.results.pages.runs.rows import Linked, Row, load_text, numbers, shown
 from harness.results.pages.words import words
 
 NAMED_MODELS = 3
@@ -47,9 +40,8 @@ def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
             task = row["model"] if synthetic else row["dataset_digest"] or ""
             key = (row["scenario"], load_text(row), row["dataset"], task, row["host"] or "-")
             groups.setdefault(key, []).append((row, values))
-    hint = "tasks are not shown: choose with --scenario or --host"
     return first_articles(
-        groups, lambda key, members: _article(key, members, linked), _INTRODUCTION, hint
+        groups, _PAGE, lambda key, members: _article(key, members, linked), linked
     )
 
 
@@ -73,18 +65,47 @@ def beats(ours: Numbers, theirs: Numbers) -> bool:
     return min(gains) >= 0 and max(gains) > 0
 
 
-def _article(key: Sequence[str], members: Sequence[Member], linked: Linked) -> Article:
-    scenario, load, dataset, _task, host = key
-    beaten_by = {
+def _beaten_by(members: Sequence[Member]) -> dict[str, str]:
+    """Maps the folder of each run to the folder of a run that beats it; "" if the run is on the front."""
+    return {
         row["folder"]: next((r["folder"] for r, other in members if beats(other, values)), "")
         for row, values in members
     }
-    front = sum(not folder for folder in beaten_by.values())
-    about = f"{counted(len(members), 'VALID run')} on {host}, {front} of them on the front."
+
+
+def _title(key: Sequence[str], members: Sequence[Member]) -> str:
+    scenario, load, dataset, *_ = key
     models = list(dict.fromkeys(row["model"] for row, _ in members))
     named = ", ".join(models) if len(models) <= NAMED_MODELS else counted(len(models), "model")
-    heading = [f"{named} on {dataset}", scenario, *([load] if load else [])]
-    head = [f"<h1>{escape(' · '.join(heading))}</h1>", f'<p class="quiet">{escape(about)}</p>']
+    return " · ".join([f"{named} on {dataset}", scenario, *([load] if load else [])])
+
+
+def _summary(members: Sequence[Member]) -> Sequence[str]:
+    """Returns the cells of a task in the overview."""
+    beaten_by = _beaten_by(members)
+    front = [_label(row) for row, _ in members if not beaten_by[row["folder"]]]
+    named = list(dict.fromkeys(front))
+    shown = ", ".join(named[:NAMED_MODELS]) + (", …" if len(named) > NAMED_MODELS else "")
+    return (str(len(members)), str(len(front)), shown)
+
+
+_PAGE = Overview(
+    _INTRODUCTION,
+    ("task", "VALID runs", "on the front", "model and backend on the front"),
+    _summary,
+    _title,
+    lambda member: member[0],
+    "task",
+    "tasks are not shown: choose with --scenario or --host",
+)
+
+
+def _article(key: Sequence[str], members: Sequence[Member], linked: Linked) -> Article:
+    beaten_by = _beaten_by(members)
+    front = sum(not folder for folder in beaten_by.values())
+    about = f"{counted(len(members), 'VALID run')} on {key[-1]}, {front} of them on the front."
+    title = escape(_title(key, members))
+    head = [f"<h1>{title}</h1>", f'<p class="quiet">{escape(about)}</p>']
     names = list(dict.fromkeys(name for _, values in members for name in values))
     rows = _table(members, names, beaten_by, linked)
     return Article(head, list(_figures(members, names, beaten_by)), [rows])

@@ -1,0 +1,102 @@
+"""Makes the page of machines: the environments of runs, side by side."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from harness.browse import studies
+from harness.browse.index import Index
+from harness.browse.selection import Selection
+from harness.browse.texts import render
+from harness.errors import HarnessError, one_line
+from harness.results import run_folder
+from harness.results.pages.words import settings
+
+MOST_MACHINES = 6
+"""Maximum number of machines shown side by side if no run is picked."""
+
+MOST_FINGERPRINTS = 500
+"""Maximum number of newest runs that are grouped by machine."""
+
+_OF_THE_RUN = frozenset(
+    (
+        "backend",
+        "code",
+        "dataset",
+        "judge",
+        "loadgen",
+        "manifest_sha256",
+        "model_sha256",
+        "postprocess",
+    )
+)
+"""Keys of environment.json that describe a run and not its machine."""
+
+
+class Machine(NamedTuple):
+    """A column of the page of machines. path: a run; runs: number of runs on its machine."""
+
+    path: str
+    runs: int
+    settings: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.settings.get("machine host", "-")
+
+
+class Machines:
+    """Any thread may call any method."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._root = index.root
+        self._fingerprint = lru_cache(maxsize=MOST_FINGERPRINTS)(self._read_fingerprint)
+
+    def page(self, selection: Selection, *, all_settings: bool) -> str:
+        """Shows the environments of the picked runs, or of the newest run on each machine."""
+        problems: list[str] = []
+        columns: list[Machine] = []
+        picked = [path for path in selection.run if path in self._index.entries()]
+        for path, count in dict.fromkeys(picked, 1).items() or self._newest().items():
+            try:
+                columns.append(Machine(path, count, self._environment(path, is_run=bool(picked))))
+            except (OSError, HarnessError) as e:
+                problems.append(f"{path}: {one_line(e)}")
+        only_differences = len(columns) > 1 and not all_settings
+        names = dict.fromkeys(name for column in columns for name in column.settings)
+        rows = [(name, [column.settings.get(name) for column in columns]) for name in names]
+        compared = [(name, values, len(set(values)) > 1) for name, values in rows]
+        return render(
+            "machines.html",
+            title="Machines",
+            selection=selection,
+            only_differences=only_differences,
+            columns=columns,
+            rows=[row for row in compared if row[2] or not only_differences],
+            problems=problems,
+        )
+
+    def _newest(self) -> dict[str, int]:
+        """Maps the newest run on each machine to the number of runs there, for the newest runs of the folder."""
+        counts: dict[str, tuple[str, int]] = {}
+        with_row = [e for e in self._index.entries().values() if e.row is not None]
+        for entry in with_row[:MOST_FINGERPRINTS]:
+            machine = self._fingerprint(entry.path, entry.at)
+            path, count = counts.get(machine, (entry.path, 0))
+            counts[machine] = (path, count + 1)
+        return dict(list(counts.values())[:MOST_MACHINES])
+
+    def _read_fingerprint(self, path: str, _at: str) -> str:
+        """Returns what identifies the machine of a run; its path if environment.json cannot be read."""
+        try:
+            machine = studies.read(self._root, f"{path}/{run_folder.ENVIRONMENT}").get("machine")
+        except (OSError, HarnessError):
+            return path
+        known = machine if isinstance(machine, dict) else {}
+        return str(known.get("fingerprint") or known.get("host") or "-")
+
+    def _environment(self, path: str, *, is_run: bool) -> dict[str, str]:
+        """Returns the settings as texts. is_run: includes the settings that belong to the run, e.g. its seeds."""
+        content = studies.read(self._root, f"{path}/{run_folder.ENVIRONMENT}")
+        return dict(settings({k: v for k, v in content.items() if is_run or k not in _OF_THE_RUN}))

@@ -1,0 +1,1 @@
+"""Pages about many runs: their history and their Pareto fronts."""

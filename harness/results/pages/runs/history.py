@@ -1,0 +1,295 @@
+"""Draws the page of `runs --history`, which follows the numbers of a workload on one machine from run to run."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from harness.core.units import (
+    counted,
+    show_percent,
+)
+from harness.results.numbers import Number
+from harness.results.pages.page import Article, Figure, Html, table
+from harness.results.pages.runs.overview import Overview, first_articles
+from harness.results.pages.runs.rows import (
+    Linked,
+    Row,
+    load_text,
+    main_number,
+    main_text,
+    numbers,
+    shown,
+)
+from harness.results.pages.words import words
+
+LEAST_POINTS = 2
+"""Minimum number of points in a plot."""
+
+_LISTED = 50
+
+_FEWEST_BEFORE = 3
+"""Minimum number of earlier VALID runs whose range is an expectation for the newest run."""
+
+_WIDE = 5
+"""Smallest ratio of the largest number to the smallest that makes the axis of several lines logarithmic."""
+
+_MOST_MARKS = 8
+_VERSION_LENGTH = 24
+"""Largest number of characters that a mark's label shows of a version."""
+_COMMIT_LENGTH = 7
+
+
+def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
+    """Returns an overview, then one article per workload and load with several runs, the most recent first.
+
+    rows: newest first.
+    """
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        key = (*(row[name] for name in ("model", "scenario", "backend")), load_text(row))
+        key += (row["dataset"], row["dataset_digest"] or "", row["host"] or "-")
+        groups.setdefault(key, []).append(row)
+
+    def article(key: Sequence[str], members: Sequence[Row]) -> Article:
+        rows = _table(members, linked)
+        return Article(list(_head(key, members)), list(_figures(members[::-1])), [rows])
+
+    return first_articles(groups, _PAGE, article, linked)
+
+
+_INTRODUCTION = (
+    "<h1>History: the numbers of each workload, run after run</h1>"
+    '<p class="quiet">A plot shows the numbers of one workload on one machine, with the newest run on the right. A '
+    "line connects VALID runs; a cross is an INVALID run. A dotted line marks the first run with a different version. "
+    "Settings may differ from run to run: compare shows how, and whether a change is more than noise.</p>"
+)
+
+
+def _summary(members: Sequence[Row]) -> Sequence[str]:
+    """Returns the cells of a workload in the overview. members: newest first."""
+    newest, main = members[0], main_number(members[0])
+    invalid = sum(row["verdict"] != "VALID" for row in members)
+    runs = f"{len(members)}, {invalid} INVALID" if invalid else f"{len(members)}"
+    started = str(newest["started"])[:16].replace("T", " ")
+    if main is None or newest["verdict"] != "VALID":
+        return (runs, started, f"{main_text(newest)}, {newest['verdict']}", "-", _spark(members))
+    found = (numbers(row).get(main[0]) for row in members[1:] if row["verdict"] == "VALID")
+    before = [number.value for number in found if number is not None]
+    return (runs, started, main_text(newest), _against(main[1], before), _spark(members))
+
+
+def _against(newest: Number, before: Sequence[float]) -> str:
+    """Compares the newest number with the earlier ones, as a fact. It is not a verdict: `compare` gives one."""
+    if not before:
+        return "-"
+    middle = median(before)
+    change = f"{show_percent(newest.value / middle - 1, 1, signed=True)}" if middle else "-"
+    if len(before) < _FEWEST_BEFORE:
+        return change
+    is_above = newest.value > max(before)
+    if is_above or newest.value < min(before):
+        word = "better" if is_above == newest.higher_is_better else "worse"
+        return Html(f'{change} <span class="{word}">{word} than all {len(before)}</span>')
+    return f"{change}, within their range"
+
+
+_SPARK_WIDTH, _SPARK_HEIGHT = 120, 24
+
+
+def _spark(members: Sequence[Row]) -> str:
+    """Draws the main number of a workload's runs as a small line from zero, with a point at the newest run."""
+    main = main_number(members[0])
+    if main is None:
+        return ""
+    found = [(row, numbers(row).get(main[0])) for row in members[:_LISTED][::-1]]
+    values = [n.value for row, n in found if n is not None and row["verdict"] == "VALID"]
+    if len(values) < LEAST_POINTS or min(values) < 0 or max(values) == 0:
+        return ""
+    step, edge = (_SPARK_WIDTH - 8) / (len(values) - 1), 4
+    points = [
+        (edge + i * step, _SPARK_HEIGHT - edge - value / max(values) * (_SPARK_HEIGHT - 2 * edge))
+        for i, value in enumerate(values)
+    ]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    x, y = points[-1]
+    return Html(
+        f'<svg class="interval" viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" width="{_SPARK_WIDTH}" '
+        f'height="{_SPARK_HEIGHT}" stroke="currentColor" fill="none" aria-hidden="true">'
+        f'<polyline points="{path}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="currentColor"/></svg>'
+    )
+
+
+def _title(key: Sequence[str], _members: Sequence[Row] = ()) -> str:
+    model, scenario, backend, load, dataset, *_ = key
+    return " · ".join([f"{model} on {dataset}", scenario, backend, *([load] if load else [])])
+
+
+_PAGE = Overview(
+    _INTRODUCTION,
+    ("workload", "runs", "newest, UTC", "result", "against the runs before", "course"),
+    _summary,
+    _title,
+    lambda row: row,
+    "workload",
+    "workloads are not shown: choose with --model, --backend, --scenario, --host or --since",
+)
+
+
+def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
+    yield f"<h1>{escape(_title(key))}</h1>"
+    invalid = sum(row["verdict"] != "VALID" for row in members)
+    removed = sum(row["removed"] for row in members)
+    summary = f"{counted(len(members), 'run')} on {key[-1]}"
+    summary += f", {invalid} of them INVALID" if invalid else ""
+    summary += f", {removed} with removed folders" if removed else ""
+    same = [f"{words(name)} {shown(one)}" for name, one in _same(members).items()]
+    summary += f". The same in every run: {', '.join(same)}" if same else ""
+    yield f'<p class="quiet">{escape(summary)}.</p>'
+
+
+def _same(members: Sequence[Row]) -> dict[str, Number]:
+    """Returns the numbers that are the same in all of several runs."""
+    if len(members) < LEAST_POINTS:
+        return {}
+    first, *others = (numbers(row) for row in members)
+    return {
+        name: number
+        for name, number in first.items()
+        if all(name in other and other[name].value == number.value for other in others)
+    }
+
+
+_PERCENTILE = re.compile(r"(?:^|[_.])(p\d+(?:\.\d+)?|mean)$")
+
+
+def _family(name: str) -> tuple[str, str]:
+    """Returns the name of a number's plot and the name of its line: 'ttft_p99' -> ('TTFT', 'p99')."""
+    found = _PERCENTILE.search(name)
+    if found is None:
+        return words(name), words(name)
+    return words(name[: found.start()]) or "latency", found[1]
+
+
+def _figures(members: Sequence[Row]) -> Iterator[Figure]:
+    """Yields a plot per kind of number, without numbers that are the same in every run.
+
+    The percentiles of a latency are the lines of one plot. INVALID runs are crosses that the lines skip. members:
+    oldest first.
+    """
+    measured = [(row, numbers(row)) for row in members]
+    marks, same = _versions(members), _same(members)
+    families: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for _, values in measured for name in values):
+        known = sum(name in values for _, values in measured)
+        if known >= LEAST_POINTS and name not in same:  # the table shows the other numbers
+            families.setdefault(_family(name)[0], []).append(name)
+    for title, names in families.items():
+        data = [trace for name in names for trace in _lines(name, measured)]
+        values = [y for trace in data for y in trace["y"]]
+        unit = next(v[names[0]].unit for _, v in measured if names[0] in v)
+        wide = len(names) > 1 and min(values) > 0 and max(values) > _WIDE * min(values)
+        yaxis: dict[str, Any] = {"title": f"{title}, {unit}" if unit else title}
+        yaxis |= {"type": "log"} if wide else limits(names[0], values)
+        yield Figure(
+            title,
+            "",
+            _one_key(data),
+            {
+                "xaxis": {"type": "date", "title": "start, UTC"},
+                "yaxis": yaxis,
+                "showlegend": True,
+                "shapes": marks,
+            },
+            height_rem=18,
+        )
+
+
+def _lines(
+    name: str, measured: Sequence[tuple[Row, Mapping[str, Number]]]
+) -> Iterator[dict[str, Any]]:
+    """Yields the line of a number's VALID runs, and the crosses of its INVALID runs."""
+    points = [(row, values[name]) for row, values in measured if name in values]
+    valid = [point for point in points if point[0]["verdict"] == "VALID"]
+    invalid = [point for point in points if point[0]["verdict"] != "VALID"]
+    if valid:
+        yield {**_trace(valid), "mode": "lines+markers", "name": _family(name)[1]}
+    if invalid:
+        cross = {"symbol": "x-thin-open", "size": 10, "color": "#b8301f"}
+        yield {**_trace(invalid), "mode": "markers", "name": "INVALID", "marker": cross}
+
+
+def _one_key(data: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the traces so that each name stands in the legend once."""
+    seen: set[str] = set()
+    keyed = []
+    for trace in data:
+        keyed.append({**trace, "showlegend": trace["name"] not in seen})
+        seen.add(trace["name"])
+    return keyed
+
+
+def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
+    """Marks each run whose version of the framework or harness differs from the run before. members: oldest first.
+
+    Marks only the last _MOST_MARKS changes, so that the labels stay readable.
+    """
+    marks = []
+    for before, row in pairwise(members):
+        changed = [
+            f"{prefix}{str(row[key])[:length]}"
+            for key, prefix, length in (
+                ("framework", "", _VERSION_LENGTH),
+                ("harness_commit", "harness ", _COMMIT_LENGTH),
+            )
+            if row[key] and before[key] and row[key] != before[key]
+        ]
+        if changed:
+            label = {"text": escape(", ".join(changed)), "textangle": -90}
+            across = {"x0": _start(row), "x1": _start(row), "y0": 0, "y1": 1, "yref": "paper"}
+            dotted = {"line": {"dash": "dot", "width": 1}, "label": label}
+            marks.append({"type": "line", **across, **dotted})
+    return marks[-_MOST_MARKS:]
+
+
+def _start(row: Row) -> str:
+    """Returns the start of a run in the format that plotly reads: UTC, in milliseconds."""
+    return str(row["started"])[:23]
+
+
+def limits(name: str, values: Sequence[float]) -> dict[str, Any]:
+    """Returns the limits of an axis for a number. The axis of an accuracy in percent ends at 100."""
+    if not name.startswith("accuracy"):
+        return {"rangemode": "tozero"}
+    return {"maxallowed": 100} if max(values) <= 100 else {}
+
+
+def _trace(points: Sequence[tuple[Row, Number]]) -> dict[str, Any]:
+    return {
+        "x": [_start(row) for row, _ in points],
+        "y": [float(f"{number.value:.6g}") for _, number in points],
+        "cliponaxis": False,  # an accuracy of 100 % lies on the edge
+        "text": [hover(row) for row, _ in points],
+    }
+
+
+def hover(row: Row) -> str:
+    """Returns the text that plotly shows at a point. The text is escaped, because plotly interprets some HTML."""
+    commit = f", harness {row['harness_commit'][:10]}" if row["harness_commit"] else ""
+    return escape(f"{row['folder']}{commit} {row['reasons']}")
+
+
+def _table(members: Sequence[Row], linked: Linked) -> str:
+    measured = [(row, numbers(row)) for row in members[:_LISTED]]
+    names = list(dict.fromkeys(name for _, values in measured for name in values))
+    rows = [
+        (
+            linked(row["folder"]),
+            f"{row['verdict']} {row['reasons']}",
+            *(shown(values.get(name)) for name in names),
+        )
+        for row, values in measured
+    ]
+    return table(("run", "verdict", *map(words, names)), rows, numbers=len(names))

@@ -1,0 +1,81 @@
+"""Lays out a page with one article per group of runs, below a table of all groups."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from harness.core.units import counted
+from harness.results.pages.page import Article, anchor, table
+from harness.results.pages.runs.rows import Linked, Row, main_text
+
+MOST = 12
+"""Largest number of groups drawn on a page, because each group has several plots."""
+
+T = TypeVar("T")
+
+
+class Overview(NamedTuple):
+    """The top of a page of articles, and the texts around them."""
+
+    introduction: str
+    """HTML."""
+    heads: Sequence[str]
+    """Heads of the table of groups. The first one is the group, and the last one the group's picture."""
+    summary: Callable[[Sequence[Any]], Sequence[str]]
+    """Returns a group's cells for the heads after the first."""
+    title: Callable[[tuple[str, ...], Sequence[Any]], str]
+    """Returns a group's heading, as text."""
+    row: Callable[[Any], Row]
+    """Returns the run of a member."""
+    single: str
+    """Heading of the list of groups with one run, which have nothing to draw."""
+    hint: str
+    """Text that follows the number of skipped groups."""
+
+
+def first_articles(
+    groups: Mapping[tuple[str, ...], list[T]],
+    page: Overview,
+    article: Callable[[tuple[str, ...], list[T]], Article],
+    linked: Linked,
+) -> list[Article]:
+    """Returns an article for each of the first MOST groups with several runs, after an overview of the groups.
+
+    groups: the key ends with the machine. A page with a single group has no overview.
+    """
+    if len(groups) == 1:
+        ((key, members),) = groups.items()
+        only = article(key, members)
+        return [only._replace(head=[page.introduction, *only.head])]
+    names = [page.title(key, members) for key, members in groups.items()]
+    titles = {
+        key: name if names.count(name) == 1 else f"{name} · {key[-1]}"
+        for name, key in zip(names, groups, strict=True)
+    }
+    several = [key for key, members in groups.items() if len(members) > 1]
+    drawn = {f"workload-{i}": key for i, key in enumerate(several[:MOST])}
+    articles = []
+    for name, key in drawn.items():
+        one = article(key, groups[key])
+        articles.append(one._replace(head=[f'<div id="{name}">{one.head[0]}</div>', *one.head[1:]]))
+    head = [page.introduction]
+    if drawn:
+        rows = [
+            (anchor(titles[key], f"#{name}"), *page.summary(groups[key]))
+            for name, key in drawn.items()
+        ]
+        head.append(table(page.heads, rows))
+    single = [(titles[key], page.row(one)) for key, (one, *more) in groups.items() if not more]
+    head += _single(page, single, linked)
+    if len(several) > MOST:
+        head.append(f"<p>{len(several) - MOST} more {page.hint}.</p>")
+    return [Article(head, [], []), *articles] if groups else []
+
+
+def _single(page: Overview, found: Sequence[tuple[str, Row]], linked: Linked) -> Iterator[str]:
+    """Yields a folded list of the groups with one run. found: their headings and runs."""
+    if not found:
+        return
+    yield f"<details><summary>{counted(len(found), page.single)} with a single run</summary>"
+    rows = [(title, linked(row["folder"]), row["verdict"], main_text(row)) for title, row in found]
+    yield table((page.single, "run", "verdict", "result"), rows)
+    yield "</details>"

@@ -1,0 +1,111 @@
+"""Reads rows of the database of runs: the load, the numbers and the name of each run."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core.units import NS_PER_MS, show_ns, show_rate, show_si
+from harness.errors import HarnessError
+from harness.loadgen.scenario import scenario_named
+from harness.results import database, run_folder
+from harness.results.numbers import Number, deciding_number
+from harness.results.numbers import numbers as numbers_of
+from harness.results.pages.page import link
+from harness.results.pages.words import words
+
+Row = Mapping[str, Any]
+
+ESTIMATE = "early-stopping estimate"
+"""Name of the headline of a stream scenario."""
+
+
+def load_text(row: Row) -> str:
+    """Returns the load that the user set; '' without one. Runs with different loads cannot be ranked.
+
+    A rate has two digits, because calibrated rates differ a little from run to run.
+    """
+    scenario = scenario_named(row["scenario"])
+    if row["peak"] is not None:
+        return f"peak at {row['slo']}"
+    if row["concurrency"] is not None:
+        return f"{row['concurrency']} in flight"
+    if row["arrivals_sha256"] is not None:
+        return f"arrivals {str(row['arrivals_sha256'])[:8]}"
+    if scenario.scheduled:
+        rate = row["asked_per_s"]
+        known = isinstance(rate, int | float) and math.isfinite(rate)
+        return f"{show_rate(float(f'{rate:.2g}'))} queries/s" if known else "unknown rate"
+    return f"{row['samples_per_query']} samples per query" if scenario.by_query else ""
+
+
+def numbers(row: Row) -> dict[str, Number]:
+    """Returns the numbers that the run measured, without numbers that the user set.
+
+    Omits the rate if queries came on a schedule, and the latency in Offline, where it only reflects how many samples
+    were issued. Shows the load that a search found instead of the latency, because this latency is just below the
+    bound.
+    """
+    scenario, is_peak = scenario_named(row["scenario"]), row["peak"] is not None
+    axis = scenario.search_axis if row["concurrency"] is None else None
+    is_paced = scenario.scheduled and row["concurrency"] is None
+    was_set = {"samples/s", "ns"} if is_peak else {"samples/s"} if is_paced else set()
+    peak = Number(row["peak"], axis.unit if axis else "in flight", higher_is_better=True)
+    found: dict[str, Any] = {"peak": peak, **numbers_of(database.content_of(row))}
+    shown = {"accuracy": f"accuracy.{row['metric']}", "headline": ESTIMATE}
+    return {
+        shown.get(name, name): _in_ms(number)
+        for name, number in found.items()
+        if number.unit not in was_set
+        if isinstance(number.value, int | float) and math.isfinite(number.value)
+    }
+
+
+def _in_ms(number: Number) -> Number:
+    is_time = number.unit == "ns"
+    return number._replace(value=number.value / NS_PER_MS, unit="ms") if is_time else number
+
+
+Linked = Callable[[str], str]
+"""Maps the folder of a run in the database to its name, with a link to the run's page if the page exists."""
+
+
+def reports_in(results: Path, page: Path) -> Linked:
+    """Returns a function that links from `page` to a run's report.html, if the run has one."""
+    return lambda folder: link(run_name(folder), results / folder / "report.html", page)
+
+
+def run_name(folder: str) -> str:
+    """Returns the start of the run if the folder is named after it: '2026-11-28 15:26:40'; else the folder."""
+    found = run_folder.TIMED.fullmatch(folder)
+    return f"{found[1]} {found[2]}:{found[3]}:{found[4]}" if found else folder
+
+
+def main_number(row: Row) -> tuple[str, Number] | None:
+    """Returns the name and value of the number that answers the scenario's question; None if the run lacks it."""
+    known = numbers(row)
+    try:
+        deciding = deciding_number(database.content_of(row), known)
+    except HarnessError:  # an SLO that this version cannot read
+        deciding = ""
+    names = ("peak", deciding, ESTIMATE, *known)
+    return next(((name, known[name]) for name in names if name in known), None)
+
+
+def main_text(row: Row) -> str:
+    found = main_number(row)
+    return f"{words(found[0])} {shown(found[1])}" if found is not None else "-"
+
+
+def shown(number: Number | None) -> str:
+    """Formats a number with its unit, as on the screen of a run; `-` for None."""
+    if number is None:
+        return "-"
+    value, unit = number.value, number.unit
+    if unit == "ms":
+        return show_ns(value * NS_PER_MS)
+    if unit == "J":
+        return show_si(value, "J")
+    if number.kind == "exact":
+        return f"{value:.2f} %" if unit == "%" else f"{value:.4g} {unit}".rstrip()
+    return f"{show_rate(value)} {unit}".rstrip()
