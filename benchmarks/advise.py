@@ -1,9 +1,9 @@
-"""Checks advise's MACs, lower bounds and predictions on generated models.
+"""Checks the MACs, lower bounds and predictions of `advise` on generated models.
 
 python benchmarks/advise.py [--models NAME,...] [--pairs N]
 
-Each model is measured twice: at graph=all on one thread, for the lower bound, and at graph=basic, for which
-`advise` has advice. Layers come from one database that starts empty.
+Each model is measured twice: at graph=all on one thread, for the lower bound, and at graph=basic, which `advise` can
+improve. All layers come from a single database, which is empty at the start.
 """
 
 import argparse
@@ -30,7 +30,8 @@ from harness.models.manifest.lookup import load_model
 
 MODELS = ("zoo/resnet50_v1", "zoo/mobilenet_v1", "light/inception_v1")
 MACS = {"zoo/resnet50_v1": (3.86e9, 3.87e9), "zoo/vgg16": (15.47e9, 15.47e9)}
-"""Model -> published multiply-adds, from and to; a deviation of 1 % is allowed."""
+"""Maps a model to the published range of its multiply-adds. A count outside the range by more than 1 % misses the bar.
+"""
 
 RATIO = (0.75, 1.02)
 COVERED = 0.98
@@ -53,7 +54,7 @@ def main() -> int:
 
 
 def _add(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> None:
-    """Prints and saves each row immediately, because all rows together take long."""
+    """Prints and saves each row immediately, because measuring all rows takes long."""
     for row in more:
         print(f"{row['row']:<44}{row['verdict']:<8}{row['found']}", flush=True)
     rows += more
@@ -110,7 +111,7 @@ def _top(model: str, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _other(model: str, now: Mapping[str, Any], one: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row without a bar, for the accuracy of another prediction."""
+    """Returns a row without a bar, for the accuracy of any other prediction."""
     name = f"  {model} {now['now'].split()[0]}"
     return {"row": name, "verdict": "-", "found": _realised(one)}
 
@@ -125,7 +126,7 @@ def _realised(one: Mapping[str, Any]) -> str:
 def _row(
     name: str, is_met: bool, found: str, run: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Returns a row. run: the content of advise.json, if its times belong to the row."""
+    """Returns a row. run: the content of advise.json, if the row uses its times."""
     row: dict[str, Any] = {"row": name, "verdict": "met" if is_met else "missed", "found": found}
     if run is not None:
         bounds = run["lower_bound"]["by_clock"].items()

@@ -24,12 +24,12 @@ SEED = 20261121
 
 
 def _band(aa: Estimate) -> float:
-    """Returns the deviation between runs of LoadGen's own schedule."""
+    """Returns the relative deviation between runs of LoadGen's own schedule."""
     return max(abs(aa.low - 1.0), abs(aa.high - 1.0))
 
 
 def _verdict(found: Estimate, band: float) -> Verdict:
-    """Returns "met" inside the A/A band, "missed" if the whole interval lies outside it."""
+    """Returns "met" if the value is inside the A/A band, and "missed" if the whole interval lies outside the band."""
     if abs(found.value - 1.0) <= band:
         return "met"
     outside = found.low > 1.0 + band or found.high < 1.0 - band
@@ -37,7 +37,7 @@ def _verdict(found: Estimate, band: float) -> Verdict:
 
 
 def replayed(backend: str, model: str, rate: int, count: int, noise: Noise) -> list[Row]:
-    """Returns a row for p50 and a row for p99, with the issue delays of both sides."""
+    """Returns a row for p50 and a row for p99, including both sides' issue delays."""
     common = (
         "--scenario", "server", "--backend", backend, "--model", model,
         "--mode", "performance", "--slo", "p99=1s",

@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 
 def measure(model: str, seconds: float, plan: str) -> dict[str, object]:
-    """Returns samples/s of one plan, and the median of its session.run in ns."""
+    """Returns a plan's samples/s, and the median duration of its session.run calls in ns."""
     instances, threads, batch = map(int, plan.split("x"))
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -27,7 +27,7 @@ def measure(model: str, seconds: float, plan: str) -> dict[str, object]:
         while len(stamps) < 12 or stamps[-1] < stamps[0] + seconds * 1e9:
             session.run(None, rows)
             stamps.append(time.perf_counter_ns())
-        return np.diff(stamps)[1:]  # the first run warms up
+        return np.diff(stamps)[1:]  # omitted because the first run warms up the session
 
     with ThreadPoolExecutor(instances) as pool:
         ns = list(pool.map(times_ns, range(instances)))

@@ -1,8 +1,8 @@
 """Times a plain loop of one framework: bare_defaults.py FRAMEWORK MODEL SECONDS default|guide BATCH... prints JSON.
 
-default: the framework's default settings, with float32. guide: the advice of the framework's performance guide for
-throughput. The output has one dictionary per batch size: p50_ns of a batch, paused_p50_ns with a pause of PAUSE_NS
-before each batch, and samples_per_s.
+default: the framework's default settings, with float32. guide: the settings that the framework's performance guide
+recommends for throughput. The output contains one dictionary per batch size: p50_ns of a batch, paused_p50_ns with a
+pause of PAUSE_NS before each batch, and samples_per_s.
 """
 
 import json
@@ -19,20 +19,20 @@ CORES = len(os.sched_getaffinity(0))
 LARGEST_ID = 1000
 LEAST = 10
 PAUSE_NS = 10_000
-"""Time between two queries of a run, in which threads of a framework may fall asleep."""
+"""Pause between two queries of a run, during which a framework's threads may fall asleep."""
 
 PAUSED_SHARE = 0.2
-"""Length of the loop with pauses, as a share of the other loop's."""
+"""Duration of the loop with pauses, relative to the loop without pauses."""
 
 DIGITS = (1, 8, 8)
-"""Shape of a sample of `digits`; TorchScript files do not record it."""
+"""Shape of a `digits` sample, because TorchScript files do not record it."""
 
 _OF_EXECUTORCH = {4: "int64", 6: "float32"}
-"""Number of a type -> its name."""
+"""Maps ExecuTorch's number for a type to the type's name."""
 
 Loop = Callable[[], object]
 Made = Callable[[int], Sequence[Loop]]
-"""Batch -> calls that answer a batch; each call runs in a separate thread."""
+"""Maps a batch size to calls that answer one batch each; every call runs in a separate thread."""
 
 
 def _noise(dtype: str, shape: Sequence[int]) -> Any:
@@ -62,7 +62,9 @@ def of_ort(path: str, guide: bool) -> Made:
 
 
 def of_openvino(path: str, guide: bool) -> Made:
-    """Loads a model into OpenVINO. guide: the hint THROUGHPUT, with the compiled model's optimal number of requests."""
+    """Loads a model into OpenVINO. guide: the hint THROUGHPUT, with the number of requests that the compiled model
+    calls optimal.
+    """
     import openvino
 
     hint = {"PERFORMANCE_HINT": "THROUGHPUT"} if guide else {}
@@ -135,7 +137,7 @@ def of_tensorflow(path: str, guide: bool) -> Made:
 
         def loop(
             _variables: object = model,
-        ) -> object:  # keeps the model, and so its variables, alive
+        ) -> object:  # keeps the model alive, because the function needs its variables
             return [tensor.numpy() for tensor in function(**inputs).values()]
 
         return [loop]
@@ -235,7 +237,7 @@ def of_ncnn(path: str, guide: bool) -> Made:
 
 
 def _ncnn_sizes(words: Sequence[str]) -> list[int]:
-    """Returns channels, height and width; the line may have only some of them."""
+    """Returns channels, height and width, although the line may contain only some of them."""
     sizes = dict(word.split("=") for word in words)
     return [int(sizes[key]) for key in ("2", "1", "0") if key in sizes]
 
@@ -299,7 +301,7 @@ def of_trees(path: str, guide: bool) -> Made:
 
 
 def of_tract(path: str, guide: bool) -> Made:
-    """Loads an ONNX file for a known batch. guide: one network per core; tract computes on one thread."""
+    """Loads an ONNX file for a fixed batch size. guide: one network per core, because tract computes on one thread."""
     import tract
 
     def made(batch: int) -> Sequence[Loop]:
@@ -320,7 +322,7 @@ def of_tract(path: str, guide: bool) -> Made:
 
 
 def times_ns(loop: Loop, seconds: float) -> "np.typing.NDArray[np.int64]":
-    """Returns the times of the calls in ns. A tenth of `seconds` before warms up."""
+    """Returns the duration of each call in ns. Before timing, the loop warms up for a tenth of `seconds`."""
     until = time.perf_counter() + seconds / 10
     while time.perf_counter() < until:
         loop()
@@ -332,7 +334,7 @@ def times_ns(loop: Loop, seconds: float) -> "np.typing.NDArray[np.int64]":
 
 
 def paused_p50_ns(loop: Loop, seconds: float) -> float:
-    """Returns the median time of a call after a pause. This thread is busy during the pause."""
+    """Returns the median duration of a call after a pause. This thread spins during the pause."""
     times: list[int] = []
     until = time.perf_counter() + seconds
     while len(times) <= LEAST or time.perf_counter() < until:
@@ -345,7 +347,7 @@ def paused_p50_ns(loop: Loop, seconds: float) -> float:
 
 
 def measured(loops: Sequence[Loop], batch: int, seconds: float) -> dict[str, float]:
-    loops[0]()  # some frameworks choose their kernels at the first call
+    loops[0]()  # because some frameworks choose their kernels during the first call
     with ThreadPoolExecutor(len(loops)) as pool:
         found = list(pool.map(lambda loop: times_ns(loop, seconds), loops))
     rate = sum(batch * 1e9 / of.mean() for of in found)

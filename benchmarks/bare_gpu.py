@@ -1,8 +1,9 @@
 """Times a bare PyTorch loop on a GPU as the yardstick: `bare_gpu.py MODEL SECONDS PRECISION LAYOUT BATCH` prints JSON.
 
-It measures samples/s of two alternating streams, each with a CUDA graph of one batch and pinned input and output, and
-p50 of single samples. Batches cycle through SAMPLES different samples, because cached samples are copied several times
-as fast. For a comparison, run the harness with `--performance-count` of this number.
+It measures the samples/s of two alternating streams, each with a CUDA graph of one batch and pinned inputs and outputs,
+and the p50 of single samples. Batches cycle through SAMPLES different samples, because repeated samples stay in the
+cache and are copied several times as fast. For a fair comparison, run the harness with this number as
+`--performance-count`.
 """
 
 import itertools
@@ -22,20 +23,20 @@ SAMPLES = 512
 
 
 class Lane:
-    """One stream with its graph: host rows -> pinned -> GPU -> module -> pinned."""
+    """A CUDA stream with its graph: host rows -> pinned memory -> GPU -> module -> pinned memory."""
 
     def __init__(
         self, module: Any, pool: torch.Tensor, batch: int, dtype: torch.dtype, layout: Any
     ) -> None:
         batches = [*pool.split(batch)[: len(pool) // batch]]
-        if batch == 1:  # LoadGen draws single samples at random
+        if batch == 1:  # because LoadGen draws single samples at random
             random.Random(0).shuffle(batches)
         self.batches = itertools.cycle(batches)
         rows = next(self.batches)
         self.pinned = rows.clone().pin_memory()
         self.stream, self.done = torch.cuda.Stream(), torch.cuda.Event()
         self.graph = torch.cuda.CUDAGraph()
-        self.device = rows.cuda()  # kept, because the graph reads it
+        self.device = rows.cuda()  # keeps the array alive, because the graph reads it
 
         def run() -> torch.Tensor:
             self.device.copy_(self.pinned, non_blocking=True)

@@ -1,7 +1,7 @@
-"""Runs LoadGen with an empty callback, the lower bound of any Python harness; prints p50 and p99 as JSON.
+"""Runs LoadGen with an empty callback, which is the lower bound of any Python harness. Prints p50 and p99 as JSON.
 
-With --url, the callback sends 256 bytes to a server, and one thread receives and completes. This is the lower bound of
-a client in Python, because it parses, checks, stamps and keeps nothing.
+With --url, the callback sends 256 bytes to a server, and a second thread receives replies and completes queries. This
+is the lower bound of any client in Python, because it does not parse, check, stamp or store anything.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _PERCENTILE = re.compile(r'"result_(50|99)\.00_percentile_latency_ns", "value": 
 
 
 def direct(url: str, connections: int) -> Callable[[list[int], list[int]], None]:
-    """Returns the callback that sends, and starts the daemon thread that receives."""
+    """Returns the callback that sends requests, and starts the daemon thread that receives replies."""
     epoll, flights = select.epoll(), {}
     free: list[socket.socket] = []
     waiting: deque[int] = deque()

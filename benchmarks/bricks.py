@@ -1,12 +1,12 @@
-"""Checks models constructed from their bricks against the bars of `python -m harness bricks`.
+"""Compares models that are computed from their bricks with the bars of `python -m harness bricks`.
 
     python benchmarks/bricks.py                  # 14 networks, a few minutes on one core
     python benchmarks/bricks.py --from FOLDER    # judge the folder of a finished `bricks`
     python benchmarks/bricks.py --fine-only      # three networks in bricks of at most three layers
 
-The networks are the nine topologies of the onnx package and five networks of this project. Thirteen are judged;
-ResNet-50 v1 is also measured, but not judged. Three networks are measured again with bricks of three layers, which
-separate many nodes that runtimes fuse. Exit status 4 if a bar is missed.
+The networks are the nine topologies of the onnx package and five networks from this project. Thirteen networks are
+judged. ResNet-50 v1 is only measured. Three networks are measured again with bricks of three layers, which separate
+many nodes that runtimes would fuse. If a bar is missed, the exit status is 4.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def fallback(most: int = 6) -> Iterator[Row]:
 
 
 def fine(content: dict[str, Any]) -> Iterator[Row]:
-    """Yields a row per network of FINE. content: their bricks.json, with bricks of FINE_LAYERS."""
+    """Yields a row for each network in FINE. content: the networks' bricks.json, with bricks of FINE_LAYERS layers."""
     ratios = construct.ratios(content, "cpu_ns")
     for name in FINE:
         ratio = ratios.get(name, 0.0)
@@ -83,7 +83,7 @@ def fine(content: dict[str, Any]) -> Iterator[Row]:
 
 
 def measured(models: Sequence[str], rounds: int, *options: str) -> Path:
-    """Measures in a new folder with an empty database, so that every brick runs."""
+    """Measures in a new folder with an empty database, so that every brick is measured."""
     folder = Path(tempfile.mkdtemp(prefix="harness-bricks-")) / "run"
     database = folder.with_name("bricks.sqlite")
     words = [*models, "--out", str(folder), "--database", str(database)]

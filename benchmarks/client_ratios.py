@@ -1,4 +1,6 @@
-"""Compares runs of two clients on one server: ratios with intervals, verdicts, and the rows that a benchmark prints."""
+"""Compares the runs of two clients on one server, and computes ratios with intervals, verdicts, and the rows that a
+benchmark prints.
+"""
 
 import json
 import math
@@ -14,30 +16,30 @@ from benchmarks.pairs import Estimate
 from benchmarks.report import RESULTS, machine
 
 BAR = 0.01
-"""Largest difference, as a share."""
+"""Differences above this share are *beyond*."""
 
 NUMBERS = ("TTFT", "TPOT", "system_tps", "tps_per_user")
-"""Means of TTFT and TPOT, and the two rates that MLCommons publishes."""
+"""The means of TTFT and TPOT, and the two rates that MLCommons publishes."""
 
 RESAMPLES = 2000
 
 
 class Seen(NamedTuple):
-    """One run of one client. Times are (n,) ns, an entry for each request in issue order."""
+    """One run of one client. Times are (n,) arrays in ns, with one entry per request in issue order."""
 
     ttft_ns: np.ndarray[Any, Any]
     tpot_ns: np.ndarray[Any, Any]
     latency_ns: np.ndarray[Any, Any]
     system_tps: float
     lag_ns: float
-    """Median time from an answer to the next request."""
+    """Median time between an answer and the next request."""
     server_ns: float
-    """Mean TTFT by the server's own clock."""
+    """Mean TTFT according to the server's own clock."""
     others: float
-    """Share of the machine's CPU time that other processes took."""
+    """Share of the machine's CPU time that other processes used."""
 
     def numbers(self, drawn: np.ndarray[Any, Any] | None = None) -> Mapping[str, float]:
-        """Returns the four numbers of all requests, or only of the drawn requests.
+        """Returns the four numbers for all requests, or only for the drawn requests.
 
         The rate of the drawn requests follows from their mean latency, because at a fixed concurrency the rate is
         inversely proportional to the mean latency.
@@ -53,7 +55,7 @@ class Seen(NamedTuple):
 
 
 def ratios(runs: Mapping[str, Sequence[Seen]]) -> Mapping[str, Estimate]:
-    """Returns each number of ours divided by theirs, with the interval of a bootstrap over the passes of every run."""
+    """Returns our value divided by theirs for each number, with a bootstrap interval over the passes of every run."""
     generator = np.random.default_rng(0)
 
     def drawn(one: Seen) -> Mapping[str, float]:
@@ -73,7 +75,7 @@ def ratios(runs: Mapping[str, Sequence[Seen]]) -> Mapping[str, Estimate]:
 
 
 def _ratio(numbers: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str, float]:
-    """Returns the geometric mean over the pairs of runs."""
+    """Returns the geometric mean over all pairs of runs."""
     pairs = list(zip(numbers["ours"], numbers["theirs"], strict=True))
     return {
         name: math.exp(sum(math.log(a[name] / b[name]) for a, b in pairs) / len(pairs))
@@ -82,7 +84,7 @@ def _ratio(numbers: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str,
 
 
 def same_side(runs: Mapping[str, Sequence[Seen]]) -> float:
-    """Returns the largest difference between two runs of one client, as a share: the noise of a run."""
+    """Returns the largest relative difference between two runs of the same client, which is the noise of a run."""
     found = [[one.numbers() for one in many] for many in runs.values()]
     return max(abs(a[name] / b[name] - 1) for a, b in found for name in NUMBERS)
 
@@ -97,7 +99,7 @@ def judged(found: Estimate) -> str:
 def line(
     concurrency: int, runs: Mapping[str, Sequence[Seen]], found: Mapping[str, Estimate]
 ) -> str:
-    """Returns the row of a point: the ratios, and the times that explain them."""
+    """Returns a point's row: the ratios, and the times that explain them."""
     shown = [f"{name} {e.value:.4f} [{e.low:.4f}, {e.high:.4f}]" for name, e in found.items()]
     mean = {side: [sum(v) / len(many) for v in zip(*map(_times, many), strict=True)] for side, many in runs.items()}  # fmt: skip
     words = ("TTFT", "TPOT", "lag", "after")
@@ -145,7 +147,7 @@ def save(points: Sequence[Mapping[str, Any]], seconds: float) -> None:
 def row_of(
     concurrency: int, runs: Mapping[str, Sequence[Seen]], found: Mapping[str, Estimate]
 ) -> Mapping[str, Any]:
-    """Returns a point in the form in which it is saved: ratios, and the numbers of each run."""
+    """Returns a point in the form that is saved: the ratios, and the numbers of each run."""
     return {
         "concurrency": concurrency,
         "ratios": {name: {**asdict(e), "verdict": judged(e)} for name, e in found.items()},

@@ -1,11 +1,12 @@
-"""Compares the harness's client with other OpenAI API clients: completions from the same null server, alternately.
+"""Compares the harness's client with other OpenAI API clients, which take turns requesting completions from the same
+null server.
 
     python benchmarks/clients.py [--venv FOLDER] [--endpoints PROGRAM] [--rounds 3]
 
-Each client has 64 requests in flight and its defaults otherwise; its numbers come from its own report. The server
-answers any request immediately with the same 2 tokens. FOLDER: a separate environment for AIPerf and guidellm. If it is
-missing, the script creates it with uv or pip, and trains a tokenizer for it. MLCommons' endpoints is not in a package
-index: pass its program, in a Python 3.12 environment, with --endpoints.
+Each client keeps 64 requests in flight and otherwise uses its default settings. Its numbers come from its own report.
+The server answers any request immediately with the same two tokens. FOLDER: a separate environment for AIPerf and
+guidellm. If it is missing, the script creates it with uv or pip, and trains a tokenizer for it. MLCommons' endpoints is
+not on a package index, so pass its program, from a Python 3.12 environment, with --endpoints.
 """
 
 import argparse
@@ -27,7 +28,9 @@ from harness.wire.null.server import NullServer
 IN_FLIGHT = 64
 REQUESTS = 5000
 OWN_REQUESTS = 50_000
-"""Requests per round of the harness and of endpoints, which are faster; fewer requests would make a short round."""
+"""Number of requests per round for the harness and endpoints. They are faster than the other clients, so fewer requests
+would make the round too short.
+"""
 LIMIT_S = 300
 
 _ANSWER = json.dumps(
@@ -36,7 +39,7 @@ _ANSWER = json.dumps(
         "object": "text_completion",
         "created": 0,
         "model": "tiny",
-        "data": [{"id": "tiny", "object": "model"}],  # for requests of the model list
+        "data": [{"id": "tiny", "object": "model"}],  # for requests for the model list
         "choices": [
             {
                 "index": 0,
@@ -44,7 +47,7 @@ _ANSWER = json.dumps(
                 "message": {
                     "role": "assistant",
                     "content": " ok",
-                },  # for the chat requests of endpoints
+                },  # because endpoints sends chat requests
                 "logprobs": None,
                 "finish_reason": "stop",
             }
@@ -87,7 +90,7 @@ PreTrainedTokenizerFast(
 
 
 class Told(NamedTuple):
-    """The numbers of a client's own report."""
+    """The numbers in a client's own report."""
 
     per_s: float
     p50_ms: float
@@ -95,7 +98,7 @@ class Told(NamedTuple):
 
 
 class Folder:
-    """A folder with prompts and manifest, in which each client writes its report."""
+    """A folder that contains prompts and a manifest, and in which each client writes its report."""
 
     def __init__(self, path: Path, tokenizer: Path) -> None:
         self.path = path
@@ -108,7 +111,7 @@ class Folder:
 
 
 def run(program: Path | str, *words: str) -> None:
-    """Runs a program. Raises a RuntimeError with its output if it fails."""
+    """Runs a program. If the program fails, raises a RuntimeError that contains its output."""
     alone = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [str(program), *words],
@@ -119,14 +122,14 @@ def run(program: Path | str, *words: str) -> None:
         cwd=Path(__file__).parent.parent,
         check=False,
     )
-    if done.returncode not in (0, 4):  # 4: an INVALID run of the harness, which also has numbers
+    if done.returncode not in (0, 4):  # 4: the run was INVALID but has numbers
         raise RuntimeError(
             f"{program} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
         )
 
 
 def installed(venv: Path) -> Path:
-    """Returns the tokenizer of the environment; makes both if they are missing."""
+    """Returns the environment's tokenizer, and creates both if they are missing."""
     tokenizer, python = venv / "tokenizer", venv / "bin/python"
     if tokenizer.is_dir():
         return tokenizer

@@ -30,10 +30,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run. result: result.json. columns: completions.npz, one entry per sample. Times: wall clock in ns.
+    """A finished run. result: result.json. columns: completions.npz, one entry per sample. Times are on the wall clock,
+    in ns.
 
-    ended_ns: end of the command, exact to 50 ms. supervisor_peak_bytes: peak of resident memory, last read
-    before the end.
+    ended_ns: end of the command, accurate to 50 ms. supervisor_peak_bytes: peak of the supervisor's resident memory,
+    last read before it ended.
     """
 
     result: dict[str, Any]
@@ -46,7 +47,9 @@ class Run:
 
 
 class Noise:
-    """Repeats measurements that other processes disturbed. The processes' CPU time decides, not the result."""
+    """Repeats measurements that other processes disturbed. The CPU time of other processes decides whether to repeat,
+    never the result.
+    """
 
     def __init__(self, tries: int = _TRIES) -> None:
         self._tries = tries
@@ -54,7 +57,9 @@ class Noise:
         self.shares: list[float] = []
 
     def quiet(self, measure: Callable[[], T]) -> T:
-        """Returns the first run in which other processes used at most 6 % of the machine, else the last of `tries`."""
+        """Returns the first run during which other processes used at most 6 % of the machine; if there is none, returns
+        the last of `tries`.
+        """
         tries = 1
         while True:
             _settle()
@@ -74,14 +79,16 @@ class Noise:
 
 
 def _settle() -> None:
-    """Waits until the machine is idle, at most 15 s."""
+    """Waits up to 15 s until the machine is idle."""
     deadline = time.monotonic() + _SETTLE_S
     while psutil.cpu_percent(interval=0.5) > 100 * _QUIET_SHARE and time.monotonic() < deadline:
         pass
 
 
 def _cpu_s() -> tuple[float, float, float]:
-    """Returns CPU seconds: the machine's (with steal), this process's with children, and the machine's including idle."""
+    """Returns three CPU times in seconds: the machine's busy time (with steal), this process's with its children, and
+    the machine's total including idle time.
+    """
     times = psutil.cpu_times()
     busy = times.user + times.nice + times.system + getattr(times, "steal", 0.0)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -124,9 +131,9 @@ def harness(
 
 
 def script(name: str, *arguments: str) -> Any:
-    """Returns the JSON that another script of this folder prints.
+    """Returns the JSON that another script in this folder prints.
 
-    -P: otherwise triton.py of this folder would replace the package that torch imports.
+    -P prevents Python from importing triton.py in this folder instead of the package that torch imports.
     """
     command = [sys.executable, "-P", str(HERE / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
@@ -134,7 +141,7 @@ def script(name: str, *arguments: str) -> Any:
 
 
 def wall_s(*arguments: str) -> float:
-    """Returns the time in seconds of a Python process with these arguments."""
+    """Returns how many seconds a Python process with these arguments takes."""
     start = time.perf_counter()
     subprocess.run(
         [sys.executable, *arguments],
@@ -147,16 +154,17 @@ def wall_s(*arguments: str) -> float:
 
 
 def environment(checkout: Path = ROOT) -> dict[str, str]:
-    """Returns an environment in which scripts import the checkout's harness instead of an installed one.
+    """Returns an environment in which scripts import the checkout's harness, not an installed one.
 
-    Python stores compiled modules, as for a user: without them, every start would compile all modules.
+    As for a user, Python stores compiled modules; otherwise, every start would compile all modules.
     """
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": str(checkout)}
 
 
 def _peak_bytes(process: "subprocess.Popen[bytes]") -> int:
-    """Waits for the end and returns the peak memory. The kernel keeps the maximum, so polling misses little."""
+    """Waits until the process ends and returns its peak memory. The kernel keeps the maximum, so polling misses little.
+    """
     peak = 0
     while process.poll() is None:
         try:

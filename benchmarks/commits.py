@@ -2,9 +2,9 @@
 
 python benchmarks/commits.py OLD_CHECKOUT [--rows NAME,...] [--pairs N]
 
-OLD_CHECKOUT is a folder with another commit (`git worktree add`). Each row runs the same command in both
-folders, A B B A, and compares the CPU time per query of the measured process, or the latency. A row is worse
-if the interval of the ratio new / old lies above 1 and above the A/A interval.
+OLD_CHECKOUT is a folder with another commit (`git worktree add`). Each row runs the same command in both folders, in
+the order A B B A, and compares the measured process's CPU time per query, or the latency. A row is worse if the
+interval of the ratio new / old lies above both 1 and the A/A interval.
 """
 
 import argparse
@@ -23,14 +23,14 @@ _PERFORMANCE = ("--mode", "performance", "--no-report")
 
 
 class Measurement(NamedTuple):
-    """One row: a command, and the compared number of its result."""
+    """A row of the comparison: a command, and the number in its result that is compared."""
 
     words: tuple[str, ...]
     value: Callable[[Mapping[str, Any]], float]
 
 
 def cpu_us(result: Mapping[str, Any]) -> float:
-    """Returns the CPU time of the measured process per query (Offline: sample), in us."""
+    """Returns the measured process's CPU time per query (in Offline, per sample), in us."""
     return float(result["measured_process"]["cpu_s_per_query"]) * 1e6
 
 

@@ -1,9 +1,9 @@
-"""Simulates how often each interval that the harness prints contains the truth (docs/intervals.md).
+"""Simulates how often each interval that the harness prints contains the true value (docs/intervals.md).
 
     python benchmarks/coverage.py > coverage.md
 
-Latencies are drawn from processes with known percentiles, so every miss is counted. All seeds are fixed, so the
-same code prints the same table. It takes a few minutes.
+Latencies are drawn from processes whose percentiles are known, so the script counts every miss. All seeds are fixed, so
+the same code prints the same table. The script takes a few minutes.
 """
 
 import math
@@ -30,11 +30,11 @@ Draw = Callable[[np.random.Generator, int], Array]
 
 
 class Process(NamedTuple):
-    """A random process of the latencies of a run's queries."""
+    """A random process that generates the latencies of a run's queries."""
 
     name: str
     draw: Draw
-    """(n,) latencies in ns."""
+    """Returns (n,) latencies in ns."""
 
 
 def independent(rng: np.random.Generator, n: int) -> Array:
@@ -42,7 +42,7 @@ def independent(rng: np.random.Generator, n: int) -> Array:
 
 
 def alike(neighbours: int) -> Draw:
-    """Returns moving averages: samples at a distance of `neighbours` or more are independent."""
+    """Returns moving averages, so that samples are independent if they are `neighbours` or more apart."""
 
     def draw(rng: np.random.Generator, n: int) -> Array:
         sums = np.cumsum(np.concatenate([[0.0], rng.normal(size=n + neighbours - 1)]))
@@ -52,7 +52,9 @@ def alike(neighbours: int) -> Draw:
 
 
 def bursts(length: int, every: int) -> Draw:
-    """Returns stalls that begin at random, on average one in `every` queries, and delay `length` queries by 10 ms."""
+    """Returns latencies with stalls. A stall begins at random, on average once per `every` queries, and delays `length`
+    queries by 10 ms.
+    """
 
     def draw(rng: np.random.Generator, n: int) -> Array:
         begins = rng.random(n + length) < 1 / every
@@ -64,7 +66,9 @@ def bursts(length: int, every: int) -> Draw:
 
 
 def queue(utilisation: float) -> Draw:
-    """Returns response times of a queue with random arrivals and service times (M/M/1), stationary from the start."""
+    """Returns the response times of a queue with random arrivals and service times (M/M/1), which is stationary from
+    the start.
+    """
 
     def draw(rng: np.random.Generator, n: int) -> Array:
         served, gaps = rng.exponential(size=n), rng.exponential(1 / utilisation, size=n - 1)
@@ -78,7 +82,9 @@ def queue(utilisation: float) -> Draw:
 
 
 def slow_phases(length: int, every: int) -> Draw:
-    """Returns phases that begin at random, on average one in `every` queries, and triple `length` latencies."""
+    """Returns latencies with slow phases. A phase begins at random, on average once per `every` queries, and triples
+    `length` latencies.
+    """
 
     def draw(rng: np.random.Generator, n: int) -> Array:
         begins = np.cumsum(rng.random(n + length) < 1 / every)
@@ -90,7 +96,7 @@ def slow_phases(length: int, every: int) -> Draw:
 
 
 def drifting(rng: np.random.Generator, n: int) -> Array:
-    """Returns latencies of a machine that becomes 20 % slower from the first query to the last."""
+    """Returns latencies of a machine that slows down by 20 % from the first query to the last."""
     latencies: Array = (_ns(rng.normal(size=n)) * np.linspace(1.0, 1.2, n)).astype(np.int64)
     return latencies
 
@@ -110,18 +116,18 @@ PROCESSES = (
     Process("drift of 20 %", drifting),
 )
 SIZES = {2000: 500, 20_000: 200, 200_000: 60}
-"""Queries of a run -> number of runs."""
+"""Maps the number of queries per run to the number of runs."""
 
 
 class Coverage(NamedTuple):
-    """Coverage of one percentile over simulated runs."""
+    """Coverage of one percentile over the simulated runs."""
 
     intervals: float
-    """Share of runs that have an interval from blocks."""
+    """Share of runs in which blocks give an interval."""
     held: float | None
-    """Share of these intervals that contain the truth; None without intervals."""
+    """Share of these intervals that contain the true value; None if there are no intervals."""
     order_statistics: float
-    """Share of all runs whose interval from order statistics contains the truth."""
+    """Share of all runs whose interval from order statistics contains the true value."""
 
     def __str__(self) -> str:
         held = "-" if self.held is None else f"{self.held:.0%}"
@@ -130,7 +136,7 @@ class Coverage(NamedTuple):
 
 
 def percentile_coverage(process: Process, queries: int, runs: int) -> Mapping[str, Coverage]:
-    """Returns percentile -> how often its intervals contain the truth."""
+    """Maps each percentile to how often its intervals contain the true value."""
     rng = np.random.default_rng(queries)
     truth = _truth(process.draw, queries)
     held: dict[str, list[bool]] = {name: [] for name in FRACTIONS}
@@ -157,7 +163,7 @@ def percentile_coverage(process: Process, queries: int, runs: int) -> Mapping[st
 
 
 def other_coverage(runs: int = 500) -> Mapping[str, float]:
-    """Returns interval -> share of simulated runs, or pairs of runs, in which it contains the truth."""
+    """Maps each interval to the share of simulated runs, or pairs of runs, in which it contains the true value."""
     rng = np.random.default_rng(7)
     held: dict[str, list[bool]] = {}
 
@@ -196,7 +202,7 @@ def _ns(normal: Array) -> Array:
 
 @lru_cache
 def _truth(draw: Draw, queries: int) -> Mapping[str, float]:
-    """Returns the percentiles over the queries of many runs, about 4 million in total."""
+    """Returns the true percentiles, computed from the queries of many runs, about 4 million in total."""
     rng = np.random.default_rng(1)
     ordered = np.sort(np.concatenate([draw(rng, queries) for _ in range(4_000_000 // queries)]))
     return {name: float(ordered[int(len(ordered) * f)]) for name, f in FRACTIONS.items()}

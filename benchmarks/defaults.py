@@ -1,8 +1,9 @@
-"""Compares the default plan with plain loops of each framework in the framework's settings.
+"""Compares the default plan with plain loops of each framework that use the framework's own settings.
 
 python benchmarks/defaults.py [--rows FRAMEWORK-MODEL,...] [--quick]
 
-Each model has two rows: single-stream p50 ÷ p50 of the plain loop at batch 1, and Offline rate ÷ rate of the best loop.
+Each model gives two rows: single-stream p50 ÷ p50 of the plain loop at batch 1, and Offline rate ÷ rate of the best
+loop.
 """
 
 import argparse
@@ -28,7 +29,7 @@ MODELS_OF = {"trees": MODELS[:1]}
 SECONDS = 3.0
 BATCHES = (1, 8, 32)
 ABSENT = ("ncnn-encoder",)
-"""Rows whose model the framework's converter cannot convert."""
+"""Rows that are left out because the framework's converter cannot convert the model."""
 
 MOST_P50, LEAST_RATE = 1.03, 0.98
 SETTINGS = ("default", "guide")
@@ -40,7 +41,7 @@ class Bench:
     def __init__(
         self, framework: str, model: str, paths: Callable[[str], Mapping[str, str]]
     ) -> None:
-        """paths: returns the model files of a framework; the first call makes them."""
+        """paths: returns a framework's model files, and creates them on the first call."""
         self._framework, self._model, self._paths = framework, model, paths
         self._name = f"{framework}-{model}"
 
@@ -104,7 +105,7 @@ class Bench:
         )
 
     def _harness(self, *load: str) -> dict[str, Any]:
-        """Returns result.json of the default plan."""
+        """Returns the result.json of a run with the default plan."""
         model = default_model(self._framework) if self._model == "digits" else self._path
         system = ("--backend", self._framework, "--model", model, "--mode", "performance")
         return harness(*load, *system).result

@@ -1,18 +1,19 @@
-"""Compares MLCommons' client for Endpoints with the harness's client: one server, alternating runs, ten concurrencies.
+"""Compares MLCommons' client for Endpoints with the harness's client, in alternating runs on one server at ten
+concurrencies.
 
     python benchmarks/endpoints_clients.py --client CHECKOUT [--work FOLDER] [--concurrencies 1,2,3,...] [--seconds 20]
 
-CHECKOUT: mlcommons/endpoints at a published commit; it stays unmodified. FOLDER keeps the copy of the client and its
-environment, which `uv` makes with Python 3.12 if it is missing. `serve tinylm` runs in a separate process and sends each
-answer at fixed times (`paced.py`), so that the processor is not the limit. Both clients make
-the same number of passes over the same prompts, and stream 16 tokens per prompt. A point is four runs: ours, theirs,
-theirs, ours.
+CHECKOUT: mlcommons/endpoints at a published commit; it stays unmodified. FOLDER keeps a copy of the client and the
+client's environment, which `uv` creates with Python 3.12 if it is missing. `serve tinylm` runs in a separate process
+and sends each answer at fixed times (`paced.py`), so that the processor does not limit the server. Both clients make
+the same number of passes over the same prompts, and stream 16 tokens per prompt. A point consists of four runs, in the
+order ours, theirs, theirs, ours.
 
-The four numbers of both come from one function of `endpoints witness`, applied to MLCommons' events.jsonl and to the
-harness's journal. A row is a point: each number of ours divided by theirs, with a 95 % interval by a bootstrap over the
-passes, then the times behind them. `after` is the mean TTFT minus the server's mean TTFT of the same requests: the
-network, the client, and the place where the client takes its time stamp. The exit status is 4 if an interval lies
-outside 1 %. Ten points take about 20 minutes.
+The same function of `endpoints witness` computes the four numbers of both clients, from MLCommons' events.jsonl and
+from the harness's journal. Each row is one point. It shows each of our numbers divided by theirs, with a 95 % bootstrap
+interval over the passes, and then the times that explain the ratios. `after` is the mean TTFT minus the mean TTFT that
+the server reports for the same requests. It consists of the network, the client, and the time until the client takes
+its time stamp. If an interval lies outside 1 %, the exit status is 4. Ten points take about 20 minutes.
 """
 
 import argparse
@@ -60,10 +61,11 @@ from harness.wire.server_series import Series, parse
 CONCURRENCIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 SECONDS = 20.0
 PROMPTS = CYCLE
-"""One pass of the prompts has each speed of the server once."""
+"""In one pass over the prompts, each speed of the server occurs once."""
 
 DIGITS, TOKENS = 20, 16
-"""Each prompt has more digits than an answer may have tokens, so every answer is cut off and equally long."""
+"""Each prompt has more digits than an answer may have tokens, so the server cuts off every answer at the same length.
+"""
 
 FIRST_MS, GAP_MS = 100, 20
 ORDER = ("ours", "theirs", "theirs", "ours")
@@ -96,7 +98,7 @@ class Bench(NamedTuple):
     url: str
 
     def queries(self, concurrency: int) -> int:
-        """Returns the number of queries in whole passes over the prompts that take about `seconds`."""
+        """Returns the number of queries in as many whole passes over the prompts as take about `seconds`."""
         latency_s = (FIRST_MS + GAP_MS * (TOKENS - 1)) / 1e3
         return PROMPTS * max(1, math.ceil(self.seconds * concurrency / latency_s / PROMPTS))
 
@@ -195,7 +197,9 @@ def ours(bench: Bench, concurrency: int, name: str) -> Events:
 
 
 def events_of(columns: Mapping[str, np.ndarray[Any, Any]]) -> Events:
-    """Returns a journal in the form of MLCommons' events. Requests are issued when the load generator issues them."""
+    """Converts a journal to the form of MLCommons' events. A request counts as issued when the load generator issues
+    it.
+    """
     names = ("entry_ns", "first_token_ns", "completed_ns", "tokens", "failed")
     rows = zip(*(columns[name].tolist() for name in names), strict=True)
     in_order = sorted(zip(columns["order"].tolist(), rows, strict=True))
@@ -207,7 +211,7 @@ def events_of(columns: Mapping[str, np.ndarray[Any, Any]]) -> Events:
 
 
 def seen(events: Events, concurrency: int, queries: int, server_ns: float, others: float) -> Seen:
-    """Raises a RuntimeError if an answer is missing, or has another length: then the runs cannot be compared."""
+    """Raises a RuntimeError if an answer is missing or has another length, because the runs then cannot be compared."""
     lengths = {sample.tokens for sample in events.samples}
     answered = sum(not sample.failed for sample in events.completed)
     if answered != queries or len(events.samples) != queries or lengths != {TOKENS}:
@@ -238,7 +242,7 @@ def measured(
 
 
 def _readings(url: str) -> Mapping[str, float]:
-    """Returns the sums and counts of the server's own times."""
+    """Returns the sums and counts of the times that the server reports."""
     names = [name for many in SERVER_TIMES.values() for name in many]
     with urllib.request.urlopen(f"{url}/metrics") as page:  # noqa: S310 - the address is our own
         text = page.read().decode()
@@ -246,7 +250,9 @@ def _readings(url: str) -> Mapping[str, float]:
 
 
 def _cpu_s(server: psutil.Process) -> tuple[float, float, float]:
-    """Returns CPU seconds: the machine's, the benchmark's with its server, and the machine's including idle time."""
+    """Returns three CPU times in seconds: the machine's busy time, the time of the benchmark and its server, and the
+    machine's total including idle time.
+    """
     times = psutil.cpu_times()
     busy = times.user + times.nice + times.system + getattr(times, "steal", 0.0)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

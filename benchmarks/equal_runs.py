@@ -1,13 +1,14 @@
-"""Counts how often `compare` calls equal runs different, and how often it detects a model made 10 % slower.
+"""Counts how often `compare` calls equal runs different, and how often it detects a model that was made 10 % slower.
 
     python benchmarks/equal_runs.py [--rounds 45] [--minutes 30] [--folder DIR] [--only NAME ...]
 
-Each round makes four runs of each workload: `a`, `b` and `c` with the model itself, and `slow` with 10 % added to
-each inference. Every second round has the reverse order. A sleeper shows what `compare` finds if the machine's speed
-does not drift. Then all groups of 1, 3 and 5 rounds are compared: a, b and c with each other, in turns; each of them
-with the same side of the next rounds, one side after the other; and each of them with slow, in turns. The pairs of a
-group share runs, so the counts vary more than the counts of as many separate pairs. --minutes limits the duration; only
-finished rounds are counted. With --folder, the runs are kept, and finished runs are used again.
+Each round makes four runs of each workload: `a`, `b` and `c` with the unchanged model, and `slow` with 10 % added to
+each inference. Every second round uses the reverse order. The workload with a sleeping model shows what `compare` finds
+if the machine's speed does not drift. Then the script compares all groups of 1, 3 and 5 rounds. It compares a, b and c
+with each other as alternating runs, each of them with the same side of the next rounds as consecutive runs, and each of
+them with slow as alternating runs. The pairs of a group share runs, so the counts vary more than if all pairs were
+independent. --minutes limits the duration; only finished rounds are counted. With --folder, the script keeps the runs,
+and uses finished runs again.
 """
 
 import argparse
@@ -57,7 +58,9 @@ WORKLOADS = {
     "sleeper offline": ("--scenario", "offline", "--max-batch", "1"),
     "sleeper server": ("--scenario", "server", "--target-qps", "100"),
 }
-"""Maps a name to options. Offline has a fixed batch: runs whose warm-ups chose different ones are not comparable."""
+"""Maps a workload's name to its options. Offline uses a fixed batch size, because runs whose warm-ups chose different
+sizes are not comparable.
+"""
 
 SLEEP_MS = 5.0
 
@@ -65,8 +68,8 @@ SHORT = (
     *("digits multi-stream", "digits offline"),
     *("squeezenet single-stream", "squeezenet offline"),
 )
-"""Short workloads whose number is mostly the model's time. They give 100 pairs of each kind at DEFAULT_RUNS within
-half an hour on two idle cores.
+"""Short workloads whose main number depends mostly on the model's time. On two idle cores, they give 100 pairs of each
+kind at DEFAULT_RUNS within half an hour.
 """
 
 EQUAL = ("a", "b", "c")
@@ -74,7 +77,7 @@ SLOWER_SIDE = "slow"
 
 GROUPS = (1, 3, 5)
 DEFAULT_RUNS = 5
-"""Runs per side of `rerun A B` without --repeats."""
+"""Number of runs per side of `rerun A B` without --repeats."""
 
 IN_TURNS, ONE_AFTER_OTHER, SLOWER_PAIRS = (
     "equal, in turns",
@@ -82,7 +85,9 @@ IN_TURNS, ONE_AFTER_OTHER, SLOWER_PAIRS = (
     "10 % slower, in turns",
 )
 _BARS = {IN_TURNS: (0.0, 0.05), SLOWER_PAIRS: (0.90, 1.0)}
-"""Kind of pairs -> least and largest share of pairs that may be called faster or slower at DEFAULT_RUNS."""
+"""Maps a kind of pairs to the smallest and largest share of its pairs that may be called faster or slower at
+DEFAULT_RUNS.
+"""
 
 _VERDICTS = (BETTER, WORSE, SAME, UNDECIDED, "not comparable")
 
@@ -137,7 +142,7 @@ def _run(folder: Path, name: str, side: str, number: int) -> Path:
 
 
 def _show(folder: Path, names: Sequence[str], rounds: int) -> None:
-    """Prints one row per workload, runs per side and order, with the number of pairs and their verdicts."""
+    """Prints one row per workload, number of runs per side and order, with the number of pairs and their verdicts."""
     rows = []
     for name in names:
         for runs in GROUPS:
@@ -168,7 +173,7 @@ _PAIRS = {
 
 
 def _sum_line(title: str, runs: int, counts: Counter[str]) -> str:
-    """Returns the share of pairs that were called faster or slower (for pairs with `slow`: slower), beside its bar."""
+    """Returns the share of pairs that were called faster or slower (for pairs with `slow`: slower), next to its bar."""
     judged = counts[WORSE] + (0 if title == SLOWER_PAIRS else counts[BETTER])
     words = "slower" if title == SLOWER_PAIRS else "faster or slower"
     line = f"{title}, {runs} a side: {judged} of {counts.total()} pairs {words}"
@@ -183,7 +188,7 @@ def _sum_line(title: str, runs: int, counts: Counter[str]) -> str:
 def _verdicts(
     folder: Path, name: str, sides: tuple[str, str], runs: int, rounds: int
 ) -> Counter[str]:
-    """Returns the verdicts of groups that do not overlap; skips groups with a missing run."""
+    """Returns the verdicts of groups that do not overlap, and skips groups with a missing run."""
     before, after = sides
     step = 2 * runs if before == after else runs
     counts: Counter[str] = Counter()

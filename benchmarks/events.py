@@ -2,9 +2,9 @@
 
     python benchmarks/events.py [--rate 20000] [--streams 400] [--seconds 5] [--rounds 3]
 
-A server in a separate process sends one token per event in vLLM's format; the text is the time of sending. The delay is
-the client's stamp of a token minus that time. The bare loop takes the kernel's stamp of the same bytes, without parsing
-them. Client and server run on one core each.
+A server in a separate process sends one token per event in vLLM's format. The token's text is the time at which it was
+sent. The delay is the client's time stamp of a token minus this time. The bare loop uses the kernel's time stamp of the
+same bytes, and does not parse them. The client and the server each run on one core.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from harness.wire.flights import Flights
 CORES = sorted(os.sched_getaffinity(0))
 BAR_US = 50.0
 LEAD_S = 0.5
-"""Time from the last request to the first event."""
+"""Time between the last request and the first event."""
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 _EVENT = (
@@ -50,7 +50,7 @@ _SENT = re.compile(rb'"text":" (\d+)"')
 
 class Load(NamedTuple):
     rate: int
-    """Events per second, over all streams."""
+    """Events per second over all streams."""
     streams: int
     seconds: float
 
@@ -64,12 +64,12 @@ class Seen(NamedTuple):
     late_us: Array
     """(n,) delay of each token."""
     cpu_us: float
-    """CPU time of the client per event."""
+    """CPU time that the client uses per event."""
     per_s: float
 
 
 def serve(listening: socket.socket, load: Load) -> None:
-    """Sends the events of all streams in turn, each event when it is due; ends after the last event."""
+    """Sends the events of all streams in turn, each event when it is due, and ends after the last event."""
     peers = [listening.accept()[0] for _ in range(load.streams)]
     for peer in peers:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -90,7 +90,7 @@ def serve(listening: socket.socket, load: Load) -> None:
 
 
 def served(load: Load, client: Callable[[Server, Load], Seen]) -> Seen:
-    """Returns the measurement of a client with a server in a separate process."""
+    """Returns a client's measurement, with a server in a separate process."""
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listening:
         pid = os.fork()
         if not pid:
@@ -107,7 +107,7 @@ def served(load: Load, client: Callable[[Server, Load], Seen]) -> Seen:
 
 
 def harness(server: Server, load: Load) -> Seen:
-    """Receives with the client of runs and the decoder of `openai`."""
+    """Receives the events with the client that runs use and the decoder of `openai`."""
     flights = Flights(
         [server],
         load.streams,
@@ -128,7 +128,7 @@ def harness(server: Server, load: Load) -> Seen:
 
 
 def _late_ns(flight: Flight) -> list[int]:
-    """Returns per token: the stamp of its arrival minus the time in its text."""
+    """Returns, for each token, the time stamp of its arrival minus the time in its text."""
     assert flight.error is None, flight.error
     assert flight.reply is not None
     assert isinstance(flight.reader, Streamed)
@@ -142,7 +142,7 @@ def _late_ns(flight: Flight) -> list[int]:
 
 
 def bare(server: Server, load: Load) -> Seen:
-    """Receives with the kernel's stamps, and parses only at the end."""
+    """Receives the events with the kernel's time stamps, and parses them only at the end."""
     epoll = select.epoll()
     connections: dict[int, Connection] = {}
     for _ in range(load.streams):

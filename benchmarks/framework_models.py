@@ -1,7 +1,7 @@
-"""Makes four models of one framework from random weights: python benchmarks/framework_models.py FRAMEWORK FOLDER
+"""Creates four models of one framework from random weights: python benchmarks/framework_models.py FRAMEWORK FOLDER
 
 The models are digits, a small convolutional network, ResNet-50, and an encoder of MiniLM's size for TOKENS tokens. The
-script prints their paths as JSON.
+script prints the models' paths as JSON.
 """
 
 import json
@@ -22,14 +22,14 @@ from benchmarks.command import DIGITS
 TOKENS = 32
 BATCHES = 32
 SOFTMAX_OPSET = 13
-"""The opset since which Softmax has one axis."""
+"""From this opset on, Softmax normalises over one axis."""
 
 WIDTH, LAYERS, HEADS, VOCABULARY = 384, 6, 12, 30522
 _IMAGE = (224, 224, 3)
 
 
 def of_onnx(folder: Path) -> Mapping[str, Path]:
-    """Makes ONNX files. `small` is SqueezeNet."""
+    """Creates ONNX files. `small` is SqueezeNet."""
     from harness.models.made import onnx_light
 
     return {
@@ -72,14 +72,16 @@ def encoder_onnx(path: Path) -> Path:
 
 
 def of_torch(folder: Path) -> Mapping[str, Path]:
-    """Makes PyTorch files. `small` is a ResNet with one block per stage. digits.pt records no shapes; its manifest does."""
+    """Creates PyTorch files. `small` is a ResNet with one block per stage. digits.pt records no shapes, so its manifest
+    states them.
+    """
     import torch
     from torch import nn
 
     from benchmarks.gpu_models import Transformer, resnet50, write
 
     class Encoder(nn.Module):  # type: ignore[misc]
-        """A transformer with one vector per sentence instead of one per word."""
+        """A transformer that returns one vector per sentence instead of one per word."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -101,7 +103,7 @@ def of_torch(folder: Path) -> Mapping[str, Path]:
 
 
 def of_keras(folder: Path) -> Mapping[str, Path]:
-    """Makes SavedModels. `small` is MobileNetV2."""
+    """Creates SavedModels. `small` is MobileNetV2."""
     import tensorflow as tf
 
     keras = tf.keras
@@ -130,7 +132,7 @@ def _keras_encoder(keras: Any) -> Any:
 
 
 def of_litert(folder: Path) -> Mapping[str, Path]:
-    """Makes LiteRT files by converting the SavedModels."""
+    """Creates LiteRT files by converting the SavedModels."""
     import tensorflow as tf
 
     paths = {"digits": DIGITS.with_suffix(".tflite")}
@@ -143,7 +145,7 @@ def of_litert(folder: Path) -> Mapping[str, Path]:
 
 
 def of_executorch(folder: Path) -> Mapping[str, Path]:
-    """Makes ExecuTorch programs of PyTorch's models, for XNNPACK and batches up to BATCHES."""
+    """Creates ExecuTorch programs from PyTorch's models, for XNNPACK and batches up to BATCHES."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
@@ -172,7 +174,9 @@ def of_trees(_folder: Path) -> Mapping[str, Path]:
 
 
 def of_ncnn(folder: Path) -> Mapping[str, Path]:
-    """Makes ncnn files by converting the ONNX files, and writes the shape into them; pnnx cannot convert the encoder."""
+    """Creates ncnn files by converting the ONNX files, and writes the shapes into them. Omits the encoder, because pnnx
+    cannot convert it.
+    """
     found = find_spec("pnnx")
     if found is None or found.origin is None:
         raise SystemExit("framework_models.py: install the package pnnx, which converts to ncnn")
@@ -190,7 +194,8 @@ def of_ncnn(folder: Path) -> Mapping[str, Path]:
 
 
 def with_new_softmax(source: Path, target: Path) -> None:
-    """Writes an ONNX file of opset 13 or later: the converters of ncnn and MNN misread older Softmax."""
+    """Writes an ONNX file of opset 13 or later, because the converters of ncnn and MNN misread older Softmax operators.
+    """
     import onnx
     from onnx import version_converter
 
@@ -201,7 +206,8 @@ def with_new_softmax(source: Path, target: Path) -> None:
 
 
 def of_mnn(folder: Path) -> Mapping[str, Path]:
-    """Makes MNN files by converting the ONNX files, in separate processes, because the converter prints on stdout."""
+    """Creates MNN files by converting the ONNX files. Uses separate processes, because the converter prints on stdout.
+    """
     paths = {"digits": DIGITS.with_suffix(".mnn")}
     for name, path in of_onnx(folder).items():
         if name not in paths:

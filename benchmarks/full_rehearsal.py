@@ -1,14 +1,14 @@
-"""Makes a closed resnet rehearsal at full length, 600 s per run, with a model that sleeps and keeps no core busy.
+"""Makes a closed resnet rehearsal at full length, 600 s per run, with a model that sleeps and so keeps no core busy.
 
     python benchmarks/full_rehearsal.py WORK [--official CHECKOUT] [--side-by-side | --network]
 
-It makes sixteen runs under the official rules on 50,000 synthetic samples, then calls `pack` and `check`. One after
-another, the runs take 2 h 25 min. With --side-by-side, all scenarios run at the same time, in 50 min, which is valid
-only because the model sleeps. With --network, it rehearses the Network division in 25 min: 3d-unet-99's Offline on 43
-samples, with `serve` on this machine. After an interruption, the same command continues. The exit status is the exit
-status of `check`.
+The script makes sixteen runs under the official rules on 50,000 synthetic samples, then calls `pack` and `check`. The
+runs take 2 h 25 min one after another. With --side-by-side, all scenarios run at the same time and take 50 min, which
+is valid only because the model sleeps. With --network, the script rehearses the Network division in 25 min: Offline of
+3d-unet-99 on 43 samples, with `serve` on this machine. After an interruption, the same command continues. The script
+returns the exit status of `check`.
 
-The numbers mean nothing for any model: the script tests the steps from runs to a submission.
+The numbers do not describe any model: the script tests the steps from runs to a submission.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from harness.types import Answer, Array, Batch, DatasetSetup, Score  # noqa: E40
 
 _HERE = Path(__file__).resolve()
 _TRUST = [f"--trust={_HERE}:{name}" for name in ("Reader", "Labelled", "Volumes", "Share")]
-"""Options that allow the classes of this file, which a stored request names, to run."""
+"""Options that permit the classes in this file, which a stored request names, to run."""
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
 SAMPLES = 50_000
@@ -42,7 +42,7 @@ USER_CONF = """\
 *.Server.target_qps = 200
 *.Offline.target_qps = 1100
 """
-"""Settings that also hold on a slow machine, because the model cannot be faster."""
+"""Settings that hold even on a slow machine, because the model sleeps for a fixed time."""
 
 VOLUMES = 43
 NETWORK_SERVICE_MS = 40
@@ -51,7 +51,7 @@ NETWORK_CONF = "*.Offline.target_qps = 25\n"
 
 
 class Labelled:
-    """Random images; the label is the position of the largest of the first ten pixels."""
+    """Random images. The label is the position of the largest of the first ten pixels."""
 
     _count = SAMPLES
 
@@ -86,13 +86,13 @@ class Labelled:
 
 
 class Volumes(Labelled):
-    """Images like `Labelled`, in the number of volumes of 3d-unet-99."""
+    """Images as in `Labelled`, but with as many samples as 3d-unet-99 has volumes."""
 
     _count = VOLUMES
 
 
 class Share:
-    """The share of right labels, in the format of 3D U-Net's accuracy script."""
+    """The share of correct labels, in the format of 3D U-Net's accuracy script."""
 
     def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)
@@ -105,7 +105,7 @@ class Share:
 
 
 class Reader(Sleeper):
-    """Answers with the first ten pixels, after its sleep."""
+    """Sleeps, then answers with the first ten pixels."""
 
     def infer(self, batch: Batch) -> Array:
         time.sleep(self._service_s)

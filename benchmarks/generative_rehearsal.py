@@ -3,13 +3,13 @@
     python benchmarks/generative_rehearsal.py BENCHMARK WORK [--official CHECKOUT] [--side-by-side] [--engine ENGINE]
 
 BENCHMARK: whisper, stable-diffusion-xl, wan-2.2-t2v-a14b, qwen3-vl-235b-a22b or qwen3.6-27b. The data have the
-benchmark's formats and its number of samples, and a stand-in server sleeps, then gives the right answers. Each run takes
-600 s or more under the official rules: two (qwen3.6-27b) to twelve runs (stable-diffusion-xl). With --side-by-side, the
-benchmark's scenarios run at the same time. With --engine ort-whisper or openvino-whisper, a Whisper with random weights
-transcribes in the measured process instead, and its answers count as right. The exit status is the exit status of
-`check`.
+benchmark's formats and its number of samples. A stand-in server sleeps and then gives the right answers. Each run takes
+600 s or more under the official rules. A benchmark needs between two runs (qwen3.6-27b) and twelve
+(stable-diffusion-xl). With --side-by-side, the benchmark's scenarios run at the same time. With --engine ort-whisper or
+openvino-whisper, a Whisper model with random weights transcribes in the measured process instead, and its answers count
+as correct. The script returns the exit status of `check`.
 
-The numbers mean nothing for any model: the script tests the steps from runs to a submission.
+The numbers do not describe any model: the script tests the steps from runs to a submission.
 """
 
 import argparse
@@ -31,7 +31,9 @@ from tests.stand_ins.servers import makers  # noqa: E402
 from tests.stand_ins.servers.json_services import Service, serving_json  # noqa: E402
 
 PORT = 18930
-"""The port of the first benchmark's server. It is fixed, because a request that continues must name the same address."""
+"""The port of the first benchmark's server. The port is fixed, because a request that continues must contain the same
+address.
+"""
 
 SCRIPTS = ROOT / "tests/stand_ins/reference"
 BFCL = {
@@ -39,7 +41,7 @@ BFCL = {
     "parallel": 200, "parallel_multiple": 200, "live_simple": 258, "live_multiple": 1053,
     "live_parallel": 16, "live_parallel_multiple": 24, "irrelevance": 240, "live_irrelevance": 884,
 }  # fmt: skip
-"""Samples of BFCL v4 by subset; MLPerf takes 995 of them."""
+"""Maps each subset of BFCL v4 to its number of samples; MLPerf uses 995 of them."""
 
 
 def speech(folder: Path) -> Service:
@@ -72,9 +74,9 @@ class Kind:
     serve: Callable[[Path], Service]
     words: tuple[str, ...]
     service_s: float
-    """Time of an answer. The server has a thread for each connection."""
+    """Time to compute an answer. The server uses one thread per connection."""
     conf: str
-    """user.conf."""
+    """Content of user.conf."""
 
     @property
     def scenarios(self) -> list[str]:
@@ -133,7 +135,7 @@ def main() -> int:
     ):
         os.environ[variable] = shlex.join([sys.executable, str(SCRIPTS / name)])
     data = work / "data"
-    subprocess.run(["rm", "-rf", str(data)], check=True)  # made from a seed: equal in each call
+    subprocess.run(["rm", "-rf", str(data)], check=True)  # each call makes the same data
     if options.engine:
         return _in_process(work, data, options.engine, options.official)
     service = makers.paced(kind.serve(data), kind.service_s)

@@ -1,9 +1,9 @@
-"""Shows whether a framework holds the GIL: compares two instances in two threads with one instance in one thread.
+"""Shows whether a framework holds the GIL, by comparing two instances in two threads with one instance in one thread.
 
     python benchmarks/gil.py [BACKEND...]       # default: the installed backends, with the digits model
 
-If the framework releases the GIL, two instances do twice the work of one. If it holds the GIL, they do no more than
-one, and only then would instances in separate processes be faster than threads.
+If the framework releases the GIL, two instances do twice the work of one instance. If it holds the GIL, they do no more
+than one instance, and only then would separate processes be faster than threads.
 """
 
 import sys
@@ -27,13 +27,13 @@ from harness.run.measured.warm_up import warm_up
 BATCH = 256
 SECONDS = 0.5
 HELD_BELOW = 1.5
-"""The framework holds the GIL if two threads do less than this multiple of the work of one thread."""
+"""If two threads do less than this multiple of one thread's work, the framework counts as holding the GIL."""
 
 
 def line(backend: str) -> str:
     processes = (
         ("processes", "off"),
-    )  # otherwise a backend that declares that it holds the GIL would run in two processes
+    )  # otherwise, a backend that declares that it holds the GIL would run in two processes
     config = RunConfig(scenario="offline", backend=backend, backend_option=processes)
     model = load_model(registry.default_model(backend))
     output = model.output
@@ -68,7 +68,7 @@ def line(backend: str) -> str:
 def main() -> None:
     names = sys.argv[1:] or [n for n, entry in registry.rows("backend") if entry.installed]
     for name in names:
-        if name != "null":  # null computes nothing
+        if name != "null":  # null is skipped because it computes nothing
             try:
                 print(line(name), flush=True)
             except HarnessError as e:

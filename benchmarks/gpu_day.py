@@ -1,8 +1,9 @@
 """Measures everything that needs a GPU: python benchmarks/gpu_day.py OUT [--limit 540]
 
 The script writes each measured row to OUT/gpu_day.json immediately, and does not measure stored rows again. When the
-limit is reached, start again with the same OUT. All rows take about half an hour, most of which loads and warms up
-models. --device cpu --short tries every section on a processor. scripts/gpu_day.sh installs the required packages.
+time limit ends the script, start it again with the same OUT. All rows take about half an hour, most of which is spent
+loading and warming up models. --device cpu --short tries every section on a processor. scripts/gpu_day.sh installs the
+required packages.
 """
 
 import argparse
@@ -37,30 +38,32 @@ FILE = "gpu_day.json"
 _RUN_LIMIT_S = 90
 _SMI_PERIOD_MS = 100
 _LEAST_S = 30
-"""Least remaining time for a new run."""
+"""If less time than this remains, no further run starts."""
 
 
 class OutOfTimeError(Exception):
-    """Raised if too little time is left for another row."""
+    """Raised if too little time remains for another row."""
 
 
 class Day(NamedTuple):
-    """The folder, the device and the rows that all sections share."""
+    """The folder, the device and the rows, which all sections share."""
 
     out: Path
     device: str
     short: bool
     end_s: float
-    """End of the day, on the monotonic clock."""
+    """Time on the monotonic clock at which the script must end."""
     rows: dict[str, dict[str, Any]]
-    """The stored rows: section -> label -> numbers."""
+    """Stored rows: maps a section to its labels, and a label to its numbers."""
 
     @property
     def models(self) -> Path:
         return self.out / "models"
 
     def row(self, section: str, label: str, measure: Callable[[], Any]) -> Any:
-        """Returns the stored row, else the result of `measure`, or {"missing": reason} if `measure` fails."""
+        """Returns the stored row if it exists, otherwise the result of `measure`; if `measure` fails, returns
+        {"missing": reason}.
+        """
         rows = self.rows.setdefault(section, {})
         if label in rows and "missing" not in rows[label]:
             return rows[label]
@@ -115,7 +118,7 @@ def _python(script: str, *words: str) -> str:
 
 
 def run(day: Day, name: str, *words: str, seconds: float = 3.0) -> Facts:
-    """Makes one run and returns its result.json. Raises ValueError if the run wrote none."""
+    """Makes one run and returns its result.json. Raises ValueError if the run wrote no result."""
     out = day.out / "runs" / name
     for old in (out, out.with_name(f"{name}.partial")):
         shutil.rmtree(old, ignore_errors=True)
@@ -135,14 +138,14 @@ def run(day: Day, name: str, *words: str, seconds: float = 3.0) -> Facts:
 
 
 def _options(day: Day, *options: str) -> list[str]:
-    """Returns the words of the backend options, without options that only GPUs take if the device is a processor."""
+    """Returns the command-line words for the backend options; on a processor, omits options that only GPUs support."""
     of_gpus = ("cuda_graph", "spinning", "autotune", "precision=tf32", "precision=f16")
     takes = [o for o in options if day.device != "cpu" or not o.startswith(of_gpus)]
     return [word for option in takes for word in ("--backend-option", option)]
 
 
 def brief(result: Facts) -> dict[str, Any]:
-    """Returns the numbers of a run for the tables."""
+    """Returns the numbers of a run that the tables show."""
     latency, about = result.get("latency_ns") or {}, result.get("backend_description") or {}
     gpus = (result.get("host") or {}).get("gpus") or [{}]
     power = (result.get("power") or {}).get("readings") or [{}]
@@ -246,7 +249,9 @@ def _model(day: Day, file: str) -> list[str]:
 
 
 def bare(day: Day) -> None:
-    """Compares the harness alternately with a bare loop of the same work: the rate of Offline, and a single query."""
+    """Compares the harness with a bare loop that does the same work, in alternation: the rate of Offline, and a single
+    query.
+    """
     if day.device == "cpu":
         return
     for file, layout in (("resnet50", "channels-last"), ("bert", "default")):
@@ -261,7 +266,7 @@ def bare(day: Day) -> None:
 
 
 def gather(day: Day) -> None:
-    """Times the copy of a batch of 64 images at random places, by the number of threads."""
+    """Times the copy of a batch of 64 images from random places, by number of threads."""
     size = (16 if day.short else 64, 3, 224, 224)
     threads = torch.get_num_threads()
 
@@ -283,7 +288,7 @@ def gather(day: Day) -> None:
 
 
 def server(day: Day) -> None:
-    """Measures p99 against load with the harness's own plan, and with other numbers of instances."""
+    """Measures p99 by load with the harness's own plan, and with other numbers of instances."""
     words = [*_model(day, "resnet50.pt2"), *_options(day, *_FASTEST)]
     capacity = _measured(day, "server", "capacity", "offline", *words).get("samples_per_s")
     if not capacity:
@@ -318,7 +323,7 @@ def options(day: Day) -> None:
 
 
 def energy(day: Day) -> None:
-    """Compares NVML's counter in the harness with the power that nvidia-smi samples during the run."""
+    """Compares NVML's counter, read by the harness, with the power that nvidia-smi samples during the run."""
 
     def measured() -> Facts:
         words = [*_model(day, "gpt.pt2"), *_options(day, "precision=f16"), "--mode", "performance"]
@@ -365,7 +370,7 @@ def machine(day: Day) -> None:
 
 
 def profile(day: Day) -> None:
-    """Shows where the time of one batch goes, with the profiler."""
+    """Uses the profiler to show how one batch spends its time."""
 
     def text() -> Facts:
         out = day.out / "profile"

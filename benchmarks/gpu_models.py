@@ -1,8 +1,8 @@
-"""Makes the networks of the GPU day from random weights: python benchmarks/gpu_models.py FOLDER [--short]
+"""Creates the networks of the GPU day from random weights: python benchmarks/gpu_models.py FOLDER [--short]
 
 resnet50.pt2, bert.pt2 (BERT-large's shape, 384 tokens) and gpt.pt2 (a decoder of 12 layers over 512 tokens) are
-programs of torch.export with a variable batch size; resnet50.pt is TorchScript. --short makes small networks of the
-same form.
+torch.export programs with a variable batch size; resnet50.pt is TorchScript. --short creates small networks with the
+same structure.
 """
 
 import argparse
@@ -95,7 +95,7 @@ class Layer(nn.Module):  # type: ignore[misc]
 
 
 class Transformer(nn.Module):  # type: ignore[misc]
-    """Maps tokens to two numbers each (spans of BERT), or to the logits of the next token."""
+    """Maps each token to two numbers (the spans of BERT), or to the logits of the next token."""
 
     def __init__(self, width: int, layers: int, tokens: int, *, causal: bool) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Transformer(nn.Module):  # type: ignore[misc]
 
 
 def make(folder: Path, widths: Widths) -> list[Path]:
-    """Writes the missing files. Returns all paths."""
+    """Creates the missing files. Returns the paths of all files."""
     torch.manual_seed(0)
     images = torch.randn(2, 3, widths.image, widths.image)
     made = {

@@ -1,4 +1,4 @@
-"""Draws the results of the GPU day: python benchmarks/gpu_page.py OUT/gpu_day.json PAGE.html
+"""Plots the results of the GPU day: python benchmarks/gpu_page.py OUT/gpu_day.json PAGE.html
 
 The page shows Server's tail by load, the stages of a query, and a table with every row. It needs the extra `report`.
 """
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def tail(loads: Mapping[str, Rows], percentile: str) -> Figure:
-    """Draws a line per section and number of instances. Runs without this latency have no point."""
+    """Draws one line per section and number of instances. A run that lacks this latency has no point."""
     lines: dict[str, dict[float, float | None]] = {}
     for section, rows in loads.items():
         for label, row in rows.items():
@@ -69,7 +69,7 @@ def stages(rows: Rows) -> Figure:
 
 
 def tables(day: Mapping[str, Rows]) -> Iterator[str]:
-    """Yields a table per section: runs with their numbers, any other row as its text."""
+    """Yields one table per section, which shows runs with their numbers and all other rows as text."""
     for section, rows in day.items():
         yield f"<h2>{escape(section)}</h2>"
         runs = {label: row for label, row in rows.items() if "verdict" in row and "codes" in row}

@@ -2,10 +2,11 @@
 
     python benchmarks/honest_runs.py [--rounds 4] [--python PATH] [--only PATTERN] [--language-models]
 
-No run here cheats or is broken, so a reason is a fault of the harness or of the machine. Each row has the number of
-runs, of VALID runs, and of runs with each reason and doubt. --python runs the harness of another environment, e.g. of
-an earlier commit: a comparison with its rows shows new reasons and doubts. --language-models adds servers of language
-models, of many kinds and under many loads: the last row counts the runs in which a server is accused, which must be 0.
+No run in this script cheats or is broken, so any reason is a fault of the harness or of the machine. Each row contains
+the number of runs, of VALID runs, and of runs with each reason and doubt. --python runs the harness from another
+environment, such as an earlier commit, so that a comparison of the rows shows new reasons and doubts. --language-models
+adds language-model servers of many kinds and under many loads. The last row then counts the runs that accuse a server,
+which must be 0.
 """
 
 import argparse
@@ -45,7 +46,7 @@ ACCUSING = (
     *("ids-repeated", "fields-ignored", "reasoning-cut", "other-model", "first-token-early"),
     *("answers-differ", "journal-impossible"),
 )
-"""Codes that accuse the server of a language model."""
+"""Codes that accuse a language-model server."""
 
 _SLO = ("--slo", "p90=20s")
 LOADS: Mapping[str, Sequence[str]] = {
@@ -92,13 +93,13 @@ LOADS: Mapping[str, Sequence[str]] = {
     "drawn": ("--scenario", "single-stream", "--backend-option", "body={temperature: 0.9}"),
 }
 NOT_FOR_TINYLM = ("drawn",)
-"""`serve` takes no temperature."""
+"""Kinds that are skipped because `serve` accepts no temperature."""
 
 OF_ODD_DATA = ("single-stream", "server 80/s", "concurrency 32")
-"""Loads of the odd prompts."""
+"""Loads that run with the odd prompts."""
 
 _REPORTED: Mapping[str, str] = {"tinylm with a cache": "prefix-cache"}
-"""Server -> doubt that repeats a fact that the server itself reports, and so does not accuse the server."""
+"""Maps a server to a doubt that only repeats what the server itself reports, and so does not accuse it."""
 
 MANIFEST = """name: tinylm
 files: {}
@@ -122,8 +123,8 @@ def _thinking(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def _calling(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Turns the answer into a tool call, as vLLM's parser does: the parser shows neither the marks of the call nor the
-    keys of its JSON.
+    """Turns the answer into a tool call, as vLLM's parser does. The parser hides the marks of the call and the keys of
+    its JSON.
     """
     last: Chunk | None = None
     for number, (content, has_tokens) in enumerate(chunks):
@@ -157,7 +158,7 @@ def _silent(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def _varied_s(ask: Ask) -> float:
-    """Returns a time to the first token that grows with the prompt."""
+    """Returns a time to first token that grows with the prompt."""
     return 0.001 + len(ask.prompt) * 2e-6
 
 
@@ -168,13 +169,13 @@ DIALECTS: Mapping[str, Dialect] = {
     "vllm reasoning": replace(VLLM, tokens=24, gap_s=0.001, ids=False, stream=_thinking),
     "sglang": replace(VLLM, name="sglang", ids=False, usage="last", gap_s=0.001, tokens=20),
     "llama.cpp": replace(LLAMA_CPP, tokens=20, gap_s=0.001),
-    # Its prompts have one token per message; all other counted tokens belong to a template.
+    # Its prompts have one token per message, because all other counted tokens belong to a template.
     "transformers": replace(TRANSFORMERS, tokens=20, gap_s=0.001, first_s=0.003, begin=200),
     "old http": replace(VLLM, http="1.0", tokens=8, gap_s=0.001),
     "vllm calls": replace(VLLM, tokens=16, gap_s=0.001, ids=False, stream=_calling),
     "vllm short answers": replace(VLLM, tokens=2, gap_s=0.001),
 }
-"""Honest servers in the formats of several frameworks."""
+"""Honest servers that use the formats of several frameworks."""
 
 ENDLESS: Mapping[str, Dialect] = {
     "vllm": replace(VLLM, gap_s=0.001, stream=_silent),
@@ -185,7 +186,7 @@ ENDLESS: Mapping[str, Dialect] = {
     ),
     "llama.cpp": replace(LLAMA_CPP, gap_s=0.001, stream=_silent),
 }
-"""Honest servers of a model whose tokens after the end have no text."""
+"""Honest servers of a model whose tokens after the end contain no text."""
 
 
 def main() -> None:
@@ -215,13 +216,13 @@ def main() -> None:
 
 
 def _workloads(python: str, servers: ExitStack) -> Iterator[tuple[str, list[str]]]:
-    """Yields (name, options) of each kind of run; starts a server before its first run."""
+    """Yields (name, options) for each kind of run, and starts a server before the server's first run."""
     for backend in BACKENDS:
         for scenario in SCENARIOS:
-            mode = ["--mode", "performance"] if backend == "null" else []  # it answers zeros
+            mode = ["--mode", "performance"] if backend == "null" else []  # null answers zeros
             yield f"{backend} {scenario}", ["--backend", backend, "--scenario", scenario, *mode]
     for scenario in SCENARIOS:
-        count = 1 if scenario in SCENARIOS[:2] else 2  # streams issue one query at a time
+        count = 1 if scenario in SCENARIOS[:2] else 2  # because streams issue one query at a time
         yield f"nodes {scenario}", ["--nodes", f"local:{count}", "--scenario", scenario]
     yield "tinylm", ["--model", "tinylm", "--scenario", "offline"]
     digits = servers.enter_context(serving(python, "digits"))
@@ -252,7 +253,7 @@ ODD = ("short", "twins", "calls", "reasoning", "tags", "sessions", "vectors", "r
 def language_models(
     python: str, folder: Path, servers: ExitStack
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields (name, options) of runs with honest servers of language models."""
+    """Yields (name, options) of runs with honest language-model servers."""
     prompts = _prompts(folder)
     loads = {
         name: [word.replace("{folder}", str(folder)) for word in words]
@@ -291,7 +292,7 @@ def _reported(name: str) -> Iterator[str]:
 
 
 def _prompts(folder: Path) -> Mapping[str, Sequence[str]]:
-    """Writes prompts; returns the options of each kind."""
+    """Writes prompts and returns the options for each kind."""
     random = Random(3)
     tasks = [
         f"{random.choice(('sort', 'reverse'))} {''.join(random.choices('0123456789', k=random.randint(3, 20)))}="
@@ -325,7 +326,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def _odd_prompts(tasks: Sequence[str]) -> Mapping[str, tuple[Rows, Sequence[str]]]:
-    """Returns prompts and options of each kind of run that needs special ones."""
+    """Returns the prompts and options for each kind of run that needs special ones."""
     chats = [{"messages": [{"role": "user", "content": task}]} for task in tasks]
     digits = {"type": "object", "properties": {"digits": {"type": "string"}}}
     tool = {"type": "function", "function": {"name": "write", "parameters": digits}}
@@ -354,7 +355,7 @@ def _odd_prompts(tasks: Sequence[str]) -> Mapping[str, tuple[Rows, Sequence[str]
 
 @contextmanager
 def serving(python: str, model: str, *words: str) -> Iterator[str]:
-    """Runs `serve` until the end of the block, and yields its URL."""
+    """Runs `serve` until the block ends, and yields the server's URL."""
     command = [python, "-P", "-m", "harness", "serve", model, "--listen", "127.0.0.1:0", *words]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -371,7 +372,7 @@ def serving(python: str, model: str, *words: str) -> Iterator[str]:
 
 
 def _codes(python: str, words: list[str], out: Path) -> Iterator[str]:
-    """Makes one run; yields `runs`, the verdict, and the code of each reason and doubt."""
+    """Makes one run and yields `runs`, the verdict, and the code of each reason and doubt."""
     has_length = not {"--duration", "--queries", "--arrivals"}.isdisjoint(words)
     length = [] if has_length else ["--duration", "1s"]
     command = [python, "-P", "-m", "harness", *words, *length, "--no-report", "--quiet"]

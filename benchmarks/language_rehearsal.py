@@ -2,12 +2,12 @@
 
     python benchmarks/language_rehearsal.py BENCHMARK WORK [--official CHECKOUT]
 
-BENCHMARK: llama2-70b-99.9, llama3.1-8b, llama3.1-8b-edge, deepseek-r1 (closed) or gpt-oss-120b (open). A rehearsal of
-a language task cannot be shortened, because LoadGen counts no tokens in a quick run. The number of prompts and the
-lengths of the answers are the benchmark's. The scenarios run at the same time, in about 25 minutes. The exit status is
-the exit status of `check`.
+BENCHMARK: llama2-70b-99.9, llama3.1-8b, llama3.1-8b-edge, deepseek-r1 (closed) or gpt-oss-120b (open). A rehearsal of a
+language task cannot be shortened, because LoadGen does not count tokens in a quick run. The number of prompts and the
+lengths of the answers match the benchmark. The scenarios run at the same time, and take about 25 minutes. The script
+returns the exit status of `check`.
 
-The numbers mean nothing for any model: the script tests the steps from runs to a submission.
+The numbers do not describe any model: the script tests the steps from runs to a submission.
 """
 
 import argparse
@@ -28,12 +28,13 @@ from benchmarks.rehearsal import pack_and_check, run_lots, submit  # noqa: E402
 from tests.stand_ins.servers.token_server import VLLM, Ask, TokenServer, text_of  # noqa: E402
 
 SERVER_PORT = 41371
-"""A fixed port, so that a later call can continue the runs of an interrupted call."""
+"""The port is fixed, so that a later call can continue the runs of an interrupted call."""
 
 SCORER = ROOT / "tests/stand_ins/reference/eval_accuracy.py"
 WORD, QUOTED = 6, 4
-"""Positions in the server's list of words: a word of five letters, which determines the length of an answer, and a
-quotation."""
+"""Positions in the server's word list: a word of five letters, which determines the length of an answer, and a
+quotation.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,19 @@ class Row:
     category: str
     samples: int
     tokens: int
-    """Tokens of an answer, the end token included."""
+    """Tokens of an answer, including the end token."""
     end: int
     conf: str
-    """user.conf. A run issues whole sets of samples. With these rates, the sets last little more than 600 s."""
+    """Content of user.conf. A run issues whole sets of samples. At these rates, the sets last only slightly longer than
+    600 s.
+    """
     answer_s: float
     per_chunk: int = 16
     connections: int = 64
     division: str = "closed"
     words: tuple[str, ...] = ("--backend-option=answer=text",)
     accuracy_samples: int = 0
-    """Samples in the data set of the accuracy run; 0 if all runs have the same data set."""
+    """Number of samples in the accuracy run's data set; 0 if all runs use the same data set."""
 
 
 ROWS = {
@@ -86,7 +89,7 @@ def main() -> int:
     chunks = -(-row.tokens // row.per_chunk)
     dialect = replace(
         VLLM,
-        tokens=1,  # `reply` replaces this answer
+        tokens=1,  # only a placeholder, because `reply` replaces this answer
         per_chunk=row.per_chunk,
         reply=lambda ask: _answer_to(ask, answers),
         first_s=row.answer_s / chunks,
@@ -117,14 +120,14 @@ def write_prompts(path: Path, answers: Sequence[Sequence[int]]) -> None:
 
 
 def answer(number: int, row: Row) -> list[int]:
-    """Returns token ids that differ from prompt to prompt, and end with the model's end token."""
+    """Returns token ids that differ between prompts and end with the model's end token."""
     draw = random.Random(number)
     kinds = draw.choices((WORD, QUOTED), weights=(9, 1), k=row.tokens - 1)
     return [8 * draw.randrange(50, 3000) + kind for kind in kinds] + [row.end]
 
 
 def _answer_to(ask: Ask, answers: Sequence[list[int]]) -> list[int]:
-    """Returns the right answer to a prompt of the file, and the server's usual answer to another prompt."""
+    """Returns the right answer to a prompt from the file, and the server's usual answer to any other prompt."""
     prompt: Any = ask.prompt
     if isinstance(prompt, list) and len(prompt) == 3 and 0 <= prompt[1] - 100 < len(answers):
         return answers[int(prompt[1]) - 100][: ask.most]

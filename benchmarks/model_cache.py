@@ -1,4 +1,4 @@
-"""Measures the time that the model cache adds to a hit (acquire and release), with one thread and with four threads.
+"""Measures how much time the model cache adds to a hit (acquire and release), with one thread and with four threads.
 
 python benchmarks/model_cache.py [--rows NAME,...] [--quick]
 """
@@ -24,10 +24,10 @@ BAR_US = 5.0
 
 
 def hit_us(policy: str, threads: int) -> float:
-    """Returns the wall-clock time per hit, over the hits of all threads."""
+    """Returns the wall-clock time per hit over all threads."""
     always = (
         dict.fromkeys(range(MODELS), 1) if policy == "eager" else {}
-    )  # `eager` keeps nothing else
+    )  # because `eager` keeps no other models
     cache: Cache[object] = Cache(
         Residents(MODELS, policy, always),
         dict.fromkeys(range(MODELS), 1),

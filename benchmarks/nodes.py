@@ -1,15 +1,15 @@
-"""Measures the cost of a node compared with the model in process, on the same cores, in pairs.
+"""Measures the cost of a node compared with the model in process, on the same cores, in alternating pairs.
 
     python benchmarks/nodes.py [--quick] [MODEL ...]
     python benchmarks/nodes.py --workers
 
-MODEL: names of `list`, by default light/squeezenet and digits. In Offline, with batches of 8, each pair gives two
+MODEL: names from `list`, by default light/squeezenet and digits. In Offline with batches of 8, each pair gives two
 ratios of the node to the model in process: samples/s, and the CPU time per sample of driver and node together. On a
-busy machine the second ratio is more reliable, because it hardly changes with load. In single-stream, each pair gives
-the time that a node adds to p50.
+busy machine, the ratio of CPU times is more reliable, because it hardly changes with load. In single-stream, each pair
+gives the time that a node adds to p50.
 
 --workers: measures how many batches per second one driver hands out, with a model that sleeps, on 8 nodes of 8
-instances, and the cost of choosing among more nodes.
+instances, and what it costs to choose among more nodes.
 """
 
 import json
@@ -38,11 +38,11 @@ class Cost(NamedTuple):
     cpu_us: float
     """CPU time per sample, over all processes."""
     node_cpu_us: float
-    """The node's part of this time, from its host readings."""
+    """The node's share of this CPU time, from its own host readings."""
 
 
 def p50_us(model: str, *words: str) -> float:
-    """Returns the p50 of single-stream in us."""
+    """Returns the single-stream p50 in us."""
     return float(result_of("single-stream", model, *words)["latency_ns"]["p50"]) / 1e3
 
 
@@ -57,7 +57,7 @@ def cost(model: str, *words: str) -> Cost:
 
 
 def result_of(scenario: str, model: str, *words: str) -> dict[str, Any]:
-    """Makes one run and returns its result.json; an INVALID run also has numbers."""
+    """Makes one run and returns its result.json, because even an INVALID run has numbers."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "run")
         command = [
@@ -72,7 +72,7 @@ def result_of(scenario: str, model: str, *words: str) -> dict[str, Any]:
 
 
 def sleeping(nodes: int, instances: int, batch_ms: float) -> str:
-    """Returns a line: batches/s of a model that sleeps, and their share of the rate that the sleepers allow."""
+    """Returns a line with the batches/s of a model that sleeps, and their share of the rate that the sleep allows."""
     words = [
         *("--backend", f"{Path(__file__).parent / 'sleeper.py'}:Sleeper", "--threads", "1"),
         *(
@@ -96,7 +96,7 @@ def sleeping(nodes: int, instances: int, batch_ms: float) -> str:
 
 
 def choosing_us(nodes: int) -> float:
-    """Returns the CPU time of choosing and releasing a node."""
+    """Returns the CPU time to choose and release a node."""
     balance: Balance[Any] = Balance([2] * nodes, [1.0] * nodes)
     for number in range(nodes):
         balance.append(SimpleNamespace(number=number))

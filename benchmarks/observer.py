@@ -1,4 +1,4 @@
-"""Measures the cost of observation: compares a run that is scraped, shown and metered with a run alone.
+"""Measures the cost of observation, by comparing a run that is scraped, displayed and metered with a run that is not.
 
 python benchmarks/observer.py [--rows NAME,...] [--quick]
 """
@@ -35,7 +35,7 @@ _NULL = (
 
 @contextmanager
 def _scraper(port: int) -> Iterator[list[int]]:
-    """Scrapes the port and yields the sizes of the pages. Before and after the run, no server answers."""
+    """Scrapes the port and yields the sizes of the pages. Before and after the run, no server listens on the port."""
     pages: list[int] = []
     over = threading.Event()
 
@@ -76,7 +76,7 @@ def _process(run: Run, key: str) -> float:
 
 
 def observer(count: int, noise: Noise) -> list[Row]:
-    """Returns two rows of the same runs: CPU time, and voluntary context switches of the measured process."""
+    """Returns two rows from the same runs: the measured process's CPU time, and its voluntary context switches."""
     seen: dict[str, list[Run]] = {"watched": [], "alone": []}
 
     def measure(kind: str, run: Callable[[tuple[str, ...]], Run]) -> float:
@@ -120,7 +120,7 @@ def observer(count: int, noise: Noise) -> list[Row]:
             what="voluntary context switches per query, watched minus alone, digits at 1,000/s",
             unit="",
             limit="at most",
-            bar=0.03,  # 3 % of one or two switches per query
+            bar=0.03,  # 3 %, because a query causes only one or two switches
             found=pairs.compared(switches, difference),
             aa=pairs.same(switches, difference),
             beside={"watched": estimate(switches.a).value, "alone": estimate(switches.b).value},

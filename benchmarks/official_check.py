@@ -1,10 +1,10 @@
-"""Compares our validator and audits with MLCommons' checkers and scripts, fault by fault.
+"""Compares the harness's validator and audits with MLCommons' checkers and scripts, fault by fault.
 
     python benchmarks/official_check.py CHECKOUT            checks every mutation and a packed tree with power
     python benchmarks/official_check.py CHECKOUT --record   writes tests/golden/audits.json again
 
-CHECKOUT: a checkout of mlcommons/inference. The exit status is 1 if our validator accepts a submission that they
-refuse, or judges an audit differently.
+CHECKOUT: a checkout of mlcommons/inference. The exit status is 1 if the harness accepts a submission that MLCommons'
+checkers refuse, or judges an audit differently.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def audits(checkout: Path, folder: Path, *, record: bool) -> int:
-    """Returns the number of cases in which our verification and MLCommons' verification differ."""
+    """Returns the number of cases in which the harness's verification and MLCommons' verification differ."""
     verdicts = {}
     differ = 0
     for number, (name, case) in enumerate(audit_cases.CASES.items()):
@@ -70,7 +70,9 @@ def audits(checkout: Path, folder: Path, *, record: bool) -> int:
 
 
 def powered(checkout: Path, folder: Path) -> int:
-    """Packs runs with artificial PTDaemon sessions; returns the number of findings and of checkers that refuse."""
+    """Packs runs with artificial PTDaemon sessions, and returns the number of findings and of checkers that refuse the
+    tree.
+    """
     make_power_runs(POWERED, folder)
     found = pack(POWERED, plan(POWERED, folder), TOLD, folder / "tree", checkout)
     findings = validate(found.tree, ROUND, raw=found.raw).findings
@@ -82,7 +84,7 @@ def powered(checkout: Path, folder: Path) -> int:
 
 
 def trees(checkout: Path, folder: Path, only: str) -> int:
-    """Returns the number of mutations that MLCommons' checkers find and our checker does not."""
+    """Returns the number of mutations that MLCommons' checkers find but the harness's checker does not."""
     raw = folder / "raw"
     raw.mkdir()
     golden = build(folder / "golden", raw)

@@ -1,4 +1,4 @@
-"""Compares Offline throughput with the bare loop, both with the bare loop's best plan."""
+"""Compares Offline throughput with the bare loop, where both use the bare loop's best plan."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,7 +19,7 @@ def row(
     count: int,
     noise: Noise,
 ) -> Row:
-    """Finds the bare loop's best plan of the grid, then measures pairs with that plan."""
+    """Finds the bare loop's best plan in the grid, then measures pairs with that plan."""
     grid = [f"{cores}x{batch}" for batch in batches for cores in ("1x1", "1x2", "2x1")]
     found = [noise.quiet(partial(script, "bare.py", str(path), "2", plan))[0] for plan in grid]
     best = max(found, key=lambda plan: float(plan["samples_per_s"]))["plan"]

@@ -1,4 +1,4 @@
-"""Measures the overhead of the harness: the rows of the table that every release must meet.
+"""Measures the harness's overhead: the rows of the table that every release must meet.
 
 python benchmarks/overhead.py [--rows NAME,...] [--quick]
 """
@@ -19,7 +19,7 @@ from benchmarks.report import Row, absolute, command
 from harness.models.made import onnx_light
 
 PROBE_S = 1.0
-"""Duration of the command's noise probe, which does not count as start-up."""
+"""Duration of the command's noise probe, which does not count as start-up time."""
 
 _PERFORMANCE = ("--mode", "performance")
 _NULL = ("--backend", "null", *_PERFORMANCE)
@@ -94,7 +94,7 @@ _MILLION = {
 
 
 def million(scenario: str, count: int, noise: Noise) -> list[Row]:
-    """Returns two rows of the same runs: memory, and the time that the end of a run takes."""
+    """Returns two rows from the same runs: memory, and the time that the end of a run takes."""
     runs = [noise.quiet(lambda: harness(*_MILLION[scenario])) for _ in range(max(2, count // 2))]
     growth_mb = [_growth_mb(r.result["measured_process"]) for r in runs]
     peaks_mb = [r.supervisor_peak_bytes / 1e6 for r in runs]
@@ -158,7 +158,7 @@ def watching(rate: int, count: int, noise: Noise) -> list[Row]:
 
 
 def help_time(count: int, noise: Noise) -> list[Row]:
-    wall_s("-m", "harness", "--help")  # warms the file cache
+    wall_s("-m", "harness", "--help")  # warms up the file cache
     seen = pairs.alternate(
         lambda: noise.quiet(lambda: wall_s("-m", "harness", "--help")),
         lambda: noise.quiet(lambda: wall_s("-c", "")),

@@ -1,4 +1,6 @@
-"""A served language model whose tokens come at fixed times, so that neither its speed nor the processor limits a client."""
+"""A served language model whose tokens appear at fixed times, so that neither its speed nor the processor limits a
+client.
+"""
 
 import time
 from collections import deque
@@ -13,20 +15,21 @@ from harness.models.manifest.lookup import load_model
 from harness.types import Array, BackendSetup, Batch
 
 _TURN_S = 0.0005
-"""Longest wait within a step; `serve` looks for new requests between two steps."""
+"""Longest wait within a step, because `serve` looks for new requests only between two steps."""
 
 CYCLE, _STEP = 13, 5
 SPREAD = 0.1
-"""Answers differ in speed by up to this share in both directions, so that they do not end together. Each
-speed occurs once in any `CYCLE` consecutive answers; p90 is one of the speeds, not between two.
+"""Answers are faster or slower than the mean by up to this share, so that they do not end together. Each speed occurs
+once in any `CYCLE` consecutive answers, and p90 coincides with one of the speeds instead of lying between two.
 """
 
 
 class Paced:
-    """The embedded language model as a token engine: each prompt is computed once, and its tokens are sent at fixed times.
+    """The embedded language model as a token engine, which computes each prompt once and sends its tokens at fixed
+    times.
 
-    Options: first_ms=100, the time to the first token; gap_ms=20, the mean time between two tokens. The gaps of one
-    answer are equal; consecutive answers have different gaps, in a cycle, so that all clients get the same mix.
+    Options: first_ms=100, the time to the first token; gap_ms=20, the mean time between two tokens. All gaps of an
+    answer are equal. The gaps of consecutive answers differ and follow a cycle, so that all clients get the same mix.
     """
 
     formats = ("onnx",)
@@ -53,7 +56,7 @@ class Paced:
         self._stack.close()
 
     def infer(self, batch: Batch) -> Array:
-        raise NotImplementedError  # a token engine is only asked for steps
+        raise NotImplementedError  # because the harness calls only `step` on a token engine
 
     def describe(self) -> Mapping[str, object]:
         return {**self._model.describe(), "paced": True}
@@ -77,7 +80,7 @@ class Paced:
         return self._known[known]
 
     def step(self) -> Sequence[tuple[int, int]]:
-        """Returns the tokens that are due, after a short wait if there are none."""
+        """Returns the tokens that are due. If none are due, waits briefly first."""
         due_s = min(tokens[0][0] for tokens in self._active.values())
         left_s = due_s - time.monotonic()
         if left_s > 0:

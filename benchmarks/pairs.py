@@ -1,7 +1,7 @@
 """Measures ratios and differences in alternating pairs, and decides whether this machine can resolve them.
 
-A and B are measured as A B, B A, A B, ..., so that drift affects both. In this order, two runs of the same side also
-follow each other (B B, A A, ...); these neighbours are the A/A comparison.
+A and B are measured in the order A B, B A, A B, ..., so that drift affects both. In this order, two runs of the same
+side also follow each other (B B, A A, ...). These neighbours are the A/A comparison.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,8 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Values of pairs. Pair i is a[i], b[i]; a was measured first if i is even."""
+    """The values of alternating pairs. Pair i consists of a[i] and b[i], of which a[i] was measured first if i is even.
+    """
 
     a: tuple[float, ...]
     b: tuple[float, ...]
@@ -62,12 +63,12 @@ def compared(pairs: Pairs, compare: Compare) -> Estimate:
 
 
 def same(pairs: Pairs, compare: Compare) -> Estimate:
-    """Compares each run with the next run of the same side (A/A); the numerator alternates."""
+    """Compares each run with the next run of the same side (A/A). The numerator alternates."""
     return neighbours(pairs.a, compare, pairs.b)
 
 
 def neighbours(a: Sequence[float], compare: Compare, b: Sequence[float] = ()) -> Estimate:
-    """Compares neighbours: in a single series, each run with the next; for two series, see `alternate`."""
+    """Compares neighbours: in a single series, each run with the next run; for two series, see `alternate`."""
     if b:
         columns = (b, a)
         side_by_side = [columns[i % 2][i : i + 2] for i in range(len(a) - 1)]
@@ -79,7 +80,8 @@ def neighbours(a: Sequence[float], compare: Compare, b: Sequence[float] = ()) ->
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Returns the estimate of values (n,), n >= 1. It is seeded, so the same values give the same interval."""
+    """Returns the estimate for values (n,), n >= 1. The bootstrap is seeded, so the same values give the same interval.
+    """
     seen = np.asarray(values, float)
     drawn = np.random.default_rng(0).integers(0, len(seen), (_RESAMPLES, len(seen)))
     low, high = np.percentile(np.median(seen[drawn], axis=1), [2.5, 97.5])
@@ -89,7 +91,8 @@ def estimate(values: Sequence[float]) -> Estimate:
 def verdict(found: Estimate, aa: Estimate, limit: Limit, bar: float, neutral: float) -> Verdict:
     """Judges a value against its bar. neutral: the ideal A/A, 1 for a ratio and 0 for a difference.
 
-    It is not decidable if A/A deviates by more than the distance to the bar, or if the interval contains the bar.
+    The verdict is "not decidable" if A/A deviates by more than the distance to the bar, or if the interval contains the
+    bar.
     """
     band = max(abs(aa.low - neutral), abs(aa.high - neutral))
     if band > abs(found.value - bar) or found.low <= bar <= found.high:
@@ -98,7 +101,9 @@ def verdict(found: Estimate, aa: Estimate, limit: Limit, bar: float, neutral: fl
 
 
 def passes_verdict(passed: int, runs: int) -> Verdict:
-    """Judges runs at the bar's rate. Decides only if a fair coin would be this one-sided in less than 5 % of cases."""
+    """Judges the runs at the bar's rate. Decides only if a fair coin would give so one-sided a result in less than 5 %
+    of cases.
+    """
     tail = sum(comb(runs, k) for k in range(max(passed, runs - passed), runs + 1)) / 2**runs
     if tail >= 0.05:
         return "not decidable here"

@@ -2,10 +2,10 @@
 
 python benchmarks/peak.py [--cases N]
 
-The true peak is computed, not measured: LoadGen's schedule of the same seed, recomputed at each rate, passes a
-queue with that number of servers, each of which serves one query at a time, in order. LoadGen's rule judges the
-result (early stopping at the harness's number of queries). A bare loop with the same number of threads measures the
-service time just before.
+The true peak is computed, not measured. At each rate, LoadGen's schedule for the same seed is recomputed and passes
+through a queue with that number of servers, each of which serves one query at a time, in order. LoadGen's rule then
+judges the result (early stopping at the harness's number of queries). Just before the search, a bare loop with the same
+number of threads measures the service time.
 """
 
 import argparse
@@ -45,12 +45,12 @@ MOST_RUNS = 12
 MOST_S = 180.0
 _BARE_S = 2.0
 _STEP = 0.0025
-"""Step of the simulated rates, as a share of the servers' capacity."""
+"""Step between simulated rates, relative to the servers' capacity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One search. Rates are in queries/s. found: None if no peak was found."""
+    """One search. Rates are in queries/s. found: None if the search found no peak."""
 
     servers: int
     seed: int
@@ -68,9 +68,9 @@ class Case:
 
 
 def latency_ns(arrivals_ns: Array, servers: int, service_ns: float) -> Array:
-    """Returns the (n,) latencies of queries that equally fast servers answer in order, one at a time per server.
+    """Returns the (n,) latencies of queries that equally fast servers answer in order, each server one at a time.
 
-    Query i goes to the server of query i - servers, so each server has a separate queue.
+    Query i goes to the server that served query i - servers, so each server has a separate queue.
     """
     done_ns = np.empty(len(arrivals_ns))
     for first in range(servers):
@@ -95,7 +95,7 @@ def true_peak(servers: int, service_ns: float, seed: int) -> float:
 
 
 def bare_ms(servers: int) -> float:
-    """Returns the median service time in ms, with `servers` threads at the same time."""
+    """Returns the median service time in ms while `servers` threads run at the same time."""
     setup = BackendSetup(
         model=None, model_name="", options={"service_ms": str(SERVICE_MS)}, instances=servers
     )
@@ -117,14 +117,14 @@ def bare_ms(servers: int) -> float:
 
 
 def searched(servers: int, seed: int) -> tuple[Mapping[str, Any], float]:
-    """Returns the content of peak.json, and the duration of the command in s."""
+    """Returns the content of peak.json, and the command's duration in s."""
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "peak"
         command = [
             sys.executable, "-m", "harness", "peak", "--scenario", "server",
             "--backend", f"{HERE / 'sleeper.py'}:Sleeper", "--backend-option",
             f"service_ms={SERVICE_MS}", "--max-batch", "1", "--instances", str(servers),
-            "--threads", "1", "--oversubscribe",  # they only sleep
+            "--threads", "1", "--oversubscribe",  # oversubscribed because the instances only sleep
             "--slo", f"p{PERCENTILE * 100:g}={BOUND_NS // 10**6}ms",
             "--duration", f"{DURATION_S}s", "--seed", str(seed), "--no-metrics",
             "--out", str(folder), "--json",
@@ -155,7 +155,7 @@ def case(servers: int, seed: int) -> Case:
 
 
 def row(cases: Sequence[Case]) -> Row:
-    """Returns the row: nine of ten cases must be met; with fewer cases nothing is decided."""
+    """Returns the row. Nine of ten cases must be met; with fewer cases, the verdict stays open."""
     met = sum(one.is_met for one in cases)
     verdict: Verdict = "met" if met >= 0.9 * len(cases) else "missed"
     near = [(one.found or 0.0) / one.true for one in cases]
@@ -185,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--cases", type=int, default=CASES, metavar="N", help=f"number of cases (default {CASES})"
     )
     count = parser.parse_args(arguments).cases
-    noise = Noise(tries=1)  # the model sleeps, so other processes may use the cores
+    noise = Noise(tries=1)  # because the model sleeps, others may use the cores
     cases = []
     for i in range(count):
         one = noise.quiet(partial(case, SERVERS[i % len(SERVERS)], 1000 + i))

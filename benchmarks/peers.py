@@ -1,12 +1,14 @@
-"""Compares the harness's numbers with AIPerf's and guidellm's, alternately: one language model, the same prompts.
+"""Compares the harness's numbers with AIPerf's and guidellm's. The tools take turns, with one language model and the
+same prompts.
 
     python benchmarks/peers.py --venv FOLDER [--server tinylm|fixed] [--concurrency 4] [--requests 600] [--rounds 5]
 
-`tinylm` is `serve tinylm`, whose times depend on the load of its cores, and so on the client. `fixed` is a stand-in
-that sends 16 tokens at fixed times: 60 ms, then every 10 ms. Every client streams completions of the same texts, with
-as many requests in flight. FOLDER: an environment for the two tools outside the repository, created with uv or pip if
-it is missing. A row is one number: the medians of the rounds, the ratio to the harness's with its range, and why the
-two differ if they differ by more than two runs of the harness in the same minutes.
+`tinylm` is `serve tinylm`, whose times depend on how busy its cores are, and therefore on the client. `fixed` is a
+stand-in server that sends 16 tokens at fixed times: the first after 60 ms, then one every 10 ms. Every client streams
+completions of the same texts, with the same number of requests in flight. FOLDER: an environment for the two tools
+outside the repository, which the script creates with uv or pip if it is missing. A row shows one number: the medians of
+the rounds, and the ratio to the harness's number with its range. If the two numbers differ by more than two runs of the
+harness in the same minutes, the row also states the reason.
 """
 
 import argparse
@@ -31,7 +33,7 @@ from harness.core.console import show
 from tests.stand_ins.servers.token_server import MODEL, VLLM, TokenServer
 
 MAX_TOKENS = 24
-"""A prompt of at most 22 tokens and its answer fit the model's context of 47."""
+"""With this limit, a prompt of at most 22 tokens and its answer fit the model's context of 47 tokens."""
 
 PROMPTS = 500
 MANIFEST = """name: tinylm
@@ -45,7 +47,7 @@ NUMBERS = (
     *("requests/s", "output tokens/s", "tokens per answer"),
     *("latency p50 ms", "latency p99 ms", "TTFT p50 ms", "TTFT p99 ms", "TPOT p50 ms"),
 )
-"""The shared numbers."""
+"""Numbers that all tools report."""
 
 WHY: Mapping[str, Mapping[str, str]] = {
     "aiperf": {
@@ -69,10 +71,10 @@ WHY: Mapping[str, Mapping[str, str]] = {
         "tokens per answer": "the server's count; the drawn prompts differ",
     },
 }
-"""Tool -> number -> the difference in definition or in the client."""
+"""Maps each tool and number to the difference in definition or in the client."""
 
 AGAIN = "again"
-"""A second run of the harness in each round; the difference between the two is the noise."""
+"""A second run of the harness in each round. The difference between the two runs is the noise."""
 
 FIXED = replace(
     VLLM,
@@ -86,7 +88,7 @@ Numbers = Mapping[str, float]
 
 
 class Job(NamedTuple):
-    """One run of each client."""
+    """The settings for one run of each client."""
 
     folder: Path
     url: str
@@ -238,7 +240,7 @@ def main() -> None:
 
 @contextmanager
 def _server(name: str) -> Iterator[tuple[str, str]]:
-    """Yields the URL and the name of the model."""
+    """Yields the server's URL and the model's name."""
     if name == "fixed":
         with TokenServer(FIXED) as server:
             yield server.url, MODEL

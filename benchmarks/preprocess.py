@@ -1,4 +1,4 @@
-"""Measures image datasets: preprocessing, opening a cached set, and gathering a batch.
+"""Measures image datasets: preprocessing, opening a cached dataset, and gathering a batch.
 
 python benchmarks/preprocess.py [--rows NAME,...] [--quick]
 """
@@ -30,7 +30,7 @@ from harness.types import DatasetSetup, Step, TensorSpec
 
 SIDE = 224
 DECODED = 1_000
-"""Images per decoding run, which takes about half a second."""
+"""Number of images per decoding run, which then takes about half a second."""
 
 CACHED = 10_000
 BATCH = 8
@@ -43,7 +43,9 @@ def _step(name: str, **options: Any) -> Step:
 
 
 def _dataset(folder: Path, decoder: str, dtype: str = "uint8", cache: Path | None = None) -> Any:
-    """Opens the images as a dataset. uint8: the decoded pixels. float32: minus MLPerf's mean, channels first."""
+    """Opens the images as a dataset. uint8: the decoded pixels. float32: the pixels minus MLPerf's mean, channels
+    first.
+    """
     steps = [_step("decode", decoder=decoder)]
     shape: tuple[int | str, ...] = ("n", SIDE, SIDE, 3)
     if dtype == "float32":
@@ -59,7 +61,7 @@ def _dataset(folder: Path, decoder: str, dtype: str = "uint8", cache: Path | Non
 
 
 def write_images(folder: Path, count: int) -> None:
-    """Writes a hundred different parts of scikit-learn's two photographs, repeatedly."""
+    """Writes a hundred different crops of scikit-learn's two photographs, and repeats them up to `count`."""
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
@@ -79,7 +81,7 @@ def write_images(folder: Path, count: int) -> None:
 
 
 def _bare(decoder: str, folder: Path) -> Callable[[], float]:
-    """Returns the bare loop: two threads read, decode and keep the pixels."""
+    """Returns the bare loop, in which two threads read and decode images and keep the pixels."""
     paths = sorted((folder / "images").iterdir())
     decode: Callable[[bytes], Any]
     if decoder == "opencv":
@@ -106,7 +108,7 @@ def _bare(decoder: str, folder: Path) -> Callable[[], float]:
 
 
 def _loading(dataset: Any) -> float:
-    """Returns the samples/s of one `load` of all samples."""
+    """Returns the samples/s of one call of `load` with all samples."""
     indices = range(len(dataset))
     start = time.perf_counter()
     dataset.load(indices)
@@ -152,7 +154,7 @@ def decoding(decoder: str, count: int, noise: Noise) -> list[Row]:
 
 
 def opening(count: int, noise: Noise) -> list[Row]:
-    """Opens a cached dataset in a separate process."""
+    """Measures opening a cached dataset in a separate process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "data").mkdir()
@@ -173,13 +175,15 @@ def opening(count: int, noise: Noise) -> list[Row]:
 
 
 def open_once(folder: Path) -> None:
-    """Prints one JSON line: seconds from the start until the dataset is loaded, and the process's peak memory."""
+    """Prints one line of JSON: the seconds from the process's start until the dataset is loaded, and the process's peak
+    memory.
+    """
     start = time.perf_counter()
     dataset = _dataset(folder / "data", "opencv", cache=folder / "cache")
     dataset.describe()
     dataset.load(range(dataset.performance_count))
     seconds = time.perf_counter() - start
-    # Not ru_maxrss, because that begins with the parent's peak.
+    # Does not use ru_maxrss, because it begins with the parent's peak.
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     peak_bytes = int(status.partition("VmHWM:")[2].split()[0]) * 1024
     print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes}))
@@ -232,7 +236,7 @@ ROWS: Mapping[str, Callable[[int, Noise], list[Row]]] = {
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["--open"]:  # the measured process
+    if sys.argv[1:2] == ["--open"]:  # runs in the process that `opening` measures
         open_once(Path(sys.argv[2]))
         return 0
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)

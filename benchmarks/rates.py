@@ -1,4 +1,4 @@
-"""Finds the highest Server rate with a p99 below 10 ms, by runs at every rate of a ladder."""
+"""Finds the highest Server rate with a p99 below 10 ms, by making runs at every rate of a ladder."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,13 +11,13 @@ BOUND_MS = 10.0
 DURATION_S = 3
 
 Seen = Mapping[int, Sequence[tuple[bool, float]]]
-"""Rate -> for each run: whether it was VALID, and LoadGen's p99 in ms."""
+"""Maps each rate to its runs. For each run: whether it was VALID, and LoadGen's p99 in ms."""
 
 
 def search(
     run: Callable[[int], tuple[bool, float]], ladder: Sequence[int], count: int, noise: Noise
 ) -> Seen:
-    """Makes `count` runs at every rate. The rates alternate, so that a slow minute affects all of them."""
+    """Makes `count` runs at every rate. The rates take turns, so that a slow minute affects all of them."""
     seen: dict[int, list[tuple[bool, float]]] = {rate: [] for rate in ladder}
     for turn in range(count):
         for rate in ladder if turn % 2 == 0 else reversed(ladder):
@@ -42,14 +42,14 @@ def bare_null(noise: Noise, rate: int = 200_000) -> Mapping[str, float | str]:
 
 
 def bare_digits(noise: Noise) -> Mapping[str, float | str]:
-    """Measures the bare loop's samples/s with every core busy on full batches, as the yardstick."""
+    """Measures the bare loop's samples/s with full batches on every core, as the yardstick."""
     plans = ("2x1x16", "2x1x64", "1x2x64")
     found = noise.quiet(lambda: script("bare.py", str(DIGITS), "2", *plans))
     return {"bare loop, samples/s": max(float(plan["samples_per_s"]) for plan in found)}
 
 
 def row(name: str, what: str, bar: int, seen: Seen, beside: Mapping[str, float | str]) -> Row:
-    """Returns the row of the highest rate: at this rate and every lower rate of the ladder, most runs passed."""
+    """Returns the row for the highest rate at which, and at every lower rate of the ladder, most runs passed."""
     passed = {rate: sum(valid for valid, _ in runs) for rate, runs in seen.items()}
     highest = 0
     for rate, runs in seen.items():

@@ -24,11 +24,11 @@ from benchmarks.tune import LAYOUTS, offline_rate, tune
 from harness.models.made import onnx_light
 
 SHARE = 0.8
-"""Share of the capacity at which the tail is compared with the reference dispatcher."""
+"""The tail is compared with the reference dispatcher's at this share of the capacity."""
 
 
 def tuned_offline(name: str, samples: int, count: int, noise: Noise) -> list[Row]:
-    """Compares tune's plan in the harness with the bare loop's best plan of the grid."""
+    """Compares `tune`'s plan in the harness with the bare loop's best plan in the grid."""
     path = str(onnx_light.make(name))
     ask = ("--scenario", "offline", "--backend", "ort", "--model", path, "--rounds", "3")
     found = noise.quiet(partial(tune, *ask))
@@ -66,7 +66,7 @@ def tuned_offline(name: str, samples: int, count: int, noise: Noise) -> list[Row
 
 
 def openvino(hint: str, count: int, noise: Noise) -> list[Row]:
-    """Compares inferences/s on the same file, in f32, one image at a time."""
+    """Compares inferences/s on the same file, in f32, with one image at a time."""
     path = str(onnx_light.make("squeezenet"))
     ask = ("--backend", "openvino", "--model", path, "--mode", "performance", "--max-batch", "1")
 
@@ -99,7 +99,7 @@ def openvino(hint: str, count: int, noise: Noise) -> list[Row]:
 
 
 def _benchmark_app(path: str, hint: str, seconds: int) -> float:
-    """Runs benchmark_app, a tool of the package openvino, and returns its inferences/s."""
+    """Runs benchmark_app, a tool from the package openvino, and returns its inferences/s."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             [
@@ -117,7 +117,9 @@ def _benchmark_app(path: str, hint: str, seconds: int) -> float:
 
 
 def reference_tail(count: int, noise: Noise) -> list[Row]:
-    """Compares our p99 with the reference dispatcher's p99, computed in each run from bare loops around it."""
+    """Compares the harness's p99 with the reference dispatcher's p99, which each run computes from bare loops before
+    and after it.
+    """
     path = str(onnx_light.make("squeezenet"))
     (bare,) = noise.quiet(partial(script, "bare.py", path, "4", "2x1x1"))
     rate = SHARE * float(bare["samples_per_s"])
@@ -160,7 +162,7 @@ def reference_tail(count: int, noise: Noise) -> list[Row]:
 
 
 def peak_share(count: int, noise: Noise) -> list[Row]:
-    """Alternates a search and an Offline run with the same plan."""
+    """Alternates between a peak search and an Offline run with the same plan."""
     plan = ("--backend", "ort", "--instances", "2", "--threads", "1", "--max-batch", "64")
     shares, peaks, offlines = [], [], []
     for _ in range(count):
@@ -184,7 +186,7 @@ def peak_share(count: int, noise: Noise) -> list[Row]:
 
 
 def _peak(*arguments: str) -> float:
-    """Returns the queries/s that `peak` finds; 0 if it finds no peak."""
+    """Returns the queries/s that `peak` finds, or 0 if it finds no peak."""
     with tempfile.TemporaryDirectory() as parent:
         done = subprocess.run(
             [
@@ -205,7 +207,7 @@ def _peak(*arguments: str) -> float:
 
 
 def watched_null(count: int, noise: Noise) -> list[Row]:
-    """Measures the ladder of `server-null` while metrics, machine and a meter are read."""
+    """Measures the ladder of `server-null` while metrics, the machine and a meter are read."""
     bar, ladder = 120_000, (80_000, 120_000, 160_000)
 
     def one(rate: int) -> tuple[bool, float]:

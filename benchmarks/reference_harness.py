@@ -1,9 +1,10 @@
-"""Compares the harness with MLPerf's reference vision harness on the same ONNX file, with its defaults.
+"""Compares the harness with MLPerf's reference vision harness, on the same ONNX file and with the reference's default
+settings.
 
 python benchmarks/reference_harness.py CHECKOUT [--rows NAME,...] [--quick]
 
-CHECKOUT: a checkout of mlcommons/inference, at any commit near the round. It needs OpenCV and pycocotools
-(the extras `images` and `coco`). Both sides read preprocessed images, made here from noise, and decode no
+CHECKOUT: a checkout of mlcommons/inference, at any commit near the round. The script needs OpenCV and pycocotools (the
+extras `images` and `coco`). Both sides read preprocessed images, which this script makes from noise, and decode no
 images.
 """
 
@@ -36,14 +37,16 @@ _VALUE = re.compile(
 
 
 class Reference:
-    """Runs the reference harness's main.py on a folder of images, with its defaults except the length of the run."""
+    """Runs the reference harness's main.py on a folder of images, with its default settings except for the run's
+    length.
+    """
 
     def __init__(self, checkout: Path, images: Path) -> None:
         self._folder = checkout / _FOLDER
         self._images = images
 
     def run(self, model: Path, scenario: str, count: int, *more: str) -> Mapping[str, float]:
-        """Makes one run and returns values of LoadGen's detail log. count: samples (Offline) or queries (Server)."""
+        """Makes one run and returns values from LoadGen's detail log. count: samples (Offline) or queries (Server)."""
         names = "".join(f"{i % IMAGES}.JPEG 1\n" for i in range(count))
         (self._images / "val_map.txt").write_text(names, encoding="utf-8")
         with tempfile.TemporaryDirectory() as out:
@@ -68,7 +71,8 @@ class Reference:
         return {key: float(value) for key, value in _VALUE.findall(text)}
 
     def offline_per_s(self, model: Path, count: int) -> float:
-        """Returns Offline samples/s. --qps 1 and --time 1 request fewer samples than --count, so --count decides."""
+        """Returns the Offline samples/s. --qps 1 and --time 1 request fewer samples than --count, so --count decides.
+        """
         found = self.run(model, "Offline", count, "--time", "1", "--qps", "1")
         return found["result_samples_per_second"]
 
@@ -84,7 +88,7 @@ class Reference:
 
 @contextmanager
 def reference_images() -> Iterator[Path]:
-    """Yields a folder of preprocessed images of noise, and removes it on exit."""
+    """Yields a folder of preprocessed noise images, and removes it afterwards."""
     random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as parent:
         for i in range(IMAGES):
@@ -96,7 +100,7 @@ def reference_images() -> Iterator[Path]:
 def offline(
     name: str, count: int, bar: float, checkout: Path, turns: int, noise: Noise
 ) -> list[Row]:
-    """Compares the Offline samples/s of tune's plan and of the reference harness."""
+    """Compares the Offline samples/s of `tune`'s plan and of the reference harness."""
     model = onnx_light.make(name)
     ask = ("--scenario", "offline", "--backend", "ort", "--model", str(model), "--rounds", "3")
     found = noise.quiet(partial(tune, *ask))
@@ -129,16 +133,16 @@ def offline(
 
 
 SHARES = (0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
-"""The ladder's rates, as shares of the samples/s of two bare instances with one thread each."""
+"""The ladder's rates, relative to the samples/s of two bare instances with one thread each."""
 
 QUERIES = 600
-"""Queries of a run; six of them may be late."""
+"""Number of queries per run, of which six may be late."""
 
 
 def server(name: str, bound_ms: int, checkout: Path, _: int, noise: Noise) -> list[Row]:
-    """Climbs the ladder with both sides alternately, each with its defaults, until p99 misses the bound twice.
+    """Climbs the ladder with both sides in turn, each with its default settings, until p99 misses the bound twice.
 
-    Returns a row with the ratio of their highest rates.
+    Returns a row with the ratio of both sides' highest rates.
     """
     model = onnx_light.make(name)
     (bare,) = noise.quiet(partial(script, "bare.py", str(model), "4", "2x1x1"))
@@ -197,9 +201,10 @@ def _climbed(
     bound_ms: int,
     noise: Noise,
 ) -> dict[str, dict[int, list[float]]]:
-    """Returns side -> rate -> p99 in ms of two runs, or of three if two disagree.
+    """Maps each side and rate to the p99 in ms of two runs, or of three if two disagree.
 
-    The sides take turns at each rate, because the machine's speed drifts. A side stops after two missed rates.
+    The sides take turns at each rate, because the machine's speed drifts. A side stops once it has missed the bound at
+    two rates.
     """
     seen: dict[str, dict[int, list[float]]] = {name: {} for name in sides}
     for rate in ladder:
@@ -224,7 +229,7 @@ def _holds(tails: Sequence[float], bound_ms: int) -> bool:
 
 
 def _highest(seen: Mapping[int, Sequence[float]], bound_ms: int) -> int:
-    """Returns the highest rate that met the bound; 0 if even the lowest rate missed it."""
+    """Returns the highest rate that met the bound, or 0 if even the lowest rate missed it."""
     return max((rate for rate, tails in seen.items() if _holds(tails, bound_ms)), default=0)
 
 

@@ -12,12 +12,12 @@ ROOT = Path(__file__).parent.parent
 
 
 def submit(verb: str, *words: str) -> int:
-    """Returns the exit status."""
+    """Runs one verb of `submit` and returns its exit status."""
     return subprocess.run(_command(verb, *words), cwd=ROOT, check=False).returncode
 
 
 def run_lots(work: Path, lots: Sequence[str], *words: str) -> int:
-    """Runs the scenarios at the same time, all in one call if `lots` is empty; returns the highest exit status.
+    """Runs the scenarios at the same time, or all in one call if `lots` is empty. Returns the highest exit status.
 
     SIGTERM and Ctrl-C reach every call, which then saves its measurements.
     """
@@ -32,14 +32,15 @@ def run_lots(work: Path, lots: Sequence[str], *words: str) -> int:
             process.send_signal(number)
 
     signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal signals all of them
+    signal.signal(signal.SIGINT, lambda *_: None)  # because the terminal signals all calls
     return max(abs(process.wait()) for process in processes)
 
 
 def pack_and_check(work: Path, official: Path | None, *words: str) -> int:
-    """Packs into a new tree; returns the exit status of `pack` or `check`. words: further words for `pack`."""
+    """Packs into a new tree and returns the exit status of `pack` or `check`. words: additional arguments for `pack`.
+    """
     more = [f"--official={official.absolute()}"] if official else []
-    for name in ("tree", "tree-raw", "tree.partial"):  # trees of an earlier call
+    for name in ("tree", "tree-raw", "tree.partial"):  # removes the trees of an earlier call
         shutil.rmtree(work / name, ignore_errors=True)
     packed = submit("pack", f"--work={work}", *words, *more)
     return packed or submit("check", str(work / "tree"), "--rehearsal", *more)

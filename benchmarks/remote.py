@@ -1,4 +1,4 @@
-"""Compares the remote backends' client with bare socket loops, on one core, with a null server on another core.
+"""Compares the client of the remote backends with bare socket loops, on one core, with a null server on another core.
 
     python benchmarks/remote.py [--quick]
 
@@ -35,7 +35,7 @@ REPLY = (
     + ANSWER
 )
 REQUEST = b"POST / HTTP/1.1\r\nHost: null\r\nContent-Length: 256\r\n\r\n" + BODY
-"""Request of the bare clients, `bare_loadgen.py` included."""
+"""The request that the bare clients send, including `bare_loadgen.py`."""
 
 
 def connected(url: str) -> socket.socket:
@@ -81,7 +81,7 @@ def bare_per_s(url: str) -> float:
 
 
 def result_of(url: str, *words: str) -> dict[str, Any]:
-    """Makes one run and returns its result.json; an INVALID run also has numbers."""
+    """Makes one run and returns its result.json, because even an INVALID run has numbers."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "run")
         command = [
@@ -126,7 +126,7 @@ class Told(NamedTuple):
     p50_us: float
     p99_us: float
     cpu_us: float
-    """CPU time of the measured process per query."""
+    """CPU time that the measured process uses per query."""
 
 
 def server(url: str, rate: int) -> Told:

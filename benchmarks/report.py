@@ -31,10 +31,10 @@ _SIGN = {"at most": "≤", "at least": "≥"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One row of the table. found and aa: in `unit`, or ratios. neutral: the ideal A/A.
+    """One row of the table. found and aa: in `unit`, or ratios. neutral: the ideal A/A value.
 
     decided: set if the verdict does not follow from `found` and `aa`.
-    beside: the yardstick and other numbers, printed in the same line. runs: all measurements.
+    beside: the yardstick and other numbers, printed on the same line. runs: all measurements.
     """
 
     name: str
@@ -75,7 +75,7 @@ def absolute(
     values: Sequence[float],
     beside: Mapping[str, Sequence[float]],
 ) -> Row:
-    """Returns a row for values that must stay below `bar`. beside: other values of the same runs."""
+    """Returns a row for values that must stay below `bar`. beside: other values from the same runs."""
     return Row(
         name=name,
         what=what,
@@ -98,7 +98,9 @@ def ratio_of(
     beside: Mapping[str, float | str],
     more_runs: Mapping[str, Any] | None = None,
 ) -> Row:
-    """Returns a row for the ratio of the harness to a yardstick, in pairs. more_runs: other measurements to keep."""
+    """Returns a row for the ratio of the harness to a yardstick, measured in pairs. more_runs: other measurements to
+    keep.
+    """
     return Row(
         name=name,
         what=what,
@@ -114,7 +116,7 @@ def ratio_of(
 
 
 def save(row: Row, noise: Noise, *, quick: bool) -> None:
-    """Saves a row. A quick run has a separate file, so that it never replaces a full run."""
+    """Saves a row. A quick run uses a separate file, so that it never replaces a full run."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{row.name}{'.quick' if quick else ''}.json"
     content = {
@@ -129,7 +131,7 @@ def save(row: Row, noise: Noise, *, quick: bool) -> None:
 
 
 def machine() -> Mapping[str, Any]:
-    """Returns the facts that the numbers depend on, without host name and paths."""
+    """Returns the facts about the machine that the numbers depend on, without host name and paths."""
     facts = fingerprint()
     kept = {key: facts[key] for key in ("machine", "system", "packages", "harness")}
     return {**kept, "machine": {k: v for k, v in kept["machine"].items() if k != "host"}}
@@ -152,7 +154,7 @@ def command(
     parser: argparse.ArgumentParser,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Parses --rows and --quick; measures, prints and saves each row. Returns 4 if a row misses its bar."""
+    """Parses --rows and --quick, then measures, prints and saves each row. Returns 4 if a row misses its bar."""
     parser.add_argument(
         "--rows",
         metavar="NAME,...",

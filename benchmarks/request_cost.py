@@ -1,11 +1,11 @@
-"""Measures the CPU time of the client per request, stage by stage, compared with bare kernel calls.
+"""Measures the CPU time that the client uses per request, stage by stage, compared with bare kernel calls.
 
     python benchmarks/request_cost.py [--connections 64] [--backend http-raw|http-json|openai]
 
-One process is client and server alternately, on one thread. Only the client's part is timed, by the CPU clock of the
-thread, so the numbers also hold on a machine that other programs use. Each number is the 5th percentile of the rounds,
-for a request of 256 bytes (64 numbers) and an answer of 10 numbers; as JSON both are longer. openai sends a short
-prompt and reads a completion of two tokens as one JSON object.
+One process is client and server in turn, on one thread. Only the client's part is timed, with the thread's CPU clock,
+so the numbers hold even on a machine that other programs use. Each number is the 5th percentile over the rounds, for a
+request of 256 bytes (64 numbers) and an answer of 10 numbers. As JSON, both are longer. openai sends a short prompt and
+reads a completion of two tokens as one JSON object.
 """
 
 import argparse
@@ -47,7 +47,7 @@ COMPLETION = {
     "id": "cmpl-1",
     "object": "text_completion",
     "model": "tiny",
-    "data": [{"id": "tiny", "object": "model"}],  # for the list of models
+    "data": [{"id": "tiny", "object": "model"}],  # for requests for the model list
     "choices": [{"index": 0, "text": " ok", "logprobs": None, "finish_reason": "length"}],
     "usage": {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10},
 }
@@ -56,7 +56,7 @@ SCORES = np.random.default_rng(1).random(10).round(6)
 
 
 def remote_of(backend: str) -> Remote:
-    """Returns the plug-in. openai's requests before the run all get the same completion."""
+    """Returns the plug-in. All requests that openai sends before the run get the same completion."""
     is_openai = backend == "openai"
     options = {"stream": "off", "answer": "text"} if is_openai else {"shape": "10"}
     inputs = (TensorSpec("request", "string", ("batch",)) if is_openai else IMAGE,)
@@ -93,7 +93,7 @@ def flights_to(port: int, connections: int, remote: Remote, batch: Batch) -> Fli
 
 
 def delivery(capacity: int, remote: Remote, backend: str) -> Delivery:
-    """Returns the delivery of a run without the call of LoadGen."""
+    """Returns a run's delivery without the call into LoadGen."""
     journal = Journal.create()
     Journal.resize(journal, capacity, 1, RowKind.REPLY)
     is_text = backend == "openai"
@@ -106,7 +106,7 @@ def delivery(capacity: int, remote: Remote, backend: str) -> Delivery:
 
 
 class Peers:
-    """The other ends of the connections; they answer outside the timed parts."""
+    """The servers' ends of the connections, which answer outside the timed parts."""
 
     def __init__(self, count: int, reply: bytes = REPLY) -> None:
         self._reply = reply
@@ -154,7 +154,7 @@ def client_us(count: int, rounds: int, backend: str) -> dict[str, float]:
 
 
 def bare_us(count: int, rounds: int) -> float:
-    """Returns the CPU time per request of a bare loop that sends, waits with epoll and receives, in us."""
+    """Returns the CPU time per request in us of a bare loop that sends, waits with epoll and receives."""
     peers = Peers(count)
     epoll, servers = select.epoll(), {}
     for _ in range(count):

@@ -2,13 +2,14 @@
 
     python benchmarks/round_rehearsal.py WORK --only BENCHMARK,... [--official CHECKOUT] [--side-by-side]
 
-BENCHMARK: yolo-95, yolo-99, bert-99, bert-99.9, 3d-unet-99, 3d-unet-99.9, rgat, dlrm-v3, e2e-rag-qna or e2e-rag-db. Each
-benchmark gets data in the format and number of its download, made here, and a model or a server whose right answers are
-known. The runs follow the official rules; `pack` and `check` follow, with both official checkers if a checkout is given. A
-run takes ten minutes, because the models sleep; a retrieval run takes a minute. With --side-by-side, the scenarios of a
-benchmark run at the same time. The exit status is the number of benchmarks that do not pass.
+BENCHMARK: yolo-95, yolo-99, bert-99, bert-99.9, 3d-unet-99, 3d-unet-99.9, rgat, dlrm-v3, e2e-rag-qna or e2e-rag-db. For
+each benchmark, the script creates data in the format and number of the real download, and a model or a server whose
+right answers are known. The runs follow the official rules. `pack` and `check` follow, with both official checkers if a
+checkout is given. A run takes ten minutes, because the models sleep; a retrieval run takes one minute. With
+--side-by-side, the scenarios of a benchmark run at the same time. The exit status is the number of benchmarks that
+fail.
 
-The numbers mean nothing for any model: the script tests the steps from runs to a submission.
+The numbers do not describe any model: the script tests the steps from runs to a submission.
 """
 
 import argparse
@@ -39,17 +40,17 @@ SERVER_PORT = 18923
 
 @dataclass(frozen=True)
 class Kind:
-    """A benchmark with a model file. The settings also hold on a slow machine, because the model sleeps."""
+    """A benchmark with a model file. The settings hold even on a slow machine, because the model sleeps."""
 
     count: int
     per_s: float
-    """Samples per second of the model."""
+    """Samples per second that the model answers."""
     conf: str
-    """user.conf."""
+    """Content of user.conf."""
     category: str = "datacenter"
     max_batch: int = 32
     least: int = 2
-    """The model sleeps after batches of this size or more."""
+    """The model sleeps only after batches of at least this size."""
 
     @property
     def scenarios(self) -> list[str]:
@@ -75,7 +76,7 @@ KINDS = {
 
 
 class Slowed(OrtBackend):
-    """ONNX Runtime that answers `per_s` samples per second, in batches of `least` (default 2) samples or more."""
+    """ONNX Runtime that answers `per_s` samples per second, in batches of at least `least` samples (default 2)."""
 
     def __init__(self, setup: BackendSetup) -> None:
         options = dict(setup.options)
@@ -110,7 +111,7 @@ def main() -> int:
 
 
 def _names(text: str) -> list[str]:
-    """Raises ArgumentTypeError if a benchmark is unknown."""
+    """Splits the text into benchmark names. Raises ArgumentTypeError if a benchmark is unknown."""
     names = text.split(",")
     known = [*KINDS, *SERVED]
     if unknown := [name for name in names if name not in known]:
@@ -119,7 +120,7 @@ def _names(text: str) -> list[str]:
 
 
 def rehearse(name: str, work: Path, official: Path | None, *, together: bool) -> int:
-    """Returns the exit status of `check`, or of the runs if they failed."""
+    """Rehearses one benchmark. Returns the exit status of `check`, or of the runs if they failed."""
     work.mkdir(parents=True, exist_ok=True)
     kind = KINDS.get(name)
     words = _own_model(name, kind, work) if kind else SERVED[name](work)
@@ -139,7 +140,7 @@ def rehearse(name: str, work: Path, official: Path | None, *, together: bool) ->
 
 
 def _own_model(name: str, kind: Kind, work: Path) -> list[str]:
-    """Writes the model and the data, and returns the words of the request."""
+    """Writes the model and the data, and returns the command-line words of the request."""
     (work / "given.conf").write_text(kind.conf)
     model, data = {"rgat": _rgat, "dlrm-v3": _dlrm}.get(name, _classic)(name, kind.count, work)
     return [
@@ -154,7 +155,7 @@ def _classic(name: str, count: int, work: Path) -> tuple[Path, Path]:
     from tests.builders.submit.classic_data import MAKERS
 
     made = work / "made"
-    shutil.rmtree(made, ignore_errors=True)  # equal in each call
+    shutil.rmtree(made, ignore_errors=True)  # because each call makes the same files
     return MAKERS[name](made, count)
 
 
@@ -221,7 +222,7 @@ def _judge(work: Path) -> Path:
 
 @contextmanager
 def _serving() -> Iterator[str]:
-    """Serves the stand-in, which answers every fourth question wrongly, and yields its URL."""
+    """Serves the stand-in, which answers every fourth question wrongly, and yields the server's URL."""
     served = [sys.executable, "-m", "tests.stand_ins.servers.rag_server", str(SERVER_PORT), "270", "4", str(PAGES)]  # fmt: skip
     with subprocess.Popen(served, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

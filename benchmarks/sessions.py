@@ -1,11 +1,11 @@
-"""Replays 500 sessions with subagents and delays against `serve tinylm`, alternating with a bare asyncio client.
+"""Replays 500 sessions with subagents and delays against `serve tinylm`, in turn with a bare asyncio client.
 
     python benchmarks/sessions.py [--rows NAME,...] [--quick] [--sessions 500] [--rounds 5]
 
-Rows: `sessions-lag` (p99 of the time from a turn's due time until it was sent, minus the bare client's p99),
-`sessions-bytes` (number of different digests of all bodies in the runs, which must be one), `sessions-hits` (the tokens
-that the server found in its prefix cache, in percent of the tokens that the prompts allow). The bare client sends the
-same bodies over one connection per session, and sleeps with loop.call_at.
+Rows: `sessions-lag` (p99 of the time from a turn's due time until it is sent, minus the bare client's p99),
+`sessions-bytes` (number of different digests of all bodies in the runs, which must be one), `sessions-hits` (tokens
+that the server found in its prefix cache, as a percentage of the tokens that the prompts allow). The bare client sends
+the same bodies over one connection per session, and uses loop.call_at for delays.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from benchmarks.report import Row, command
 
 SEED = 20261127
 BLOCK = 4
-"""Tokens of a block of the server's cache."""
+"""Number of tokens in a block of the server's cache."""
 MOST_LAG_MS = 1.0
 MOST_DEVIATION_PERCENT = 1.0
 
@@ -43,7 +43,8 @@ Turn = dict[str, Any]
 def sessions(count: int) -> list[list[Turn]]:
     """Returns sessions of 7 turns: a plan, two subagents with one and two calls, and three more turns.
 
-    All turns begin with the same 8 tokens, followed by 8 tokens of their session. An answer has at most 3 tokens.
+    Every turn begins with the same 8 tokens, followed by 8 tokens that belong to its session. An answer has at most 3
+    tokens.
     """
     random = np.random.default_rng(SEED)
 
@@ -78,7 +79,7 @@ def sessions(count: int) -> list[list[Turn]]:
 
 @contextmanager
 def serving() -> Iterator[str]:
-    """Yields the URL of a server of tinylm with a prefix cache."""
+    """Yields the URL of a tinylm server with a prefix cache."""
     words = ("serve", "tinylm", "--listen", "127.0.0.1:0", "--max-batch", "64")
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "harness", *words, "--prefix-cache", f"{BLOCK}:1000000"],
@@ -108,7 +109,7 @@ def replayed(url: str, path: Path, count: int, turns: int) -> Run:
 
 
 class Bare:
-    """The bare client: one connection and one task per session, with asyncio timers."""
+    """The bare client, which uses one connection and one task per session, with asyncio timers."""
 
     def __init__(self, url: str, made: list[list[Turn]]) -> None:
         self._address = url.removeprefix("http://").rpartition(":")
@@ -116,7 +117,7 @@ class Bare:
         self.lags_ns: list[int] = []
 
     def run(self) -> float:
-        """Returns the p99 of the lag in ms."""
+        """Returns the lag's p99 in ms."""
         asyncio.run(self._all())
         return float(np.percentile(self.lags_ns, 99)) / 1e6
 

@@ -1,4 +1,5 @@
-"""Runs the digits model as Server at half its capacity for a long time: nothing may grow, drift or be lost.
+"""Runs the digits model in Server at half its capacity for a long time, during which nothing may grow, drift or be
+lost.
 
 python benchmarks/soak.py [--minutes 30]
 """
@@ -25,13 +26,16 @@ from harness.types import Array
 
 MARGIN_MB = 20.0
 PLAN = ("--instances", "1", "--threads", "1", "--max-batch", "1")
-"""Batches of one sample; at the capacity of large batches, LoadGen's queries of 30 minutes would need 30 GB."""
+"""Batches contain one sample: at the capacity of large batches, LoadGen would need 30 GB for the queries of 30 minutes.
+"""
 
 _FIRST_PER_S = 4000
 _STEP = 1.2
 
 _LOADGEN_GROWTH_BYTES = 16
-"""Memory per query: LoadGen keeps a latency twice (by arrival and for sorting), in vectors that double."""
+"""Memory per query, because LoadGen stores each latency twice (by arrival and for sorting), in vectors that double in
+size.
+"""
 
 
 def main() -> int:
@@ -60,7 +64,7 @@ def main() -> int:
 
 
 def _capacity_per_s() -> float:
-    """Returns the highest rate of a ladder with p99 ≤ 10 ms through LoadGen.
+    """Returns the highest rate of a ladder at which LoadGen measures p99 ≤ 10 ms.
 
     The bare model is not the yardstick, because it is faster than one Python process can dispatch single queries.
     """
@@ -79,7 +83,8 @@ def _is_valid(rate_per_s: float) -> bool:
 
 
 def _watched(folder: Path, rate: float, minutes: int) -> list[tuple[float, float, float]]:
-    """Returns, for each second, the seconds since the first query and the private MB of both processes."""
+    """Returns one entry per second: the seconds since the first query, and the private memory of both processes in MB.
+    """
     command = [
         sys.executable, "-m", "harness", "--scenario", "server", "--mode", "performance",
         "--target-qps", f"{rate:.0f}", "--duration", f"{minutes}min", "--quiet", *PLAN,
@@ -106,7 +111,9 @@ def _watched(folder: Path, rate: float, minutes: int) -> list[tuple[float, float
 
 
 def _private_mb(pid: int) -> float:
-    """Returns the process's RssAnon. It excludes the journal, which both processes share and which grows by design."""
+    """Returns the process's private memory (RssAnon). This excludes the journal, which both processes share and which
+    grows by design.
+    """
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     except OSError:
@@ -131,7 +138,7 @@ def _judged(
     rate: float,
     minutes: int,
 ) -> dict[str, Any]:
-    """Judges the growth from the end of the first minute to the last reading before the end of the run."""
+    """Judges the growth from the end of the first minute to the last reading before the run ended."""
     since, measured, supervisor = np.array([m for m in memory if 60 < m[0] < 60 * minutes - 5]).T
     grown_mb, queries = float(measured[-1] - measured[0]), rate * (since[-1] - since[0])
     allowed_mb = _LOADGEN_GROWTH_BYTES * queries / 1e6 + MARGIN_MB

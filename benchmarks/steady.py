@@ -1,11 +1,12 @@
-"""Judges synthetic runs by the referee and by the MLPerf Endpoints rule, and counts their errors (docs/intervals.md).
+"""Applies the harness's referee and the MLPerf Endpoints rule to synthetic runs, and counts their errors
+(docs/intervals.md).
 
     python benchmarks/steady.py > steady.md
     python benchmarks/steady.py --seed 7 --streams 100
 
-A closed loop answers whole passes over a dataset of 400 samples. The samples differ in length, and the level of the
-times follows a known curve. Both rules see the same streams. All seeds are fixed, so the same code prints the same
-table. It takes a few minutes.
+A closed loop answers whole passes over a dataset of 400 samples. The samples differ in length, and the mean level of
+the times follows a known curve. Both rules judge the same streams. All seeds are fixed, so the same code prints the
+same table. The script takes a few minutes.
 """
 
 import argparse
@@ -26,23 +27,24 @@ from harness.results.steady.series import Stream
 from harness.types import Array
 
 PASS = 400
-"""Samples of the dataset."""
+"""Number of samples in the dataset."""
 PASS_S = 150.0
 PASSES = (5, 8, 12, 21)
 IN_FLIGHT = 16
 SPREAD, NOISE = 0.35, 0.15
-"""Standard deviation of the logarithm of a time between samples, and between repeats of one sample."""
+"""Standard deviations of the logarithm of a time: between samples, and between repetitions of one sample."""
 
 Level = Callable[[np.random.Generator, Array, int], Array]
-"""(random numbers, time of each sample as a share of the run, passes) -> logarithm of its level."""
+"""Maps (random numbers, the time of each sample as a share of the run, passes) to the logarithm of the samples' level.
+"""
 
 
 class Case(NamedTuple):
-    """A kind of stream."""
+    """A kind of stream with a known truth."""
 
     name: str
     truth: str
-    """flat, changed (by 10 % or more) or open, if either verdict is right."""
+    """flat, changed (by 10 % or more), or open if either verdict is right."""
     level: Level
     heavy: bool = False
     """Whether the noise has heavy tails (Student's t with 3 degrees of freedom)."""
@@ -59,7 +61,7 @@ def ramp(change: float) -> Level:
 
 
 def step(change: float) -> Level:
-    """Returns a step at a random place between 20 and 80 % of the run."""
+    """Returns a level that changes once, at a random place between 20 and 80 % of the run."""
     return lambda rng, x, _: math.log1p(change) * (x >= rng.uniform(0.2, 0.8))
 
 
@@ -68,14 +70,14 @@ def warm_up(change: float, passes_long: float) -> Level:
 
 
 def period(size: float, passes_long: float) -> Level:
-    """Returns a wave of `size` above and below the mean, from a random phase."""
+    """Returns a level that oscillates by `size` around the mean, from a random phase."""
     return lambda rng, x, passes: np.log1p(
         size * np.sin(2 * math.pi * (x * passes / passes_long + rng.random()))
     )
 
 
 def correlated(deviation: float, passes_long: float) -> Level:
-    """Returns a level that wanders around its mean (AR(1)). passes_long: its correlation time."""
+    """Returns a level that wanders around its mean (AR(1)). passes_long: its correlation time, in passes."""
 
     def level(rng: np.random.Generator, x: Array, passes: int) -> Array:
         return deviation * wander(rng, len(x), len(x) / passes * passes_long)
@@ -84,7 +86,9 @@ def correlated(deviation: float, passes_long: float) -> Level:
 
 
 def wander(rng: np.random.Generator, n: int, correlation: float) -> Array:
-    """Returns (n,) values of AR(1) with mean 0 and deviation 1. correlation: the correlation time, in values."""
+    """Returns (n,) values of an AR(1) process with mean 0 and deviation 1. correlation: the correlation time, in
+    values.
+    """
     kept = math.exp(-1 / correlation)
     shocks = rng.normal(size=n) * math.sqrt(1 - kept * kept)
     shocks[0] = rng.normal()
@@ -119,7 +123,7 @@ CASES = (
 
 
 def made(rng: np.random.Generator, case: Case, passes: int) -> tuple[Stream, official.Samples]:
-    """Returns one stream, for each of the two rules."""
+    """Returns the same stream in two forms, one for each rule."""
     n = passes * PASS
     index = np.concatenate([rng.permutation(PASS) for _ in range(passes)])
     x = (np.arange(n) + 0.5) / n
@@ -141,7 +145,7 @@ def made(rng: np.random.Generator, case: Case, passes: int) -> tuple[Stream, off
 
 
 def closed_loop(latency_ns: Array, in_flight: int) -> Array:
-    """Returns (n,) issue times: an answer triggers the next query."""
+    """Returns (n,) issue times, because each answer triggers the next query."""
     issued = np.zeros(len(latency_ns), np.int64)
     busy: list[int] = []
     for i, latency in enumerate(latency_ns.tolist()):
@@ -155,11 +159,11 @@ class Counted(NamedTuple):
     """Verdicts on the streams of one case and length."""
 
     ours: Mapping[str, float]
-    """Verdict -> share of the streams."""
+    """Maps each verdict of the referee to its share of the streams."""
     found: float
     """Share of the streams in which the official rule finds a window."""
     clean: float
-    """Share of the streams in which it finds a window without a drift warning and without an anomaly."""
+    """Share of the streams in which the official rule finds a window without a drift warning and without an anomaly."""
 
 
 def count(case: Case, passes: int, streams: int, seed: int) -> Counted:
@@ -178,7 +182,9 @@ def count(case: Case, passes: int, streams: int, seed: int) -> Counted:
 
 
 def coverage(streams: int, seed: int) -> Iterator[str]:
-    """Yields rows with the share of our intervals, and of the official intervals, that contain the true mean level."""
+    """Yields rows with the share of the harness's intervals, and of the official intervals, that contain the true mean
+    level.
+    """
     for passes in (8, 20):
         for passes_long in (0.0, 0.05, 0.2, 0.4, 1.0, 5.0):
             rng = np.random.default_rng([seed, passes, round(100 * passes_long)])

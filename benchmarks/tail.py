@@ -2,10 +2,10 @@
 
 python benchmarks/tail.py [--rows tail-NAME,...] [--loads 0.2,0.4,...] [--reference CHECKOUT] [--page FOLDER] [--quick]
 
-The limit is a first-in, first-out queue under the best of many policies. It is simulated with the arrivals of the run,
-and with service times from bare loops just before and after it. A load is a share of the rate of the bare loops just
-before, because this machine's speed changes within minutes. CHECKOUT: a checkout of mlcommons/inference, as for
-reference_harness.py. --page: also draws p50 and p99 by load into FOLDER.
+The limit is a first-in, first-out queue under the best of many policies. The script simulates the limit with the run's
+arrivals, and with service times from bare loops just before and after the run. Each load is relative to the rate of the
+bare loops just before it, because this machine's speed changes within minutes. CHECKOUT: a checkout of
+mlcommons/inference, as for reference_harness.py. --page: also plots p50 and p99 by load in FOLDER.
 """
 
 import argparse
@@ -47,36 +47,36 @@ from harness.search.tune.screening import time_layout
 from harness.types import Array
 
 LOADS = (0.1, 0.2, 0.4, 0.6, 0.75, 0.85, 0.9, 0.95)
-"""Rates as shares of the samples/s of bare loops, with one instance per core."""
+"""Rates, relative to the samples/s of bare loops with one instance per core."""
 
 JUDGED = (0.2, 0.9)
-"""Range of loads in which the tail must be near the limit."""
+"""Between these loads, the tail must be near the limit."""
 
 MOST_OVER_LIMIT = 1.5
 SECONDS = 8.0
 LEAST_QUERIES = 600
-"""Minimum number of queries of a run; six of them may be later than p99."""
+"""Minimum number of queries per run, of which six may be later than p99."""
 
 BATCHES = (1, 2, 4, 8)
 _BOUND = "p99=10s"
-"""SLO that every run meets, so that late queries do not end a run."""
+"""An SLO that every run meets, so that late queries do not end a run."""
 
 Draws = Callable[[int], Array]
-"""Batch size -> (QUANTILES,) service times in ns."""
+"""Maps a batch size to (QUANTILES,) service times in ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A served model. reference: whether MLPerf's harness can also serve it."""
+    """A served model. reference: whether MLPerf's reference harness can also serve it."""
 
     options: tuple[str, ...]
     reference: bool = False
     is_computing: bool = True
-    """Whether it needs cores, so that several threads may answer one query."""
+    """Whether the model needs cores, so that several threads may answer one query."""
 
 
 Made = Callable[[Path], Subject]
-"""Folder for the model's file -> the subject."""
+"""Maps the folder for the model's file to the subject."""
 
 
 class Tail(NamedTuple):
@@ -87,24 +87,26 @@ class Tail(NamedTuple):
 class Served(NamedTuple):
     tail: Tail
     due_ns: Array
-    """(queries,) ascending: when queries were due."""
+    """(queries,) due times, ascending."""
     at_run_speed: float
-    """p99 ÷ the p99 of a reference dispatcher whose model is as fast as at each moment of the run."""
+    """p99 ÷ the p99 of a reference dispatcher whose model is as fast as the real model at each moment of the run."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """Load -> the tails of each system, round by round."""
+    """Maps each load to the tails of each system, round by round."""
 
     by_load: dict[float, dict[str, list[Tail]]] = field(default_factory=dict)
     at_run_speed: dict[float, list[float]] = field(default_factory=dict)
-    """Load -> our p99 ÷ the p99 of a reference dispatcher whose model is as fast as at each moment of the run."""
+    """Maps each load to the harness's p99 ÷ the p99 of a reference dispatcher whose model is as fast as the real model
+    at each moment of the run.
+    """
 
     def add(self, load: float, system: str, tail: Tail) -> None:
         self.by_load.setdefault(load, {}).setdefault(system, []).append(tail)
 
     def over_limit(self, load: float) -> list[float]:
-        """Returns our p99 ÷ the limit's p99, round by round."""
+        """Returns the harness's p99 ÷ the limit's p99, round by round."""
         tails = self.by_load[load]
         return [a.p99_ms / b.p99_ms for a, b in zip(tails[OURS], tails[LIMIT], strict=True)]
 
@@ -114,11 +116,11 @@ FIXED: Mapping[str, tuple[str, ...]] = {
     "greedy": (),
     **{f"batch {size}": ("--max-batch", str(size)) for size in (1, 8)},
 }
-"""Plans that answer even a single waiting query on one core."""
+"""Plans that answer every query on one core, even a query that waits alone."""
 
 
 class Bench:
-    """Serves one subject at rates of its capacity."""
+    """Serves one subject at rates relative to its capacity."""
 
     def __init__(self, subject: Subject, checkout: Path | None, folder: Path) -> None:
         self._options = subject.options
@@ -139,11 +141,11 @@ class Bench:
         self._cores = cores.available().planned
 
     def narrow(self) -> ServiceTimes:
-        """Measures service times with a busy instance on each core."""
+        """Measures service times with one busy instance per core."""
         return self._service(Layout(self._cores, 1))
 
     def wide(self) -> ServiceTimes | None:
-        """Measures service times of one instance that spins on all cores; None if the model needs no cores."""
+        """Measures service times of one instance that spins on all cores; returns None if the model needs no cores."""
         if not self._is_computing or self._cores == 1:
             return None
         return self._service(Layout(1, self._cores, (("spinning", "on"),)))
@@ -180,12 +182,12 @@ class Bench:
         )
 
     def limit(self, due_ns: Array, narrow: ServiceTimes, wide: ServiceTimes | None) -> Tail:
-        """Returns the lowest p50 and the lowest p99 of all policies."""
+        """Returns the lowest p50 and the lowest p99 over all policies."""
         found = [simulated(due_ns, policy) for policy in policies(narrow, wide, self._cores)]
         return Tail(min(tail.p50_ms for tail in found), min(tail.p99_ms for tail in found))
 
     def referred(self, rate_per_s: float) -> Tail | None:
-        """Returns the reference harness's tail at that rate; None if it cannot serve the model."""
+        """Returns the reference harness's tail at this rate; None if it cannot serve the model."""
         if self._reference is None or self._file is None:
             return None
         count = max(LEAST_QUERIES, round(SECONDS * rate_per_s))
@@ -194,7 +196,9 @@ class Bench:
 
 
 class Policy(NamedTuple):
-    """A policy. size: (waiting samples, idle instances) -> batch size. alone: service times of a query on all cores."""
+    """A dispatching policy. size: (waiting samples, idle instances) -> batch size. alone: service times of a query on
+    all cores.
+    """
 
     instances: int
     draws: Draws
@@ -203,8 +207,8 @@ class Policy(NamedTuple):
 
 
 def policies(narrow: ServiceTimes, wide: ServiceTimes | None, count: int) -> Iterator[Policy]:
-    """Yields fixed batches and the harness's rule with one instance per core, also with all cores for a single waiting
-    query, and fixed batches on one instance.
+    """Yields fixed batches and the harness's rule with one instance per core, each also with all cores for a single
+    waiting query, and fixed batches on one instance.
     """
     rule = BatchRule(batch_times([(n, narrow.median_ns(n)) for n in BATCHES], BATCHES[-1]), count)
     sizes: list[Callable[[int, int], int]] = [
@@ -280,7 +284,7 @@ def measure(
 
 
 def _one_load(bench: Bench, load: float, seen: Seen, noise: Noise, *, forward: bool) -> None:
-    """Measures all systems in turn, ours between bare loops."""
+    """Measures all systems in turn, and the harness between bare loops."""
     narrow, wide = noise.quiet(bench.narrow), noise.quiet(bench.wide)
     rate_per_s = load * bench.capacity_per_s(narrow)
     ours = noise.quiet(lambda: bench.served(rate_per_s))
@@ -302,13 +306,15 @@ def _one_load(bench: Bench, load: float, seen: Seen, noise: Noise, *, forward: b
 
 
 def _merged(before: ServiceTimes, after: ServiceTimes) -> ServiceTimes:
-    """Merges the service times of the batch sizes that both have measured."""
+    """Merges the service times of the batch sizes that both measurements include."""
     sizes = set(before.sizes) & set(after.sizes)
     return together(before.only(sizes), after.only(sizes))
 
 
 def _beside(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Yields load -> p50 / p99 of each system in ms, and our p99 without the machine's changes of speed."""
+    """Yields each load with p50 / p99 of each system in ms, and the harness's p99 without the machine's changes of
+    speed.
+    """
     for load, of in seen.by_load.items():
         texts = []
         for system, tails in of.items():
@@ -345,7 +351,7 @@ def _draw(name: str, seen: Seen, folder: Path) -> None:
 
 
 def subjects() -> Mapping[str, Made]:
-    """Returns the subjects by row name."""
+    """Maps row names to subjects."""
 
     def image(name: str, _folder: Path) -> Subject:
         return Subject(("--backend", "ort", "--model", str(onnx_light.make(name))), reference=True)

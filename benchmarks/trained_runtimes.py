@@ -1,9 +1,9 @@
 """Compares runtimes on trained models from packages: python benchmarks/trained_runtimes.py FOLDER [--models NAME,...]
 
-The ONNX file of each model is converted for runtimes that cannot read any of its files, as docs/backends.md describes:
-by MNN's converter, and by pnnx, which writes ncnn's files, and a PyTorch module that is exported for PyTorch and
-ExecuTorch. FOLDER keeps the files, a manifest per model, and the results of one `sweep --backend all`, whose time is
-printed.
+For runtimes that cannot read any of a model's files, the script converts the model's ONNX file as docs/backends.md
+describes: with MNN's converter, and with pnnx. pnnx writes ncnn's files and a PyTorch module, which the script exports
+for PyTorch and ExecuTorch. FOLDER keeps the files, a manifest per model, and the results of one `sweep --backend all`,
+whose duration the script prints.
 """
 
 import argparse
@@ -66,27 +66,27 @@ else:
     lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
     open(target, "wb").write(lowered.to_executorch().buffer)
 """
-"""Reads the module that pnnx has written, and exports it with the names of the manifest's outputs."""
+"""Reads the module that pnnx wrote, and exports it with the manifest's output names."""
 
 _TYPES = {"float32": "f32", "int32": "i32", "int64": "i64"}
-"""Number type -> its name in pnnx's shapes."""
+"""Maps each number type to its name in pnnx's shapes."""
 
 
 class Source(NamedTuple):
-    """The ONNX file of a model in the folder of the converted files, with the manifest's names in the file's order."""
+    """The model's ONNX file in the folder of converted files, with the manifest's names in the file's order."""
 
     path: Path
     inputs: Sequence[str]
     outputs: Sequence[str]
     in_file: Mapping[str, str]
-    """Name in the manifest -> name in the ONNX file, if they differ."""
+    """Maps a name in the manifest to the name in the ONNX file, if they differ."""
     shapes: Mapping[str, Sequence[int]]
-    """Name in the manifest -> the shape of one sample, with a batch of 1."""
+    """Maps a name in the manifest to the shape of one sample, with a batch of 1."""
     dtypes: Mapping[str, str]
 
 
 File = tuple[Path, Mapping[str, str]]
-"""A converted file, and the names in it by the names in the manifest."""
+"""A converted file, and a map from the manifest's names to the names in this file."""
 
 
 def of_mnn(source: Source) -> File:
@@ -119,7 +119,7 @@ CONVERTERS: Mapping[str, Callable[[Source], File]] = {
 
 
 def _by_pnnx(source: Source, wanted: str) -> Path:
-    """Returns one of the files that pnnx writes; their weights are in the same folder."""
+    """Returns one of the files that pnnx writes. The files' weights are in the same folder."""
     target = source.path.with_name(wanted)
     found = find_spec("pnnx")
     if found is None or found.origin is None:
@@ -146,7 +146,9 @@ def _exported(source: Source, suffix: str) -> Path:
 
 
 def _run(command: Sequence[str], source: Source, target: Path) -> None:
-    """Runs a converter in the folder of the file. Raises a RuntimeError with its last line if it writes no file."""
+    """Runs a converter in the file's folder. If the converter writes no file, raises a RuntimeError that contains its
+    last line.
+    """
     done = subprocess.run(
         command, cwd=source.path.parent, capture_output=True, text=True, check=False
     )
@@ -156,7 +158,8 @@ def _run(command: Sequence[str], source: Source, target: Path) -> None:
 
 
 def source_of(name: str, folder: Path) -> Source:
-    """Fetches the model's files, and copies its ONNX file into the folder, with the opset that the converters read."""
+    """Downloads the model's files, and copies its ONNX file into the folder, with the opset that the converters read.
+    """
     import onnxruntime as ort
 
     model = load_model(name)
@@ -176,7 +179,7 @@ def source_of(name: str, folder: Path) -> Source:
 
 
 def with_files(name: str, folder: Path) -> Path:
-    """Writes a manifest with the model's files and the converted files; prints which conversions failed."""
+    """Writes a manifest with the model's own and converted files, and prints which conversions failed."""
     folder.mkdir(parents=True, exist_ok=True)
     source = source_of(name, folder)
     content: Any = parse_yaml((MODELS_DIR / f"{name}.yaml").read_text("utf-8"))

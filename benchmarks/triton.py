@@ -1,10 +1,11 @@
-"""Compares the client with NVIDIA's perf_analyzer: one Triton, 16 requests in flight, the digits model, alternately.
+"""Compares the client with NVIDIA's perf_analyzer. They take turns on one Triton with the digits model and 16 requests
+in flight.
 
     python benchmarks/triton.py --perf-analyzer PROGRAM [--cores all] [--cache FOLDER] [--rounds 5] [--in-flight 16]
 
-Rates and latencies come from each client's own report; CPU time is the time of the client's process per request. FOLDER
-keeps Triton's environment, which the first call makes (437 MB). perf_analyzer is in the wheel `perf-analyzer` of PyPI,
-which requires glibc 2.38. On an older system, PROGRAM is a script that starts perf_analyzer with a different loader.
+Rates and latencies come from each client's own report. CPU time is the client process's time per request. FOLDER keeps
+Triton's environment, which the first call creates (437 MB). perf_analyzer is in PyPI's wheel `perf-analyzer`, which
+requires glibc 2.38. On an older system, PROGRAM is a script that starts perf_analyzer with a different loader.
 """
 
 import argparse
@@ -30,7 +31,7 @@ CORES = "apart: Triton and client have one core each; all: they share all cores 
 
 
 class Told(NamedTuple):
-    """The numbers of a client's own report, and its CPU time per request."""
+    """The numbers in a client's own report, and its CPU time per request."""
 
     per_s: float
     p50_us: float
@@ -62,9 +63,10 @@ def harness(url: str, in_flight: int, folder: Path) -> Told:
 
 
 def perf_analyzer(program: Path, url: str, in_flight: int, folder: Path) -> Told:
-    """Measures perf_analyzer. CPU time includes its start, which is short compared with 3 or more windows of requests.
+    """Measures perf_analyzer. CPU time includes the program's start, which is short compared with 3 or more windows of
+    requests.
 
-    Triton counts the requests.
+    The number of requests comes from Triton's count.
     """
     out = folder / "perf_analyzer.csv"
     words: tuple[str, ...] = (

@@ -1,9 +1,9 @@
-"""Compares tune's winner with the best plan of the whole grid, and times the search.
+"""Compares the plan that `tune` chooses with the best plan of the whole grid, and times the search.
 
 python benchmarks/tune.py [--rows NAME,...] [--quick]
 
-Offline: bare.py times the whole grid, every layout and largest batch. Server: the harness runs every plan at
-the rate that `tune` used. Then the winner and the best plan alternate in ordinary runs.
+In Offline, bare.py times the whole grid: every layout and largest batch. In Server, the harness runs every plan at the
+rate that `tune` used. Then the chosen plan and the best plan alternate in ordinary runs.
 """
 
 import argparse
@@ -33,14 +33,14 @@ _RUN = ("--backend", "ort", "--mode", "performance")
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The result of `tune`. text: the content of tuned.yaml; its folder has been removed."""
+    """The result of `tune`. text: the content of tuned.yaml, whose folder has been removed."""
 
     text: str
     content: Mapping[str, Any]
     seconds: float
 
     def written(self, folder: str) -> str:
-        """Writes tuned.yaml and returns its path, for --config."""
+        """Writes tuned.yaml and returns its path for --config."""
         path = Path(folder) / "tuned.yaml"
         path.write_text(self.text, encoding="utf-8")
         return str(path)
@@ -68,13 +68,13 @@ def tune(*arguments: str) -> Tuned:
 
 
 def plan_options(plan: str) -> tuple[str, ...]:
-    """Returns the options of a run for a plan, e.g. '2x1x64'."""
+    """Returns the options that make a run use a plan, such as '2x1x64'."""
     instances, threads, batch = plan.split("x")
     return "--instances", instances, "--threads", threads, "--max-batch", batch
 
 
 def offline_rate(*arguments: str) -> float:
-    """Returns the samples/s of a run."""
+    """Returns a run's samples/s."""
     run = harness("--scenario", "offline", *_RUN, *arguments)
     return float(run.result["throughput_per_s"]["completed"])
 
@@ -117,7 +117,7 @@ def server(count: int, noise: Noise) -> list[Row]:
     best = min(tails, key=tails.__getitem__)
     with tempfile.TemporaryDirectory() as folder:
         config = found.written(folder)
-        seen = pairs.alternate(  # a shorter tail is better, so the best plan is the numerator
+        seen = pairs.alternate(  # the best plan is the numerator, because a shorter tail is better
             lambda: noise.quiet(lambda: 1e9 / tail_ns("--config", config)),
             lambda: noise.quiet(lambda: 1e9 / tail_ns(*plan_options(best))),
             count,

@@ -15,14 +15,14 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 
 class _Blind(Watchdog):
-    """Never reads the journal."""
+    """A watcher that never reads the journal."""
 
     def look(self) -> Now:
         return Now(0, 0, 0, None, 0)
 
 
 def _never(*_: object) -> AbstractContextManager[None]:
-    """Replaces the thread that reads the machine's sensors."""
+    """Replaces the thread that would read the machine's sensors."""
     return nullcontext()
 
 
@@ -34,7 +34,7 @@ class _Discarded(Progress):
         return True
 
     def show(self, *_: object, **__: object) -> None:
-        """Shows nothing."""
+        """Discards the line."""
 
 
 if sys.argv[1:2] not in (["looks"], ["blind"]):
