@@ -334,7 +334,7 @@ def times_ns(loop: Loop, seconds: float) -> "np.typing.NDArray[np.int64]":
 
 
 def paused_p50_ns(loop: Loop, seconds: float) -> float:
-    """Returns the median duration of a call after a pause. This thread spins during the pause."""
+    """Returns the median duration of a call after a pause. The calling thread spins during the pause."""
     times: list[int] = []
     until = time.perf_counter() + seconds
     while len(times) <= LEAST or time.perf_counter() < until:

@@ -1,8 +1,8 @@
 """Times a bare PyTorch loop on a GPU as the yardstick: `bare_gpu.py MODEL SECONDS PRECISION LAYOUT BATCH` prints JSON.
 
-It measures the samples/s of two alternating streams, each with a CUDA graph of one batch and pinned inputs and outputs,
-and the p50 of single samples. Batches cycle through SAMPLES different samples, because repeated samples stay in the
-cache and are copied several times as fast. For a fair comparison, run the harness with this number as
+The script measures the samples/s of two alternating streams, each with a CUDA graph of one batch and pinned inputs and
+outputs, and the p50 of single samples. Batches cycle through SAMPLES different samples, because repeated samples stay
+in the cache and are copied several times as fast. For a fair comparison, run the harness with SAMPLES as
 `--performance-count`.
 """
 

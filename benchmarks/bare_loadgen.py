@@ -1,7 +1,7 @@
 """Runs LoadGen with an empty callback, which is the lower bound of any Python harness. Prints p50 and p99 as JSON.
 
 With --url, the callback sends 256 bytes to a server, and a second thread receives replies and completes queries. This
-is the lower bound of any client in Python, because it does not parse, check, stamp or store anything.
+callback is the lower bound of any client in Python, because it does not parse, check, stamp or store anything.
 """
 
 import argparse

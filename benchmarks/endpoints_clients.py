@@ -10,10 +10,11 @@ the same number of passes over the same prompts, and stream 16 tokens per prompt
 order ours, theirs, theirs, ours.
 
 The same function of `endpoints witness` computes the four numbers of both clients, from MLCommons' events.jsonl and
-from the harness's journal. Each row is one point. It shows each of our numbers divided by theirs, with a 95 % bootstrap
-interval over the passes, and then the times that explain the ratios. `after` is the mean TTFT minus the mean TTFT that
-the server reports for the same requests. It consists of the network, the client, and the time until the client takes
-its time stamp. If an interval lies outside 1 %, the exit status is 4. Ten points take about 20 minutes.
+from the harness's journal. Each row is one point. A row shows each of our numbers divided by theirs, with a 95 %
+bootstrap interval over the passes, and then the times that explain the ratios. `after` is the mean TTFT minus the mean
+TTFT that the server reports for the same requests. This difference consists of the network, the client, and the time
+until the client takes its time stamp. If an interval lies outside 1 %, the exit status is 4. Ten points take about 20
+minutes.
 """
 
 import argparse

@@ -4,11 +4,11 @@
 
 Each round makes four runs of each workload: `a`, `b` and `c` with the unchanged model, and `slow` with 10 % added to
 each inference. Every second round uses the reverse order. The workload with a sleeping model shows what `compare` finds
-if the machine's speed does not drift. Then the script compares all groups of 1, 3 and 5 rounds. It compares a, b and c
-with each other as alternating runs, each of them with the same side of the next rounds as consecutive runs, and each of
-them with slow as alternating runs. The pairs of a group share runs, so the counts vary more than if all pairs were
-independent. --minutes limits the duration; only finished rounds are counted. With --folder, the script keeps the runs,
-and uses finished runs again.
+if the machine's speed does not drift. Then the script compares all groups of 1, 3 and 5 rounds. The script compares a,
+b and c with each other as alternating runs, each of them with the same side of the next rounds as consecutive runs, and
+each of them with slow as alternating runs. The pairs of a group share runs, so the counts vary more than if all pairs
+were independent. --minutes limits the duration; only finished rounds are counted. With --folder, the script keeps the
+runs, and uses finished runs again.
 """
 
 import argparse
@@ -68,8 +68,8 @@ SHORT = (
     *("digits multi-stream", "digits offline"),
     *("squeezenet single-stream", "squeezenet offline"),
 )
-"""Short workloads whose main number depends mostly on the model's time. On two idle cores, they give 100 pairs of each
-kind at DEFAULT_RUNS within half an hour.
+"""Short workloads whose main number depends mostly on the model's time. On two idle cores, the short workloads give 100
+pairs of each kind at DEFAULT_RUNS within half an hour.
 """
 
 EQUAL = ("a", "b", "c")

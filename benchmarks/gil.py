@@ -2,8 +2,8 @@
 
     python benchmarks/gil.py [BACKEND...]       # default: the installed backends, with the digits model
 
-If the framework releases the GIL, two instances do twice the work of one instance. If it holds the GIL, they do no more
-than one instance, and only then would separate processes be faster than threads.
+If the framework releases the GIL, two instances do twice the work of one instance. If the framework holds the GIL, two
+instances do no more than one instance, and only then would separate processes be faster than threads.
 """
 
 import sys

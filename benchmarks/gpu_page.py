@@ -1,6 +1,7 @@
 """Plots the results of the GPU day: python benchmarks/gpu_page.py OUT/gpu_day.json PAGE.html
 
-The page shows Server's tail by load, the stages of a query, and a table with every row. It needs the extra `report`.
+The page shows Server's tail by load, the stages of a query, and a table with every row. The script needs the extra
+`report`.
 """
 
 import argparse

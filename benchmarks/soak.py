@@ -111,8 +111,8 @@ def _watched(folder: Path, rate: float, minutes: int) -> list[tuple[float, float
 
 
 def _private_mb(pid: int) -> float:
-    """Returns the process's private memory (RssAnon). This excludes the journal, which both processes share and which
-    grows by design.
+    """Returns the process's private memory (RssAnon). RssAnon excludes the journal, which both processes share and
+    which grows by design.
     """
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")

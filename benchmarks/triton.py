@@ -1,5 +1,5 @@
-"""Compares the client with NVIDIA's perf_analyzer. They take turns on one Triton with the digits model and 16 requests
-in flight.
+"""Compares the client with NVIDIA's perf_analyzer. The clients take turns on one Triton with the digits model and 16
+requests in flight.
 
     python benchmarks/triton.py --perf-analyzer PROGRAM [--cores all] [--cache FOLDER] [--rounds 5] [--in-flight 16]
 
