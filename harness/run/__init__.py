@@ -1,1 +1,1 @@
-"""One run in two processes that share only the journal."""
+"""Performs one run in two processes that share only the journal."""

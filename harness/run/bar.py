@@ -1,4 +1,4 @@
-"""Renders progress as terminal rows with rich.progress. Imported only if stderr is a terminal."""
+"""Renders progress as terminal rows with rich.progress. This module is imported only if stderr is a terminal."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,8 @@ _BAR_COLUMNS = 20
 
 
 class Bar:
-    """Renders rows without rich's live display, which leaves parts of rows on a terminal that becomes narrower,
-    redraws in a thread, and takes over stdout.
+    """Renders rows without rich's live display, because the live display leaves parts of rows on a terminal that
+    becomes narrower, redraws in a thread, and takes over stdout.
     """
 
     def __init__(self, console: Console) -> None:

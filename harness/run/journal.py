@@ -1,8 +1,8 @@
 """Defines the journal: the rows in shared memory that the measured process writes while it runs.
 
-The journal is the only output of the measured process during the run. The supervisor creates it (a memfd
-passed by descriptor, so that no file can be left behind) and may read it at any time, even after
-the measured process has died. It has three parts:
+The journal is the only output of the measured process during the run. The supervisor creates it (a memfd passed by
+descriptor, so that no file can be left behind) and may read it at any time, even after the measured process has died.
+The journal has three parts:
 
     cells    counters, one cache line for the issuing thread and one for each worker
     samples  one row per sample in issue order: dataset index, callback entry (wall clock, ns)
@@ -10,10 +10,11 @@ the measured process has died. It has three parts:
              have other stamps (REMOTE_ROW_DTYPE), a language model's have tokens (TOKENS_ROW_DTYPE), and the
              batches of a set of models have the model's origin (CACHED_ROW_DTYPE)
 
-Every row and counter has one writer; a worker raises its row counter after the row is written. On x86, other
-processes see both in this order. On Arm, they may see the counter first, and Python has no barrier that is
-free on the hot path. During the run, a reader therefore waits SETTLE_S between counter and rows. By then the
-processor has written out its pending stores. Reads after the process has ended need no wait.
+Each row and each counter has only one writer. A worker increments its row counter after it has written the row. On x86,
+other processes see these two writes in this order. On Arm, other processes may see the counter first, and Python offers
+no memory barrier that is cheap enough for the hot path. During the run, a reader therefore waits SETTLE_S between
+reading a counter and reading the rows. By the end of this wait, the processor has made its pending stores visible.
+After the process has ended, a reader need not wait.
 
 All tables have room for the longest possible run, because pages that are never written use no memory.
 """
@@ -31,7 +32,7 @@ from harness.types import Array
 
 _LINE_CELLS = 8  # int64 cells in a 64-byte cache line
 _CAPACITY, _WORKERS, _ISSUED, _LOADING, _START, _KIND, _ENDS = 0, 1, 2, 3, 4, 5, 6
-_ROWS, _SAMPLES = 0, 1  # positions within a worker's line
+_ROWS, _SAMPLES = 0, 1  # indices of cells in a worker's cache line
 
 _ROW = Struct("<iHHqqqqq")
 _ROW_BYTES = _ROW.size
@@ -47,7 +48,7 @@ ROW_DTYPE = np.dtype(
         ("completed_ns", "<i8"),
     ]
 )
-"""first: issue order of the batch's first sample; a batch is contiguous in issue order."""
+"""first: position of the batch's first sample in issue order; a batch is contiguous in issue order."""
 
 _REMOTE_ROW = Struct("<iHHqqqqqqqqiiii")
 REMOTE_ROW_DTYPE = np.dtype(
@@ -114,7 +115,7 @@ origin: index into ORIGINS of harness/models/cache/cache.py. evicted: number of 
 
 
 class RowKind(Enum):
-    """The kind of a journal's rows."""
+    """The kind of rows that a journal contains."""
 
     BATCH = ROW_DTYPE
     """Batches of a model on this machine."""
@@ -129,13 +130,15 @@ class RowKind(Enum):
 _KINDS = tuple(RowKind)
 
 SETTLE_S = 0.0005
-"""Time that a reader waits between counter and rows during the run: a thousand times the delay of a store in a core."""
+"""During the run, a reader waits this long between reading a counter and reading the rows. It is a thousand times as
+long as a store stays pending in a core.
+"""
 
 BYTES_PER_SAMPLE = 12
 
 
 class JournalReader(Protocol):
-    """The part of `Journal` that the supervisor reads during the run. The docstrings of `Journal` explain it."""
+    """The members of `Journal` that the supervisor reads during the run. `Journal` documents them."""
 
     @property
     def workers(self) -> int: ...
@@ -218,7 +221,7 @@ class Journal:
 
     @property
     def loading(self) -> bool:
-        """Whether LoadGen waits for samples to be loaded or unloaded, which is not timed."""
+        """Whether LoadGen is waiting for samples to be loaded or unloaded. This wait is not timed."""
         return bool(self._cells[_LOADING])
 
     @loading.setter
@@ -257,7 +260,7 @@ class Journal:
         return np.frombuffer(self._map, self._row, count, offset)
 
     def add_rows(self, worker: int, rows: Array) -> None:
-        """Appends batches that were read from a different journal to the batches of `worker`."""
+        """Appends rows that were read from another journal to the rows of `worker`."""
         line = self._line(worker)
         start = self._cells[line + _ROWS]
         self.rows(worker, start, start + len(rows))[:] = rows
@@ -271,7 +274,7 @@ class Journal:
         return Writer(self._rows_of(worker), self._cells, self._line(worker), self.index)
 
     def remote_writer(self) -> "RemoteWriter":
-        """Returns the only writer of a run that a server answers."""
+        """Returns the only writer of a run with a server."""
         return RemoteWriter(self._rows_of(0), self._cells, self._line(0), self.index)
 
     def cached_writer(self, worker: int) -> "CachedWriter":
@@ -308,11 +311,11 @@ class Issuer:
     def __init__(self, cells: memoryview, entry_ns: Array) -> None:
         self._cells = cells
         self._column = entry_ns
-        self._entry_ns = memoryview(entry_ns.data)  # three times as fast as NumPy
+        self._entry_ns = memoryview(entry_ns.data)  # because NumPy is three times as slow
         self.count = 0
 
     def issued(self, samples: int, entry_ns: int) -> int:
-        """Records one callback; returns the issue order of its first sample."""
+        """Records one callback, and returns the position of its first sample in issue order."""
         first = self.count
         self.count = end = first + samples
         if samples == 1:

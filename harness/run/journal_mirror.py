@@ -46,12 +46,14 @@ class Mirror:
     """Writes the messages of `News` to a journal on this machine. Used by one thread."""
 
     def __init__(self, journal: Journal, ahead_ns: int) -> None:
-        """journal: an empty journal of the same size. ahead_ns: lead of the other machine's clock over this clock."""
+        """journal: an empty journal of the same size. ahead_ns: how far the other machine's clock is ahead of this
+        machine's clock.
+        """
         self._journal = journal
         self._ahead_ns = ahead_ns
 
     def add(self, news: Mapping[str, Any]) -> None:
-        """Writes a message. Raises ValueError or KeyError if `News` did not make it."""
+        """Writes a message. Raises ValueError or KeyError if `News` did not create the message."""
         journal = self._journal
         if "entered" in news:
             entered = _array(news["entered"], "<i8") - self._ahead_ns
@@ -66,7 +68,8 @@ class Mirror:
             journal.loading = bool(news["loading"])
 
     def _note_start(self, start_ns: int) -> None:
-        """Stores the start, from which latencies are counted. Raises ValueError if it differs from the agreed start.
+        """Stores the start time, from which latencies are counted. Raises ValueError if it differs from the agreed
+        start time.
 
         start_ns: start on the other machine's clock; 0 before the start.
         """
@@ -90,14 +93,14 @@ class Mirror:
         if (rows["first"] < 0).any():
             raise ValueError("a batch begins before the first sample")
         for name in journal.stamps:
-            if name.endswith("_ns"):  # 0 stays 0: it means that the row lacks this time stamp
+            if name.endswith("_ns"):  # 0 is not converted, because it marks a missing time stamp
                 rows[name] -= np.where(rows[name] != 0, self._ahead_ns, 0)
         journal.index[orders] = _array(indices, "<i4")
         journal.add_rows(worker, rows)
 
 
 def _samples(rows: Array) -> Array:
-    """Returns the issue order of each sample in these batches."""
+    """Returns the position in issue order of each sample in these batches."""
     sizes = rows["size"].astype(np.int64)
     begins = np.repeat(rows["first"].astype(np.int64) - np.cumsum(sizes) + sizes, sizes)
     orders: Array = begins + np.arange(len(begins))

@@ -13,16 +13,16 @@ def check_labels(
     classes: range | None = None,
     dtype: str = "int64",
 ) -> None:
-    """Raises ConfigError if the metric cannot score these labels. None stands for a sample without a label.
+    """Raises ConfigError if the metric cannot score these labels. A label of None means that the sample has no label.
 
-    labels: returns the labels of all samples. It may take hundreds of MB, so it is called only if the metric checks
-    labels.
-    classes: the classes that the model can answer; None if unknown. dtype: the type of the answers.
+    labels: returns the labels of all samples. The labels may take hundreds of MB, so `labels` is called only if the
+    metric checks labels. classes: the classes that the model can return; None if unknown. dtype: the type of the
+    answers.
     """
     try:
         scorer = registry.load("metric", metric)(dtype)
     except ValueError:
-        return  # answers of another type have labels that are not class numbers
+        return  # the metric does not apply to this answer type, whose labels are not class numbers
     has_classes = isinstance(scorer, HasClassCheck) and classes is not None
     if not (isinstance(scorer, HasLabelCheck) or has_classes):
         return
@@ -37,7 +37,7 @@ def check_labels(
 
 
 def check_complete(dataset: Dataset, source: object) -> None:
-    """Raises ConfigError if only some samples have a label, because no metric scores such a dataset.
+    """Raises ConfigError if only some samples have a label, because no metric can score such a dataset.
 
     source: the file or the name of the dataset.
     """

@@ -22,7 +22,7 @@ def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
 
 
 class Answerer(NamedTuple):
-    """One instance. Its methods also raise errors of plug-ins."""
+    """One instance. The methods also raise the errors of plug-ins."""
 
     backend: Backend
     dataset: Dataset
@@ -61,7 +61,7 @@ class Answerer(NamedTuple):
             )
 
     def no_numbers(self, row: AnswerRow) -> str:
-        """Returns the error message for answers whose rows have no numbers."""
+        """Returns the error message for answers that contain no numbers."""
         shape = show_shape(("n", *row.shape))
         return (
             f"{self._output()} of the model has no numbers for any sample of the warm-up ({row.dtype} of shape "
@@ -70,7 +70,9 @@ class Answerer(NamedTuple):
         )
 
     def _name(self) -> str | None:
-        """Returns the name of the output with the answers: the manifest's output, or else the first output."""
+        """Returns the name of the output that contains the answers: the manifest's output if set, otherwise the first
+        output.
+        """
         names = self.backend.outputs() if isinstance(self.backend, HasOutputs) else ()
         return self.postprocess.output or next(iter(names), None)
 

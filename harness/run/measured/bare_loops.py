@@ -1,7 +1,7 @@
 """Times the bare loops of one placement in a separate process, one batch size after another.
 
-A framework shares some threads, memory and settings within a process. In a separate process, only this placement
-uses them. If a placement cannot be loaded or crashes the process, other placements are not affected.
+Within a process, a framework's instances share some threads, memory and settings. A separate process keeps them for
+this placement alone. If a placement cannot be loaded or crashes the process, other placements are not affected.
 
     receives   setup    the configuration with the placement, and the batch sizes
     sends      loaded   the backend's tunable options, and the batch size that the file fixes
@@ -31,13 +31,13 @@ SIZE_LIMIT_S = 0.06
 
 GROWTH = 1.02
 PATIENCE = 2
-"""Number of consecutive sizes without an increase of samples/s by the factor GROWTH, after which larger sizes are
-skipped, as in a manual search.
+"""Larger sizes are skipped after this many consecutive sizes that did not raise samples/s by the factor GROWTH, as in a
+manual search.
 """
 
 _QUIET = 0.25
-"""Quantile of the times of a size, which decides whether to try larger sizes. It is low, because other load on the
-machine only adds time.
+"""This quantile of a size's batch times decides whether larger sizes are tried. The quantile is low, because other load
+on the machine only adds time.
 """
 
 SAMPLES = 64

@@ -16,8 +16,9 @@ from harness.run.measured.placement.lone import query_ns
 
 CURVE_LIMIT_S = 1.0
 IN_TIME = 90
-"""Percentile of the times of a batch size that --dispatch deadline plans with. If it planned with the median, half of
-the batches that are planned to be just in time would be late."""
+"""Percentile of a batch size's times that --dispatch deadline uses for planning. With the median, half of the batches
+that are planned to finish just in time would be late.
+"""
 
 
 BatchOf = Callable[[int], list[int]]
@@ -29,7 +30,7 @@ def calibrate_latency(
 ) -> dict[str, Any]:
     """Times single queries, with pauses between them as in a run. query: returns the batches of the next query.
 
-    Returns latency_ns (the median) and mean_ns (the mean, which includes times when the thread had no core).
+    Returns latency_ns (the median) and mean_ns (the mean, which includes time in which the thread had no core).
     """
     start = time.monotonic()
     times: list[int] = []

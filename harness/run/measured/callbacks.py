@@ -33,9 +33,9 @@ class SampleCallbacks:
 
     Garbage collection is off between load and unload, in this process and in the processes of `separate`.
 
-    LoadGen calls `load` and `unload` on its issuing thread. After `load`, that thread is bound to `cpus` (() for
-    any). It is bound only then, because LoadGen and the dataset start threads before that, and these threads must
-    not share the processors. If the thread only issues queries, it also gets a short time slice.
+    LoadGen calls `load` and `unload` on its issuing thread. After `load`, that thread is bound to `cpus` (() for any).
+    Binding it earlier would also bind the threads that LoadGen and the dataset start before `load`, which must not
+    share these processors. If the thread only issues queries, it also gets a short time slice.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SampleCallbacks:
         except BaseException as e:  # noqa: BLE001 - LoadGen cannot handle an error, so the process ends here
             self._die(e)
         gc.collect()
-        gc.freeze()  # the garbage collector no longer scans the objects that exist now
+        gc.freeze()  # so that the garbage collector no longer scans the objects that exist at this point
         gc.disable()
         run_on(self._cpus)
         if self._only_issues and not self.slice:
@@ -97,7 +97,7 @@ class SampleCallbacks:
 
     def unload(self, indices: list[int]) -> None:
         self._end = self._usage()
-        self._journal.loading = True  # True until the next set is loaded or the logs are written
+        self._journal.loading = True  # stays True until the next set is loaded or the logs are written
         collected = [
             self._cyclic_garbage,
             gc.collect(),
@@ -119,7 +119,7 @@ class SampleCallbacks:
         """
         peak_bytes = _peak_bytes()
         peaks_bytes = [p for p in (self._peak_before_bytes, peak_bytes) if p is not None]
-        # `unload` sets `_end`, but LoadGen does not call it if it cannot open its logs.
+        # `unload` sets `_end`, but LoadGen does not call `unload` if it cannot open its logs.
         end = self._end or self._usage()
         start = self._start or end
         return {k: end[k] - start[k] for k in end if k in start} | {
@@ -153,7 +153,7 @@ class SampleCallbacks:
 def issuing(
     dispatcher: Dispatcher, die: Die, order: Callable[[int], list[int]] | None = None
 ) -> Callable[[list[int], list[int]], None]:
-    """Returns the issue callback. order: returns that many samples, which replace the samples that LoadGen chose."""
+    """Returns the issue callback. order: returns the given number of samples, which replace LoadGen's choice."""
 
     def issue(ids: list[int], indices: list[int]) -> None:
         try:
@@ -167,7 +167,7 @@ def issuing(
 def no_worker_dies_alone(die: Die) -> None:
     """Ends the process when a worker dies, because LoadGen would wait forever for the worker's samples.
 
-    A thread of a plug-in may die without ending the process.
+    A plug-in's thread may die without ending the process.
     """
 
     def raised(e: threading.ExceptHookArgs) -> None:

@@ -38,10 +38,10 @@ ANSWER_BATCHES = 5
 """Number of batches per comparison of answers: two inputs, one batch with exchanged indices, and two repetitions."""
 
 LIMIT_S = 0.25
-"""Time limit for rounds beyond FEWEST_ROUNDS."""
+"""After this time, the probe ends if it has finished FEWEST_ROUNDS rounds."""
 
 LARGEST_BYTES = 16 << 20
-"""Maximum size of a batch's inputs. Larger inputs take too long to copy and change."""
+"""A batch is probed only if its inputs take at most this many bytes. Larger inputs take too long to copy and change."""
 
 MOST_CHARACTERS = 200
 """Length to which an exception's line is cut."""
@@ -138,7 +138,7 @@ class _Probe:
             if sum(rows.nbytes for rows in inputs.values()) > LARGEST_BYTES:
                 continue
             rows = _copy(inputs)
-            # Its time is dropped, because the first batch of a size may be slower.
+            # The time of this batch is dropped, because the first batch of a size may be slower.
             self._took_ns(first, rows)
             rounds = -(-FEWEST_ROWS // size)
             calls = 3 * FEWEST_ROUNDS + ANSWER_BATCHES * rounds
@@ -239,8 +239,9 @@ def _copy(inputs: Inputs) -> Inputs:
 class _Change:
     """Makes batches that differ slightly from a given batch and from each other.
 
-    If there are floats, adds up to CHANGE times each array's range to them, but stays within the range. Otherwise,
-    takes the input with the most distinct integers, and replaces one integer per sample by another of these values.
+    If the inputs contain floats, adds up to CHANGE times each array's range to them, but stays within the range.
+    Otherwise, takes the input with the most distinct integers, and replaces one integer per sample by another integer
+    of that input.
     """
 
     def __init__(self, inputs: Inputs) -> None:

@@ -45,8 +45,8 @@ class Response(Protocol):
 class AnswerLog:
     """Copies the answers of randomly drawn queries, as LoadGen does for accuracy_log_sampling_target.
 
-    The answer check reads them (harness/results/verdict/answers_check.py). Any thread may call
-    `take`, because appending to a list is atomic under the GIL.
+    The answer check reads these answers (harness/results/verdict/answers_check.py). Any thread may call `take`, because
+    appending to a list is atomic under the GIL.
     """
 
     def __init__(self, queries: int, target: int, seed: int, *, takes_empty: bool = True) -> None:
@@ -267,7 +267,7 @@ class ClosedLoop(Scheduler):
         issue(*self._ids_and_indices(0, self._end))
         self._issue = issue
         if self._receiver is not None:
-            self._receiver.wake()  # queries may have been answered before the receiver listened
+            self._receiver.wake()  # because queries may have been answered before the receiver listened
             self._all_issued.wait()
             return
         while not self._is_over:
@@ -282,7 +282,9 @@ class ClosedLoop(Scheduler):
             self._all_issued.set()
 
     def _follow(self, issue: _Issue, answered: list[int]) -> None:
-        """Issues one new query for each query in `answered`, and for each query that is answered in the meantime."""
+        """Issues one new query for each query in `answered`, and for each query that is answered while this method
+        runs.
+        """
         if self._is_over:
             return
         while not self._answered.empty():
@@ -307,7 +309,7 @@ class ClosedLoop(Scheduler):
 class ConversationsInTurn(ClosedLoop):
     """Keeps `concurrency` conversations active. Each sends its next turn when the previous turn is answered.
 
-    When a conversation ends, a new one begins. Conversations are drawn with replacement, from the seed sample_index.
+    When a conversation ends, a new one begins. Conversations are drawn with replacement, using the seed sample_index.
     The last conversations may remain incomplete because the number of queries is fixed.
     """
 

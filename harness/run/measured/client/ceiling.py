@@ -1,7 +1,7 @@
 """Measures the client's highest rate (ceiling) and lowest latency (floor) with a server that answers immediately.
 
 Requests, sizes and connections are the same as in the run. This null server is a separate process that shares the
-machine's cores. If the client had the machine for itself, it could only be faster.
+machine's cores. With the machine to itself, the client could only be faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ CEILING_S = 1.0
 TIMEOUT_S = 10.0
 _FIRST_ROUND = 512
 _MOST_SAMPLES = 500_000
-"""Number of samples in the first round and in the longest round."""
+"""Number of samples in the first round, and maximum number of samples in a round."""
 
 _DROPPED = (b"content-length", b"transfer-encoding", b"connection", b"keep-alive")
 
@@ -53,7 +53,7 @@ _TAKEN, _COMPLETED = 0, 5
 
 
 class _Counts:
-    """Replaces the journal and keeps only the times in the rows."""
+    """Stands in for the journal, but keeps only the time stamps of the rows."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -136,8 +136,8 @@ def _floor(flights: Any, delivery: Any, first: list[int], max_batch: int) -> int
 def _ceiling(
     flights: Any, delivery: Any, first: list[int], connections: int, max_batch: int
 ) -> float:
-    """Measures rounds in which all samples are issued at once. Each round has more samples, until a round takes half a
-    second.
+    """Measures rounds in which all samples are issued at once. Each round issues more samples than the round before,
+    until a round takes half a second.
     """
     counts, failures = _Counts(), Failures()
     many = flights(connections)
@@ -156,7 +156,7 @@ def _ceiling(
             took_s = monotonic() - begin_s
             per_s = max(per_s, samples / took_s)
             samples = int(min(max(samples, per_s * CEILING_S / 2), _MOST_SAMPLES))
-            samples -= samples % max_batch  # the null server answers only whole batches
+            samples -= samples % max_batch  # because the null server answers only whole batches
     finally:
         dispatcher.stop()
         many.close()

@@ -1,7 +1,7 @@
 """Answers queries through a server, with many requests in flight.
 
-The direct dispatcher (Server, Offline) sends on LoadGen's thread. A second thread receives replies, and completes
-replies that arrived together in one call. In a closed loop, the second thread also issues the next queries. The inline
+The direct dispatcher (Server, Offline) sends on LoadGen's thread. A second thread receives the replies. Replies that
+arrived together are completed in one call. In a closed loop, the second thread also issues the next queries. The inline
 dispatcher (streams) sends and receives on LoadGen's thread, which saves a thread switch.
 """
 
@@ -245,7 +245,7 @@ class Delivery:
         completed_ns = self._responder.complete_empty(flight.ids)
         flight.read_ns = flight.read_ns or decoded_ns
         flight.sent_ns = flight.sent_ns or flight.read_ns
-        if not flight.arrived_ns:  # nothing arrived: the whole time counts as server time
+        if not flight.arrived_ns:  # because nothing arrived, the whole time counts as server time
             flight.arrived_ns = flight.read_ns
         self._note(flight, failed, decoded_ns, completed_ns, cancelled)
 
@@ -273,7 +273,8 @@ class Delivery:
             flight.read_ns,
             decoded_ns,
             completed_ns,
-            # A stream without a visible token has its first token at the end of the answer. 0: not a stream.
+            # If a stream shows no token, the end of its answer counts as its first token. 0 means that the reply was
+            # not a stream.
             seen_ns if flight.reader is not None and not failed else 0,
             0 if failed else flight.answer_ns,
             flight.tokens,
@@ -330,7 +331,8 @@ def _kind(error: BaseException) -> str:
 def _requests(
     ids: list[int], indices: list[int], first: int, most: int, sharers: int = 0
 ) -> Iterable[Flight]:
-    """Returns the requests of one callback. first: issue order of the first sample. most: maximum samples per request.
+    """Returns the requests of one callback. first: position of the first sample in issue order. most: maximum number of
+    samples per request.
 
     sharers: number of instances that share the last samples evenly, so that all end together; 0 if the last samples
     are not shared.
@@ -432,7 +434,7 @@ class InlineRemoteDispatcher:
         entry_ns = wall_ns()
         first = self._issued(len(ids), entry_ns)
         if entry_ns - self._looked_ns > _STALE_NS:
-            flights.turn(0)  # replaces connections that the server closed after the last query
+            flights.turn(0)  # replaces connections that the server has closed since the last query
         for flight in _requests(ids, indices, first, self._max_batch):
             flights.submit(flight)
             pending += 1

@@ -1,4 +1,4 @@
-"""Keeps encoded pieces of the loaded samples, from which requests are joined."""
+"""Keeps encoded pieces of the loaded samples, and joins them into requests."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,8 @@ class JoinedSamples:
         self._ready: dict[int, Sequence[bytes]] = {}
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Encodes these samples and drops earlier samples. Raises a ConfigError if they take too much memory.
+        """Encodes these samples and drops earlier samples. Raises ConfigError if the encoded samples take too much
+        memory.
 
         Omits samples that cannot be encoded. Their queries fail, and the result states the reason.
         """

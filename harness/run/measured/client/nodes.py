@@ -24,7 +24,7 @@ escapes, a comma separates nodes, and brackets enclose a node.
 
 
 class Node(NamedTuple):
-    """A server, the name that it reported, and the time that this request took."""
+    """A server, the name that it reported, and the duration of the request for the name."""
 
     name: str
     round_trip_ns: int
@@ -56,7 +56,7 @@ class Nodes:
             raise
 
     def _asked_at_start(self, link: Link | CallLink) -> Node:
-        # Opened before the time is taken, which must cover only one round trip.
+        # The connection is opened before the timing starts, because the time must cover only one round trip.
         link.open_at_start()
         begun_ns = perf_counter_ns()
         name = self._remote.name(link.exchange_at_start)

@@ -28,7 +28,9 @@ ALONE_S = 5.0
 
 BUSY_S = 4.0
 MOST_CONNECTIONS = 64
-"""Maximum number of connections to each server. Within this limit, there are enough for probes that take BUSY_S."""
+"""Maximum number of connections to each server. Up to this limit, each server gets enough connections for probes that
+take BUSY_S.
+"""
 
 LAST_S = 10.0
 """Maximum time to wait for the last probes after the load."""
@@ -64,7 +66,7 @@ class Probes:
         self._thread: threading.Thread | None = None
 
     def rehearse(self, remote: Remote, dataset: Dataset, sample: int) -> None:
-        """Makes the probe's request, and measures it without load. Raises a ConfigError if it is not answered.
+        """Makes the probe's request, and times it without load. Raises ConfigError if the server does not answer it.
 
         sample: dataset index of a loaded sample, which is sent if the plug-in has no smaller request.
         """

@@ -1,7 +1,8 @@
 """Probes a language-model server after the run, to find out whether a prompt with a new beginning takes longer.
 
-Each round sends three sequential requests for one token: a prompt whose words or tokens are in a new order, a prompt
-of the run, and the changed prompt again. If the server caches neither prompts nor answers, they take equally long.
+Each round sends three sequential requests for one token: a prompt whose words or tokens are in a new order, a prompt of
+the run, and the changed prompt again. If the server caches neither prompts nor answers, all three requests take equally
+long.
 """
 
 import json
@@ -21,10 +22,10 @@ from harness.wire.remote_backend import RemoteBackend
 ROUNDS = 40
 FEWEST_ROUNDS = 8
 LEAST_S = 2.0
-"""The probe may take at least this time, even after a short run."""
+"""Even after a short run, the probe may take this long."""
 
 LIMIT_S = 0.5
-"""Time limit for rounds beyond FEWEST_ROUNDS."""
+"""After this time, the probe ends if it has finished FEWEST_ROUNDS rounds."""
 
 CHANGED_PARTS = 16
 """Number of words or tokens at the beginning of a prompt that are reordered."""
@@ -41,9 +42,9 @@ def probe(
 ) -> Mapping[str, Any]:
     """Returns the times of each round in ns. Returns a `reason` instead if the probe is impossible.
 
-    If the server refused most changed prompts but no other prompts, also returns its error message.
-    loaded: samples that the dataset has loaded. most_s: time for FEWEST_ROUNDS; LEAST_S if this is longer. The probe
-    ends after twice that time.
+    If the server refused most changed prompts but no other prompts, also returns its error message. loaded: samples
+    that the dataset has loaded. most_s: time for FEWEST_ROUNDS, raised to LEAST_S if it is shorter. The probe ends
+    after twice this time.
     """
     try:
         return _Probe(backend, dataset, loaded).run(most_s)
@@ -82,7 +83,7 @@ class _Probe:
             taken_ns = [ns for ns in row if ns is not None]
             if row[1] is None:
                 return {"reason": f"the server refused a prompt of the run: {self._refused}"}
-            # A round with a refused prompt is left out: the changed prompt may exceed the context.
+            # A round with a refused prompt is left out, because the changed prompt may exceed the context.
             if len(taken_ns) < len(row):
                 refusals += 1
                 continue
@@ -133,7 +134,7 @@ def _one_token(content: Mapping[str, Any]) -> bytes:
 
 
 def _with_new_begin(content: Mapping[str, Any], random: Random) -> Mapping[str, Any]:
-    """Returns the prompt with its first parts in a different order. It has (nearly) the same number of tokens."""
+    """Returns the prompt with its first parts in a different order. The number of tokens remains (nearly) the same."""
     if "prompt" in content:
         return {**content, "prompt": _shuffled(content["prompt"], random)}
     messages = [*content["messages"]]

@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from harness.types import Array
 
 _BEGIN_BYTES = 24
-"""Number of bytes that are compared, which is 6 token IDs. Later tokens may differ, because the batch size can change
-them even at temperature 0.
+"""Only this many bytes of each answer, or 6 token IDs, are compared. Later tokens may differ, because the batch size
+can change them even at temperature 0.
 """
 
 _LONG_BYTES = 128
-"""An answer of at least this size, 32 token IDs, is unlikely to repeat by chance. A shorter answer may be a class."""
+"""An answer of at least this size, or 32 token IDs, is unlikely to repeat by chance. A shorter answer may be a class,
+which many prompts share.
+"""
 
 
 class Repeats:

@@ -11,7 +11,7 @@ from harness.remote import HasSent, Remote
 from harness.types import Dataset, HasLiveHistory
 
 SENT_S = 20.0
-"""Time limit for the digest and the count, because the supervisor waits only some minutes for the last message."""
+"""Time limit for the digest and the count, because the supervisor waits only a few minutes for the last message."""
 
 _LOADED = 256
 """Number of samples that are loaded at once."""
@@ -27,7 +27,8 @@ class _TooLate(Exception):
 def summary(
     remote: Remote, dataset: Dataset, issued: Sequence[int], in_order: Sequence[int] | None
 ) -> Mapping[str, Any]:
-    """Returns some keys of `tokens` in the last message. Loads samples after the run, and makes their requests again.
+    """Returns some of the keys of `tokens` in the last message. Loads samples after the run, and makes their requests
+    again.
 
     issued: the sample of each request, in issue order. in_order: the same samples in an order that does not depend on
     time; None if the issue order does not depend on time.
@@ -37,7 +38,7 @@ def summary(
         return NOTHING
     bodies: dict[int, bytes] = {}
     chains: dict[int, _Chain] = {}
-    with suppress(Exception):  # a plug-in or its files may fail
+    with suppress(Exception):  # because a plug-in or its files may fail
         _read(remote, dataset, issued, bodies, chains)
         whole = hashlib.sha256(b"".join(bodies[i] for i in in_order or issued))
         found: dict[str, Any] = {

@@ -17,7 +17,7 @@ MOST_HEADS = 65_536
 """Maximum number of reply heads that are kept, which take 16 MB."""
 
 MOST_NS = 10**15
-"""A longer reported time (eleven days) is ignored as implausible."""
+"""A reported time above this limit (eleven days) is ignored as implausible."""
 
 PARTS = ("queue", "compute", "total")
 _LINE = re.compile(rb"\r\nserver-timing:([^\r]*)", re.IGNORECASE)
@@ -66,7 +66,8 @@ def from_heads(heads: Sequence[bytes]) -> Mapping[str, Any] | None:
 def from_totals(
     before: ServerTotals | None, after: ServerTotals | None
 ) -> Mapping[str, Any] | None:
-    """Returns the mean times of the requests between two totals; None if there were none or the server restarted."""
+    """Returns the mean times of the requests between two totals; None if no request was made or the server restarted.
+    """
     if before is None or after is None:
         return None
     less = ServerTotals(*(b - a for a, b in zip(before, after, strict=True)))

@@ -58,7 +58,7 @@ from harness.wire.transport import Transport, transport
 _REHEARSAL_S = 0.1
 
 _CODINGS = 20
-"""Number of requests that are encoded, and of replies that are decoded, to measure both times."""
+"""The encoding time is measured with this many requests, and the decoding time with this many replies."""
 
 
 class Session:
@@ -139,7 +139,7 @@ class Session:
         )
 
     def add_probes(self, rate_per_s: float) -> None:
-        """Opens connections for probes during the load. Call before `rehearse`."""
+        """Call this before `rehearse`. Call before `rehearse`."""
         self.probes = Probes(self._servers, self._remote, rate_per_s, self._timeout_s)
 
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
@@ -217,7 +217,7 @@ class Session:
         raise error
 
     def _look_at(self, reply: Reply, loaded: Sequence[int]) -> None:
-        """Stores the facts about the server in a reply, and checks that the requested values can be measured."""
+        """Stores what the reply reveals about the server, and checks that the requested values can be measured."""
         if server_times.tells(reply):
             self._heads = server_times.Heads()
         if self._slos:
@@ -228,7 +228,7 @@ class Session:
             self._json_ns = self._time_codings(reply, loaded)
 
     def prepare(self, loaded: Sequence[int]) -> None:
-        """Encodes the requests of the samples that LoadGen has loaded. Encoding is not timed, like loading. With --qdl,
+        """Encodes the requests of the samples that LoadGen has loaded. Like loading, encoding is not timed. With --qdl,
         each request is encoded when it is due instead, because a query dispatch library must not cache queries. Raises
         ConfigError if the samples cannot be put into shared memory although an option requires it.
         """
@@ -259,7 +259,7 @@ class Session:
         try:
             reader.answer(reply)
         except CutOff:
-            # The run will count such a failure. A later reply shows whether the server counts tokens.
+            # The run will count a cut-off answer as a failure. A later reply shows whether the server counts tokens.
             return
         if reader.usage.output is None:
             raise ConfigError(

@@ -1,7 +1,8 @@
-"""Compares the time per token without text with the time of other tokens.
+"""Compares how fast tokens without text arrive with how fast other tokens arrive.
 
 Tokens without text occur if a request makes the model continue after its answer has ended. An honest server computes
-such a token like any other token. A server that only counts these tokens sends them immediately.
+such a token like any other token. A server that only counts such tokens, without computing them, sends them
+immediately.
 """
 
 from bisect import bisect_right
@@ -11,19 +12,21 @@ from itertools import pairwise
 from harness.remote import Usage
 
 LEAST_TOKENS = 8
-"""A stream is judged only with this many tokens without text, because a server may send a few tokens together."""
+"""A stream is judged only if it has at least this many tokens without text, because a server may send a few tokens
+together.
+"""
 
 LEAST_NS = 20_000
-"""A server that takes less time per token, i.e. above 50,000 tokens/s for one prompt, has not computed the tokens."""
+"""A server that takes less time per token (more than 50,000 tokens/s for one prompt) has not computed the tokens."""
 
 _RATIO = 20
-"""Tokens without text are suspicious if they come this many times as fast as other tokens. The factor is high, because
-a draft model can correctly guess many of them in a row.
+"""Tokens without text are suspicious if they arrive this many times as fast as other tokens. The factor is high,
+because a draft model can correctly guess many of them in a row.
 """
 
 
 class Tails:
-    """Counts the streams with tokens without text, and the streams that received these tokens at once."""
+    """Counts the streams that contain tokens without text, and the streams in which these tokens arrived at once."""
 
     def __init__(self) -> None:
         self.streams = 0

@@ -1,4 +1,4 @@
-"""Counts the tokens of a run as the replies report them."""
+"""Sums the token counts that the replies of a run report."""
 
 from array import array
 from collections import Counter
@@ -31,7 +31,7 @@ because no server computes 50,000 tokens/s for one prompt.
 """
 
 FEWEST_ARRIVALS = 4
-"""The second arrival of a stream is compared with the others only if the stream has this many arrivals."""
+"""A stream's second arrival is compared with its other arrivals only if the stream has at least this many arrivals."""
 
 _BY_LENGTH = frozenset(("length", "max_tokens", "model_length", "max_output_tokens"))
 """Values of finish_reason for answers that were cut off by a limit."""
@@ -44,16 +44,16 @@ NOTHING_COMPARED = dict.fromkeys(
     ),
     0,
 )
-"""Counts in `tokens` of the last message for a run without a server, which compares no prompts."""
+"""Counts for `tokens` in the last message of a run without a server, because such a run compares no prompts."""
 
 COMPARE_S = 10.0
-"""Time limit for comparing token counts with prompts. The supervisor waits only some minutes for the last message."""
+"""Time limit for comparing token counts with prompts. The supervisor waits only a few minutes for the last message."""
 
 _LOADED = 256
 """Number of samples that are loaded at once for the comparison."""
 
 _BLOCK = 64
-"""Number of answers that are counted together, which takes less than 0.2 ms."""
+"""Answers are counted in blocks of this many, because a block takes less than 0.2 ms."""
 
 _MOST_REASONS = 16
 _REASON_CHARACTERS = 60
@@ -111,9 +111,9 @@ class Streams:
     def summary(self) -> dict[str, Any] | None:
         """Returns `streams` for the last message; None without chunks.
 
-        The time between tokens (ITL) is a gap divided by the number of tokens in the arrival after the gap. It counts
-        once per token. In the first arrival, it is 0 for all tokens but the first. It is None if the number of tokens
-        per chunk is unknown and seems to be far from one.
+        The time between tokens (ITL) is a gap divided by the number of tokens in the arrival after the gap. The ITL
+        counts once per token. In the first arrival, the ITL is 0 for all tokens but the first. The ITL is None if the
+        number of tokens per chunk is unknown and seems to be far from one.
         """
         if not self._chunks:
             return None
@@ -179,7 +179,8 @@ class Streams:
 
 
 def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
-    """Returns percentiles of weighted values; None if all weights are 0. `percentile_ns` has the same definition."""
+    """Returns percentiles of weighted values; None if all weights are 0. Uses the same definition as `percentile_ns`.
+    """
     order = np.argsort(values, kind="stable")
     ends = np.cumsum(weights[order])
     if not len(ends) or not ends[-1]:
@@ -206,10 +207,11 @@ class Tokens:
         self._held: list[tuple[Usage, int, Array | None]] = []
         self._answers = self._input = self._output = self._cached = self._alone = 0
         self._from_cache = self._reasoning = self._media_ns = 0
-        # These map a dataset index to the prompt tokens that the server reported first, and to the longest answer.
+        # `_prompts` and `_longest` map a dataset index to the first prompt token count that the server reported, and to
+        # the longest answer's length.
         self._prompts: dict[int, int] = {}
         self._longest: dict[int, int] = {}
-        # Shortest answer, only among answers that the model ended.
+        # `_shortest` maps it to the length of the shortest answer that the model itself ended.
         self._shortest: dict[int, int] = {}
         self._without_call: set[int] = set()
         self._repeats = Repeats()
@@ -316,7 +318,8 @@ class Tokens:
         return sum(known)
 
     def summary(self) -> dict[str, Any]:
-        """Returns `tokens` for the last message. A sum is None if a reply lacks the count, or without answers."""
+        """Returns `tokens` for the last message. A sum is None if any reply lacks the count, or if no answer arrived.
+        """
         self._count_held()
         answers = self._answers
         return {

@@ -21,9 +21,9 @@ from harness.types import Array
 class Deadlines:
     """Decides how many waiting samples form one batch, so that as few samples as possible are late.
 
-    All samples of a batch are answered when the batch ends, so the oldest sample limits the batch. Samples that will
-    be late in any case do not limit the batch. Other samples do not overtake them, because they would wait forever
-    under load. Used by one thread at a time.
+    All samples of a batch are answered when the batch ends, so the oldest sample limits the batch. Samples that will be
+    late in any case do not limit the batch. Other samples do not overtake late samples, because late samples would then
+    wait forever under load. Used by one thread at a time.
 
     bound_ns: the SLO's bound, counted from the callback, because the scheduled time is not known during the run.
     curve: times of batches; index n has the time of a batch of n samples.
@@ -51,7 +51,7 @@ class Deadlines:
         return chosen
 
     def _cut(self, left_ns: Array, now_ns: int, instance: int) -> int:
-        """Returns the batch size for the case that some samples would be late.
+        """Returns the batch size if some samples would be late.
 
         left_ns: (n,) time until each sample is late, ascending.
         """
@@ -100,7 +100,7 @@ class PlanningDispatcher(QueuedDispatcher):
             answer(*batch, wall_ns())
 
     def _take_planned(self, number: int) -> tuple[list[int], list[int], int] | None:
-        """Takes a batch, or returns None when closed. number: number of the instance."""
+        """Takes a batch; returns None when closed. number: number of the instance."""
         with self._turn:
             if self._next == len(self._ids) and not self._wait():
                 return None
@@ -114,8 +114,8 @@ class PlanningDispatcher(QueuedDispatcher):
     def _wait_for_more(self) -> None:
         """Adds waiting samples, and samples that arrive while the batch may still wait.
 
-        The batch stops waiting when it is full, when its oldest sample has waited for `wait_ns`, or when this sample
-        would be late after a longer wait.
+        The batch stops waiting when it is full, when its oldest sample has waited for `wait_ns`, or when waiting longer
+        would make this sample late.
         """
         oldest_ns = int(self._entry_ns[self._taken])
         while (waiting := len(self._ids) - self._next) < self._max_batch:
@@ -129,7 +129,7 @@ class PlanningDispatcher(QueuedDispatcher):
             except Empty:
                 return
             if more is None:
-                self._queue.put(None)  # the end: also for the next worker
+                self._queue.put(None)  # passes the end on to the next worker
                 return
             self._ids += more[0]
             self._indices += more[1]

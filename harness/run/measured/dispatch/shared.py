@@ -1,9 +1,9 @@
 """Lets Server's issuing thread answer queries, too, if the model is fast.
 
-Passing the GIL from LoadGen's thread to a worker and back takes longer than a model that needs only microseconds.
-Therefore, the callback answers the waiting samples on the first instance, and wakes other instances only if there is
-enough work to share. LoadGen cannot issue queries during this time, but it then issues all due queries in one call
-(`server_coalesce_queries`). With a slow model, idle instances would wait for that call, so slow models get a
+Passing the GIL from LoadGen's thread to a worker and back takes longer than a model that needs only microseconds per
+query. Therefore, the callback answers the waiting samples on the first instance, and wakes other instances only if
+there is enough work to share. LoadGen cannot issue queries during this time, but it then issues all due queries in one
+call (`server_coalesce_queries`). With a slow model, idle instances would wait for that call, so slow models get a
 QueuedDispatcher.
 """
 
@@ -24,8 +24,8 @@ longer than this for LoadGen's thread.
 """
 
 SPLIT_FROM = 8
-"""Minimum number of waiting samples for which another instance is woken. This number was chosen by interleaved runs
-with 1, 2 and 8 samples, and with no second instance (docs/decisions/run.md).
+"""Minimum number of waiting samples for which another instance is woken. This number was chosen by comparing
+interleaved runs with 1, 2 and 8 samples, and without a second instance (docs/decisions/run.md).
 """
 
 _Batch = tuple[list[int], list[int], int]
@@ -61,7 +61,8 @@ class SharedDispatcher:
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         self._issued(len(ids), wall_ns())
-        # The lists are empty here: only this thread adds samples, and its last call ended when all were taken.
+        # The lists are empty at this point, because only this thread adds samples, and its last call ended after all
+        # samples were taken.
         with self._lock:
             self._ids, self._indices, self._waiting = ids, indices, len(ids)
         while (batch := self._take_own()) is not None:

@@ -208,7 +208,7 @@ class QueuedDispatcher(_Workers):
         while not queue.empty():
             more = queue.get()
             if more is None:
-                queue.put(None)  # the end: also for the next worker
+                queue.put(None)  # passes the end on to the next worker
                 return
             self._ids += more[0]
             self._indices += more[1]

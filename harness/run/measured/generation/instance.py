@@ -1,8 +1,8 @@
 """Generates the answers of a language or speech model. Samples join at any step and leave when they are answered.
 
-These samples never form a batch. Each sample has a separate row in the journal, with the time stamp of its first
-token. Its stage `infer` lasts from the step that computes the prompt to the last token. The stages of several samples
-overlap, because the instance generates their tokens together.
+The samples in progress do not form a batch. Each sample has a separate row in the journal, with the time stamp of its
+first token. Its stage `infer` lasts from the step that computes the prompt to the last token. The stages of several
+samples overlap, because the instance generates their tokens together.
 """
 
 import threading
@@ -52,7 +52,7 @@ class Generated:
             return self._tokens.generated(stamps_ns, usage, index)
 
     def summary(self) -> Mapping[str, Any]:
-        """Returns `tokens` for the last message. Without a server, there are no other counts to compare."""
+        """Returns `tokens` for the last message. A run without a server has no other counts to compare."""
         return {**self._tokens.summary(), **NOTHING_COMPARED}
 
 
@@ -191,7 +191,7 @@ class GeneratingInstance:
     ) -> None:
         """Answers samples as failed. dataset: the dataset if its batch() raised the error; None if another part did."""
         self._failures.add(error, len(works), dataset=dataset)
-        if self._tells_first:  # LoadGen refuses an answer whose first token it has not seen
+        if self._tells_first:  # because LoadGen refuses an answer whose first token it has not seen
             silent = [work.sample.sample_id for work in works if not work.tokens_ns]
             if silent:
                 self._responder.first_tokens(silent, [None] * len(silent))

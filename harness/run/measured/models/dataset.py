@@ -8,11 +8,12 @@ import numpy as np
 from harness.types import Array, Batch, Dataset
 
 HELD = 32
-"""Maximum number of samples that a run loads from one model's dataset. The model's queries use them in turn."""
+"""Maximum number of samples that a run loads from one model's dataset. The model's queries use these samples in turn.
+"""
 
 
 class Request(NamedTuple):
-    """A batch with one sample for one of the models. It has all fields of a Batch."""
+    """A batch with one sample for one of the models. It provides all fields of a Batch."""
 
     size: int
     inputs: Mapping[str, Array]

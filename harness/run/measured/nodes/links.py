@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 class NodeLink:
-    """An extra connection to one node for control requests. Its errors are ConfigErrors with the node's address."""
+    """An extra connection to one node for control requests. Reports errors as ConfigErrors with the node's address."""
 
     def __init__(self, url: str) -> None:
         self.server = Server(address=parse_address(url))
@@ -139,7 +139,7 @@ class NodeLinks:
         return [link.name for link in self.links]
 
     def facts(self) -> Mapping[str, NodeFacts]:
-        """Returns the nodes' facts by address. Raises one ConfigError that lists every node without an answer."""
+        """Returns the nodes' facts by address. Raises one ConfigError that lists every node that did not answer."""
         found = self._each(NodeLink.facts)
         names: dict[str, str] = {}
         for number, facts in found.items():
@@ -156,7 +156,9 @@ class NodeLinks:
         self._each(lambda link: link.load(self._run, indices))
 
     def clocks(self) -> dict[int, ClockOffset]:
-        """Returns clock offsets by node number. Measures one node at a time, because nodes would disturb each other."""
+        """Returns clock offsets by node number. Measures one node at a time, because simultaneous measurements would
+        disturb each other.
+        """
         return {
             number: link.clock()
             for number, link in enumerate(self.links)
@@ -164,7 +166,7 @@ class NodeLinks:
         }
 
     def _each(self, ask: Callable[[NodeLink], _T]) -> dict[int, _T]:
-        """Returns the result of `ask` for each node by node number. Skips lost nodes."""
+        """Calls `ask` for each node, and returns the results by node number. Skips lost nodes."""
         here = [number for number in range(len(self.links)) if number not in self.lost]
         problems: list[str] = []
         found: dict[int, _T] = {}

@@ -40,7 +40,7 @@ def as_client(config: RunConfig) -> RunConfig:
         backend_option=(),
         url=config.node_urls,
         no_resend=True,
-        yes_load_this_host=True,  # whoever started a node there has agreed to the load
+        yes_load_this_host=True,  # whoever started a node has already agreed to load its host
         nodes=None,
         node_urls=(),
         node_count=None,
@@ -65,7 +65,7 @@ class OpenNodes:
     facts: Sequence[NodeFacts]
     """Facts of the nodes, in the order of --nodes."""
     config: RunConfig
-    """Configuration of the run, but not the result of `as_client`."""
+    """The run's configuration before `as_client` changes it."""
 
     @property
     def first(self) -> NodeFacts:
@@ -75,8 +75,8 @@ class OpenNodes:
     def requests(self) -> Sequence[int]:
         """Returns the number of requests that each node may hold at once.
 
-        This is one batch being computed and one batch waiting per instance. In Server, however, a request has only the
-        samples that arrived together (usually one), and the node forms the batches.
+        Per instance, one batch is being computed and one batch is waiting. In Server, however, a request contains only
+        the samples that arrived together (usually one), and the node forms the batches.
         """
         scenario = registry.load("scenario", self.config.scenario)
         # A stream needs one connection, because it issues a query only after the previous answer.
@@ -145,7 +145,7 @@ class OpenNodes:
 
 
 def open_nodes(config: RunConfig, stack: ExitStack) -> OpenNodes:
-    """Opens all nodes; `stack` closes the connections. Raises ConfigError with every difference."""
+    """Opens all nodes; `stack` closes the connections. Raises a ConfigError that lists every difference."""
     links = NodeLinks(config.node_urls)
     stack.callback(links.close)
     facts = links.facts()

@@ -27,14 +27,15 @@ from harness.wire.flight import Flight
 from harness.wire.node_flights import LOST, NodeFlights
 
 _ROW = re.compile(rb"\r\nserver-timing: row;desc=(\d{1,18}),", re.IGNORECASE)
-"""Matches the part of a reply head that has the number of the batch's row in the node's journal."""
+"""Matches the part of a reply head that contains the number of the batch's row in the node's journal."""
 
 _STAMPS = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")
 """Columns of a node's journal, in order."""
 
 Answered = tuple[int, int, bytes, int, int]
-"""(issue order of the first sample, node number, reply head, time stamp before the request was sent, time stamp of the
-reply's arrival)."""
+"""(position of the first sample in issue order, node number, reply head, time stamp before the request was sent, time
+stamp of the reply's arrival).
+"""
 
 
 class NodeDelivery(Delivery):
@@ -138,7 +139,9 @@ class NodeSession(Session):
         }
 
     def _peers(self) -> Iterator[Mapping[str, Any]]:
-        """Yields the nodes as peers. A local address does not make a node local: it may be a tunnel of Ray or SSH."""
+        """Yields the nodes as peers. A node with a local address is not necessarily local: the address may belong to a
+        tunnel of Ray or SSH.
+        """
         for peer, facts in zip(super()._peers(), self._opened.facts, strict=True):
             yield {**peer, "local": peer["local"] and facts.boot == boot_id()}
 
@@ -212,7 +215,8 @@ def exchanges(columns: Mapping[str, Array], number: int) -> Array:
     """Returns (batches, 4) time stamps of the batches that a node answered: asked, received, sent, arrived.
 
     `received` and `sent` are on the node's clock, the others on this machine's clock. Each batch serves as a ping: the
-    time that the batch spent outside the node is network time, and the error of the clock offset is at most half of it.
+    time that the batch spent outside the node is network time, and the error of the clock offset is at most half of
+    this time.
     """
     mine = columns["node"] == number
     names = ("asked_ns", "received_ns", "sent_ns", "arrived_ns")

@@ -18,18 +18,17 @@ from harness.run.measured.placement.lone import query_ns
 from harness.types import Backend
 
 SOONER = 0.1
-"""Minimum share of a query's time that fewer threads must save. With a lower minimum, repeated runs would choose
-different numbers of threads.
+"""Fewer threads are chosen only if they save at least this share of a query's time. With a lower minimum, repeated runs
+would choose different numbers of threads.
 """
 
 ALIKE = 0.03
-"""Maximum relative difference between times that count as equal. Of thread counts with equal times, the smallest is
-chosen.
+"""Times that differ by at most this share count as equal. Among thread counts with equal times, the smallest is chosen.
 """
 
 LIMIT_NS = 2 * NS_PER_MS
 """Fewer threads are tried only if a query takes at most this long. Longer queries would gain little, because a thread
-wakes within some ten microseconds.
+wakes within about ten microseconds.
 """
 
 LOAD_LIMIT_S = 0.25
