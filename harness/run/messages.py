@@ -1,6 +1,6 @@
 """Checks the messages of the measured process, because a plug-in runs in that process and can send any message.
 
-A message that passes has every value that the supervisor reads, with the expected type.
+A message that passes the check contains every value that the supervisor reads, with the expected type.
 """
 
 from collections.abc import Collection, Mapping
@@ -9,7 +9,7 @@ from typing import Annotated, Any, NotRequired
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-# Not from typing, because pydantic accepts typing's TypedDict only from Python 3.12 on.
+# TypedDict does not come from typing, because pydantic accepts typing's TypedDict only from Python 3.12 on.
 from typing_extensions import TypedDict
 
 from harness.core.service_times import ServiceTimes
@@ -277,7 +277,7 @@ class _Ended(TypedDict):
     close_error: str
     client: _Client | None
     tokens: _Tokens | None
-    """Token counts of a language model on this machine; `client` has the counts of a server."""
+    """Token counts of a language model on this machine; `client` contains the counts of a server."""
     models: _Models | None
     """Cache counts of a set of models."""
     elastic: NotRequired[_Elastic | None]

@@ -20,10 +20,12 @@ EVERY_S = 10.0
 """Times of plain lines: the first line appears after FIRST_S, further lines every EVERY_S."""
 
 LEAST_LEFT_S = 0.5
-"""A shorter remaining time is not shown, because it would appear as 0 s although work goes on."""
+"""A shorter remaining time is not shown, because it would appear as 0 s while work continues."""
 
 DRAW_EVERY_S = 1.0
-"""Interval for drawing a bar, which takes about a millisecond. The supervisor checks the run four times a second."""
+"""Interval for drawing a bar, because drawing takes about a millisecond. The supervisor checks the run more often, four
+times a second.
+"""
 
 
 class Progress:
@@ -77,7 +79,7 @@ class Progress:
         self._due_s = _now_s() + (EVERY_S if self._bar is None else DRAW_EVERY_S)
         details = [*details, *([f"{show_wait(left_s)} left"] if left_s is not None else [])]
         if self._bar is not None:
-            with suppress(OSError):  # the terminal was closed
+            with suppress(OSError):  # because the terminal may have been closed
                 columns = columns_of(stderr()) - 1
                 above = [visible(self._series_text(left_s))[:columns]] if self._series else []
                 draw_status([*above, *self._bar.rows(columns, visible(name), share, details)])
@@ -99,7 +101,7 @@ class Progress:
             return text
         left_s = max(left_s - (_now_s() - self._series_since_s), run_left_s or 0.0)
         if left_s < LEAST_LEFT_S:
-            return text  # the estimate has passed, but the series goes on
+            return text  # the estimated time has passed, but the series continues
         return f"{text}, {bound} {show_wait(left_s)} left in all"
 
 

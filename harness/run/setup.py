@@ -29,7 +29,7 @@ class Setup:
     """The metric that will score the answers. A metric that refuses their shape ends the run early."""
     instances: InstanceGroup
     dispatch: str
-    """The way in which the scenario's samples reach the model: inline, sliced or queued."""
+    """How the scenario's samples reach the model: inline, sliced or queued."""
     samples_per_query: int
     outdir: Path
     """Folder to which LoadGen writes its logs."""

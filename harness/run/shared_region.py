@@ -1,4 +1,4 @@
-"""Names the shared memory of a measured process, and removes it after the process has ended in any way."""
+"""Names the shared memory of a measured process, and removes it after the process has ended, even if it crashed."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +28,7 @@ def release(config: RunConfig, pid: int) -> None:
         (REGIONS / region).unlink()
     for server in servers_of(config):
         link = link_to(server, _DETACH_S)
-        with suppress(Exception):  # the server is gone, or has already released the region
+        with suppress(Exception):  # because the server may be gone or may already have released the region
             remote: type[SharesSamples] = registry.load("backend", config.backend)
             link.exchange(remote.detach(region, server.address.transport))
         link.close()

@@ -194,8 +194,8 @@ class Study(ABC, Generic[Options]):
     ) -> Finished:
         """Makes one of several runs, and shows its progress and the progress of the study.
 
-        text: number of the run and total. planned_s: known time of this run and of each later run, 0 if
-        unknown. bound: `at most` if the study may end before all runs are made. how: for `measure`.
+        text: number of the run and total. planned_s: known time of this run and of each later run, 0 if unknown. bound:
+        `at most` if the study may end before all runs are made. how: keyword arguments for `measure`.
         """
         self._progress.series(text, self._pace.left_s(planned_s), bound)
         begun_s = time.monotonic()
@@ -204,7 +204,9 @@ class Study(ABC, Generic[Options]):
         return finished
 
     def time_left(self, planned_s: Sequence[float], bound: str = "about") -> str:
-        """Returns the end of the line after a run, with the time left for the remaining runs; '' after the last run."""
+        """Returns the last part of the line printed after a run: the time left for the remaining runs, or '' after the
+        last run.
+        """
         left_s = self._pace.left_s(planned_s) if planned_s else None
         return "" if left_s is None else f"; {bound} {show_wait(left_s)} left"
 
@@ -270,7 +272,9 @@ def other_reason(result: Mapping[str, Any]) -> Reason | None:
 
 
 def is_client_bound(result: Mapping[str, Any]) -> bool:
-    """Whether the client limited the run, which then shows nothing about its load; runs at other loads may succeed."""
+    """Returns whether the client limited the run. Such a run shows nothing about its load, and runs at other loads may
+    succeed.
+    """
     other = other_reason(result)
     return other is not None and other.code == CLIENT_BOUND
 
@@ -284,7 +288,7 @@ def show_result(
 
 
 def code_lines(runs: Sequence[Iterable[str]], indent: str) -> Iterator[str]:
-    """Yields one line per doubt, with the number of runs that have it."""
+    """Yields one line per doubt, with the number of runs that raised it."""
     counts = Counter(code for codes in runs for code in set(codes))
     yield from (f"{indent}{code} in {n} of {len(runs)} runs" for code, n in sorted(counts.items()))
 
@@ -314,8 +318,9 @@ def machine_text(
 ) -> str:
     """Returns a text with the number of runs with machine doubts, and these doubts; '' if no run has such a doubt.
 
-    runs: each with `verdict` and `doubts`, a sequence of codes. Every run drifts if the load is too high, so
-    `drift` and `warming` count only in VALID runs. subject: beginning of the sentence; NOT_AT_REST after a label.
+    runs: each contains `verdict` and `doubts`, a sequence of codes. Every run drifts if the load is too high, so
+    `drift` and `warming` count only in VALID runs. subject: beginning of the sentence; pass NOT_AT_REST if the text
+    follows a label.
     """
     doubted = [doubts for run in runs if (doubts := _machine_doubts(run))]
     if not doubted:

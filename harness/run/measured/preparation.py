@@ -121,7 +121,7 @@ class Preparation:
         self._least = min(held, max(self._sizes[-1], examined))
         self._most = min(held, max(2 * self._sizes[-1], SAMPLES, examined))
         self._loaded = list(range(self._least))
-        self._turn = 0  # the next batch begins with the loaded sample at this position
+        self._turn = 0  # position of the loaded sample with which the next batch begins
         self._may_vary = may_vary
         self._check_steps = check_steps
         self._check_numbers = check_numbers
@@ -133,7 +133,7 @@ class Preparation:
         self.lengths: Lengths | None = None
         """Returns the lengths of samples; `finish` sets it if the lengths differ and Offline may sort by length."""
         self.wide: Answerer | None = None
-        """The wide instance, which answers a query when no other query waits; None if the run has only ordinary ones.
+        """The wide instance, which answers a query when no other query waits; None if the run has only usual instances.
 
         Set it before `finish`.
         """
@@ -231,9 +231,9 @@ class Preparation:
             self._dataset.load(self._loaded)
 
     def _warm_up(self) -> Warmth:
-        """Warms up. Always checks the manifest's steps, and checks the samples' numbers if answering fails.
+        """Warms up. Always checks the manifest's steps. Checks the samples' numbers only if answering fails.
 
-        The errors of these checks are more precise than the errors of a failed answer.
+        These checks raise more precise errors than a failed answer.
         """
         alone = self._loaded if self._may_vary else ()
         try:
@@ -262,7 +262,7 @@ class Preparation:
             with plugin(f"dataset {self._name!r}: lengths"):
                 self.lengths = self._known_lengths()
         if not plan.accuracy and plan.concurrency is None and not self._no_schedule:
-            # Not for a closed loop, which has no schedule, nor for a server, which has its own queue.
+            # A closed loop has no schedule, and a server has a separate queue, so neither can be simulated.
             with self._warming():
                 self._before, self._wide_before = self._service_times(plan)
             self._report_alive()
@@ -360,7 +360,7 @@ class Preparation:
     def _known_lengths(self) -> Lengths | None:
         """Returns the dataset's function `lengths` after trying it on the loaded samples.
 
-        It must not fail later, because LoadGen's callback must not raise an error.
+        `lengths` must not fail later, because LoadGen's callback must not raise an error.
         """
         dataset = self._dataset
         if not isinstance(dataset, HasLengths):

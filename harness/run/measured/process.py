@@ -244,8 +244,8 @@ class _Measurement:
         return int(message["start_ns"])
 
     def _let_supervisor_act(self, plan: LoadPlan) -> None:
-        """Waits while the supervisor performs the action of --before-run. After it, only the run's own requests may be
-        sent.
+        """Waits while the supervisor performs the action of --before-run. After the action, only the run itself may
+        send requests.
         """
         if self._system.config.before_run is None or plan.role != "performance":
             return

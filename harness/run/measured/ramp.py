@@ -1,8 +1,8 @@
 """Raises the rate step by step until an SLO is missed, and then holds a lower rate, all in one run.
 
-A step begins as soon as the previous step ends, while the answers of the previous step are still being judged. When
-a step has been shown to miss an SLO, no queries are sent until all answers have arrived. Then the rate of the
-previous step is held for the run's duration. If a hold is shown to miss an SLO, it ends, and a lower rate is held.
+A step begins as soon as the previous step ends, even if answers of the previous step are still being judged. When a
+step misses an SLO, no queries are sent until all answers have arrived. The run then holds the previous step's rate for
+its full duration. If a hold misses an SLO, it ends, and the run holds a lower rate.
 """
 
 import time
@@ -44,7 +44,7 @@ class _Step:
     ) -> None:
         self.rate_per_s, self.first, self.begin_ns, self.holds = rate_per_s, first, begin_ns, holds
         self.end = first
-        """Issue order of the query after the last query of this step."""
+        """Position in issue order of the first query after this step."""
         self.judged, self.late = [0] * slos, [0] * slos
         """Number of judged answers per SLO, and number of answers that missed the SLO."""
 
@@ -62,11 +62,11 @@ class RampAndHold(Scheduler):
         self._slos: Sequence[Slo] = parse_slos(ramp["slos"])
         self._begin_hold = begin_hold
         self._random = np.random.RandomState(plan.seeds.schedule & 0xFFFFFFFF)
-        self._due_ns = np.zeros(len(self._samples), np.int64)  # one per query
+        self._due_ns = np.zeros(len(self._samples), np.int64)  # one due time per query
         self._steps: list[_Step] = []
         self._end = 0  # number of queries issued so far
         self._rows = 0  # number of journal rows that were judged
-        self._step_of = np.zeros(len(self._samples), np.int32)  # one per query
+        self._step_of = np.zeros(len(self._samples), np.int32)  # one step number per query
 
     def run(self, calls: Callbacks, outdir: Path) -> None:
         calls.load(self._held)
@@ -153,7 +153,7 @@ class RampAndHold(Scheduler):
     def _judge(self) -> None:
         """Judges the answers that arrived since the last call. This process writes the rows, so they are complete."""
         for worker, count in enumerate(self._journal.row_counts()):
-            if worker:  # a ramp reads the rows of one writer: servers and single instances
+            if worker:  # a ramp has only one writer: it runs with servers or a single instance
                 break
             rows = self._journal.rows(worker, self._rows, count)
             self._rows = count
@@ -171,7 +171,7 @@ class RampAndHold(Scheduler):
                 self._steps[place].late[number] += int((late & mine).sum())
 
     def _is_broken(self, step: _Step, now_ns: int = 0) -> bool:
-        """Returns whether the share of answers in time is below an SLO's percentile, with 95 % confidence.
+        """Returns whether the share of timely answers is below an SLO's percentile, with 95 % confidence.
 
         now_ns: if set, queries that have waited longer than the latency bound count as late.
         """

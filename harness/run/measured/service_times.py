@@ -1,7 +1,7 @@
 """Measures service times in bare loops. A service time is the time of a batch in the backend while all instances are
 busy.
 
-The loops run just before and just after LoadGen's run, but never during it. A dispatcher without overhead would have
+The loops run just before and just after LoadGen's run, but never during it. A dispatcher without overhead would reach
 these times.
 """
 
@@ -19,7 +19,7 @@ from harness.run.measured.placement.lone import pause
 from harness.types import Batch, Dataset
 
 SHARE = 0.05
-"""The loops take this share of the run's expected duration, before the run and again after it."""
+"""The loops take this share of the run's expected duration before the run, and the same time again after it."""
 
 LIMIT_S = 0.5
 LEAST_REPETITIONS = 3
@@ -28,7 +28,7 @@ VARIETY = 8
 
 
 def time_for(expected_s: float) -> float:
-    """Returns the duration in seconds of the bare loops before a run, which is repeated after the run."""
+    """Returns how many seconds the bare loops take before a run. They take the same time again after the run."""
     return min(LIMIT_S, SHARE * expected_s)
 
 
@@ -65,7 +65,8 @@ def measure(
 
 
 def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) -> list[list[Batch]]:
-    """Returns a few batches per size. They have different samples, because times may differ between samples."""
+    """Returns a few batches per size. The batches contain different samples, because times may differ between samples.
+    """
     count = len(loaded)
     return [
         [

@@ -1,4 +1,4 @@
-"""Issues each turn of a session after the answers for which the turn waits have arrived and its delay has passed."""
+"""Issues each turn of a session when the answers that it depends on have arrived and its delay has then passed."""
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ class _Session:
         """
         self.number = number
         self.waits = turns
-        self.ready_ns: dict[int, int] = {}  # sample -> latest answer for which it waited
+        self.ready_ns: dict[int, int] = {}  # maps a sample to the latest answer that it waited for
         self.pending = 0  # number of turns that have a due time but no answer
         self.left = len(turns)  # number of turns without an answer
         self.unsent = len(turns)
@@ -93,7 +93,7 @@ class Sessions(Scheduler):
         self._tie = 0
         self._of_query: dict[int, _Session] = {}
         self._answered: SimpleQueue[tuple[int, list[tuple[int, bytes | None]]]] = SimpleQueue()
-        self._due_ns = np.zeros(count, np.int64)  # one per query
+        self._due_ns = np.zeros(count, np.int64)  # one due time per query
         # Number of each query's session, in order of start.
         self._session = np.zeros(count, np.int32)
         self._turns = np.zeros(count, np.int32)  # number of turns in each query's session
@@ -177,7 +177,7 @@ class Sessions(Scheduler):
     def _take_due(self) -> tuple[list[int], list[int]]:
         """Returns the IDs and samples of all turns that are due now, as two new lists.
 
-        With a live history, the lists have one turn, because each prompt is made just before it is issued.
+        With a live history, the lists contain one turn, because each prompt is made just before it is issued.
         """
         first, now_ns = self._end, wall_ns()
         if self._arrives_ns is not None and self._arrives_ns <= now_ns:
@@ -244,7 +244,7 @@ class Sessions(Scheduler):
             self._follow(session, now_ns)
 
     def _follow(self, session: _Session, now_ns: int) -> None:
-        """Ends a session, and begins the next session if it has waited for this end."""
+        """Ends a session, and begins the next session if that session was waiting for this end."""
         self._going -= 1
         self._room += session.unsent
         self._working.discard(next(iter(session.waits)))
@@ -252,7 +252,7 @@ class Sessions(Scheduler):
             if self._concurrent:
                 self._begin(now_ns)
             else:
-                self._arrive()  # unsent turns leave queries for another session
+                self._arrive()  # because unsent turns leave queries for another session
 
     def _begin(self, at_ns: int) -> None:
         members = self._drawn()[: self._room]

@@ -120,8 +120,8 @@ def warm_up(
 def _first(each: Answerer, smallest: list[int], largest: list[int]) -> tuple[int, Placed]:
     """Returns the time of the first batch in ns, and the placement of the threads that computed both batches.
 
-    Both batches run on a separate thread per instance, as in the run. OpenMP has one set of threads per calling
-    thread. A set that served all instances would look unpinned.
+    Both batches run on a separate thread per instance, as in the run. OpenMP has one set of threads per calling thread.
+    If one set served all instances, its threads would appear unpinned.
     """
     results: list[tuple[int, Placed]] = []
 
@@ -194,7 +194,7 @@ def until_flat(
             if not best or spent_ns < (1 - FLAT_SHARE) * best:
                 best_ns[rounds % 2], flat_rounds = spent_ns, 0
             else:
-                # `best` stays: otherwise the limit would follow a latency that falls slowly.
+                # `best` is not updated, because the limit would otherwise follow a slowly falling latency.
                 flat_rounds += 1
             rounds += 1
     return _slowest_ns(times), flat_rounds >= FLAT_ROUNDS

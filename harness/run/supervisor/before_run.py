@@ -29,7 +29,7 @@ _OK = range(200, 300)
 
 
 def problems(config: RunConfig) -> Iterator[str]:
-    """Yields a problem if the command of --before-run cannot be started. Does not start it."""
+    """Yields a problem if the command of --before-run cannot be started. Does not start the command."""
     command = config.before_run
     if command is None or command in RESETS:
         return

@@ -44,7 +44,9 @@ class Samples(NamedTuple):
     """(samples,) wall-clock time of the answer."""
 
     def query_latency_ns(self, samples_per_query: int) -> Array:
-        """Returns (queries,) the latency up to each query's last sample. Skips queries without their last sample."""
+        """Returns the (queries,) latencies, each measured to the query's last sample. Skips queries without their last
+        sample.
+        """
         latency: Array = self.completed_ns - self.scheduled_ns
         return (
             latency[(self.order + 1) % samples_per_query == 0] if samples_per_query > 1 else latency
@@ -54,8 +56,8 @@ class Samples(NamedTuple):
 class NewRows:
     """Reads the rows that are added to a journal during the run. Not thread-safe.
 
-    The watchdog, the live counts and the checks for an early end read at different times, so each has a
-    separate cursor. They share one schedule.
+    The watchdog, the live counts and the checks for an early end read at different times, so each has a separate
+    cursor. The cursors share one schedule.
     """
 
     worker = 0
@@ -168,9 +170,9 @@ def read_completions(
 
     counts: number of rows to read per worker; None: all rows.
 
-    shortest_ns: LoadGen's shortest latency, if LoadGen logged one. The journal does not show when the schedule
-    started, because LoadGen takes some time to make the first callback. LoadGen's shortest latency shows how
-    long it took: the fastest sample is the least disturbed. This time counts as issue delay.
+    shortest_ns: LoadGen's shortest latency, if LoadGen logged one. The journal does not show when the schedule started,
+    because LoadGen takes some time to make the first callback. LoadGen's shortest latency shows how long that took,
+    because the fastest sample is the least disturbed. This time counts as issue delay.
     """
     issued = journal.issued
     ends = [None] * journal.workers if counts is None else counts
@@ -279,7 +281,7 @@ def _own_schedule_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan
     order: Array = columns["order"]
     if plan.sessions:
         due_ns: Array = columns["entry_ns"]
-        return due_ns  # `with_sessions` replaces these by the due times of the turns
+        return due_ns  # `with_sessions` replaces them with the turns' due times
     if plan.ramp is not None:
         entry_ns: Array = columns["entry_ns"]
         return entry_ns  # a placeholder: the due times come from the ramp's file

@@ -21,7 +21,9 @@ from harness.run.supervisor.progress import show_loading
 from harness.types import ClassName, Dataset, HasClassNames, HasFaults
 
 SHOWN_CLASSES = 20
-"""Maximum number of classes for a complete list. With more classes, only the largest and the smallest are listed."""
+"""All classes are listed if the dataset has at most this many. With more classes, only the largest and the smallest are
+listed.
+"""
 
 SHOWN_LARGEST, SHOWN_SMALLEST = 10, 5
 """Number of large and of small classes that are listed if there are more than SHOWN_CLASSES classes."""
@@ -84,7 +86,7 @@ def check(
 
 
 def _labels(dataset: Dataset) -> tuple[list[object], list[str]]:
-    """Returns every label, and one fault per label that cannot be read."""
+    """Returns every label, and a fault for each label that cannot be read."""
     labels: list[object] = []
     faults = []
     for i in range(len(dataset)):
@@ -139,7 +141,7 @@ def _count(model: Model, have: int) -> Iterator[str]:
 
 
 def _one_label(labels: Sequence[object], data_dir: Path | None) -> Iterator[str]:
-    """Yields a note if all labels are equal, and suggests the sub-folder that holds the classes if there is one."""
+    """Yields a note if all labels are equal, and suggests the sub-folder with the classes if one exists."""
     numbers = {
         label.number if isinstance(label, ClassName) else label
         for label in labels

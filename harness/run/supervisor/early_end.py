@@ -18,14 +18,15 @@ UNSEEN_NS = 100 * NS_PER_MS
 
 LEFT_SHARE = 0.02
 GROWN_SHARE = 0.10
-"""Limits for ending a run: less than LEFT_SHARE of all memory is left, and the measured process has grown by
-more than GROWN_SHARE of all memory since the first query. A normal run grows far less, because its samples are
-already loaded.
+"""A run is ended if less than LEFT_SHARE of all memory is left and the measured process has grown by more than
+GROWN_SHARE of all memory since the first query. A normal run grows far less, because its samples are already loaded.
 """
 
 
 class MemoryLimit:
-    """Checks how much memory is left. Python does not collect cyclic garbage during a run, so a backend may fill it."""
+    """Checks how much memory is left. Python does not collect cyclic garbage during a run, so a backend's garbage may
+    fill the memory.
+    """
 
     def __init__(self, log: HostLog, total_bytes: int) -> None:
         """log: the host log, which grows during the run. total_bytes: memory of the machine or the container."""
@@ -41,7 +42,7 @@ class MemoryLimit:
         left_bytes = row.get("memory_available_bytes")
         if left_bytes is None or left_bytes > LEFT_SHARE * self._total_bytes:
             return
-        if now.waiting and (growth := self.growth()):  # nothing waits if the run is over
+        if now.waiting and (growth := self.growth()):  # because nothing waits when the run is over
             raise RunDied(
                 f"the measured process was ended because only {show_bytes(left_bytes)} of memory was left"
                 f"{growth}: find the data that the backend keeps per batch"
@@ -60,9 +61,9 @@ class MemoryLimit:
 
 
 class LateLimit:
-    """Counts late queries. Each `check` reads only new rows. Not thread-safe.
+    """Counts late queries. Each `check` reads only new rows. This class is not thread-safe.
 
-    The count is never too high, because Server's start is taken to be as late as the queries so far allow.
+    The count is never too high, because Server's start is assumed to be as late as the queries so far allow.
     """
 
     def __init__(self, rows: NewRows, most_late: Callable[[LoadPlan], int] | None) -> None:

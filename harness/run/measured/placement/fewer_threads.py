@@ -46,11 +46,13 @@ TURN_NS = 5 * NS_PER_MS
 """Time after which a turn ends if it has timed LEAST queries."""
 
 QUIET = 0.25
-"""Quantile of the query times that represents a turn. It is low, because other load on the machine only adds time."""
+"""This quantile of the query times represents a turn. The quantile is low, because other load on the machine only adds
+time.
+"""
 
 Reopen = Callable[[int], Backend]
-"""Closes the instance and reopens it with the given number of threads. Two instances are never open together, because
-some frameworks have only one thread pool per process.
+"""Closes the instance and reopens it with the given number of threads. Two instances are never open at the same time,
+because some frameworks have only one thread pool per process.
 """
 
 Query = Callable[[], Sequence[Sequence[int]]]
@@ -67,7 +69,7 @@ class Choice(NamedTuple):
 
 
 def choose(usual: Answerer, threads: int, reopen: Reopen, query: Query) -> Choice:
-    """Times queries with all threads and with fewer threads, in turns.
+    """Alternately times queries with all threads and with fewer threads.
 
     Skips numbers of threads with which the model does not work. Raises a ConfigError if the model cannot be reopened
     with all threads. usual: the open and warm instance with `threads` threads.
@@ -84,7 +86,7 @@ def choose(usual: Answerer, threads: int, reopen: Reopen, query: Query) -> Choic
         order = [each for each in order if each == threads or trial.may_win(each)]
         if order == [threads]:
             break
-        order.reverse()  # the open instance goes first in the next round, which saves a load
+        order.reverse()  # the open instance goes first in the next round, because this saves a load
         turns = order
     chosen = fewest(threads, trial.rounds)
     return Choice(trial.opened(chosen), chosen, trial.best_ns())
@@ -98,8 +100,8 @@ def fewer(threads: int) -> list[int]:
 def fewest(threads: int, rounds: Mapping[int, Sequence[float]]) -> int:
     """Returns the number of threads with the lowest times, or `threads` if no other number is clearly faster.
 
-    A number is clearly faster if its slowest round is faster than the fastest round with all threads: disturbances
-    only add time. rounds: maps a number of threads to the time of a query in each round.
+    Because disturbances only add time, a number is clearly faster only if its slowest round is faster than the fastest
+    round with all threads. rounds: maps a number of threads to the time of a query in each round.
     """
     most_ns = (1 - SOONER) * min(rounds[threads])
     sooner = {n: max(times) for n, times in rounds.items() if n < threads and max(times) <= most_ns}
@@ -108,7 +110,7 @@ def fewest(threads: int, rounds: Mapping[int, Sequence[float]]) -> int:
 
 
 class _Trial:
-    """A trial of several numbers of threads, in turns. Only one instance is open at a time."""
+    """Tries several numbers of threads in alternating turns. Only one instance is open at a time."""
 
     def __init__(self, usual: Answerer, threads: int, reopen: Reopen, query: Query) -> None:
         self._answerer, self._open, self._all = usual, threads, threads
@@ -124,7 +126,7 @@ class _Trial:
         try:
             with plugin("an instance with fewer threads"):
                 turn_ns = self._turn_ns(threads)
-        except HarnessError:  # fewer threads fail, but the run works with all threads
+        except HarnessError:  # because the run still works with all threads
             self.rounds.pop(threads, None)
             self._open = 0
         else:

@@ -1,4 +1,4 @@
-"""Times a single query after a pause, as it occurs between two queries of a run."""
+"""Times a single query after a pause like the pause between two queries of a run."""
 
 import time
 from collections.abc import Sequence

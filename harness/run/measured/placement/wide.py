@@ -29,20 +29,21 @@ from harness.models.opened.separate_instance import SeparateInstance
 from harness.run.measured.answerer import Answerer
 
 TAIL = 1.1
-"""The wide instance is used if it lowers the mean latency, and raises the latency percentile at most by this factor.
-The percentile may rise, because queries wait while all cores work on one query.
+"""The wide instance is used if it lowers the mean latency and raises the latency percentile by at most this factor. The
+percentile may rise, because queries wait while all cores work on one query.
 """
 
 SIMULATED_QUERIES = 4_000
 
 MEMORY_SHARE = 0.3
-"""Maximum share of the available memory for one more instance, which is assumed to need twice the model's size."""
+"""Another instance may take at most this share of the available memory. It is assumed to need twice the model's size.
+"""
 
 LOAD_LIMIT_S = 5.0
 """A wide instance is opened only if a usual instance loads within this time, because LoadGen's run must wait for it."""
 
 WARM_UP, ROUNDS = 3, 10
-"""Number of warm-up rounds, and number of all rounds. In each round, both instances answer one sample."""
+"""Number of warm-up rounds, and total number of rounds. In each round, both instances answer one sample."""
 
 LIMIT_S = 1.0
 """Time after which the trial ends if at least two rounds are finished."""
@@ -89,7 +90,7 @@ class Wide:
                     wide = self._opened(usual, own)
                     self.wide_ns, self.narrow_ns = _times_ns(wide, usual, sample)
                     self.reason = self._loses(plan, curve) or _differs(wide, usual, sample)
-            except HarnessError as e:  # a wide instance is optional
+            except HarnessError as e:  # because a wide instance is optional
                 self.reason = f"it does not work: {one_line(e)}"
             else:
                 if self.reason is None:
@@ -131,8 +132,8 @@ class Wide:
         assert self.wide_ns is not None
         assert self.narrow_ns is not None
         times = f"{show_ns(self.wide_ns)} on all cores and {show_ns(self.narrow_ns)} on one"
-        # Checked separately, because other load may have slowed `curve`, and the simulation would
-        # then prefer the wide instance.
+        # This is checked separately, because other load may have slowed `curve`, and the simulation would then prefer
+        # the wide instance.
         if self.wide_ns >= self.narrow_ns:
             return f"a single query gains nothing, because a sample takes {times}"
         due_ns = server_schedule_ns(SIMULATED_QUERIES, plan.target_qps, 0)

@@ -43,7 +43,7 @@ class Playing:
 class Streams:
     """All streams of a run. Each stream plays samples that it draws with replacement.
 
-    The seed of a stream's generator includes the number of the stream.
+    The stream's number is part of the seed of its generator.
     """
 
     def __init__(

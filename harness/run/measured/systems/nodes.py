@@ -18,7 +18,7 @@ from harness.types import Backend, Dataset, TensorSpec
 
 
 class ModelOnNodes(RemoteModel):
-    """The nodes of --nodes, which receive requests like servers."""
+    """The nodes of --nodes, which receive requests as servers do."""
 
     _nodes: OpenNodes
     _session: NodeSession
@@ -39,7 +39,7 @@ class ModelOnNodes(RemoteModel):
 
     @property
     def _takes_steps(self) -> bool:
-        return self._on_wire and super()._takes_steps  # otherwise the nodes run the steps
+        return self._on_wire and super()._takes_steps  # otherwise, the nodes run the steps
 
     def _backends(self, stack: ExitStack) -> Sequence[Backend]:
         return self._nodes.backends(self._setup.model, stack)

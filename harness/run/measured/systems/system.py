@@ -27,7 +27,7 @@ OF_KINDS = ("client", "tokens", "models", "backend", "elastic")
 
 
 class Dispatch(NamedTuple):
-    """The path of LoadGen's queries to the system."""
+    """How LoadGen's queries reach the system."""
 
     dispatcher: Dispatcher
     name: str
@@ -93,13 +93,13 @@ class System(ABC):
 
     @abstractmethod
     def open(self, stack: ExitStack, progress: Progress) -> Mapping[str, Any]:
-        """Opens model and dataset, which `stack` closes, and returns the `loaded` message."""
+        """Opens the model and the dataset, which `stack` closes, and returns the `loaded` message."""
 
     def check_steps(self, backend: Backend, dataset: Dataset, first: list[int]) -> None:  # noqa: B027 - optional for each kind
         """Raises ConfigError if the manifest's steps do not fit the output for dataset index `first`."""
 
     def check_numbers(self, dataset: Dataset, loaded: list[int]) -> None:  # noqa: B027 - optional for each kind
-        """Raises ConfigError if a loaded sample has a number without a row in the model's tables."""
+        """Raises ConfigError if a loaded sample contains a number without a row in the model's tables."""
 
     def described_again(self) -> Mapping[str, Any] | None:
         """Returns the new description if the model was reopened after the `loaded` message; otherwise None."""
@@ -124,9 +124,9 @@ class System(ABC):
         """Resets the counts, because a ramp now holds its rate. No query is in flight."""
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
-        """Returns the values of the keys in OF_KINDS that this kind of system has.
+        """Returns the values of the keys in OF_KINDS that apply to this kind of system.
 
-        Call after the dispatcher has stopped.
+        Call this after the dispatcher has stopped.
         """
         return {}
 
