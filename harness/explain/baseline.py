@@ -59,7 +59,7 @@ class Subject(NamedTuple):
 
     @property
     def has_answers(self) -> bool:
-        """False for the null backend. With this backend, only inputs are compared."""
+        """False for the null backend. With the null backend, only inputs are compared."""
         return self.config.backend != "null"
 
 

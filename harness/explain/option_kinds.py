@@ -10,7 +10,7 @@ MOST_THREADS = 1024
 
 
 def number(help_text: str, group: str, default: int | None = None, most: int = 1_000_000) -> Any:
-    """Declares a whole number from 1 to `most`. The help names the default if it exists."""
+    """Declares a whole number from 1 to `most`. The help names the default if one exists."""
     shown = help_text if default is None else f"{help_text} (default {default})"
     return option(shown, parse=positive(most), default=default, metavar="N", group=group)
 

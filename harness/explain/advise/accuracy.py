@@ -24,7 +24,7 @@ exceeded as well.
 """
 
 MOST_DISTANCE = 0.1
-"""Maximum relative distance between answers that differ only by their precision. See LEAST_AGREEMENT."""
+"""Answers with at most this relative distance may differ only by their precision. See LEAST_AGREEMENT."""
 
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:

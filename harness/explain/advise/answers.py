@@ -1,4 +1,4 @@
-"""Answers Benanza's six questions for ONNX Runtime on a CPU, from one record. Pure.
+"""Answers Benanza's six questions for ONNX Runtime on a CPU, from one record. This module has no side effects.
 
 Source: Benanza (Li et al., IPDPS 2020), section III-D. Benanza compares GPU libraries. This module compares graph
 levels, layouts, threads, executors and precisions.

@@ -1,4 +1,4 @@
-"""Finds the reason why the layers alone take longer than the whole model, and their sum is not a lower bound."""
+"""Finds why the layers measured alone take longer than the whole model, so that their sum is not a lower bound."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from harness.explain.advise.record import Record
 from harness.profiler import CONTROL_FLOW
 
 SHORT_NS = 10_000
-"""If kernels take less than this on average, the profiler's overhead is named as the cause. It also rounds to whole
-microseconds.
+"""If kernels take less than this on average, the profiler's overhead is named as the cause. The profiler also rounds
+times to whole microseconds.
 """
 
 _LARGE = 0.1

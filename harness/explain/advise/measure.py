@@ -43,8 +43,8 @@ def measure(job: Job, database: Path, content: dict[str, Any]) -> Path | None:
     profiles, failed = _profiles(job)
     if now.graph not in profiles:
         raise ConfigError(failed[now.graph])
-    # Maps a node's position in the file to its nodes in the graph. A Constant has no node, and a function call has
-    # several.
+    # Maps a node's position in the file to the corresponding nodes in the graph. A Constant has no node, and a function
+    # call has several.
     in_graph = nodes_of(read_wiring(job.path), job.graph)
     content |= {
         **_about(job),

@@ -1,4 +1,6 @@
-"""Predicts the gain of other settings from the times of single layers, and compares it with measured gains. Pure."""
+"""Predicts the gain of other settings from the times of single layers, and compares it with measured gains. This module
+has no side effects.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,16 +10,18 @@ from harness.explain.advise.record import RealisedGain, Record
 from harness.explain.pieces.lower_bound import makespan_ns
 
 WORTH = 0.02
-"""Minimum gain of a recommended setting, as a share of the time."""
+"""A setting is recommended only if its gain is at least this share of the time."""
 
 CREDIBLE = 1.02
-"""Maximum credible ratio of lower bound to measured time. A larger ratio shows that the value is not a lower bound."""
+"""A lower bound is credible if it exceeds the measured time by at most this factor. A larger ratio shows that the value
+is not a lower bound.
+"""
 
 WITHIN = 0.25
-"""Maximum difference between a realised gain and its prediction, as a share of the prediction."""
+"""A realised gain agrees with its prediction if they differ by at most this share of the prediction."""
 
 MOST_DROP = 0.5
-"""Maximum accuracy loss at which int8 is recommended, in the metric's unit, e.g. percentage points."""
+"""int8 is recommended only up to this accuracy loss, in the metric's unit (such as percentage points)."""
 
 
 class Advice(NamedTuple):
@@ -51,8 +55,8 @@ class Advice(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`faster` or `slower` if the interval over the pairs is on one side of 1, else `undecided`. "" if the setting
-        was not measured.
+        """`faster` or `slower` if the interval over the pairs lies on one side of 1, otherwise `undecided`. "" if the
+        setting was not measured.
         """
         if self.realised is None:
             return ""
@@ -78,8 +82,8 @@ def predicted_ns(record: Record, setting: Setting) -> float | None:
 
     Returns None if no layer was measured under this setting. The rest of the model's time (layout changes between
     layers, the runtime's overhead) is assumed to stay the same. In parallel execution, layers go to workers as they
-    become ready. The layers alone can take longer than the model, e.g. if a profiler rounds short kernels to whole
-    microseconds. All savings are then scaled down by the same factor.
+    become ready. The layers alone can take longer than the model, for example if a profiler rounds short kernels to
+    whole microseconds. If so, all savings are scaled down by the same factor.
     """
     clock = record.clock(setting)
     own = (record.own_ns(s, clock) for s in (record.now, setting))

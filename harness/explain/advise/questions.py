@@ -1,4 +1,4 @@
-"""Writes the answers to the six questions as sentences. Pure."""
+"""Writes the answers to the six questions as sentences. This module has no side effects."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from harness.explain.advise.layers.settings import INT8
 from harness.explain.advise.predict import WORTH, Advice
 
 FASTER = 0.05
-"""Minimum reported gain of a layer under another setting, as a share of the layer's time."""
+"""A layer's gain under another setting is reported only if it is at least this share of the layer's time."""
 
 
 def questions(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
@@ -100,7 +100,7 @@ def _int8_here(peaks: Mapping[str, float]) -> str:
 
 
 def accuracy_text(accuracy: Mapping[str, Any]) -> str:
-    """Formats e.g. `top1 99.20 % -> 98.80 % (500 samples), 99.4 % of the answers the same`."""
+    """Formats the accuracy, for example as `top1 99.20 % -> 98.80 % (500 samples), 99.4 % of the answers the same`."""
     same = f"{show_percent(accuracy['agreement'], 1)} of {accuracy['samples']:,} answers the same"
     if accuracy["score"] is None:
         return f"Accuracy: not known ({accuracy['no_score']}); {same}."

@@ -1,4 +1,4 @@
-"""Reads measured.json and computes the numbers that several answers share. Pure."""
+"""Reads measured.json and computes the numbers that several answers share. This module has no side effects."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -37,7 +37,7 @@ class RealisedGain(NamedTuple):
 class Record:
     """The measurements in measured.json.
 
-    content: the content of that file. Raises ConfigError if it has a different form.
+    content: the content of that file. Raises ConfigError if the content has a different form.
     """
 
     def __init__(self, content: Mapping[str, Any]) -> None:
@@ -68,16 +68,20 @@ class Record:
         return float(median(self.content["now_runs"][f"{clock}_ns"]))
 
     def alone(self, setting: Setting) -> list[LayerTimes | None]:
-        """Returns the times of each unit alone, (units,). None for a unit that was not measured."""
+        """Returns the (units,) times of each unit alone; None for a unit that was not measured. None for a unit that
+        was not measured.
+        """
         return [self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units]
 
     def own_ns(self, setting: Setting, clock: Clock) -> list[float | None]:
-        """Returns the shortest time of each unit alone, (units,). None for a unit that was not measured."""
+        """Returns the (units,) shortest time of each unit alone; None for a unit that was not measured. None for a unit
+        that was not measured.
+        """
         return [timed.least_ns(clock) if timed else None for timed in self.alone(setting)]
 
     def unit_ns(self, setting: Setting, clock: Clock) -> list[float]:
-        """Returns the shortest time of each unit alone, (units,). The time under the current setting replaces a missing
-        time. If it is also missing, the time of the unit's kernels in the whole model is used.
+        """Returns the (units,) shortest time of each unit alone. The time under the current setting replaces a missing
+        time. If that time is also missing, the time of the unit's kernels in the whole model is used.
         """
         rows = [self.own_ns(s, clock) for s in (setting, self.now)]
         return [
@@ -87,7 +91,7 @@ class Record:
 
     @cached_property
     def inside_ns(self) -> list[float]:
-        """Shortest time of each unit's kernels in the whole model under the current setting, (units,).
+        """The (units,) shortest time of each unit's kernels in the whole model under the current setting.
 
         A kernel that computes several units counts only for the first unit.
         """
@@ -108,12 +112,12 @@ class Record:
         return [unit["needs"] for unit in self.units]
 
     def about(self, unit: int) -> str:
-        """Returns the unit's operators, e.g. Conv+BatchNormalization+Relu."""
+        """Returns the unit's operators, such as Conv+BatchNormalization+Relu. Conv+BatchNormalization+Relu."""
         return "+".join(self.nodes[i]["op"] for i in self.units[unit]["nodes"])
 
     def best_ns(self, clock: Clock) -> tuple[list[float], list[str]]:
-        """Returns each unit's shortest time over all graph levels, and the level with that time, both (units,). Threads
-        and precision are the current ones.
+        """Returns two (units,) lists: each unit's shortest time over all graph levels, and the level with that time.
+        Uses the current threads and precision.
         """
         by_level = {
             level: self.own_ns(self.now._replace(graph=level), clock) for level in GRAPH_LEVELS

@@ -1,1 +1,1 @@
-"""The verb `cold`: measures each phase until a new process gives its first answer."""
+"""The verb `cold`: measures each phase from the start of a new process to its first answer."""

@@ -21,7 +21,9 @@ LOG = "frameworks.log"
 REPORT = Report("cold", "cold.json", {"schema": 1}, tables.text, page.write)
 
 BUSY = 1.5
-"""If the load average per core is higher before the first trial, a note says that other processes use the machine."""
+"""If the load average per core exceeds this limit before the first trial, a note reports that other processes use the
+machine.
+"""
 
 
 def cold(options: ColdOptions, values: Mapping[str, Any]) -> int:

@@ -62,8 +62,8 @@ class Counter:
 
 
 def remaining_s(took_s: Sequence[float], count: int, steps: int) -> list[float]:
-    """Estimates the time of each remaining step. A step takes as long as in the round before, because formats differ by
-    a factor of ten; in the first round, as long as the mean step.
+    """Estimates the time of each remaining step. Expects a step to take as long as in the round before, because formats
+    differ by a factor of ten. In the first round, expects the mean time of the finished steps.
 
     took_s: time of each finished step. count: number of all steps. steps: number of steps in a round.
     """

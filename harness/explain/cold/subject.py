@@ -28,7 +28,7 @@ from harness.models.opened.loading import (
 
 
 class Subject(NamedTuple):
-    """The model that `cold` starts. fetched: has `ns` and `bytes` of the fetch, or `absent` with the reason."""
+    """The model that `cold` starts. fetched: contains `ns` and `bytes` of the fetch, or `absent` with the reason."""
 
     config: RunConfig
     model: Model
@@ -55,7 +55,7 @@ def open_subject(options: ColdOptions, values: Mapping[str, Any]) -> Subject:
         )
     dataset = config.dataset or default_dataset(model)
     if model.manifest is not None:  # without a manifest, only the backend knows the model's inputs
-        open_dataset(config, model, dataset, model.inputs)  # refuses before any conversion
+        open_dataset(config, model, dataset, model.inputs)  # refuses a wrong dataset before any conversion
     threads = options.threads or available().planned
     return Subject(config, model, path, dataset, threads, fetched)
 

@@ -26,7 +26,7 @@ PHASES = (
     Phase("input", "input", "prepare the input"),
     Phase("first", "compute", "first run"),
 )
-"""The ordered parts of a first answer in a process that has already imported its framework."""
+"""The parts, in order, of a first answer in a process that has already imported its framework."""
 
 OUTSIDE = (
     Phase("process", "", "start of the process"),

@@ -227,7 +227,7 @@ def phases(content: Content) -> Table:
     heads = columns(
         "phase | cold [ns] | ± cold [ns] | share cold [share] | warm [ns] | ± warm [ns] | share warm [share]"
     )
-    # Counted, because Ctrl-C leaves fewer trials than requested.
+    # The trials are counted, because Ctrl-C may leave fewer trials than requested.
     made = max(len(row[COLD]), len(row[WARM]))
     about = (
         f"mean of {counted(made, 'trial')} in turns, each in a fresh process, ± half of the 95 % "

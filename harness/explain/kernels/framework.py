@@ -49,7 +49,7 @@ def profile(
 
 
 def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> LayerProfile:
-    """Returns the profile of executed kernels. times: the plain calls, then the profiled calls. Pure."""
+    """Returns the profile of executed kernels. times: the plain calls, then the profiled calls. Has no side effects."""
     wiring = Wiring(
         [
             k.node._replace(op_type=_CHANGE_OF_LAYOUT) if k.inserted else k.node

@@ -1,9 +1,9 @@
 """Maps each kernel to the nodes of the model's file that the kernel computes after fusion.
 
-The runtime saves the graph that it executes. Most tensors of that graph have the same names as in the file, or the
-kernel is named after its output tensor. Such a kernel computes the nodes between its inputs and its output, which are a
-cut of the file's graph. If the output of a kernel is not a tensor of the file, the kernel shares the cut of the kernels
-that read its output. Each kernel therefore computes at least one node.
+The runtime saves the graph that it executes. For most kernels, the output tensor has the same name as in the file, or
+the kernel is named after its output tensor. Such a kernel computes the nodes between its inputs and its output, which
+are a cut of the file's graph. If the output of a kernel is not a tensor of the file, the kernel shares the cut of the
+kernels that read its output. Each kernel therefore computes at least one node.
 """
 
 import re
@@ -20,8 +20,8 @@ from harness.explain.kernels.fused_integers import (
 )
 from harness.profiler import NO_OPS, WiredNode, Wiring
 
-# ONNX Runtime names the kernels in its blocked layout after the tensor that they make. A suffix names an operator
-# that it turned into a convolution.
+# ONNX Runtime names a kernel in its blocked layout after the tensor that the kernel computes. A suffix names an
+# operator that ONNX Runtime turned into a convolution.
 _BLOCKED = re.compile(r"(.+?)(?:_bn|_mul)?_nchwc(?:_token_\d+|_\d+)?")
 _BLOCKED_WHOLE = re.compile(r"(.+)_nchwc(?:_token_\d+|_\d+)?")
 _LAYOUT = frozenset({"ReorderInput", "ReorderOutput"})
@@ -56,8 +56,8 @@ def map_kernels(file: Wiring, executed: Wiring) -> KernelMap:
     cuts = _Cuts(file, executed, same)
     origins = []
     for i, node in enumerate(executed.nodes):
-        # As a last resort, the names of the outputs identify the nodes, e.g. for a kernel that only
-        # passes on an input.
+        # As a last resort, the names of the outputs identify the nodes, for example for a kernel that only passes on an
+        # input.
         named = {file.producers[t] for t in node.outputs if t in file.producers}
         nodes = cuts.own[i] or cuts.nearest(i) or tuple(sorted(named))
         computing = tuple(n for n in nodes if file.nodes[n].op_type not in NO_OPS)
@@ -176,7 +176,7 @@ class _Cuts:
             for maker in makers:
                 self._takers[maker].add(taker)
         self.own = self._not_before(self._common([self._cut(node) for node in executed.nodes]))
-        """The cut of each executed node; empty if it has none."""
+        """The cut of each executed node; empty if the node has no cut."""
 
     def _cut(self, node: WiredNode) -> tuple[int, ...]:
         """Returns a node's cut; empty if no output is known, or if all outputs are inputs."""

@@ -98,7 +98,7 @@ class IntegerKernels:
     def _after(self, tensor: str) -> str:
         """Returns the quantised tensor that is computed from this tensor and its activation.
 
-        If there is none, returns the last tensor.
+        If no such tensor exists, returns the last tensor.
         """
         file = self._file
         while True:

@@ -42,11 +42,11 @@ class Session:
     """Spans that the runtime reports, with one entry per run. A missing span is None or empty."""
 
     load_ns: int | None
-    """Once per session."""
+    """Reported once per session."""
     initialise_ns: int | None
-    """Once per session."""
+    """Reported once per session."""
     run_start_ns: tuple[int, ...]
-    """On the profiler's clock."""
+    """Start of each run on the profiler's clock."""
     run_ns: tuple[int, ...]
     """Time of the call inside the runtime."""
     execute_ns: tuple[int, ...]

@@ -1,7 +1,8 @@
 """Analyses a profile's kernels: shares, thirds, roofline, time between kernels.
 
 All means use the same runs, so that parts add up exactly to the whole. The fastest and the slowest fifth of the runs,
-by the time of the whole call, are left out. If a framework reports only the mean of all runs, that mean is used. Pure.
+by the time of the whole call, are left out. If a framework reports only the mean of all runs, that mean is used. This
+module has no side effects.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -330,7 +331,8 @@ def _group(name: str, layers: Sequence[Layer]) -> Group:
 
 
 def thirds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Returns the shares of the first, middle and last third of the layers, in this order; zeros if every layer is 0."""
+    """Returns the shares of the first, middle and last third of the layers, in this order; zeros if all values are 0.
+    """
     total = float(sum(values)) or 1.0
     cuts = [round(len(values) * i / 3) for i in range(4)]
     first, middle, last = (sum(values[a:b]) / total for a, b in pairwise(cuts))

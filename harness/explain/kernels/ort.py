@@ -42,7 +42,7 @@ def profile(
     setup: SessionSetup | None = None,
     keep_events: Path | None = None,
 ) -> LayerProfile:
-    """Runs the model `runs` times without and `runs` times with the profiler, in alternation (ABBA).
+    """Runs the model `runs` times without and `runs` times with the profiler, alternately (ABBA).
 
     feeds: arrays by input name. keep_events: a file for the profiler's JSON output.
     Two sessions are alive at once, so twice the model's memory is needed. Raises ConfigError if ONNX Runtime refuses
@@ -58,7 +58,7 @@ def profile(
         try:
             interleaved(calls, warm_up)
             times = interleaved(calls, runs)
-        except Exception as e:  # onnxruntime's own classes share no base but this
+        except Exception as e:  # because onnxruntime's exceptions have only this base class in common
             raise ConfigError(f"{model}: ONNX Runtime failed to run it: {_first_line(e)}") from e
         del plain
         events_file = Path(profiled.end_profiling())
@@ -134,7 +134,7 @@ def _sessions(model: Path, setup: SessionSetup, folder: Path) -> tuple[Any, Any]
             optimised=folder / "executed.onnx",
             config=_WEIGHTS_APART,
         )
-    except Exception as e:  # onnxruntime's own classes share no base but this
+    except Exception as e:  # because onnxruntime's exceptions have only this base class in common
         raise ConfigError(f"{model}: ONNX Runtime refused it: {_first_line(e)}") from e
     return plain, profiled
 

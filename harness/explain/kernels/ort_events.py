@@ -1,6 +1,6 @@
 """Reads kernels from the events in ONNX Runtime's profile and from the graph that it executed.
 
-Pure. The input is a profile's events and two graphs; the output is a table of kernels.
+This module has no side effects. The input is a profile's events and two graphs; the output is a table of kernels.
 """
 
 import json
@@ -62,9 +62,8 @@ def from_events(
     setup: SessionSetup,
     times: tuple[Times, ...],
 ) -> LayerProfile:
-    """Reads the last `runs` runs of a profile. Earlier runs were warm-up. Pure.
-    times: the plain calls, then the profiled calls. Raises ConfigError if the profile is truncated or
-    belongs to another graph.
+    """Reads the last `runs` runs of a profile. Earlier runs were warm-up. Has no side effects. times: the plain calls,
+    then the profiled calls. Raises ConfigError if the profile is truncated or belongs to another graph.
     """
     every = _runs(events, runs)
     last = every[-runs:]

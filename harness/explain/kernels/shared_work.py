@@ -26,7 +26,7 @@ class Share(NamedTuple):
 
     @property
     def is_divided(self) -> bool:
-        """Whether other kernels also have a part of the node."""
+        """Whether other kernels also compute a part of the node."""
         return 0.0 < self.end - self.begin < 1.0
 
     def part(self, work: int | None) -> int | None:

@@ -12,7 +12,7 @@ from harness.machine.characterise.measured import Measured, of
 from harness.results.pages.tables import Cell, Table, columns, show_cell
 
 UNEVEN = 0.2
-"""A peak is marked as doubtful if the coefficient of variation of its repetitions exceeds this."""
+"""A peak is marked as doubtful if the coefficient of variation of its repetitions exceeds this limit."""
 
 Key = tuple[str, str, int]
 """(library, precision, threads)."""

@@ -1,4 +1,6 @@
-"""Compares machines by the points that their machine.json files have in common, with ratios. Pure."""
+"""Compares machines by the points that their machine.json files have in common, with ratios. This module has no side
+effects.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +19,7 @@ NOISE = 2.0
 def tables(sides: Sequence[Content]) -> list[Table]:
     """Returns the tables.
 
-    sides: A, B, ... in order. Every number of the other sides is also shown as a ratio to A's number.
+    sides: A, B, ... in order. For every other side, each number is also shown as a ratio to A's number.
     """
     points = [{p.name: p for p in record.points(one) if not p.missing} for one in sides]
     names = [letter(side) for side in range(len(sides))]

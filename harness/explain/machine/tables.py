@@ -1,4 +1,6 @@
-"""Tabulates machine.json: the host, copies by size, every benchmark, and points that could not be measured. Pure."""
+"""Tabulates machine.json: the host, copies by size, every benchmark, and points that could not be measured. This module
+has no side effects.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +13,7 @@ from harness.results.pages.tables import Cell, Column, Table, columns, lines
 
 _UNIT_OF_SETTING = {"bytes": "bytes", "threads": "count", "side": "count", "segment": "count"}
 _OF_THEIR_OWN = ("memory-copy", "gemm", "convolution")
-"""Benchmarks that have their own kind of table."""
+"""Benchmarks with a special kind of table."""
 
 SHOWN_ROWS = 40
 

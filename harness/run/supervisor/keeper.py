@@ -77,7 +77,7 @@ class RunKeeper:
             self.not_saved(e)
 
     def _write_metrics(self) -> None:
-        """Writes metrics.prom. A failure loses no numbers, because other files also have them."""
+        """Writes metrics.prom. A failure loses no numbers, because other files also contain them."""
         if self._exporter is None:
             return
         path = self.folder.path / run_folder.METRICS
@@ -85,7 +85,7 @@ class RunKeeper:
             self._exporter.write(self.folder.path)
         except OSError as e:
             with suppress(OSError):
-                path.unlink()  # an incomplete file would look complete
+                path.unlink()  # because an incomplete file would look complete
             say(f"{path} was not written ({e.strerror}): the run's numbers are in its other files")
 
     def not_saved(self, error: OSError) -> Reason:
@@ -97,7 +97,7 @@ class RunKeeper:
     def give_up(self, error: HarnessError) -> None:
         """Ends a run before its first query.
 
-        Removes the folder if the user made a mistake. Keeps it, with the traceback, if a plug-in failed.
+        Removes the folder if the user made a mistake. Keeps the folder, with the traceback, if a plug-in failed.
         """
         if isinstance(error, ConfigError):
             shutil.rmtree(self.folder.path, ignore_errors=True)
@@ -106,7 +106,9 @@ class RunKeeper:
             self.try_save(seal=True)
 
     def try_save(self, *, seal: bool = False) -> None:
-        """Saves the run before an error is shown. Does not raise, because this would hide that error."""
+        """Saves the run before an error is shown. Never raises an error, because a new error would hide the error to be
+        shown.
+        """
         try:
             self.save()
             if seal:
@@ -141,7 +143,7 @@ class RunKeeper:
         except OSError as e:
             self.not_saved(e)
             content = self._result()
-            with suppress(OSError):  # saved again, because the first result may say VALID
+            with suppress(OSError):  # because the result that was saved first may say VALID
                 self.save(content)
                 digests.write(folder)
         if self.findings.config.sign is not None:

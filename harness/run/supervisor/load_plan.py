@@ -49,7 +49,9 @@ MEMORY_SHARE = 0.60
 """Share of the available memory that a run may take; the rest is a reserve."""
 
 ISSUE_MARGIN = 1.25
-"""Size of the journal as a multiple of the predicted number of samples: LoadGen may issue a few more."""
+"""The journal is larger than the predicted number of samples by this factor, because LoadGen may issue a few more
+samples.
+"""
 
 UNTIL_TIMES = 30
 """Maximum length of a run with --until, as a multiple of --duration or --queries."""
@@ -168,7 +170,7 @@ def plan_for(
 
 
 MOST_RAMPED = 200_000
-"""Maximum number of queries in a ramp with its holds. The journal is sized for them."""
+"""Maximum number of queries in a ramp with its holds. The journal is sized for this number."""
 
 
 def _ramp(ramp: Ramp, run: ResolvedRun, *, in_sessions: bool) -> dict[str, Any]:
@@ -248,8 +250,8 @@ def official_plan(
 ) -> LoadPlan:
     """Returns the plan under the official rules. LoadGen sets counts, seeds and bounds for the model key.
 
-    Writes the effective user.conf into `outdir`. It has the user's lines, and calibrated values for settings that
-    the user's lines omit.
+    Writes the effective user.conf into `outdir`. The file contains the user's lines, and calibrated values for settings
+    that those lines omit.
     """
     scenario, config, model_key = run.scenario, run.config, _model_key(run)
     text = user_conf.lint(config.user_conf) if config.user_conf else ""
@@ -323,7 +325,7 @@ def _logged(calibration: Calibration) -> int:
 
 
 ACCURACY_QPS = 100_000.0
-"""Rate of Server's accuracy run: LoadGen paces this run, too, although its latency is not judged."""
+"""Rate of Server's accuracy run. LoadGen paces this run, too, although its latency is not judged."""
 
 
 def accuracy_plan(
@@ -425,7 +427,7 @@ def _official_advice(plan: LoadPlan, fits: int) -> str:
     An official run takes at least 600 s, so the user can change only its expected rate, which sets its number of
     queries. If the model is faster than the expected rate, the run ends too early and is INVALID.
     """
-    if fits < 1 or not plan.expected_s:  # the length of an accuracy run cannot be changed
+    if fits < 1 or not plan.expected_s:  # because the length of an accuracy run cannot be changed
         return "free some memory"
     scenario = scenario_named(plan.scenario)
     name = scenario.loadgen_name

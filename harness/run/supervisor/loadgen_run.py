@@ -62,7 +62,7 @@ class Supervisor:
     quiet: bool
     progress: Progress
     notice: str
-    """Text to print when the first LoadGen run is ready, when no start error can follow; "" for nothing."""
+    """Text to print when the first LoadGen run is ready and can no longer fail to start; "" for nothing."""
     most_late: Callable[[LoadPlan], int] | None
     """Returns how many queries of a plan may be late; None: no run is ended early."""
 
@@ -139,7 +139,7 @@ class LoadGenRun:
     def _load(self, process: Measured) -> Loaded:
         findings = self._findings
         if not findings.environment:
-            # Done here, while the measured process loads the model.
+            # This is done while the measured process loads the model, because the supervisor would otherwise only wait.
             findings.environment = {**host.fingerprint(), "code": running_code()}
             if findings.config.device != "cpu":
                 gpus = self._with.host.gpus
@@ -185,7 +185,7 @@ class LoadGenRun:
         return calibration, loaded
 
     def _keep_batch(self, chosen: int, curve: Sequence[tuple[int, int]]) -> None:
-        """Keeps the batch size that the warm-up chose for all LoadGen runs of this result.
+        """For all LoadGen runs of this result, keeps the batch size that the warm-up chose.
 
         Prints the reason if the batch is smaller than --max-batch.
         """
@@ -201,7 +201,7 @@ class LoadGenRun:
         self._findings.resolved = replace(run, instances=group)
 
     def _keep_threads(self, chosen: int, times_ns: Mapping[int, int]) -> None:
-        """Keeps the number of threads that the warm-up chose for all LoadGen runs of this result.
+        """For all LoadGen runs of this result, keeps the number of threads that the warm-up chose.
 
         Prints the reason if there are fewer threads than planned.
         """
@@ -317,7 +317,7 @@ class LoadGenRun:
 
     @staticmethod
     def _until(plan: LoadPlan, rows: NewRows) -> Until | None:
-        """Returns the check of --until; None without this option, which runs with several journals refuse."""
+        """Returns the check of --until; None without this option. Runs with several journals refuse the option."""
         journal = rows.journal
         if plan.until is None or not isinstance(journal, Journal):
             return None

@@ -77,8 +77,8 @@ class Supervised(ABC):
     _journal: Journal
 
     clocks: Sequence[ClockOffset] = ()
-    """Measured leads of the process's machine over this machine's clock: one before the run, then one per interval.
-    Empty if the process runs on this machine.
+    """How far the clock of the process's machine was ahead of this machine's clock: one measurement before the run,
+    then one per interval. Empty if the process runs on this machine.
     """
     slowest_ping_ns = 0
     """The longest round trip to the process's machine before the run."""
@@ -118,11 +118,12 @@ class Supervised(ABC):
 
     @abstractmethod
     def begin(self, start_ns: int) -> None:
-        """Answers the message `ready`. start_ns: start of the schedule, on the wall clock of the process's machine."""
+        """Replies to the message `ready`. start_ns: start of the schedule, on the wall clock of the process's machine.
+        """
 
     @abstractmethod
     def go(self) -> None:
-        """Answers the message `prepared`."""
+        """Replies to the message `prepared`."""
 
     @abstractmethod
     def message(
@@ -164,7 +165,7 @@ class Supervised(ABC):
         return self._checked(message)
 
     def await_prepared(self, limit_s: float, show_loading: Callable[[int, int], None]) -> None:
-        """Waits until the process is ready to start the run, which it does after `go`. Arguments: as in `expect`."""
+        """Waits until the process is ready. The process starts the run after `go`. Arguments: as in `expect`."""
         while self.expect(["prepared", "alive"], limit_s, show_loading)["event"] == "alive":
             pass
 
@@ -201,7 +202,8 @@ class Supervised(ABC):
         wait_s: float = LOOK_EVERY_S,
         event: str = "ended",
     ) -> dict[str, Any] | None:
-        """Returns the message `event` or `error`; None if none arrives within wait_s, or if one only reports progress.
+        """Returns the message `event` or `error`. Returns None if no message arrives within wait_s, or if the message
+        only reports progress.
 
         Raises RunDied.
         """
@@ -256,7 +258,7 @@ class Supervised(ABC):
 
 
 class MeasuredProcess(Supervised):
-    """A measured process on this machine. It never outlives this context manager."""
+    """A measured process on this machine. The process never outlives this context manager."""
 
     def __init__(
         self,
@@ -291,7 +293,7 @@ class MeasuredProcess(Supervised):
         self.kill()
         self._channel.close()
         os.close(self.journal_fd)
-        with suppress(OSError):  # the result folder may have been removed
+        with suppress(OSError):  # because the result folder may have been removed
             if not self._output.stat().st_size:
                 self._output.unlink()
 
@@ -352,7 +354,7 @@ class MeasuredProcess(Supervised):
 def _goes_on(
     message: dict[str, Any] | None, watchdog: Watchdog, show_loading: Callable[[int, int], None]
 ) -> bool:
-    """Returns whether the message only reports that the dataset is loading or that batches before the run go on."""
+    """Returns whether the message only reports that the dataset is loading or that batches before the run continue."""
     if message is None or message["event"] not in ("loading", "alive"):
         return False
     watchdog.still_loading()

@@ -56,7 +56,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
 
 
 def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> Arrivals | None:
-    """Raises one ConfigError with every problem that can be known before anything is started.
+    """Raises one ConfigError that lists every problem that can be known before anything is started.
 
     Returns the arrivals of --arrivals; None without this option.
     """
@@ -113,7 +113,7 @@ def _read_arrivals(config: RunConfig, model: Model) -> Arrivals | None:
     replayed = arrivals.read(config.arrivals, config.arrivals_sha256)
     load = replayed.load(config.queries)
     held = config.performance_count or model.performance_count
-    if held is not None:  # None: the dataset will set it when it is loaded
+    if held is not None:  # if None, the dataset sets the number when it is loaded
         replayed.check_samples(load.query_count, held)
     return replayed
 
@@ -174,7 +174,7 @@ def check_always_resident(config: RunConfig, model: Model) -> None:
 
 
 def _version_problems(config: RunConfig) -> list[str]:
-    """Returns problems with LoadGen's version, because each version has the rules of one MLPerf round."""
+    """Returns problems with LoadGen's version, because each version implements the rules of one MLPerf round."""
     have = installed_version()
     if config.loadgen_version not in (None, have):
         say(
@@ -200,7 +200,7 @@ def check_digests(config: RunConfig, loaded: Loaded) -> None:
 
 
 def check_unchanged(before: Loaded | None, now: Loaded) -> None:
-    """Raises ConfigError if the accuracy run uses different files than the performance run.
+    """Raises ConfigError if the files of the accuracy run differ from the files of the performance run.
 
     before: data that the performance run loaded; None if there was no performance run.
     """

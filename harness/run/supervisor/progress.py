@@ -13,7 +13,8 @@ from harness.run.progress import Progress
 from harness.run.supervisor.watchdog import Now
 
 NOTED = 1.1
-"""The announcement gives the reason if the number of queries exceeds NOTED times the number that --duration implies."""
+"""The announcement states the reason if the number of queries exceeds NOTED times the number that --duration implies.
+"""
 
 LEAST_S = 1.0
 """The remaining time is estimated only after a run has lasted this long."""
@@ -55,7 +56,9 @@ class RunProgress:
         self._before = (self._begun_ns, 0)
 
     def show(self, now: Now) -> None:
-        """Shows the state of the run. The model is timed without load before the first query and after the last."""
+        """Shows the state of the run. The model is also timed without load, before the first query and after the last
+        query.
+        """
         at_ns = monotonic_ns()
         if not now.issued:
             self._begun_ns, self._before = at_ns, (at_ns, 0)
@@ -107,7 +110,7 @@ class RunProgress:
 
 
 def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
-    """Returns the reason for issuing many more queries than --duration implies; '' if the run does not."""
+    """Returns why the run issues many more queries than --duration implies; '' if it does not."""
     if (
         plan.target_qps is None
         or config.queries is not None
@@ -166,7 +169,7 @@ def _bounds(plan: LoadPlan, config: RunConfig) -> Iterable[Slo]:
 def announcement(
     plan: LoadPlan, calibration: Calibration, group: InstanceGroup, config: RunConfig
 ) -> str:
-    """Returns one line about the next run and its duration. It gives the reason if the run exceeds --duration."""
+    """Returns one line about the next run and its duration. The line gives the reason if the run exceeds --duration."""
     scenario = scenario_named(plan.scenario)
     all_at_once, calibrated = scenario.all_at_once, calibration.rate_per_s is not None
     unit = "samples" if all_at_once or plan.accuracy else "queries"

@@ -97,7 +97,7 @@ class _Session:
     """One session with PTDaemon. Its result folder holds both runs in `runs` and the client's files in `session`."""
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:
-        """Makes the result folder. Raises ConfigError with every problem before that."""
+        """Makes the result folder. Before that, raises a ConfigError that lists every problem."""
         self._config, self._quiet = config, quiet
         others = tuple((name, argument) for name, argument in config.meter if name != NAME)
         self._meter = PtdaemonMeter(next(a for name, a in config.meter if name == NAME))
@@ -111,13 +111,14 @@ class _Session:
 
     def _script(self) -> str:
         config = self._config
-        # `mlperf-harness` imports nothing from the working directory, so its workload must not import from there.
+        # `mlperf-harness` imports nothing from the working directory, so its workload must not import from that
+        # directory either.
         has_here = not {"", str(Path.cwd())}.isdisjoint(sys.path)
         words = [sys.executable, *(() if has_here else ("-P",)), "-m", "harness"]
         words += ["--quiet"] if self._quiet else []
         words += ["--no-metrics"] if config.no_metrics else []
         words += ["--metrics", str(config.metrics)] if config.metrics else []
-        # workload.yaml has the paths of code as the user typed them; config.yaml has absolute paths.
+        # workload.yaml contains the code paths as the user typed them; config.yaml contains absolute paths.
         words += code.trust_options(code.values_of(self._plain), resolved.absolute(self._plain))
         linger_ns = config.metrics_linger_ns
         words += ["--metrics-linger", write_duration(linger_ns)] if linger_ns else []
@@ -163,7 +164,7 @@ class _Session:
         return (self._path / run_folder.RESULT).exists() or any(self._runs.glob("*/"))
 
     def give_up(self, *, keep: bool) -> None:
-        """Keeps the folder if something was measured; otherwise removes it if `keep` is false."""
+        """Keeps the folder if `keep` is true or something was measured; otherwise removes it."""
         if keep or self._has_run:
             say(f"the files so far are in {self.folder.path}")
         else:
@@ -172,7 +173,7 @@ class _Session:
     def conclude(self, *, as_json: bool, details: bool) -> int:
         """Merges both runs and the session's files into one result: the testing run with its power."""
         testing = self._runs / "testing"
-        if not testing.is_dir():  # renamed only when complete, so the run's folder is incomplete
+        if not testing.is_dir():  # because the folder gets this name only when it is complete
             raise RunInvalid(f"{testing} is not complete: see {self._path / CLIENT_LOG}")
         refused = self._refused()
         self._merge(testing)
@@ -195,7 +196,7 @@ class _Session:
     def _refused(self) -> list[str]:
         """Returns the checks of power-dev's checker that the session fails."""
         command = [sys.executable, str(self._meter.checker), str(self._session)]
-        done = run_program(command, start_new_session=True)  # so that Ctrl-C does not reach it
+        done = run_program(command, start_new_session=True)  # so that Ctrl-C does not reach the client
         (self._path / CHECK_LOG).write_text(done.stdout, encoding="utf-8")
         if not done.returncode:
             return []
@@ -205,7 +206,7 @@ class _Session:
     def _merge(self, testing: Path) -> None:
         for entry in testing.iterdir():
             entry.rename(self._path / entry.name)
-        (self._path / PAGE).unlink(missing_ok=True)  # drawn before the power was known
+        (self._path / PAGE).unlink(missing_ok=True)  # because the page was drawn before the power was known
         (self._runs / "ranging").rename(self._path / "ranging")
         performance = self._path / "performance"
         for name in ("power", "ranging"):
@@ -217,7 +218,9 @@ class _Session:
 
 
 def _resolve(config: RunConfig, plain: RunConfig, meter: PtdaemonMeter) -> ResolvedRun:
-    """Returns the run without its PTDaemon session. Raises ConfigError with all problems, before anything starts."""
+    """Returns the run without its PTDaemon session. Raises a ConfigError that lists all problems, before anything
+    starts.
+    """
     problems = list(meter.problems())
     if config.mode != "performance":
         problems.append(f"meter {NAME!r} measures a performance run: add --mode performance")

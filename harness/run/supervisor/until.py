@@ -1,4 +1,4 @@
-"""Ends a run under the harness's scheduler when its verdict is decided or its number is precise enough."""
+"""Ends a run under the harness's scheduler when its verdict is decided or its main number is precise enough."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ class Until:
 
 
 def decision(done: Completions, plan: LoadPlan) -> str:
-    """Returns the verdict, or `precise`; '' if the run must go on."""
+    """Returns the verdict, or `precise`; '' if the run must continue."""
     assert plan.until is not None
     if not len(done):
         return ""
@@ -75,7 +75,7 @@ def _half_width(done: Completions, plan: LoadPlan) -> float | None:
 
 
 def shortened(plan: LoadPlan, journal: Journal) -> LoadPlan:
-    """Returns the plan with the number of queries that were issued if --until ended the run."""
+    """Returns the plan, with the number of queries that were issued if --until ended the run."""
     if not journal.ends:
         return plan
     issued = journal.issued // plan.samples_per_query

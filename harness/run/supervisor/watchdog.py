@@ -10,7 +10,7 @@ from harness.run.supervisor.metrics.histogram import Histogram
 
 _BUCKETS_PER_DECADE = 40
 _EDGES_NS = 10 ** np.arange(2, 12 + 1e-9, 1 / _BUCKETS_PER_DECADE)
-"""Edges from 100 ns to 1000 s. With them, the running percentile is exact to 6 %."""
+"""Edges from 100 ns to 1000 s. With these edges, the running percentile is accurate to 6 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Watchdog:
         """(wall clock in ns, number of answered samples) at each look. This is evidence that the measured process
         does not supply.
         """
-        self._official = plan.model_key is not None  # only LoadGen knows its number of queries
+        self._official = plan.model_key is not None  # only LoadGen knows the number of queries of an official run
         self._all_samples = plan.planned_samples
 
     def look(self) -> Now:
@@ -63,7 +63,7 @@ class Watchdog:
         # A whole sample set may be loaded and answered between two observations.
         if not loading or completed != self._last_state[0]:
             self._loading_since_ns = now_ns
-        # Idle time counts only while a query is due: a gap between sparse queries is not a hang.
+        # Idle time counts only while a query is due, because a gap between sparse queries is not a hang.
         pending = not loading and (issued > completed or self._is_due(issued, completed))
         state = (completed, pending)
         if state != self._last_state:

@@ -1,4 +1,5 @@
-"""Checks whether a model's numbers are reliable, with reruns, harness overhead and micro-batches.
+"""Checks whether a model's numbers are reliable: compares reruns, and measures the harness's overhead and
+micro-batches.
 
 Source: Deep500 (Ben-Nun et al., IPDPS 2019), for variance over reruns, wrapper overhead and micro-batches.
 """

@@ -17,8 +17,8 @@ from harness.explain.advise.layers.timing import open_session
 
 
 def probe(request: Mapping[str, Any]) -> dict[str, int]:
-    """Returns times in ns, excluding imports, and the peak memory in bytes.
-    request: has the keys `model` (a file), `feeds` (an npz file with its inputs) and `setting`.
+    """Returns times in ns, excluding imports, and the peak memory in bytes. request: contains the keys `model` (a
+    file), `feeds` (an npz file with its inputs) and `setting`.
     """
     import onnxruntime as ort
 

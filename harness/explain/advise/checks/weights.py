@@ -16,13 +16,15 @@ from harness.types import Array
 
 BINS = 32
 NEAR_ZERO = 1e-3
-"""Upper limit for values "near zero", as a share of a tensor's largest value."""
+"""A value is "near zero" if it is at most this share of the tensor's largest value."""
 
 _LEAST_ELEMENTS = 256
-"""Minimum number of elements in a weight. Smaller tensors are treated as offsets, scales and shapes."""
+"""A tensor counts as a weight only if it contains at least this many elements. Smaller tensors are treated as offsets,
+scales and shapes.
+"""
 
 _OUTPUT_AXIS = {"ConvTranspose": 1, "MatMul": -1}
-"""Axis of the output channels by operator. For all other operators, the axis is 0."""
+"""The axis of the output channels, by operator. For all other operators, the axis is 0."""
 
 
 def check(job: Job, _folder: Path) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Measures each layer alone under each setting, using the times of its kernels.
 
-The time of a whole call is not a lower bound. When a layer runs alone, further kernels at its ends convert the layout
-or quantise. A model does not have such kernels between its layers, so their times are stored separately.
+The time of a whole call is not a lower bound. When a layer runs alone, additional kernels at its ends convert the
+layout or quantise. A model does not run such kernels between its layers, so their times are stored separately.
 """
 
 import tempfile
@@ -41,7 +41,7 @@ class LayerTimes(NamedTuple):
     border_ns: time of the BORDERS at the layer's ends, which a whole model does not have.
     kernels: executed operators.
     failed: reason for missing numbers, or "".
-    passes: number of measurements. They are far apart in time.
+    passes: number of measurements. The measurements are far apart in time.
     """
 
     kernel_ns: tuple[int, ...] = ()
@@ -195,8 +195,8 @@ def times_from(
 ) -> LayerTimes:
     """Returns the times of a layer.
 
-    runs: the kernels of each run. calls: (wall ns, CPU ns) of each run. op_types: the unit's operators. BORDERS that
-    are not among them are at the unit's ends.
+    runs: the kernels of each run. calls: (wall ns, CPU ns) of each run. op_types: the unit's operators. A kernel of
+    BORDERS whose operator is not in op_types lies at one of the unit's ends.
     """
     borders = BORDERS - set(op_types)
 

@@ -1,4 +1,4 @@
-"""Times a whole model under a setting, in turns with the present setting."""
+"""Times a whole model alternately under another setting and under the current setting."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from harness.types import Array
 
 _WARM_UP = 2
 _LEAST_NS = 30 * NS_PER_MS
-"""Minimum duration of a measurement, which is the mean of repeated calls."""
+"""A measurement takes at least this long. It is the mean of repeated calls."""
 _MOST_CALLS = 200
 
 

@@ -87,7 +87,7 @@ def saved(one: Mapping[str, Any]) -> str:
 
 
 def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
-    """Returns a command that runs both configurations, then repeats them in turns and compares them.
+    """Returns a command that runs both configurations, repeats them alternately and compares them.
 
     Returns [] if the int8 file has no accuracy score, because the cost of the change is unknown.
     """

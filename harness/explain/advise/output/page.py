@@ -17,7 +17,7 @@ _MOST = 40
 """Maximum number of bars in a plot."""
 
 _LONGEST_NAME = 36
-"""Largest number of characters of a layer's name in a plot."""
+"""Maximum number of characters shown of a layer's name in a plot."""
 
 
 def write(advice: Mapping[str, Any], folder: Path) -> Path:

@@ -13,7 +13,7 @@ from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, Table, aligned, columns
 
 _LAYERS = 12
-"""Maximum number of rows in the printed table of layers. advise.json has all rows."""
+"""Maximum number of rows in the printed table of layers. advise.json contains all rows."""
 
 
 def lines(advice: Mapping[str, Any]) -> Iterator[str]:
@@ -48,7 +48,7 @@ def _part(advice: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def _why_no_part(advice: Mapping[str, Any], name: str) -> str:
-    """Returns the reason why one of _PARTS has no data; '' if it has."""
+    """Returns the reason why one of _PARTS has no data; '' if it has data."""
     part = advice["parts"].get(name, {"failed": "not measured"})
     return part.get("failed") or "" if isinstance(part, Mapping) else ""
 

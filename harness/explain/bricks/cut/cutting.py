@@ -41,13 +41,14 @@ _ELEMENTWISE = frozenset([
 """Operators that runtimes fuse into the layer before them, or that only reinterpret the shape of its output."""
 
 _RESIZES = frozenset(("Resize", "Upsample"))
-"""Operators that ONNX Runtime computes faster if the layer before them outputs ONNX Runtime's internal layout."""
+"""Operators that ONNX Runtime computes faster if the layer before them outputs its internal layout."""
 
 _DYNAMIC = "DynamicQuantizeLinear"
 _INTEGER_PRODUCTS = frozenset(("ConvInteger", "MatMulInteger"))
 
 _POOLS = frozenset(("AveragePool", "MaxPool"))
-"""Pools. On integers, they are ten times slower if the layout is not ONNX Runtime's internal layout (NHWC)."""
+"""Pooling operators. On integers, they are ten times slower if the layout is not ONNX Runtime's internal layout (NHWC).
+"""
 
 _PLAIN_POOL_BYTES = 1 << 40
 """Cost of a slow pool in the partition. It is so high that any other cut is better."""
@@ -67,7 +68,7 @@ def groups(graph: Graph) -> list[Piece]:
         if node.op_type == DEQUANTISE:
             maker = graph.producer.get(node.inputs[0])
             beside = (*graph.consumers.get(node.outputs[0], ()), *filter(None, [maker]))
-            with_it = (head[n.index] for n in beside if n.index in head)  # other layers are folded
+            with_it = (head[n.index] for n in beside if n.index in head)  # layers that are not in `head` are folded
             head[node.index] = next(with_it, node.index)
         elif node.op_type == _DYNAMIC:
             _join_its_reader(graph, node, head)
@@ -76,7 +77,7 @@ def groups(graph: Graph) -> list[Piece]:
         members.setdefault(head[node.index], []).append(node)
     try:
         return [tuple(members[h]) for h in _branch_by_branch(graph, head, list(members))]
-    except CycleError:  # two groups depend on each other, so they stay apart
+    except CycleError:  # two groups depend on each other, so they stay separate
         return [(node,) for node in graph.layers]
 
 
@@ -140,8 +141,9 @@ def _length(piece: Sequence[Node]) -> int:
 
 
 def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
-    """Handles tensors whose shape depends on data, which cannot be made up as inputs. Joins each reader of such a
-    tensor with the layer that computes it and all layers between them, at any length.
+    """Handles tensors whose shape depends on data, because such tensors cannot be generated as inputs. Joins each
+    reader of such a tensor with the layer that computes the tensor and with all layers between them, regardless of the
+    resulting length.
     """
     joined: list[Piece] = []
     for part in parts:
@@ -255,7 +257,7 @@ def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
 
 
 def _crossing_bytes(cut: Cut) -> int:
-    """Counts the bytes that cross the ends. Adds PIECE_BYTES, so that an empty cut also has a cost."""
+    """Counts the bytes that cross the piece's ends. Adds PIECE_BYTES, so that an empty cut also has a cost."""
     tensors = (*cut.brick.inputs, *cut.brick.outputs)
     return PIECE_BYTES + sum(tensor.size_bytes or 0 for tensor in tensors)
 

@@ -23,9 +23,8 @@ def result(brick: Content) -> Content:
 class Construction(NamedTuple):
     """A model's time in ns, computed from its bricks.
     sequential_ns: all bricks one after the other.
-    critical_ns: the slowest chain of dependent bricks. reorders_ns, overhead_ns: times that were subtracted. A brick
-    has them only when it runs alone, not inside a model.
-    covered: share of the layers whose brick was measured.
+    critical_ns: the slowest chain of dependent bricks. reorders_ns, overhead_ns: times that were subtracted. These
+    times occur only when a brick runs alone, not inside a model. covered: share of the layers whose brick was measured.
     """
 
     sequential_ns: float
@@ -62,7 +61,7 @@ def construct(model: Content, bricks: Content, clock: str) -> Construction:
 
 
 def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
-    """Returns the time per piece of layout conversions at its ends that the model does not perform.
+    """Returns, for each piece, the time of the layout conversions at its ends that the model omits.
 
     If the brick that computes a tensor converts it back and all readers convert it again, the model omits both
     conversions. The model converts a tensor in the plain layout only once for all readers.
@@ -127,7 +126,7 @@ def measured_ns(model: Content, clock: str) -> float | None:
 
 
 def is_measured(model: Content) -> bool:
-    """Whether enough bricks were run to add up the model's time. The model may be missing."""
+    """Whether enough bricks were run to add up the model's time. The model itself may be missing."""
     return bool((model.get("overhead") or {}).get("cpu_ns"))
 
 
@@ -184,7 +183,7 @@ def jaccard(content: Content) -> dict[tuple[str, str], float]:
 
 
 def fallback_share(lengths: Sequence[int], most: int) -> float:
-    """Returns the share of layers that are alone in their piece, although a piece may have `most` layers."""
+    """Returns the share of layers that are alone in their piece, although a piece may contain `most` layers."""
     return sum(1 for n in lengths if n == 1) / sum(lengths) if most > 1 else 0.0
 
 

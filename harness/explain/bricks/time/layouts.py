@@ -35,7 +35,7 @@ class Reorders(NamedTuple):
 
 
 def never_converts(operators: Sequence[str]) -> bool:
-    """Whether a brick of these operators always runs in the plain layout, whatever its neighbours."""
+    """Whether a brick of these operators always runs in the plain layout, whatever its neighbours are."""
     kinds = set(operators)
     return not kinds & set(_OWN_LAYOUT) and not kinds <= set(EITHER_LAYOUT)
 
@@ -49,7 +49,7 @@ def reorders(
 ) -> Reorders:
     """Finds the conversions. optimised: the brick as ONNX Runtime executes it. events: events of its profiler.
     inputs, outputs: tensor names in the brick.
-    layers: the brick's operators. Any other Transpose is a conversion.
+    layers: the brick's operators. A Transpose that is not among these operators is a conversion.
     """
     is_inserted = _INTEGER_CONVERSION not in layers
     kinds = (*_CONVERSIONS, *([_INTEGER_CONVERSION] if is_inserted else []))

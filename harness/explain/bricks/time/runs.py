@@ -32,7 +32,7 @@ CACHE_BYTES = 64 << 20
 
 _REORDER_RUNS = 7
 _IN_A_ROW = 2
-"""Timed runs in each turn, after one untimed run."""
+"""Number of timed runs in each turn, after one untimed run."""
 
 _ERROR_LEVEL = 3
 _OPTIMISED = "optimised.onnx"
@@ -253,7 +253,7 @@ def _brick(
     import onnx
 
     model = cut.model()
-    if UNKNOWN not in cut.brick.outputs:  # the checker refuses outputs without a type
+    if UNKNOWN not in cut.brick.outputs:  # because the checker refuses outputs without a type
         onnx.checker.check_model(model)
     content = model.SerializeToString()
     del model

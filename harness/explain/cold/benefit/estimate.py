@@ -32,8 +32,8 @@ class Constants(NamedTuple):
 
 
 def pays(saved_ns: float, weights_bytes: int, owner_bytes: int) -> bool:
-    """Whether sharing saves both time and memory. The memory of the owner counts: two workers and an owner must need
-    less memory than two separate workers.
+    """Whether sharing saves both time and memory. The owner's memory counts, so two workers and an owner must need less
+    memory than two separate workers.
 
     TrIMS ignores the owner's memory, because one owner serves a whole node. For a small model, this memory matters.
     """

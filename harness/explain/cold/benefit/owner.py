@@ -1,6 +1,6 @@
 """Runs the process that owns shared memory and sends a descriptor of each requested object.
 
-It counts the users of each object, as TrIMS' model resource manager does when a model is opened and closed.
+The process counts the users of each object, as TrIMS' model resource manager does when a model is opened and closed.
 """
 
 import mmap

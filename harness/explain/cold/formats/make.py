@@ -14,7 +14,7 @@ _SOFTMAX_OPSET = 13
 
 
 def make(request: Mapping[str, Any]) -> dict[str, str]:
-    """Returns `path`. request: has the `name` of the format, `source`, and an empty `folder`."""
+    """Returns `path`. request: contains the `name` of the format, `source`, and an empty `folder`."""
     name = request["name"]
     try:
         path = MAKERS[name](Path(request["source"]), Path(request["folder"]))
@@ -24,7 +24,7 @@ def make(request: Mapping[str, Any]) -> dict[str, str]:
 
 
 def make_mapped(request: Mapping[str, Any]) -> dict[str, str]:
-    """Returns `path`, an ONNX model whose weights several processes can share. request: has `source`, `folder` and
+    """Returns `path`, an ONNX model whose weights several processes can share. request: contains `source`, `folder` and
     `threads`.
     """
     source, folder = Path(request["source"]), Path(request["folder"])

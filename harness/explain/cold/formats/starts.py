@@ -1,4 +1,6 @@
-"""Lists the storage formats that a model has or can be converted to. Each format is a separate start."""
+"""Lists the storage formats of a model, including the formats to which it can be converted. Each format is a separate
+start.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

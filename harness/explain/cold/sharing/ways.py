@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 SHARED = 0.5
-"""Maximum memory that a second worker adds if it shares the weights, as a share of their size (TrIMS)."""
+"""A second worker shares the weights if it adds at most this share of their size in memory (TrIMS)."""
 
 INSTANCES, PROCESSES = "instances", "processes"
 MAPPED, INITIALISERS, FORK = "mapped", "initialisers", "fork"

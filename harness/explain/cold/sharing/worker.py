@@ -73,7 +73,7 @@ class Worker:
         return {"first_ns": spent_ns[0], "steady_ns": round(median(spent_ns[1:])), "sha256": digest}
 
     def fork(self, answer: Path) -> dict[str, Any]:
-        """Forks.
+        """Forks this process.
 
         The child answers with the instance that was loaded before the fork, and lives until this process ends. `pid` in
         the result is the child's process ID. Raises PluginUnavailable if the child dies or hangs.

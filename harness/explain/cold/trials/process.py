@@ -22,7 +22,7 @@ from harness.models.opened.loading import inputs_of, open_backends, open_dataset
 from harness.types import Backend, Batch
 
 _SAMPLE = [0]
-"""Dataset indices of the sample that every trial answers: the first."""
+"""Dataset indices of the samples that every trial answers: only the first sample."""
 
 
 def trial(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def _one(start: Start, row: dict[str, Any], trials: Trials, temperature: str) ->
 
 
 def _cooled(files: Sequence[Path]) -> str | None:
-    """Drops the files from the page cache; returns the reason if they stay in it."""
+    """Drops the files from the page cache. Returns the reason if they remain in the cache."""
     try:
         page_cache.drop(files)
         share = page_cache.resident_share(files)

@@ -11,7 +11,7 @@ NAME = "dashboards"
 
 
 def source() -> Path:
-    """Returns the folder with the files. It is in the root of a checkout, or in the package of a wheel."""
+    """Returns the folder with the files. The folder is in the root of a checkout, or in the package of a wheel."""
     return next(path for entry in harness.__path__ if (path := Path(entry) / NAME).is_dir())
 
 

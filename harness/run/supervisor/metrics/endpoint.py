@@ -38,7 +38,7 @@ from harness.run.supervisor.metrics.run_series import RunSeries
 DEFAULT = Endpoint("127.0.0.1", 9464)
 PAGE_LASTS_S = 0.2
 CLIENT_LIMIT_S = 2.0
-"""Time limit for a client to send its request, and a second time limit for it to receive the page."""
+"""A client has this long to send its request, and this long again to receive the page."""
 
 MOST_CLIENTS = 32
 """Maximum number of simultaneous clients. If one more client connects, the oldest connection is closed."""
@@ -55,8 +55,8 @@ ACCEPT_PAUSE_S = 0.002
 """Pause between two connections."""
 
 Source = Callable[[Mapping[str, str]], Iterable[Metric]]
-"""Makes additional metric families for each page, e.g. for a power meter. Called with the run's labels, on
-any thread but only one call at a time. Must not block.
+"""Makes additional metric families for each page, such as the metrics of a power meter. Called with the run's labels,
+on any thread but only one call at a time. Must not block.
 """
 
 
@@ -104,7 +104,7 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             families = list(self._families())
-        return iter(families)  # the caller converts them to text without holding the lock
+        return iter(families)  # so that the caller can convert them to text without holding the lock
 
     def _families(self) -> Iterator[Metric]:
         if self._info is None:
@@ -128,7 +128,9 @@ class Exporter(Collector):
         (folder / METRICS).write_bytes(self.page())
 
     def genai(self) -> Mapping[str, Any] | None:
-        """Returns OpenTelemetry's metrics of the performance phase; None before it, and for models without tokens."""
+        """Returns OpenTelemetry's metrics of the performance phase; None before that phase, and for models without
+        tokens.
+        """
         with self._lock:
             counts = self._phases.get("performance")
             if counts is None:
@@ -150,11 +152,11 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, endpoint: Endpoint, exporter: Exporter) -> None:
         self.address_family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        self.timeout = PAGE_LASTS_S  # the thread checks this often whether it must end
+        self.timeout = PAGE_LASTS_S  # how often the thread checks whether it must end
         self._exporter = exporter
         self._page: tuple[float, bytes] | None = None
         self._turn = threading.Lock()
-        self._clients: dict[socket.socket, None] = {}  # the oldest first
+        self._clients: dict[socket.socket, None] = {}  # oldest client first
         super().__init__(endpoint, _Handler)
 
     def server_bind(self) -> None:
@@ -221,7 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_headers()
 
     def _send_headers(self) -> bytes:
-        """Sends the headers. Returns the page; an empty page if the path has none."""
+        """Sends the headers. Returns the page, which is empty if the path has no page."""
         self.connection.settimeout(CLIENT_LIMIT_S)
         if self.path.partition("?")[0] not in ("/", "/metrics"):
             self.send_error(404, "the metrics are at /metrics")
@@ -240,9 +242,9 @@ class _Handler(BaseHTTPRequestHandler):
 class MetricsEndpoint:
     """Serves an exporter within a `with` block, unless --no-metrics is set or no port is free.
 
-    Raises ConfigError if the port of --metrics is taken. If the default port is taken, uses any free port.
-    `notice` is the message for the beginning of the run, "" for none. `moved` is the message about a different
-    port; it is shown when the model is loaded and no start error can follow.
+    Raises ConfigError if the port of --metrics is taken. If the default port is taken, uses any free port. `notice` is
+    the message for the beginning of the run, "" for none. `moved` is the message about a different port. It is shown
+    after the model is loaded, when the run can no longer fail to start.
     """
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:
@@ -316,7 +318,9 @@ class MetricsEndpoint:
             self._closing.wait(ACCEPT_PAUSE_S)
 
     def push(self) -> None:
-        """Pushes the metrics to the address of --metrics-push. A failure loses nothing: metrics.prom also has them."""
+        """Pushes the metrics to the address of --metrics-push. A failure loses nothing, because metrics.prom contains
+        the same metrics.
+        """
         if self._gateway is None:
             return
         if self._otlp is not None:

@@ -11,7 +11,7 @@ class Histogram:
     def __init__(self, edges: Array) -> None:
         self.edges = edges
         self.counts: Array = np.zeros(len(edges) + 1, np.int64)
-        """(edges + 1,) number of values in each bucket; the last bucket has the values above the last edge."""
+        """(edges + 1,) number of values in each bucket; the last bucket contains the values above the last edge."""
         self.sum = 0
 
     def add(self, values: Array, times: Array | None = None) -> None:
@@ -32,8 +32,8 @@ class Histogram:
     def quantile(self, fraction: float) -> float | None:
         """Returns an estimate of the percentile; None without values.
 
-        LoadGen defines the exact percentile as sorted[floor(n * fraction)]. The estimate lies in the same bucket. It
-        assumes that the logarithms of the bucket's values are spread evenly.
+        LoadGen defines the exact percentile as sorted[floor(n * fraction)]. The estimate lies in the same bucket as the
+        exact percentile. It assumes that the logarithms of the bucket's values are spread evenly.
         """
         ends = np.cumsum(self.counts)
         total = int(ends[-1])

@@ -21,7 +21,7 @@ BUCKETS_PER_DECADE = 20
 EDGES_NS: Array = np.array(
     [round(float(f"{10 ** (n / BUCKETS_PER_DECADE):.3g}") * 1e4) for n in range(141)], np.int64
 )
-"""Inclusive upper edges from 10 us to 100 s, rounded to three digits. Each is 12 % above the previous edge."""
+"""Inclusive upper edges from 10 us to 100 s, rounded to three digits. Each edge is 12 % above the previous edge."""
 
 BATCH_EDGES: Array = 2 ** np.arange(17)
 """Numbers of samples: 1, 2, 4, ... 65,536."""
@@ -38,7 +38,7 @@ class OfNode:
 
 
 class LiveCounts:
-    """Counts of one LoadGen run. Not thread-safe, but `Exporter` holds a lock."""
+    """Counts of one LoadGen run. The class is not thread-safe, so `Exporter` holds a lock."""
 
     def __init__(self, rows: NewRows, nodes: Sequence[str] = (), *, has_wide: bool = False) -> None:
         """nodes: addresses, indexed by the rows' `server`. has_wide: whether the last worker is the wide instance."""
@@ -185,7 +185,7 @@ class LiveCounts:
         self._last_failed_query = int(queries[-1])
 
     def _look_at_queue(self, journal: JournalReader, due_ns: Array | None) -> None:
-        """Counts the queries due so far, and the samples that still waited when the newest batch had been taken."""
+        """Counts the queries due so far, and the samples that still waited after the newest batch was taken."""
         issued = self.issued
         end, taken_ns = self._newest
         entered = int(np.searchsorted(journal.entry_ns[:issued], taken_ns, side="right"))

@@ -1,6 +1,6 @@
 """Makes the Prometheus series of the machine and of its meters. Its classes are sources of Exporter.
 
-A series is absent if the machine lacks the sensor, and while a meter has no readings.
+A series is absent if the machine lacks the sensor, or while a meter has no readings.
 """
 
 import re
@@ -22,7 +22,7 @@ from harness.types import PowerSource
 
 _FRESH_NS = round(2.5 * HOST_PERIOD_S * 1e9)
 _LAST = 64
-"""Number of a meter's newest readings that may be used for its power. They span more than one second."""
+"""Power is computed from at most this many of a meter's newest readings. These readings span more than one second."""
 
 _Readings = Sequence[tuple[int, float]]
 
@@ -151,7 +151,7 @@ class PowerSeries:
             readings = self._log.series.get(source.name, [])
             values = [*run, source.name, source.provenance]
             power = watts_now(source, readings[-_LAST:], wall_ns())
-            # A counter that does not move is not a reading. The result follows the same rule.
+            # A counter that has not changed does not count as a reading. The run's result follows the same rule.
             if power:
                 watts.add_metric(values, power)
             energy = self._counted.setdefault(source.name, _Counted(source)).joules(readings)

@@ -29,7 +29,7 @@ _POINTS: Sequence[tuple[str, str, Mapping[str, Any]]] = (
 
 
 def is_collector(url: str) -> bool:
-    """Returns whether the URL of --metrics-push names an OpenTelemetry collector. Otherwise it names a Pushgateway."""
+    """Returns whether the URL of --metrics-push names an OpenTelemetry collector. Any other URL names a Pushgateway."""
     return url.partition("?")[0].rstrip("/").endswith(METRICS)
 
 

@@ -1,7 +1,7 @@
 """Names the Prometheus series of a run and makes their samples from the run's counts.
 
-docs/metrics.md explains every name; a test checks that it is complete. Names, labels and buckets must stay stable,
-because users' dashboards and rules depend on them.
+docs/metrics.md explains every name; a test checks that this page is complete. Names, labels and buckets must stay
+stable, because users' dashboards and rules depend on them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
