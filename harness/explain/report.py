@@ -99,7 +99,7 @@ class Report(NamedTuple):
         return shown
 
     def draw(self, shown: Content, folder: Path) -> Path | None:
-        """Draws the page. If this fails, prints the reason and returns None. shown: the result of `derive`."""
+        """Draws the page. If drawing fails, prints the reason and returns None. shown: the result of `derive`."""
         try:
             return self.write_page(shown, folder)
         except (HarnessError, OSError) as e:

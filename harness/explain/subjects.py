@@ -22,11 +22,12 @@ from harness.models.opened.loading import missing_data, unknown_names
 from harness.types import Step
 
 LENDER = "mobilenet"
-"""Model whose preprocessing steps are used for models that have the same input but declare no steps, e.g. light/*."""
+"""Model whose preprocessing steps are used for models that have the same input but declare no steps, such as light/*.
+"""
 
 _AT_HAND = (LENDER, "resnet50", f"{PREFIX}squeezenet")
-"""If no model is named, the first of these whose file is on this machine is used. The harness makes the last one
-itself, with random weights.
+"""If no model is named, the first of these models whose file is on this machine is used. The harness makes the last
+model itself, with random weights.
 """
 
 _OF_IMAGE_FILES = ("folder", "imagenet", "coco")

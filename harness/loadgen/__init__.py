@@ -1,1 +1,1 @@
-"""Code that concerns LoadGen: its binding, the load plan, schedules, user.conf and logs."""
+"""Code for LoadGen: its binding, the load plan, schedules, user.conf and logs."""

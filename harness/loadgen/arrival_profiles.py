@@ -1,8 +1,8 @@
 """Makes schedules for --arrivals: constant, steps, ramp, gamma, and LoadGen's schedule.
 
-The rate may change with time, and the gaps between queries may be random. The time-rescaling theorem allows
-computing both separately. First, each query gets a number, which is the sum of random gaps with mean 1. The query
-arrives when the integral of the rate over time reaches this number.
+The rate may change with time, and the gaps between queries may be random. Because of the time-rescaling theorem, the
+rate and the gaps can be handled separately. First, each query gets a number, which is the sum of random gaps with mean
+1. The query arrives when the integral of the rate over time reaches this number.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +35,7 @@ class Profile:
     cv: float | None
     """Coefficient of variation of the gaps (standard deviation / mean); only for gamma."""
     seed: int
-    """A number of 64 bits."""
+    """A 64-bit number."""
 
     def problems(self) -> Iterable[str]:
         _, fewest, most = KINDS[self.kind]
@@ -144,7 +144,8 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
 
 
 def from_words(kind: str, words: Mapping[str, str | None]) -> Profile:
-    """Parses the command line. The default seed is the seed of the round. Raises a ConfigError with every problem.
+    """Parses the command line. The default seed is the seed of the round. Raises a ConfigError that lists every
+    problem.
 
     words: maps the names in OPTIONS to their text, or to None if the option is absent.
     """

@@ -1,10 +1,10 @@
-"""Reads the file of --arrivals, which has the arrival time of each query.
+"""Reads the file of --arrivals, which contains the arrival time of each query.
 
-Each line has the time of one arrival, in seconds or with a unit. Times are in ascending order. Either every line or no
-line also has a comma and the dataset index of the sample. Only the differences between times matter, because the
-first query arrives immediately. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped.
-A file with two columns needs the heading if every line could also be one time with a decimal comma.
-A language-model trace (harness/core/formats/traces.py) is accepted, too. Request i then uses sample i.
+Each line contains the time of one arrival, in seconds or with a unit. Times are in ascending order. Either every line
+or no line also contains a comma and the sample's dataset index. Only the differences between times matter, because the
+first query arrives immediately. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped. A
+file with two columns needs the heading if every line could also be one time with a decimal comma. A language-model
+trace (harness/core/formats/traces.py) is accepted, too. Request i then uses sample i.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ LONGEST_NS = 7 * 24 * 3600 * NS_PER_S
 """Maximum time between the first and the last arrival."""
 
 _LATEST_NS = 2**62
-"""Latest time in a line, in ns. Unix time reaches it in 2116."""
+"""Latest time in a line, in ns. Unix time reaches this limit in 2116."""
 
 _LONGEST_TEXT = 64
 """Maximum length of a time in characters."""
@@ -287,7 +287,7 @@ def _rounded_ns(text: str) -> int:
         raise ValueError(f"{text[:40]!r} is not a time: {_ADVICE}") from None
     if number < 0:
         raise ValueError(f"{text[:40]!r} is negative: times count up from 0")
-    if number.adjusted() > 30:  # as an int, 1e999999999 would exhaust the memory
+    if number.adjusted() > 30:  # because as an int, 1e999999999 would exhaust the memory
         return _LATEST_NS + 1
     return int((number * NS_PER_UNIT[match[2] or "s"]).to_integral_value())
 

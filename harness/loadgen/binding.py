@@ -30,7 +30,9 @@ except ImportError as e:
 
 
 NO_AUDIT = "no-audit.config"
-"""Name of a file that does not exist. Without it, LoadGen would read audit.config from the working directory."""
+"""Name of a file that does not exist. Because the file does not exist, LoadGen does not read audit.config from the
+working directory.
+"""
 
 
 def settings_for(plan: LoadPlan) -> "lg.TestSettings":
@@ -96,10 +98,10 @@ def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
 
 
 def official_settings(scenario: str, model_key: str, user_conf: str) -> "lg.TestSettings":
-    """Returns the settings of an official run. Can be called repeatedly within one process.
+    """Returns the settings of an official run. This function can be called repeatedly within one process.
 
-    For this, it reads the built-in file with conf_type 0 and the user's file with conf_type 2. It cannot use conf_type
-    1, which works only once per process, because `settings_for` needs it.
+    To make this possible, it reads the built-in file with conf_type 0 and the user's file with conf_type 2. It cannot
+    use conf_type 1, which works only once per process, because `settings_for` needs it.
     """
     name = scenario_named(scenario).loadgen_name
     settings = lg.TestSettings()
@@ -121,7 +123,7 @@ Complete = Callable[[Any], None]
 
 
 class _Responder:
-    """Answers LoadGen for one worker. Not thread-safe, so each worker has a separate responder.
+    """Completes LoadGen's samples for one worker. Not thread-safe, so each worker has a separate responder.
 
     The response objects and their buffer are created once and reused for every batch. This is possible because LoadGen
     does not keep answers after the call: it copies them in an accuracy run, and ignores them in a performance run.
@@ -138,7 +140,8 @@ class _Responder:
         """Reports the first tokens of samples to LoadGen, before the samples are completed.
 
         ids: (n,) LoadGen's IDs. tokens: (n,) token IDs; an entry is None if the ID is unknown. If answers are token
-        IDs, LoadGen logs the first tokens together with the answers and in the same type. It copies them in the call.
+        IDs, LoadGen logs the first tokens together with the answers and in the same type. LoadGen copies the tokens
+        during the call.
         """
         count, pool, dtype = len(ids), self._begun, self._buffer.dtype
         pool += [lg.QuerySampleResponse(0, 0, 0) for _ in range(count - len(pool))]
@@ -189,13 +192,13 @@ class Responder(_Responder):
         """
         count = len(ids)
         if count == 1:
-            self._one_row[...] = answers  # twice as fast as a slice assignment
+            self._one_row[...] = answers  # because a slice assignment takes twice as long
             responses = self._one
             responses[0].id = ids[0]
         else:
             self._buffer[:count] = answers
             responses = self._pool[:count]
-            deque(map(_SET_ID, responses, ids), maxlen=0)  # 20 % faster than a loop
+            deque(map(_SET_ID, responses, ids), maxlen=0)  # because a loop would be 20 % slower
         completed_ns = wall_ns()
         self._complete(responses)
         return completed_ns
@@ -262,12 +265,13 @@ def start_test(
     """Runs LoadGen until every sample is answered. outdir: an existing folder for LoadGen's logs.
 
     name: returns the name of the SUT, which is then a query dispatch library (QDL), as MLPerf's Network division
-    requires. LoadGen calls this function before the first query and after the last query. It must not raise an error.
+    requires. LoadGen calls this function before the first query and after the last query. `name` must not raise an
+    error.
     """
     log = lg.LogSettings()
     log.log_output.outdir = str(outdir)
     log.log_output.copy_summary_to_stdout = False
-    log.enable_trace = False  # by default, LoadGen writes 640 bytes per query
+    log.enable_trace = False  # because LoadGen writes 640 bytes per query by default
     if name is None:
         sut = lg.ConstructFastSUT(calls.issue, _flush)
     else:

@@ -78,7 +78,7 @@ _NEEDED = {
     ],
     "Offline": ["result_samples_per_second"],
 }
-"""Keys that every performance log of the scenario has in addition to `_LATENCIES`."""
+"""Keys that every performance log of the scenario contains in addition to `_LATENCIES`."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class DetailLog:
     """Content of mlperf_log_detail.txt."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    """The first value of each key, as in MLCommons' parser. Only for power_end, the last value is kept, because an
+    """The first value of each key, as in MLCommons' parser. For power_end only, the last value is kept, because an
     accuracy run logs power_begin and power_end once for each sample set that it loads.
     """
     errors: list[str] = field(default_factory=list)
@@ -142,7 +142,7 @@ def read_detail(path: Path) -> DetailLog:
 
 
 def _ends(log: DetailLog) -> list[str]:
-    """Returns the keys that a complete log must have: LoadGen's last keys, and all keys that the harness uses."""
+    """Returns the keys that a complete log must contain: LoadGen's last keys, and all keys that the harness uses."""
     if log.get("effective_test_mode") == "AccuracyOnly":
         return ["power_end"]
     needed = _NEEDED.get(str(log.get("effective_scenario")), [])

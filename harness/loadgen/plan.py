@@ -1,4 +1,5 @@
-"""Defines the load plan, which has every setting of LoadGen for one run. It is fixed before the first query."""
+"""Defines the load plan, which contains every setting of LoadGen for one run. The plan is fixed before the first query.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -43,9 +44,9 @@ class LoadPlan:
     journal_samples: int
     """Maximum number of samples that can be issued. This is the length of the journal."""
     total_count: int
-    """Samples in the dataset."""
+    """Number of samples in the dataset."""
     performance_count: int
-    """Samples held in memory."""
+    """Number of samples held in memory."""
     seeds: Seeds
     samples_per_query: int = 1
     target_qps: float | None = None
@@ -62,7 +63,7 @@ class LoadPlan:
     model_key: str | None = None
     """LoadGen's name for the benchmark in an official run (--mlperf); None for other runs."""
     user_conf: str | None = None
-    """File that LoadGen reads. It has all settings of an official run, or only the bounds of token times."""
+    """File that LoadGen reads. The file contains all settings of an official run, or only the bounds of token times."""
     audit_config: str | None = None
     """Path of the audit.config that LoadGen reads."""
     expected_s: float | None = None
@@ -74,7 +75,9 @@ class LoadPlan:
     concurrency: int | None = None
     """Number of queries to keep in flight."""
     until: str | None = None
-    """Condition that ends the run before its last query: `steady` or a width such as `2%`. None: issue all queries."""
+    """Condition that ends the run before its last query: `steady` or a width such as `2%`. If it is None, all queries
+    are issued.
+    """
     least_queries: int | None = None
     """With `until`, the minimum number of queries; `query_count` is then the maximum."""
     streams: int | None = None
@@ -93,8 +96,8 @@ class LoadPlan:
     """Probe requests per second during the load; 0 without probes."""
     sessions: bool = False
     """Whether queries are turns of sessions, in which turns wait for earlier turns. `concurrency` then counts sessions,
-    and `schedule` has the start times of sessions. Without both, sessions begin at the rate `target_qps` / mean number
-    of turns.
+    and `schedule` contains the start times of sessions. If neither is set, sessions begin at the rate `target_qps` /
+    mean number of turns.
     """
     load_hosts: int = 0
     """Number of measured processes that share the schedule and start it at a common time. If this is 0, one process
@@ -120,7 +123,7 @@ class LoadPlan:
 
     @property
     def harness_scheduled(self) -> bool:
-        """Whether the harness's scheduler issues the queries. In that case, own_log.py makes the log.
+        """Whether the harness's scheduler issues the queries. harness/results/evidence/own_log.py then makes the log.
 
         See harness/results/evidence/own_log.py.
         """
@@ -186,9 +189,9 @@ class Loaded:
     inputs: tuple[TensorSpec, ...]
     """Inputs of the model."""
     total_count: int
-    """Samples in the dataset."""
+    """Number of samples in the dataset."""
     performance_count: int
-    """Samples held in memory."""
+    """Number of samples held in memory."""
     fixed_batch: int | None
     """The only batch size that the model file allows; None if it allows any size."""
     synthetic: bool
@@ -211,7 +214,7 @@ _LARGEST_QUERY = 4096
 
 
 def accuracy_samples(loaded: Loaded) -> int:
-    """Returns the length of an accuracy run's journal. It has space for every sample once, and for duplicates.
+    """Returns the length of an accuracy run's journal. The journal has space for every sample once, and for duplicates.
 
     In MultiStream, duplicates fill the last query of each sample set.
     """
@@ -246,7 +249,7 @@ class InstanceGroup(NamedTuple):
     shared dispatcher, the thread uses the processors of the first instance instead.
     """
     owns_cores: bool = False
-    """Whether only one instance uses each core, and nothing else in this process uses it."""
+    """Whether each core is used by only one instance, and by nothing else in this process."""
     connections: int = 0
     """Number of connections to each server; 0 if the model runs on this machine."""
     nodes: int = 0
@@ -258,11 +261,13 @@ class InstanceGroup(NamedTuple):
     harness/run/measured/placement/wide.py opens it if it makes queries faster.
     """
     may_shrink: bool = False
-    """Whether the warm-up may choose a batch size below max_batch. It may do this in Offline if no option or manifest
+    """Whether the warm-up may choose a batch size below max_batch. This is possible in Offline if no option or manifest
     sets the size.
     """
     may_drop_threads: bool = False
-    """Whether the warm-up may choose fewer threads. It may do this in streams if no option sets the number."""
+    """Whether the warm-up may choose fewer threads. This is possible in streams if no option sets the number of
+    threads.
+    """
 
     @property
     def workers(self) -> int:

@@ -32,7 +32,7 @@ def load(
     """Returns the size of a run.
 
     queries: number of frames of all streams together, as set by the user; None if the duration determines it.
-    percentile: percentile of the SLO. The run has enough frames to judge it.
+    percentile: percentile of the SLO. The run has enough frames to judge this percentile.
     """
     least = queries_needed(LATE_ALLOWED, percentile)
     count = queries or max(least, ceil(duration_ns / period_ns) * streams)

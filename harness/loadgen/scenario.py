@@ -17,7 +17,7 @@ from harness.loadgen.plan import Calibration, LoadPlan
 from harness.types import Quantity
 
 LATE_ALLOWED = 10
-"""A quick Server run is long enough that it still passes early stopping with this number of late queries."""
+"""A quick Server run is long enough to pass early stopping even with this number of late queries."""
 
 TURNS = 10
 """A closed loop whose length the harness chooses has at least TURNS times `concurrency` queries, so that the burst of
@@ -76,9 +76,9 @@ class Scenario(ABC):
     scheduled: bool = False
     """Whether queries arrive on a schedule, at a rate in queries/s, even if earlier queries are not answered."""
     all_at_once: bool = False
-    """Whether one query has all samples. Latencies then show only how many samples were issued at once."""
+    """Whether one query contains all samples. Latencies then show only how many samples were issued at once."""
     by_query: bool = False
-    """Whether a query has several samples, and LoadGen's latencies cover whole queries."""
+    """Whether a query contains several samples, and LoadGen's latencies cover whole queries."""
     rate_key: str | None = None
     """Key of the rate of completed samples in LoadGen's log; None if the rate is taken from the journal."""
     search_axis: Axis | None = None
@@ -86,7 +86,7 @@ class Scenario(ABC):
     percentile: float = 0.99
     """Percentile for an SLO that does not name a percentile, in (0, 1)."""
     default_slo: Slo | None = None
-    """The SLO of models whose manifest has none; None if the scenario needs no SLO."""
+    """The SLO of models whose manifest sets no SLO; None if the scenario needs no SLO."""
 
     def samples_per_query(self, config: RunConfig) -> int:  # noqa: ARG002 - other scenarios use it
         return 1
@@ -99,7 +99,8 @@ class Scenario(ABC):
     def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load: ...
 
     def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:  # noqa: ARG002 - other scenarios use it
-        """Yields (field, value) pairs of LoadGen's TestSettings for a quick run, without query count and seeds."""
+        """Yields (field, value) pairs of LoadGen's TestSettings for a quick run, without the query count and the seeds.
+        """
         return iter(())
 
     @abstractmethod
@@ -108,7 +109,8 @@ class Scenario(ABC):
 
     @abstractmethod
     def user_conf(self, config: RunConfig, calibration: Calibration) -> Iterator[tuple[str, str]]:
-        """Yields (key, value) pairs of user.conf that set an official run's size, e.g. ('Server.target_qps', '20')."""
+        """Yields (key, value) pairs of user.conf that set an official run's size, such as ('Server.target_qps', '20').
+        """
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
         """Yields (key, value) pairs of user.conf that shorten an official accuracy run without changing answers."""
@@ -116,7 +118,7 @@ class Scenario(ABC):
 
     @abstractmethod
     def headline(self, log: Mapping[str, Any]) -> Quantity | None:
-        """Returns MLPerf's metric for the scenario from LoadGen's detail log; None if the log does not have it."""
+        """Returns MLPerf's metric for the scenario from LoadGen's detail log; None if the log does not contain it."""
 
     @abstractmethod
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
@@ -137,7 +139,7 @@ def scenario_named(name: str) -> Scenario:
 
 
 def percent_text(fraction: float) -> str:
-    """Returns a percentile as in LoadGen's keys, e.g. '99.00' for 0.99."""
+    """Returns a percentile in the form used by LoadGen's keys, such as '99.00' for 0.99."""
     return f"{fraction * 100:.2f}"
 
 

@@ -64,7 +64,7 @@ def read_stored(path: str) -> Stored:
 
 
 stored = lru_cache(maxsize=1)(read_stored)
-"""`read_stored` with a cache. A run can then still be judged after its folder has been removed."""
+"""`read_stored` with a cache. Because of this cache, a run can still be judged after its folder has been removed."""
 
 
 def planned_ns(plan: LoadPlan, queries: int) -> Array | None:

@@ -46,7 +46,7 @@ _BOUNDS = {"": "target_latency", "ttft": "ttft_latency", "tpot": "tpot_latency"}
 
 
 def lint(path: Path) -> str:
-    """Returns the text of the file. Raises a ConfigError with every line that LoadGen would misread."""
+    """Returns the text of the file. Raises a ConfigError that lists every line that LoadGen would misread."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
@@ -181,7 +181,8 @@ def value(text: str, model: str, scenario: str, key: str) -> str | None:
 
 
 def copy_audit(path: Path, outdir: Path) -> str:
-    """Copies the audit.config to the folder of the run's logs, where it identifies them. Returns the copy's path."""
+    """Copies the audit.config to the folder of the run's logs, where it identifies the logs. Returns the copy's path.
+    """
     copy = outdir.absolute() / AUDIT
     try:
         copy.write_bytes(path.read_bytes())

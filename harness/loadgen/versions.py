@@ -8,7 +8,7 @@ from harness.loadgen.plan import Seeds
 
 
 class Round(NamedTuple):
-    """A round of MLPerf Inference. One version of LoadGen contains its seeds."""
+    """A round of MLPerf Inference. One version of LoadGen contains the round's seeds."""
 
     name: str
     seeds: Seeds

@@ -97,7 +97,8 @@ class Cut:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The tensors that leave the piece. If no tensor leaves it, the last layer's output."""
+        """The tensors that leave the piece. If no tensor leaves the piece, the last layer's output is returned instead.
+        """
         return leaving(self.graph, self.nodes) or [self.nodes[-1].outputs[0]]
 
     @cached_property
@@ -108,7 +109,7 @@ class Cut:
 
     @property
     def decided_by(self) -> list[str]:
-        """Inputs that determine which layers run inside the piece, and how often."""
+        """Inputs that determine which layers run inside the piece, and how often they run."""
         deciding = {
             name
             for node in self.nodes
@@ -154,8 +155,8 @@ class Cut:
     def _obstacles(self) -> Iterator[str]:
         """Yields the reasons why inputs cannot be made up.
 
-        Outputs may have any shape. Only the runtime may know their type, because ONNX infers no type for a Loop's
-        state.
+        Outputs may have any shape. An output's type may be known only to the runtime, because ONNX infers no type for a
+        Loop's state.
         """
         names = (*self.inputs, *self.outputs, *self.constants)
         for name, tensor in zip(names, self.tensors(names), strict=True):
@@ -221,7 +222,7 @@ class Cut:
     def _weight_scales(self) -> Mapping[str, Array]:
         """Returns made-up scales of quantised weights.
 
-        The scale of a bias must be the product of the input's and the weights' scale, because ONNX Runtime would
+        The scale of a bias must be the product of the input's scale and the weights' scale, because ONNX Runtime would
         otherwise compute in floats.
         """
         scales = {}
@@ -270,7 +271,7 @@ class Cut:
 
 
 def _may_be_trained(attribute: Any) -> bool:
-    """Whether an attribute is a graph or a long list, e.g. the thresholds of a forest, and not just a setting."""
+    """Whether an attribute is a graph or a long list, such as the thresholds of a forest, and not just a setting."""
     sizes = {
         _INT: 1,
         _FLOAT: 1,
@@ -306,7 +307,7 @@ def decisions(
     """Returns, by name, the tensor values that determine the branch of an If and the iterations of a Loop.
 
     feeds: inputs of the whole model. The result is empty if no such tensor enters a cut or if the model does not run.
-    In these cases, made-up numbers determine the branches.
+    The branches then depend on made-up numbers.
     """
     names = sorted({name for cut in cuts for name in cut.decided_by})
     if not names:

@@ -27,8 +27,8 @@ def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
         for maker in makers
         if maker is not None and maker.op_type == DEQUANTISE and maker.index not in inside
     }
-    # Nodes that make weights come first. A brick that is read from a file already lists the other
-    # nodes among its layers.
+    # Nodes that compute weights come first. A brick that is read from a file already lists the other nodes among its
+    # layers.
     return sorted(nodes.values(), key=lambda maker: not maker.from_constants)
 
 

@@ -1,4 +1,5 @@
-"""Computes lower bounds of a model's time from its layers: sums, critical paths and makespans. Pure.
+"""Computes lower bounds of a model's time from its layers: sums, critical paths and makespans. This module has no side
+effects.
 
 Source: Benanza (Li et al., IPDPS 2020), section III-D1.
 """
@@ -41,8 +42,8 @@ def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> P
 
 
 def makespan_ns(unit_ns: Sequence[float], needs: Sequence[Sequence[int]], workers: int) -> float:
-    """Returns the time if up to `workers` layers run at once. Layers start in the order in which they become ready, as
-    in a runtime's thread pool. The time lies between the critical path and the sum.
+    """Returns the model's time if up to `workers` layers run at once. Layers start in the order in which they become
+    ready, as in a runtime's thread pool. The time lies between the critical path and the sum.
     """
     takers: list[list[int]] = [[] for _ in unit_ns]
     open_needs = [len(set(waits_for)) for waits_for in needs]

@@ -12,7 +12,7 @@ _EXTERNAL = 1
 """Value of onnx.TensorProto.EXTERNAL."""
 
 CONTROL_INPUTS: Mapping[str, tuple[int, ...]] = {"If": (0,), "Loop": (0, 1)}
-"""Positions of inputs that determine which layers run, and how often."""
+"""Positions of inputs that determine which layers run, and how often they run."""
 
 
 def subgraphs(attribute: Any) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from harness.types import Array, Step
 Steps = tuple[Step, ...]
 
 RAW_WHITE: Mapping[str, float] = {"digits": 16.0}
-"""Largest pixel value of a dataset, if it is not 255."""
+"""Largest pixel value of each dataset in which it is not 255."""
 
 
 class StepChange(NamedTuple):
@@ -232,7 +232,7 @@ def _layouts(steps: Steps) -> Iterator[StepChange | Impossible]:
 
 
 def _through_float16(x: Array) -> Array:
-    with np.errstate(over="ignore"):  # a number too large for float16 becomes infinity
+    with np.errstate(over="ignore"):  # because a number too large for float16 becomes infinity
         return x.astype(np.float16).astype(x.dtype)
 
 

@@ -19,7 +19,7 @@ LEAST_SHOWN_PERCENT = 1e-4
 """Lower end of the logarithmic axis, as a percentage of the input's range."""
 
 _NAMED = 3
-"""Largest number of dangerous changes that the headline names."""
+"""Maximum number of dangerous changes that the headline names."""
 
 _COLOURS = {
     "dangerous": "#c0392b",
@@ -83,7 +83,7 @@ def _bars(
     values: Sequence[float | None],
     axis: Mapping[str, Any],
 ) -> Figure:
-    """Draws a bar per change, coloured by verdict. values: in %. A None value has no bar."""
+    """Draws a bar per change, coloured by verdict. values: in %. None is drawn without a bar."""
     by_verdict = list(zip([change["verdict"] for change in changes], values, strict=True))
     return bars_in_rows(
         title,
@@ -113,7 +113,7 @@ def _head(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def headline(report: Mapping[str, Any]) -> str:
-    """Counts the changes by verdict, and names the dangerous ones."""
+    """Counts the changes by verdict, and names the dangerous changes."""
     changes = report["changes"]
     counts = Counter(one["verdict"] for one in changes)
     parts = [f"{counts[verdict]} {verdict}" for verdict in _COLOURS if counts[verdict]]

@@ -1,1 +1,1 @@
-"""The verb `profile`: time by stage, layer and kernel."""
+"""The verb `profile`: measures time by stage, layer and kernel."""

@@ -66,7 +66,7 @@ def profile(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Measures, or reads a stored profile (--from); prints the tables; returns the exit status."""
+    """Measures a profile or reads a stored profile (--from), prints the tables, and returns the exit status."""
     if options.source is None:
         return _ProfileJob.execute(config, options, measure, as_json=as_json, quiet=quiet)
     folder = options.source
@@ -105,7 +105,7 @@ def _lines(profiled: Profiled, tables: Sequence[Table], name: str | None) -> Ite
 
 
 def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None:
-    """Exports the spans as the last step. If the export fails, no result is lost, and --from can repeat it."""
+    """Exports the spans as the last step. If the export fails, no result is lost, and --from can repeat the export."""
     if target is None:
         return
     spans = files.spans(profiled, folder)
@@ -184,7 +184,7 @@ class _ProfileJob(Study[ProfileOptions]):
             return
         try:
             super().show(as_json=as_json)
-        except ConfigError as e:  # unknown --table: the measurements are stored anyway
+        except ConfigError as e:  # the --table is unknown, but the measurements are stored anyway
             say(str(e))
         _export(self._profiled, self.folder, self._options.otlp)
 
@@ -218,7 +218,7 @@ class _ProfileJob(Study[ProfileOptions]):
         config = replace(self._config, out=out, no_report=True)
         with self._stopping.allowed(False):  # Ctrl-C stops the run, whose results are kept
             finished = self._measure(config, quiet=self._quiet, progress=self._progress)
-            for left in ("latest", "runs.sqlite"):  # the run wrote these for a folder of many runs
+            for left in ("latest", "runs.sqlite"):  # the run wrote these only for a folder of many runs
                 (self.folder / left).unlink(missing_ok=True)
             self._content["run"] = files.about_run(finished.result)
             self._save()
@@ -236,7 +236,7 @@ class _ProfileJob(Study[ProfileOptions]):
             except ConfigError as e:
                 if options.batches:
                     raise
-                batches = (options.batch,)  # a server may refuse a larger batch
+                batches = (options.batch,)  # because a server may refuse a larger batch
                 subject = self._opened(options.batch, stack)
                 self._say(f"only batch {options.batch} is measured: {e}")
             if subject.fixed is not None and {options.batch, *batches} != {subject.fixed}:

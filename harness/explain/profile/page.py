@@ -26,7 +26,7 @@ _PALETTE = ("#1f7a5c", "#a84a25", "#7b5ea7", "#7d640f", "#b03a6b", "#346c7d", "#
 """Colours on which white text is readable: their contrast is at least 4.5."""
 
 _LONGEST_NAME = 28
-"""Largest number of characters of a name in the flame view."""
+"""Maximum number of characters shown of a name in the flame view."""
 
 
 def write(profiled: Profiled, folder: Path) -> Path:
@@ -35,7 +35,7 @@ def write(profiled: Profiled, folder: Path) -> Path:
 
 
 def articles(profiled: Profiled, folder: Path) -> list[Article]:
-    """folder: named in the error if its files do not fit together."""
+    """folder: the folder that the error names if its files do not fit together."""
     tables = profile_tables(profiled, folder)
     head = [f"<h1>Profile · {escape(_name(profiled, folder))}</h1>", *_head(profiled)]
     stages = ("stage", "stages")
@@ -126,7 +126,7 @@ def _flame(profiled: Profiled) -> Figure:
 
 
 def _kind(box: tuple[str, str, str, float]) -> str:
-    """Returns the type of a kernel or group of kernels, else the name."""
+    """Returns the type of a kernel or group of kernels, otherwise the name."""
     parts = [part for part in (box[2], box[0]) if part.startswith("type ")]
     return parts[0].removeprefix("type ") if parts else box[1]
 
@@ -152,7 +152,7 @@ def _flame_of_run(done: Completions) -> Iterator[tuple[str, str, str, float]]:
 def _flame_of_call(
     level: LayerLevel, parent: str, known: Mapping[str, float]
 ) -> Iterator[tuple[str, str, str, float]]:
-    """Yields the parts of a profiled call, scaled to the box that holds them."""
+    """Yields the parts of a profiled call, scaled to the box that contains them."""
     parts = level.parts
     whole = known.get(parent, parts.plain_ns)
     scale = whole / parts.call_ns

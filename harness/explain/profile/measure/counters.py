@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 _SYSCALL = {"x86_64": 298, "aarch64": 241}
 _HARDWARE, _SOFTWARE = 0, 1
-# include/uapi/linux/perf_event.h: name -> (type, config)
+# maps a name to (type, config), from include/uapi/linux/perf_event.h
 EVENTS = {
     "cycles": (_HARDWARE, 0),
     "instructions": (_HARDWARE, 1),
@@ -92,7 +92,7 @@ def _open(kind: int, config: int) -> int:
         raise OSError(errno.ENOSYS, "unknown architecture")
     flags = _DISABLED | _INHERIT | _EXCLUDE_HV
     if kind == _HARDWARE:
-        flags |= _EXCLUDE_KERNEL  # perf_event_paranoid = 2 forbids counting the kernel
+        flags |= _EXCLUDE_KERNEL  # because perf_event_paranoid = 2 forbids counting kernel events
     attribute = struct.pack("=IIQQQQQ", kind, _ATTRIBUTE_BYTES, config, 0, 0, _TIMES, flags).ljust(
         _ATTRIBUTE_BYTES, b"\0"
     )

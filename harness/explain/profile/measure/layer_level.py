@@ -119,8 +119,8 @@ def node_costs(
 ) -> list[NodeCost]:
     """Returns a cost per node of the file.
 
-    The cost is unknown if the graph does not contain the node. tensors: types by name of tensors without a type in the
-    graph.
+    The cost is unknown if the graph does not contain the node. tensors: types of the tensors that have no type in the
+    graph, by name.
     """
     costs = graph_costs(graph) if graph else []
     position = {node.index: i for i, node in enumerate(graph.nodes)} if graph else {}

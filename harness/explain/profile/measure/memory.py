@@ -20,7 +20,7 @@ _BATCHES = (1, 2, 4, 8)
 _AREA_FACTORS = (0.5, 1.0, 1.5, 2.0, 3.0)
 _LENGTHS = (32, 64, 128, 256, 512)
 _LONG_SIDE = 32
-"""A dimension of a four-dimensional input counts as an image side only from this size in pixels."""
+"""A dimension of a four-dimensional input counts as an image side only if it is at least this many pixels long."""
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
@@ -100,7 +100,7 @@ def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
 def _variants(shapes: _Shapes, graph: Graph) -> dict[str, dict[int, _Shapes]]:
     """Returns the shapes of the inputs by dimension and size.
 
-    Area: images (n, c, h, w) or (n, h, w, c). Length: the second dimension of two-dimensional integer input, e.g.
+    Area: images (n, c, h, w) or (n, h, w, c). Length: the second dimension of two-dimensional integer input, such as
     tokens.
     """
     variants: dict[str, dict[int, _Shapes]] = {

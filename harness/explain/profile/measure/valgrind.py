@@ -1,8 +1,8 @@
 """Simulates a call with valgrind to count instructions and cache misses without hardware counters.
 
 The simulation is at least fifty times slower than the call, but other programs on the machine do not change the counts.
-The result differs from a measurement: caches do not prefetch, threads run one at a time, and vector instructions that
-valgrind does not support are not used.
+The result differs from a measurement, because caches do not prefetch, threads run one at a time, and vector
+instructions that valgrind does not support are not used.
 
 Source: Valgrind user manual, Callgrind (cache simulation, options) and "Callgrind Format
 Specification".

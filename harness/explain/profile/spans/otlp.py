@@ -17,8 +17,8 @@ from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span
 
 SPANS_A_MESSAGE = 1_000
-"""Number of spans per message, about 400 kB. A receiver does not have to hold a whole profile in one line or
-request.
+"""Number of spans per message, about 400 kB. Because of this limit, a receiver need not hold a whole profile in one
+line or request.
 """
 
 _INTERNAL = 1  # SPAN_KIND_INTERNAL
@@ -31,7 +31,7 @@ def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Messag
     The trace ID is derived from `started` and `model`. If spans are sent twice, both copies belong to the same trace.
     started: time of the first span, in ISO 8601 with zone. Raises TypeError or ValueError for other text.
     """
-    # Integers, because a float resolves the time since 1970 only to 256 ns.
+    # The time is computed in integers, because a float resolves the time since 1970 only to 256 ns.
     started_ns = (datetime.fromisoformat(started) - _EPOCH) // timedelta(microseconds=1) * 1_000
     offset_ns = started_ns - min((span.start_ns for span in spans), default=0)
     trace_id = hashlib.sha256(f"{started} {model}".encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Tabulates the whole model by batch size: work, traffic and roofline position. Pure.
+"""Tabulates the whole model by batch size: work, traffic and roofline position. This module has no side effects.
 
 The input is the layer level at the profile's batch and at each of --batches, all measured.
 """

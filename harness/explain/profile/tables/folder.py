@@ -1,7 +1,7 @@
 """Reads a profile's folder and writes its tables and trace.
 
-profile.json and the harness run next to it hold the measurements; `profile` and `profile --from`
-derive everything else from them.
+profile.json and the harness run next to it contain the measurements; `profile` and `profile --from` derive everything
+else from them.
 """
 
 import json
@@ -33,7 +33,7 @@ LOG = "frameworks.log"
 """Log of the framework's output outside the harness run. The run has separate logs."""
 
 SHOWN_ROWS = 12
-"""A table shows at most this many rows on the screen. Its file has all rows."""
+"""A table shows at most this many rows on the screen. The table's file contains all rows."""
 
 
 def read(folder: Path) -> Profiled:
@@ -67,7 +67,7 @@ def _profiled(content: Mapping[str, Any], run: Evidence | None) -> Profiled:
 def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the facts about the harness run.
 
-    loadgen_mean_ns: None in multi-stream, because LoadGen counts whole queries there.
+    loadgen_mean_ns: None in multi-stream, because LoadGen counts whole queries in this scenario.
     """
     latency = result["latency_ns"]
     by_query = scenario_named(result["scenario"]).by_query
@@ -105,7 +105,7 @@ def headline(profiled: Profiled) -> Iterator[str]:
 
 
 def profile_tables(profiled: Profiled, folder: Path) -> list[Table]:
-    """folder: named in the error if its files do not fit together."""
+    """folder: the folder that the error names if its files do not fit together."""
     with reading_run(folder):
         return tables_of(profiled)
 
@@ -119,7 +119,7 @@ def to_json(shown: Sequence[Table]) -> dict[str, Any]:
 
 
 def spans(profiled: Profiled, folder: Path) -> list[Span]:
-    """folder: named in the error if its files do not fit together."""
+    """folder: the folder that the error names if its files do not fit together."""
     with reading_run(folder):
         return profile_trace.spans_of(profiled)
 

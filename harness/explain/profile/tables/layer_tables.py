@@ -1,4 +1,6 @@
-"""Tabulates a profile's layer level: XSP's analyses A2 to A15, from stored times and shapes. Pure."""
+"""Tabulates a profile's layer level: XSP's analyses A2 to A15, from stored times and shapes. This module has no side
+effects.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

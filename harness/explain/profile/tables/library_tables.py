@@ -1,4 +1,4 @@
-"""Tabulates a profile's library level: hardware counters and valgrind's simulation. Pure."""
+"""Tabulates a profile's library level: hardware counters and valgrind's simulation. This module has no side effects."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

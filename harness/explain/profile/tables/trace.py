@@ -68,8 +68,8 @@ def _run_spans(done: Completions, ids: Iterator[int]) -> Iterator[Span]:
     rows = [i for i, batch in enumerate(columns["batch"]) if batch < MOST_BATCHES]
     rows.sort(key=lambda i: columns["scheduled_ns"][i])
     whole = ("scheduled_ns", "completed_ns")
-    first: dict[int, int] = {}  # batch -> row of its first sample
-    parents: dict[int, int] = {}  # order of a query -> its span
+    first: dict[int, int] = {}  # maps a batch to the row of its first sample
+    parents: dict[int, int] = {}  # maps a query's position in issue order to its span
     edges = [(columns["scheduled_ns"][i], columns["completed_ns"][i]) for i in rows]
     for i, lane in zip(rows, lanes(edges), strict=True):
         first.setdefault(columns["batch"][i], i)

@@ -1,6 +1,6 @@
 """Checks a profile's work for consistency: kernels against nodes, and rates against the measured peak.
 
-Pure. At least one check fails if work is lost or counted twice, or if the peak is wrong.
+This module has no side effects. At least one check fails if work is lost or counted twice, or if the peak is wrong.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,12 +17,14 @@ from harness.explain.kernels.layers import (
 )
 
 MOST_OF_PEAK = 1.05
-"""A check fails if a kernel's rate exceeds the peak by this factor. No kernel is faster than the peak; 5 % allow for
-noise in both measurements.
+"""A check fails if a kernel's rate exceeds the peak by this factor. No kernel is faster than the peak; the margin of 5
+% allows for noise in both measurements.
 """
 
 LEAST_NS = 20_000
-"""Shorter kernels are not checked. A profiler that counts whole microseconds has an error of up to 5 % at this time."""
+"""Shorter kernels are not checked. For a kernel of this duration, a profiler that counts whole microseconds has an
+error of up to 5 %.
+"""
 
 _MOST_APART = 0.001
 _MOST_SHARED = 0.25
