@@ -123,10 +123,7 @@ class LoadPlan:
 
     @property
     def harness_scheduled(self) -> bool:
-        """Whether the harness's scheduler issues the queries. harness/results/evidence/own_log.py then makes the log.
-
-        See harness/results/evidence/own_log.py.
-        """
+        """Whether the harness's scheduler issues queries. If so, harness/results/evidence/own_log.py makes the log."""
         others = (self.schedule, self.concurrency, self.streams, self.ramp)
         return any(one is not None for one in others) or self.load_hosts > 0 or self.sessions
 

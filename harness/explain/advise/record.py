@@ -68,15 +68,11 @@ class Record:
         return float(median(self.content["now_runs"][f"{clock}_ns"]))
 
     def alone(self, setting: Setting) -> list[LayerTimes | None]:
-        """Returns the (units,) times of each unit alone; None for a unit that was not measured. None for a unit that
-        was not measured.
-        """
+        """Returns the (units,) times of each unit alone; None for a unit that was not measured."""
         return [self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units]
 
     def own_ns(self, setting: Setting, clock: Clock) -> list[float | None]:
-        """Returns the (units,) shortest time of each unit alone; None for a unit that was not measured. None for a unit
-        that was not measured.
-        """
+        """Returns the (units,) shortest time of each unit alone; None for a unit that was not measured."""
         return [timed.least_ns(clock) if timed else None for timed in self.alone(setting)]
 
     def unit_ns(self, setting: Setting, clock: Clock) -> list[float]:
@@ -112,7 +108,7 @@ class Record:
         return [unit["needs"] for unit in self.units]
 
     def about(self, unit: int) -> str:
-        """Returns the unit's operators, such as Conv+BatchNormalization+Relu. Conv+BatchNormalization+Relu."""
+        """Returns the unit's operators, such as Conv+BatchNormalization+Relu."""
         return "+".join(self.nodes[i]["op"] for i in self.units[unit]["nodes"])
 
     def best_ns(self, clock: Clock) -> tuple[list[float], list[str]]:

@@ -56,8 +56,8 @@ class RunProgress:
         self._before = (self._begun_ns, 0)
 
     def show(self, now: Now) -> None:
-        """Shows the state of the run. The model is also timed without load, before the first query and after the last
-        query.
+        """Shows the state of the run. Before the first query and after the last query, shows that the model is timed
+        without load.
         """
         at_ns = monotonic_ns()
         if not now.issued:

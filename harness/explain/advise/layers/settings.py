@@ -45,7 +45,7 @@ class Setting(NamedTuple):
         return SessionSetup(threads=self.threads, graph=self.graph, parallel=is_parallel)
 
     def changes(self, now: "Setting") -> str:
-        """Returns the fields that differ from `now`, such as `threads=2`. `threads=2`."""
+        """Returns the fields that differ from `now`, such as `threads=2`."""
         pairs = zip(self._fields, self, now, strict=True)
         return " ".join(f"{name}={mine}" for name, mine, theirs in pairs if mine != theirs)
 
