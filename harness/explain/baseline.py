@@ -34,7 +34,7 @@ from harness.results.verdict.score import label_of
 from harness.types import Answer, Array, Backend, Batch, Dataset, Score, Step, TensorSpec
 
 CHUNK = 32
-"""Number of samples in memory at a time, so that a dataset of any size can be used."""
+"""This many samples are in memory at a time, so that a dataset of any size can be used."""
 
 IMAGE_STEPS = frozenset(("decode", "resize", "crop", "normalise", "layout"))
 _CLASSIFIES = ("image-classification", "text-classification", "table", "none")
@@ -274,7 +274,7 @@ class Baseline:
         return float((ours == theirs).mean())
 
     def _top1(self, row: Array) -> Array:
-        """Returns the top label if a row ranks or scores several labels, else the row."""
+        """Returns the top label if a row ranks or scores several labels, otherwise the row."""
         row = np.asarray(row)
         model = self.subject.model
         if model.postprocess and model.postprocess[-1].name == "topk":

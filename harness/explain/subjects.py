@@ -59,7 +59,7 @@ def _named(values: Mapping[str, Any]) -> Subject:
 
 
 def _defaults(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
-    """Yields the digits, and the photographs if scikit-learn has them. values: contains only the backend."""
+    """Yields the digits, and the photographs if scikit-learn includes them. values: contains only the backend."""
     yield _named({**values, "dataset": "digits"})
     photographs = _photographs()
     if not photographs:

@@ -29,19 +29,19 @@ from harness.types import Array
 MOST_ARRIVALS = 10_000_000
 LARGEST_BYTES = 256 << 20
 LONGEST_NS = 7 * 24 * 3600 * NS_PER_S
-"""Maximum time between the first and the last arrival."""
+"""The first and the last arrival may be at most this far apart."""
 
 _LATEST_NS = 2**62
-"""Latest time in a line, in ns. Unix time reaches this limit in 2116."""
+"""A time in a line may be at most this many ns. Unix time reaches this limit in 2116."""
 
 _LONGEST_TEXT = 64
-"""Maximum length of a time in characters."""
+"""A time may be at most this many characters long."""
 
 _LONGEST_HEADING = 4096
 """The file's format (arrivals or a trace) is recognised from this many bytes at its start."""
 
 _SHOWN = 3
-"""Maximum number of problems of one kind that are shown."""
+"""At most this many problems of one kind are shown."""
 
 _HEADING = re.compile(r"arrival(,\s*sample)?")
 _WORD = re.compile(r"[^\W\d]{2}")

@@ -123,7 +123,8 @@ Complete = Callable[[Any], None]
 
 
 class _Responder:
-    """Completes LoadGen's samples for one worker. Not thread-safe, so each worker has a separate responder.
+    """Completes LoadGen's samples for one worker. This class is not thread-safe, so each worker has a separate
+    responder.
 
     The response objects and their buffer are created once and reused for every batch. This is possible because LoadGen
     does not keep answers after the call: it copies them in an accuracy run, and ignores them in a performance run.

@@ -152,7 +152,7 @@ class Calibration:
     quick run is computed from it. None for Server, because the user sets its rate.
     """
     seconds: float | None = None
-    """Duration of measuring rate_per_s or latency_ns; None if neither was measured."""
+    """Time taken to measure rate_per_s or latency_ns; None if neither was measured."""
     batch_latency_ns: Sequence[tuple[int, int]] = ()
     """(samples, ns) per batch size while every instance is busy. Empty unless the dispatcher needs these times or the
     warm-up chose the batch size.
@@ -268,7 +268,7 @@ class InstanceGroup(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """Returns the number of instances that may answer batches. The wide instance, if any, has the last number."""
+        """Returns the number of instances that may process batches. The wide instance, if any, has the last number."""
         return self.instances + bool(self.wide)
 
     @classmethod

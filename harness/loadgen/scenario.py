@@ -144,12 +144,12 @@ def percent_text(fraction: float) -> str:
 
 
 def percentile_key(scenario: Scenario, fraction: float) -> str:
-    """Returns the key in LoadGen's log of the latency at a percentile."""
+    """Returns LoadGen's log key for the latency at a percentile."""
     unit = "per_query_latency_ns" if scenario.by_query else "latency_ns"
     return f"result_{percent_text(fraction)}_percentile_{unit}"
 
 
 def latency_key(scenario: Scenario, statistic: str) -> str:
-    """Returns the key in LoadGen's log of a latency statistic. statistic: min, max or mean."""
+    """Returns LoadGen's log key for a latency statistic. statistic: min, max or mean."""
     unit = "query_latency_ns" if scenario.by_query else "latency_ns"
     return f"result_{statistic}_{unit}"

@@ -89,7 +89,7 @@ TOKENS_ROW_DTYPE = np.dtype(
         ("late_tokens", "<i4"),
     ]
 )
-"""One sample that a language model on this machine answered. The token fields are as in REMOTE_ROW_DTYPE. They are 0
+"""One sample that a language model on this machine processed. The token fields are as in REMOTE_ROW_DTYPE. They are 0
 if the sample failed.
 """
 
@@ -109,8 +109,9 @@ CACHED_ROW_DTYPE = np.dtype(
         ("evicted", "<i4"),
     ]
 )
-"""One sample of a set of models. acquired_ns: time at which its model was loaded and not used by another sample.
-origin: index into ORIGINS of harness/models/cache/cache.py. evicted: number of models evicted for it and at its end.
+"""One sample of a set of models. acquired_ns: time at which the sample's model was loaded and no other sample was using
+it. origin: index into ORIGINS of harness/models/cache/cache.py. evicted: number of models evicted to make room for the
+sample and when it ended.
 """
 
 
@@ -304,7 +305,7 @@ def _layout(capacity: int, workers: int, row_bytes: int) -> tuple[int, int, int,
 
 
 class Issuer:
-    """Records issued samples. Used only on LoadGen's issuing thread."""
+    """Records issued samples. Only LoadGen's issuing thread may use it."""
 
     __slots__ = ("_cells", "_column", "_entry_ns", "count")
 
@@ -327,7 +328,7 @@ class Issuer:
 
 
 class Writer:
-    """Writes the rows of batches. Used by only one worker."""
+    """Writes the rows of batches. Only one worker may use it."""
 
     __slots__ = ("_cells", "_column", "_index", "_line", "_pack", "_rows", "_rows_done", "_samples")
 
@@ -377,7 +378,7 @@ class Writer:
 
 
 class RemoteWriter(Writer):
-    """Writes the rows of replies. Used by only one thread."""
+    """Writes the rows of replies. Only one thread may use it."""
 
     __slots__ = ()
 
@@ -398,7 +399,7 @@ class RemoteWriter(Writer):
 
 
 class TokensWriter(Writer):
-    """Writes the rows of samples that are answered token by token. Used by only one worker."""
+    """Writes the rows of samples that are answered token by token. Only one worker may use it."""
 
     __slots__ = ()
 
@@ -415,7 +416,7 @@ class TokensWriter(Writer):
 
 
 class CachedWriter(Writer):
-    """Writes the rows of samples that a set of models answers. Used by only one worker."""
+    """Writes the rows of samples that a set of models answers. Only one worker may use it."""
 
     __slots__ = ()
 

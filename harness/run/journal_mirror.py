@@ -12,11 +12,11 @@ from harness.run.journal import SETTLE_S, Journal
 from harness.types import Array
 
 MOST_ROWS = 8192
-"""Maximum number of batches or samples per message."""
+"""A message contains at most this many batches or samples."""
 
 
 class News:
-    """Reads the rows that were added to a journal since the last call. Used by one thread."""
+    """Reads the rows that were added to a journal since the last call. Only one thread may use it."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -43,7 +43,7 @@ class News:
 
 
 class Mirror:
-    """Writes the messages of `News` to a journal on this machine. Used by one thread."""
+    """Writes the messages of `News` to a journal on this machine. Only one thread may use it."""
 
     def __init__(self, journal: Journal, ahead_ns: int) -> None:
         """journal: an empty journal of the same size. ahead_ns: how far the other machine's clock is ahead of this

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FIRST_S = 5.0
 EVERY_S = 10.0
-"""Times of plain lines: the first line appears after FIRST_S, further lines every EVERY_S."""
+"""Plain lines appear after FIRST_S and then every EVERY_S."""
 
 LEAST_LEFT_S = 0.5
 """A shorter remaining time is not shown, because it would appear as 0 s while work continues."""
@@ -29,7 +29,7 @@ times a second.
 
 
 class Progress:
-    """The display of one run, or of all runs of a verb one after another. Not thread-safe.
+    """The display of one run, or of all runs of a verb one after another. This class is not thread-safe.
 
     Use it as a context manager, which removes the bar at the end.
     """
@@ -128,7 +128,7 @@ class Pace:
         self._beyond_s: list[float] = []
 
     def ended(self, took_s: float, planned_s: float = 0.0) -> None:
-        """Stores the time of a run. planned_s: the part that was known before the run, e.g. from --duration."""
+        """Stores the time of a run. planned_s: the part that was known before the run, for example from --duration."""
         # Only time beyond the plan counts, because a run that ended early does not make the remaining runs shorter.
         self._beyond_s.append(max(0.0, took_s - planned_s))
 

@@ -316,7 +316,7 @@ NOT_AT_REST = "not at rest"
 def machine_text(
     runs: Sequence[Mapping[str, Any]], subject: str = "the machine was not at rest"
 ) -> str:
-    """Returns a text with the number of runs with machine doubts, and these doubts; '' if no run has such a doubt.
+    """Returns a text that states how many runs raised machine doubts, and which doubts; '' if no run raised any.
 
     runs: each contains `verdict` and `doubts`, a sequence of codes. Every run drifts if the load is too high, so
     `drift` and `warming` count only in VALID runs. subject: beginning of the sentence; pass NOT_AT_REST if the text

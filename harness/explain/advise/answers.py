@@ -70,8 +70,8 @@ def _measured(record: Record) -> dict[str, Any]:
 
 
 def _lower_bound(record: Record) -> dict[str, Any]:
-    """Computes the bound by CPU time if all settings have one thread, else by wall time.
-    ratio: lower bound / measured time, as Benanza defines it.
+    """Computes the bound from CPU time if all settings have one thread, otherwise from wall time. ratio: lower bound /
+    measured time, as Benanza defines it.
     """
     first = record.clock()
     clocks: tuple[Clock, ...] = ("cpu", "wall") if first == "cpu" else ("wall",)

@@ -53,7 +53,7 @@ class Record:
             self.nodes: Sequence[Mapping[str, Any]] = content["nodes"]
 
     def clock(self, *settings: Setting) -> Clock:
-        """Returns cpu if all settings have one thread, else wall."""
+        """Returns `cpu` if all settings have one thread, otherwise `wall`."""
         settings = (self.now, *settings)
         is_single = all(s.threads == 1 and s.execution != PARALLEL for s in settings)
         return "cpu" if is_single else "wall"

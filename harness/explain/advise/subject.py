@@ -77,7 +77,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
 
 
 def _first(baseline: Baseline, count: int) -> dict[str, Array]:
-    """Returns the first `count` samples as one batch. Repeats samples if the dataset has fewer."""
+    """Returns the first `count` samples as one batch. Repeats samples if the dataset is too small."""
     _, inputs = next(baseline.chunks())
     try:
         rows = np.arange(count) % min(map(len, inputs.values()))

@@ -36,7 +36,7 @@ class FrameworkProfile(NamedTuple):
 def profile(
     backend: Backend, profiler: Profiler, batch: Batch, path: Path, *, runs: int, warm_up: int = 3
 ) -> FrameworkProfile:
-    """Makes `runs` plain and `runs` profiled calls, in turns (ABBA). path: the model's file."""
+    """Makes `runs` plain and `runs` profiled calls alternately (ABBA). path: the model's file."""
     calls = [partial(backend.infer, batch), partial(profiler.infer, batch)]
     around = [nullcontext, profiler.recording]
     with profiler:

@@ -77,7 +77,7 @@ class IntegerKernels:
         return node.op_type if is_integer else ""
 
     def _distinguished(self, node: WiredNode, nodes: Sequence[WiredNode]) -> Sequence[WiredNode]:
-        """Selects nodes by their weights if the weights kept their names, else by the node name."""
+        """Selects nodes by their weights if the weights kept their names, otherwise by the node name."""
         weights = [{self._before(t) for t in other.inputs} & {*node.inputs} for other in nodes]
         most = max(map(len, weights))
         by_weights = [o for o, w in zip(nodes, weights, strict=True) if len(w) == most]
@@ -87,7 +87,9 @@ class IntegerKernels:
         return [other for other in nodes if name and other.name == name]
 
     def _before(self, tensor: str) -> str:
-        """Returns the quantised tensor from which a dequantised tensor is computed, else the tensor itself."""
+        """Returns the quantised tensor from which a dequantised tensor is computed; for any other tensor, returns the
+        tensor itself.
+        """
         file = self._file
         index = file.producers.get(tensor)
         if index is None or file.nodes[index].op_type != _DEQUANTISE:

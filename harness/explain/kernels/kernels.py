@@ -50,7 +50,7 @@ class Session:
     run_ns: tuple[int, ...]
     """Time of the call inside the runtime."""
     execute_ns: tuple[int, ...]
-    """Time of the part of the run in which kernels run."""
+    """Time of the part of a run that executes kernels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,7 +185,7 @@ def misplaced_work(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> K
 
 
 def _products(nodes: Sequence[NodeCost | None]) -> dict[int, int]:
-    """Returns the MACs by node, for the nodes that have any."""
+    """Returns the MACs by node, for the nodes with MACs."""
     return {i: cost.macs for i, cost in enumerate(nodes) if cost is not None and cost.macs}
 
 

@@ -91,7 +91,7 @@ def interleaved(
     repeats: Sequence[int] = (),
 ) -> tuple[Times, ...]:
     """Measures each call `runs` times. The order of the calls is reversed in each round, so that drift affects all
-    calls alike.
+    calls equally.
 
     around: a context for each call. The time to enter and leave the context is not measured.
     repeats: number of calls in one measurement. The result is their mean.

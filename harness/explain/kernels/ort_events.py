@@ -20,7 +20,7 @@ NS_PER_US = 1_000
 """Converts the times of ONNX Runtime's profiler, which counts whole microseconds."""
 
 MOST_EVENTS = 1_000_000
-"""Maximum number of events in a profile; later events are dropped. Source: onnxruntime/core/common/profiler.h,
+"""A profile contains at most this many events; later events are dropped. Source: onnxruntime/core/common/profiler.h,
 max_num_events_.
 """
 

@@ -74,8 +74,8 @@ def _divided(
 
 
 def misplaced(kernels: Sequence[Kernel], macs: Mapping[int, int]) -> Kernel | None:
-    """Returns the kernel that has most of the MACs but cannot multiply matrices. Such a kernel shows that the map is
-    wrong.
+    """Returns the kernel to which most of the MACs are assigned although it cannot multiply matrices. Such a kernel
+    shows that the map is wrong.
     macs: MACs of the nodes that are matrix products.
     """
     computing = [kernel for kernel in kernels if not kernel.inserted]

@@ -27,7 +27,7 @@ from harness.run.measured.service_times import batches_of, measure
 from harness.types import Backend, Batch, Dataset
 
 SIZE_LIMIT_S = 0.06
-"""Time limit for one batch size, unless three batches take longer."""
+"""A batch size is timed for at most this long, unless three batches take longer."""
 
 GROWTH = 1.02
 PATIENCE = 2
@@ -41,7 +41,7 @@ on the machine only adds time.
 """
 
 SAMPLES = 64
-"""Number of loaded samples; larger batches contain some samples more than once."""
+"""This many samples are loaded; larger batches contain some samples more than once."""
 
 
 def main() -> None:

@@ -25,14 +25,14 @@ from harness.run.measured.load import on_loadgens_thread
 from harness.types import Array, Batch, Dataset
 
 CHANGE = 1e-3
-"""Maximum change of a float, as a share of the value range of its array."""
+"""A float changes by at most this share of its array's value range."""
 
 ROUNDS = 32
 FEWEST_ROUNDS = 8
-"""Minimum number of timed rounds. Each round has three batches."""
+"""At least this many rounds are timed. Each round has three batches."""
 
 FEWEST_ROWS = 8
-"""Minimum number of samples whose answers are compared."""
+"""The answers of at least this many samples are compared."""
 
 ANSWER_BATCHES = 5
 """Number of batches per comparison of answers: two inputs, one batch with exchanged indices, and two repetitions."""
@@ -44,7 +44,7 @@ LARGEST_BYTES = 16 << 20
 """A batch is probed only if its inputs take at most this many bytes. Larger inputs take too long to copy and change."""
 
 MOST_CHARACTERS = 200
-"""Length to which an exception's line is cut."""
+"""An exception's line is cut to this many characters."""
 
 Inputs = Mapping[str, Array]
 
@@ -57,7 +57,7 @@ def probe(
     most_s: float,
     tolerance: float,
 ) -> Mapping[str, Any]:
-    """Returns `probed` for the last message, which harness/results/evidence/input_probe.py reads.
+    """Returns `probed` for the `ended` message, which harness/results/evidence/input_probe.py reads.
 
     loaded: samples that the dataset has loaded. sizes: batch sizes, best first. The first size that takes no
     longer than most_s is probed. A probe ends early if it takes twice most_s. tolerance: maximum difference between

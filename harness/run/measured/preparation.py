@@ -48,12 +48,12 @@ from harness.wire.remote_backend import RemoteBackend
 
 SAMPLES = 64
 LOAD_LIMIT_S = 0.5
-"""Time limit for loading samples before the run. Within this limit, SAMPLES samples or two of the largest batches are
-loaded, whichever is more.
+"""Loading samples before the run may take this long. Within this limit, SAMPLES samples or two of the largest batches
+are loaded, whichever is more.
 """
 
 PROBE_LIMIT_S = 20.0
-"""Time limit of the probe after the run, because the supervisor waits only two minutes for the end of a run."""
+"""The probe after the run may take this long, because the supervisor waits only two minutes for the end of a run."""
 
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
 """Tries the manifest's postprocessing on the output for one sample. Raises ConfigError with the field's name."""
@@ -272,7 +272,7 @@ class Preparation:
     def after_run(
         self, plan: LoadPlan, failed_samples: int = 0, tolerance: float = 0.0
     ) -> Mapping[str, Any]:
-        """Returns `bare`, `probed` and `prompts` for the last message; all are None for an accuracy run.
+        """Returns `bare`, `probed` and `prompts` for the `ended` message; all are None for an accuracy run.
 
         bare: service times before the run and after the run (measured by this call), or the reason why they are
         missing. harness/results/evidence/reference.py reads them.

@@ -1,4 +1,4 @@
-"""Loads, warms up and calibrates a model, and then only answers LoadGen's queries.
+"""Loads, warms up and calibrates a model, and then does nothing but answer LoadGen's queries.
 
 The supervisor spawns one measured process per LoadGen run, with a socket and the journal's
 descriptor.

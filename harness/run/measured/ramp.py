@@ -25,13 +25,13 @@ from harness.run.measured.own_scheduler import Scheduler
 from harness.types import Array
 
 _LOOK_NS = 20 * NS_PER_MS
-"""Interval at which new answers are judged."""
+"""New answers are judged at this interval."""
 
 _FEWEST = 8
-"""Minimum number of judged answers per step."""
+"""A step is judged only after this many answers."""
 
 MOST_HOLDS = 10
-"""Maximum number of holds. The last hold is completed even if it misses an SLO."""
+"""A run makes at most this many holds. The last hold is completed even if it misses an SLO."""
 
 _Issue = Callable[[list[int], list[int]], None]
 

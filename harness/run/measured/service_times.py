@@ -24,7 +24,7 @@ SHARE = 0.05
 LIMIT_S = 0.5
 LEAST_REPETITIONS = 3
 VARIETY = 8
-"""Number of batches per size, with different samples."""
+"""Each size is timed with this many batches of different samples."""
 
 
 def time_for(expected_s: float) -> float:

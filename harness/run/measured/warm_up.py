@@ -12,10 +12,10 @@ from harness.machine.threads import ComputingThreads, Placed, running_on
 from harness.run.measured.answerer import Answerer, run_in_threads
 
 EXAMINE_LIMIT_S = 5.0
-"""Time limit for examining the shapes of answers. The first batch is always examined."""
+"""The shapes of answers are examined for at most this long. The first batch is always examined."""
 
 COVER_LIMIT_S = 10.0
-"""Time after which the remaining batch sizes between the smallest and the largest are skipped."""
+"""After this time, the remaining batch sizes between the smallest and the largest are skipped."""
 
 FLAT_LIMIT_S = 5.0
 """Time limit for all instances together. If the latency still falls after this time, it is reported as not flat."""
@@ -30,7 +30,7 @@ MOST_ROUNDS = 50
 
 
 EXAMINED = 8
-"""Number of samples that are first answered one by one if answers may differ in shape."""
+"""This many samples are first processed one by one if answers may differ in shape."""
 
 
 class Warmth(NamedTuple):
@@ -85,9 +85,9 @@ def warm_up(
     First, each cold instance runs alone. Then all instances run all sizes together. Finally, each instance runs alone
     until its latency is flat.
 
-    sizes: every batch size that can occur, ascending. batch_of: returns the given number of indices. It is called for
-    each batch, because the indices for all sizes of a large --max-batch would exhaust the memory. Each call returns
-    different indices, because a backend may cache the last inputs.
+    sizes: every batch size that can occur, ascending. batch_of: returns the given number of indices. `batch_of` is
+    called for each batch, because the indices for all sizes of a large --max-batch would exhaust the memory. Each call
+    returns different indices, because a backend may cache the last inputs.
     alone: samples that the first instance answers one by one, because answers may differ in shape.
     """
     start = time.monotonic()

@@ -16,7 +16,7 @@ from harness.run.journal import SETTLE_S, Journal, JournalReader
 from harness.types import Array
 
 LONGEST_SCHEDULE = 20_000_000
-"""Maximum number of queries whose schedule is kept in memory during a run."""
+"""The schedule is kept in memory during a run only if it has at most this many queries."""
 
 MOST_UNSTAMPED = 0.001
 """If a larger share of replies lacks the kernel's time stamp, the stamps are not used. The kernel may not stamp the
@@ -24,8 +24,8 @@ first replies.
 """
 
 SAMPLES_AT_ONCE = 100_000
-"""Maximum number of samples that a reader handles in one step. A step takes at most about 10 ms, so that other
-threads can run.
+"""A reader handles at most this many samples in one step. A step takes at most about 10 ms, so that other threads can
+run.
 """
 
 

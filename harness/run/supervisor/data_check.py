@@ -26,15 +26,15 @@ listed.
 """
 
 SHOWN_LARGEST, SHOWN_SMALLEST = 10, 5
-"""Number of large and of small classes that are listed if there are more than SHOWN_CLASSES classes."""
+"""If a dataset has more than SHOWN_CLASSES classes, this many of the largest and of the smallest are listed."""
 
 LONGEST_NAME = 40
-"""Maximum number of characters shown of a class's name."""
+"""A class's name is cut to this many characters."""
 
 OFFICIAL_COUNTS = {"resnet50": 50_000, "yolo": 1_525, "bert": 10_833, "3d-unet": 43}
 """Maps LoadGen's name for a benchmark to the number of samples in the complete dataset (SQuAD: windows).
 
-Source: MLPerf's submission checker, v6.1.
+This class is not thread-safe.
 """
 
 

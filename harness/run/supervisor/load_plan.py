@@ -54,7 +54,7 @@ samples.
 """
 
 UNTIL_TIMES = 30
-"""Maximum length of a run with --until, as a multiple of --duration or --queries."""
+"""A run with --until is at most this many times as long as --duration or --queries."""
 
 MIN_HANG_S = 10.0
 HANG_BATCHES = 20
@@ -170,7 +170,7 @@ def plan_for(
 
 
 MOST_RAMPED = 200_000
-"""Maximum number of queries in a ramp with its holds. The journal is sized for this number."""
+"""A ramp with its holds issues at most this many queries. The journal is sized for this number."""
 
 
 def _ramp(ramp: Ramp, run: ResolvedRun, *, in_sessions: bool) -> dict[str, Any]:

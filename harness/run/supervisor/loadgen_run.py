@@ -48,7 +48,7 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 CALIBRATE_S = 1.0
 
 LOOKS = 500
-"""Approximate number of the watchdog's observations that are kept. They are spread evenly over the run."""
+"""About this many of the watchdog's observations are kept. They are spread evenly over the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

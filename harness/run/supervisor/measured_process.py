@@ -31,10 +31,10 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 LOOK_EVERY_S = 0.25
 START_LIMIT_S = 600.0
-"""Time limit for load and warm-up, unless --hang-timeout sets a different limit."""
+"""Loading and warm-up may take this long, unless --hang-timeout sets a different limit."""
 
 END_LIMIT_S = 120.0
-"""Time limit from the last completion until LoadGen has written its logs."""
+"""LoadGen may take this long after the last completion to write its logs."""
 
 EXIT_LIMIT_S = 10.0
 

@@ -19,11 +19,11 @@ reads all samples, and they would be more likely to end a run by chance.
 """
 
 _AGREEING = 2
-"""Number of consecutive checks that must agree."""
+"""This many consecutive checks must agree."""
 
 
 class Until:
-    """Checks a run with --until at growing intervals. Not thread-safe."""
+    """Checks a run with --until at growing intervals. This class is not thread-safe."""
 
     def __init__(self, journal: Journal, plan: LoadPlan) -> None:
         self._journal = journal

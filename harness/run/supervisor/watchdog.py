@@ -38,7 +38,7 @@ class Now:
 
 
 class Watchdog:
-    """Watches a run. Each `look` reads only new rows. Not thread-safe."""
+    """Watches a run. Each `look` reads only new rows. This class is not thread-safe."""
 
     def __init__(self, rows: NewRows) -> None:
         plan = rows.plan

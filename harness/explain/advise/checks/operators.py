@@ -19,12 +19,12 @@ from harness.models.graph.graph import Graph, Node
 from harness.types import Array
 
 LIMIT = 1e-4
-"""Maximum accepted error, relative to the reference's largest value. If that value is below 1, the error is relative to
-1.
+"""An operator passes if its error, relative to the reference's largest value, is below this limit. If that value is
+below 1, the error is relative to 1.
 """
 
 _MOST_MACS = 250_000_000
-"""Maximum size of a checked layer. The reference uses NumPy, which needs minutes for a larger layer."""
+"""Layers with more MACs than this are not checked. The reference uses NumPy, which needs minutes for a larger layer."""
 _SEED = 2
 
 

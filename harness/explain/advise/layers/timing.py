@@ -35,7 +35,7 @@ def open_session(path: Path, setting: Setting) -> Any:
 def time_in_turns(
     first: Callable[[], object], second: Callable[[], object], pairs: int
 ) -> tuple[Timing, Timing]:
-    """Measures in the order A B, B A, A B, ..., so that drift affects both alike."""
+    """Measures in the order A B, B A, A B, ..., so that drift affects both equally."""
     calls = (first, second)
     a, b = interleaved(calls, pairs, repeats=[_repeats(call) for call in calls])
     return _timing(a), _timing(b)

@@ -14,7 +14,7 @@ from harness.results.pages.plots import bars_in_rows, rounded, shortened, tall
 
 PAGE = "advise.html"
 _MOST = 40
-"""Maximum number of bars in a plot."""
+"""A plot shows at most this many bars."""
 
 _LONGEST_NAME = 36
 """Maximum number of characters shown of a layer's name in a plot."""
@@ -36,7 +36,7 @@ def articles(advice: Mapping[str, Any], folder: Path) -> list[Article]:
 
 
 def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields the plots that have numbers."""
+    """Yields the plots for which numbers exist."""
     if ranked := advice["advice"]:
         yield bars_in_rows(
             "Advice: predicted and realised",

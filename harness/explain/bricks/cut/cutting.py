@@ -83,7 +83,7 @@ def groups(graph: Graph) -> list[Piece]:
 
 def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
     """Joins a quantisation with the integer product that reads it, unless another layer also reads the quantisation.
-    One kernel computes both of them and the conversion to floats.
+    One kernel computes both, and also the conversion to floats.
     """
     readers = [n for name in node.outputs for n in graph.consumers.get(name, ())]
     products = {head[n.index] for n in readers if n.op_type in _INTEGER_PRODUCTS}
@@ -136,7 +136,7 @@ def _maker(graph: Graph, name: str) -> Node | None:
 
 
 def _length(piece: Sequence[Node]) -> int:
-    """Counts layers. Quantisation nodes do not count, because runtimes have no kernels for them."""
+    """Counts the layers of a piece. Quantisation nodes do not count, because runtimes have no kernels for them."""
     return max(1, sum(node.op_type not in (DEQUANTISE, QUANTISE) for node in piece))
 
 

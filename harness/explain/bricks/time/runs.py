@@ -1,7 +1,7 @@
 """Times bricks on ONNX Runtime, and the models they were cut from.
 
 A brick is measured with caches in the same state as inside its model. Its input was just written, and all other weights
-of the model were read since its weights were last read. The bricks of a model therefore run in turns. If the model has
+of the model were read since its weights were last read. Therefore, the bricks of a model take turns. If the model has
 more weights than its bricks, the program reads the remaining number of bytes from memory between two turns. An empty
 model measures the overhead of a run.
 """
@@ -28,11 +28,11 @@ from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
 CACHE_BYTES = 64 << 20
-"""Number of bytes that are read to evict the contents of the caches."""
+"""This many bytes are read to evict the contents of the caches."""
 
 _REORDER_RUNS = 7
 _IN_A_ROW = 2
-"""Number of timed runs in each turn, after one untimed run."""
+"""Each turn makes this many timed runs after one untimed run."""
 
 _ERROR_LEVEL = 3
 _OPTIMISED = "optimised.onnx"

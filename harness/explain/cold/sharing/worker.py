@@ -1,4 +1,5 @@
-"""Runs a worker that shares weights. At its parent's request, it opens instances, answers one sample and forks."""
+"""Runs a worker that shares weights. At its parent's request, the worker opens instances, answers one sample and forks.
+"""
 
 import hashlib
 import os

@@ -114,8 +114,8 @@ class Clock:
 def watch(backend: str) -> Clock:
     """Wraps the framework's calls for the rest of this process.
 
-    The framework must already be imported. If this version of the framework does not have a call, the time of that
-    phase counts in the rest of the load.
+    The framework must already be imported. If this version of the framework lacks a call, the time of that phase counts
+    in the rest of the load.
     """
     clock = Clock()
     # Methods are wrapped first. A class may be wrapped as well, and its name then refers to a

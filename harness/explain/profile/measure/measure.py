@@ -25,7 +25,8 @@ from harness.types import Array, Backend, Batch, Dataset
 
 LEAST_RUNS = 5
 BUDGET_S = 3.0
-"""Time limit for each kind of call. Slow models are run less often, but at least LEAST_RUNS times."""
+"""Each kind of call is repeated for at most this long. Slow models are run less often, but at least LEAST_RUNS times.
+"""
 
 
 @dataclass(frozen=True, slots=True)

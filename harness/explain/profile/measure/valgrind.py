@@ -28,7 +28,7 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_lin
 from harness.loadgen.plan import InstanceGroup
 
 CALLS = 2
-"""Number of counted calls, after a warm-up call. The counts differ by a few per cent, because each call allocates
+"""This many calls are counted after a warm-up call. The counts differ by a few per cent, because each call allocates
 memory again.
 """
 

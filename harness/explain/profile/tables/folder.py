@@ -37,7 +37,7 @@ SHOWN_ROWS = 12
 
 
 def read(folder: Path) -> Profiled:
-    """Reads a profile or a run. A run has only the levels query, batch and stage."""
+    """Reads a profile or a run. A run contains only the levels query, batch and stage."""
     if (folder / PROFILE).is_file():
         content = read_json(folder / PROFILE)
         if content.get("schema_version") != SCHEMA_VERSION or "batch" not in content:

@@ -167,7 +167,7 @@ def _stages(done: Completions) -> Table:
 
 
 def phases_of(done: Completions) -> Mapping[str, Sequence[str]]:
-    """Returns the stages that the run has, by phase."""
+    """Returns the run's stages, by phase."""
     phases = _REMOTE_PHASES if done.is_remote else _LOCAL_PHASES
     return {phase: [s for s in stages if s in done.edges] for phase, stages in phases.items()}
 

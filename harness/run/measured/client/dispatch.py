@@ -28,7 +28,7 @@ from harness.wire.transport import Transport
 
 MERGED_SAMPLES = 64
 MERGED_BYTES = 4 * 2**20
-"""Maximum size in bytes of the answers that one call of LoadGen completes."""
+"""One call of LoadGen completes answers of at most this total size in bytes."""
 
 _POLL_S = 0.1
 _STALE_NS = 50 * NS_PER_MS
@@ -70,7 +70,7 @@ class TokenResponder(Responder, Protocol):
 
 
 class Delivery:
-    """Decodes replies, completes their samples and writes their rows. Used by one thread.
+    """Decodes replies, completes their samples and writes their rows. Only one thread may use it.
 
     Every sample is answered, even if its request failed, because LoadGen would wait forever for a lost sample.
     """

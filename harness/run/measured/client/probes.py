@@ -23,17 +23,17 @@ from harness.wire.flight import Flight
 from harness.wire.transport import transport
 
 ALONE = 20
-"""Maximum number of sequential probes before the load. The probes stop earlier if ALONE_S has passed."""
+"""At most this many sequential probes run before the load. The probes stop earlier if ALONE_S has passed."""
 ALONE_S = 5.0
 
 BUSY_S = 4.0
 MOST_CONNECTIONS = 64
-"""Maximum number of connections to each server. Up to this limit, each server gets enough connections for probes that
+"""Each server gets at most this many connections. Up to this limit, each server gets enough connections for probes that
 take BUSY_S.
 """
 
 LAST_S = 10.0
-"""Maximum time to wait for the last probes after the load."""
+"""After the load, the last probes may take this long."""
 
 _TURN_S = 0.05
 _LOOK_S = 0.002

@@ -28,7 +28,7 @@ LIMIT_S = 0.5
 """After this time, the probe ends if it has finished FEWEST_ROUNDS rounds."""
 
 CHANGED_PARTS = 16
-"""Number of words or tokens at the beginning of a prompt that are reordered."""
+"""This many words or tokens at the beginning of a prompt are reordered."""
 
 FEWEST_PARTS = 4
 

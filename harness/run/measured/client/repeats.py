@@ -60,7 +60,7 @@ class Repeats:
         self._last_reply = last
 
     def summary(self) -> dict[str, int]:
-        """Returns counts of answers for `tokens` of the last message."""
+        """Returns counts of answers for `tokens` of the `ended` message."""
         return {
             "repeated_answers": self._repeated,
             "varied_answers": self._varied,

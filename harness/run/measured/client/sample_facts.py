@@ -37,7 +37,7 @@ class SampleFacts:
             self._facts[index] = number, media_ns
 
     def write(self, outdir: Path) -> None:
-        """Writes SAMPLE_FACTS if the samples have several models or audio."""
+        """Writes SAMPLE_FACTS if the samples name several models or contain audio."""
         if len(self._number) < 2 and self._media_ns is None:
             return
         facts = np.array([*self._facts.values()], np.int64).reshape(-1, 2)

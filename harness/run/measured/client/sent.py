@@ -11,10 +11,11 @@ from harness.remote import HasSent, Remote
 from harness.types import Dataset, HasLiveHistory
 
 SENT_S = 20.0
-"""Time limit for the digest and the count, because the supervisor waits only a few minutes for the last message."""
+"""The digest and the count may take this long, because the supervisor waits only a few minutes for the `ended` message.
+"""
 
 _LOADED = 256
-"""Number of samples that are loaded at once."""
+"""This many samples are loaded at once."""
 
 NOTHING: Mapping[str, Any] = {"bodies_sha256": None, "reusable": None, "block_tokens": None}
 """Summary if the requests are unknown."""
@@ -27,7 +28,7 @@ class _TooLate(Exception):
 def summary(
     remote: Remote, dataset: Dataset, issued: Sequence[int], in_order: Sequence[int] | None
 ) -> Mapping[str, Any]:
-    """Returns some of the keys of `tokens` in the last message. Loads samples after the run, and makes their requests
+    """Returns some of the keys of `tokens` in the `ended` message. Loads samples after the run, and makes their requests
     again.
 
     issued: the sample of each request, in issue order. in_order: the same samples in an order that does not depend on

@@ -352,7 +352,7 @@ class Session:
     def summary(
         self, failures: Failures, in_order: Sequence[int] | None = None
     ) -> Mapping[str, Any]:
-        """Returns `client` for the last message. in_order: as in `sent.summary`."""
+        """Returns `client` for the `ended` message. in_order: as in `sent.summary`."""
         found = self._ceiling
         return {
             "dispatcher": "direct" if isinstance(self._dispatcher, DirectDispatcher) else "inline",
@@ -377,7 +377,7 @@ class Session:
         }
 
     def _gone(self) -> str:
-        """Returns the reason why the run gave up its servers; else a text about lost servers; else ''."""
+        """Returns the reason why the run gave up its servers, or else a text about lost servers, or ''."""
         if self._flights.gone is not None:
             return str(self._flights.gone)
         refused = sorted(self._flights.refused.items())

@@ -18,7 +18,7 @@ _ALIGNED_BYTES = 64
 _DONE = (200, 0)
 """Status values that mean success: 200 in HTTP, 0 in gRPC."""
 _MODE = 0o600
-"""Mode of the file, which no other user may read."""
+"""Mode of the file, so that no other user can read it."""
 
 
 def shares_samples(remote: Remote) -> SharesSamples | None:

@@ -44,13 +44,15 @@ NOTHING_COMPARED = dict.fromkeys(
     ),
     0,
 )
-"""Counts for `tokens` in the last message of a run without a server, because such a run compares no prompts."""
+"""Counts for `tokens` in the `ended` message of a run without a server, because such a run compares no prompts."""
 
 COMPARE_S = 10.0
-"""Time limit for comparing token counts with prompts. The supervisor waits only a few minutes for the last message."""
+"""The comparison of token counts with prompts may take this long. The supervisor waits only a few minutes for the
+`ended` message.
+"""
 
 _LOADED = 256
-"""Number of samples that are loaded at once for the comparison."""
+"""This many samples are loaded at once for the comparison."""
 
 _BLOCK = 64
 """Answers are counted in blocks of this many, because a block takes less than 0.2 ms."""
@@ -109,7 +111,7 @@ class Streams:
         return late
 
     def summary(self) -> dict[str, Any] | None:
-        """Returns `streams` for the last message; None without chunks.
+        """Returns `streams` for the `ended` message; None without chunks.
 
         The time between tokens (ITL) is a gap divided by the number of tokens in the arrival after the gap. The ITL
         counts once per token. In the first arrival, the ITL is 0 for all tokens but the first. The ITL is None if the
@@ -200,7 +202,7 @@ def _count(counter: Counter[str], texts: Iterable[str]) -> None:
 
 
 class Tokens:
-    """Sums the token counts of a run's answers. Used by one thread."""
+    """Sums the token counts of a run's answers. Only one thread may use it."""
 
     def __init__(self, itl_bound_ns: int | None = None) -> None:
         """itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO."""
@@ -318,7 +320,7 @@ class Tokens:
         return sum(known)
 
     def summary(self) -> dict[str, Any]:
-        """Returns `tokens` for the last message. A sum is None if any reply lacks the count, or if no answer arrived.
+        """Returns `tokens` for the `ended` message. A sum is None if any reply lacks the count, or if no answer arrived.
         """
         self._count_held()
         answers = self._answers

@@ -13,7 +13,7 @@ Lengths = Callable[[Sequence[int]], Array]
 def by_length(
     ids: list[int], indices: list[int], lengths: Array, max_batch: int
 ) -> tuple[list[int], list[int]]:
-    """Returns IDs and indices in an order from which batches of `max_batch` samples can be cut.
+    """Returns the IDs and indices in an order that can be cut into batches of `max_batch` samples.
 
     The samples are sorted into batches by length. The batches are then shuffled, always in the same way, so that the
     load in the first third of a run does not differ from the load in the last third. The shortest samples come last if

@@ -73,7 +73,7 @@ def batch_maker(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]],
 
 
 class Instance:
-    """One copy of the model with everything that it needs to answer. Used by one thread at a time.
+    """One copy of the model, with everything needed to process batches. Only one thread at a time may use it.
 
     cpus: logical processors on which this thread runs; () for any.
     """

@@ -1,7 +1,7 @@
 """Lets Server's issuing thread answer queries, too, if the model is fast.
 
 Passing the GIL from LoadGen's thread to a worker and back takes longer than a model that needs only microseconds per
-query. Therefore, the callback answers the waiting samples on the first instance, and wakes other instances only if
+query. Therefore, the callback processes the waiting samples on the first instance, and wakes other instances only if
 there is enough work to share. LoadGen cannot issue queries during this time, but it then issues all due queries in one
 call (`server_coalesce_queries`). With a slow model, idle instances would wait for that call, so slow models get a
 QueuedDispatcher.
@@ -24,8 +24,8 @@ longer than this for LoadGen's thread.
 """
 
 SPLIT_FROM = 8
-"""Minimum number of waiting samples for which another instance is woken. This number was chosen by comparing
-interleaved runs with 1, 2 and 8 samples, and without a second instance (docs/decisions/run.md).
+"""Another instance is woken only if at least this many samples wait. This number was chosen by comparing interleaved
+runs with 1, 2 and 8 samples, and without a second instance (docs/decisions/run.md).
 """
 
 _Batch = tuple[list[int], list[int], int]

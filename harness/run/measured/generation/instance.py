@@ -52,12 +52,12 @@ class Generated:
             return self._tokens.generated(stamps_ns, usage, index)
 
     def summary(self) -> Mapping[str, Any]:
-        """Returns `tokens` for the last message. A run without a server has no other counts to compare."""
+        """Returns `tokens` for the `ended` message. A run without a server has no other counts to compare."""
         return {**self._tokens.summary(), **NOTHING_COMPARED}
 
 
 class _InWork:
-    """A sample that is being answered, and its time stamps on the wall clock in ns."""
+    """A sample in progress, and its wall-clock time stamps in ns."""
 
     __slots__ = ("begun_ns", "sample", "taken_ns", "tokens_ns")
 
@@ -68,7 +68,7 @@ class _InWork:
 
 
 class GeneratingInstance:
-    """One copy of a model with everything that it needs to answer. Used by one thread at a time.
+    """One copy of a model, with everything needed to generate answers. Only one thread at a time may use it.
 
     Every sample is answered, even after an error, because LoadGen would wait forever for a lost sample.
     """
@@ -128,7 +128,7 @@ class GeneratingInstance:
                 self._in_work[one] = work
 
     def step(self) -> None:
-        """Generates one token for each active sample, and answers the samples that are complete."""
+        """Generates one token for each active sample, and completes the samples whose answers are finished."""
         if self.is_idle:
             return
         begun_ns = wall_ns()

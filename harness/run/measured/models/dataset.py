@@ -8,7 +8,7 @@ import numpy as np
 from harness.types import Array, Batch, Dataset
 
 HELD = 32
-"""Maximum number of samples that a run loads from one model's dataset. The model's queries use these samples in turn.
+"""A run loads at most this many samples from one model's dataset. The model's queries use these samples in turn.
 """
 
 

@@ -31,7 +31,7 @@ def origin_of(lease: Lease[OpenModel]) -> int:
 
 
 def cache_summary(models: ResidentModels) -> Mapping[str, Any]:
-    """Returns `models` for the last message: the cache's counts per model, in the order of the set."""
+    """Returns `models` for the `ended` message: the cache's counts per model, in the order of the set."""
     files = models.members.file_counts
     return {
         "resident": [asdict(counts) for counts in models.counts.values()],
@@ -84,7 +84,7 @@ OF_THE_MODELS = Postprocess(_as_they_are, _unchecked)
 
 
 class SetInstance(Instance):
-    """An instance that answers with any model of the set. Used by one thread at a time."""
+    """An instance that runs any model of the set. Only one thread at a time may use it."""
 
     __slots__ = (
         "_complete",

@@ -63,7 +63,7 @@ def open_set(
     """Loads each model alone and answers two samples, so that faults appear before the first query.
 
     progress: called with the number of loaded models and their total. Raises ConfigError if a file is missing, or if a
-    model cannot answer a single sample.
+    model cannot process a single sample.
     """
     places = places_of(config, models)
     copies = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-models-")))

@@ -1,4 +1,4 @@
-"""Replaces the driver's dataset if the nodes have the samples. A batch then consists of sample indices."""
+"""Replaces the driver's dataset if the nodes hold the samples. A batch then consists of sample indices."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -28,7 +28,7 @@ class NodeData:
         self._load(indices)
 
     def unload(self, indices: Sequence[int]) -> None:
-        """Does nothing, because the nodes keep the samples until they load others."""
+        """Does nothing, because the nodes keep the samples until they load other samples."""
 
     def batch(self, indices: Sequence[int]) -> Batch:
         return Batch(len(indices), {INDICES: np.asarray(indices, np.int32)})

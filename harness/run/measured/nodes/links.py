@@ -21,7 +21,7 @@ from harness.wire.http1 import BadReply
 from harness.wire.remote_backend import Link
 
 LOAD_LIMIT_S = 600.0
-"""Time limit for a node to load the samples of a run."""
+"""A node may take this long to load the samples of a run."""
 
 ASK_LIMIT_S = 10.0
 LEAVE_LIMIT_S = 1.0
@@ -85,7 +85,9 @@ class NodeLink:
         return rows.reshape(-1, _STAMPS)
 
     def host(self) -> dict[str, Any]:
-        """Returns the node's machine data since it loaded the samples, in the format of `host` in result.json."""
+        """Returns the machine data that the node has recorded since it loaded the samples, in the format of `host` in
+        result.json.
+        """
         return self._json(Request("/harness/host", method="GET"))
 
     def _json(self, request: Request) -> dict[str, Any]:

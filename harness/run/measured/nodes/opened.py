@@ -26,10 +26,10 @@ BATCHES_AN_INSTANCE = 2
 """Number of batches that a node holds per instance: one is being computed, and one is waiting."""
 
 MOST_CONNECTIONS = 4096
-"""Maximum number of connections to all nodes together. Each connection takes a file descriptor."""
+"""All nodes together get at most this many connections. Each connection takes a file descriptor."""
 
 MOST_BLOCKING = 64
-"""Maximum number of connections that warm up and calibrate at the same time. Each connection takes one thread."""
+"""At most this many connections warm up and calibrate at the same time. Each connection takes one thread."""
 
 
 def as_client(config: RunConfig) -> RunConfig:

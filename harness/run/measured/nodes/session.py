@@ -146,7 +146,7 @@ class NodeSession(Session):
             yield {**peer, "local": peer["local"] and facts.boot == boot_id()}
 
     def _node(self, number: int) -> Mapping[str, Any]:
-        """Returns the node's entry in `nodes` of the last message."""
+        """Returns the node's entry in `nodes` of the `ended` message."""
         facts = self._opened.facts[number]
         before, after = self._before.get(number), self._after.get(number)
         loss = next((loss for loss in self._flights.losses if loss.number == number), None)
@@ -214,9 +214,9 @@ def joined(answered: Sequence[Answered], journals: Mapping[int, Array]) -> Mappi
 def exchanges(columns: Mapping[str, Array], number: int) -> Array:
     """Returns (batches, 4) time stamps of the batches that a node answered: asked, received, sent, arrived.
 
-    `received` and `sent` are on the node's clock, the others on this machine's clock. Each batch serves as a ping: the
-    time that the batch spent outside the node is network time, and the error of the clock offset is at most half of
-    this time.
+    `received` and `sent` are on the node's clock, `asked` and `arrived` on this machine's clock. Each batch serves as a
+    ping: the time that the batch spent outside the node is network time, and the error of the clock offset is at most
+    half of this time.
     """
     mine = columns["node"] == number
     names = ("asked_ns", "received_ns", "sent_ns", "arrived_ns")

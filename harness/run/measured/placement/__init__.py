@@ -1,1 +1,1 @@
-"""Chooses the threads that answer: an instance on all cores for single queries, or fewer threads than cores."""
+"""Chooses which threads compute: an instance on all cores for single queries, or fewer threads than cores."""

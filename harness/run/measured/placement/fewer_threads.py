@@ -40,10 +40,10 @@ WARM_UP = 10
 """Number of untimed queries at the start of a turn, during which frameworks choose kernels and start threads."""
 
 LEAST, MOST = 10, 100
-"""Minimum and maximum number of timed queries in a turn."""
+"""A turn times at least LEAST and at most MOST queries."""
 
 TURN_NS = 5 * NS_PER_MS
-"""Time after which a turn ends if it has timed LEAST queries."""
+"""A turn ends after this time if it has timed LEAST queries."""
 
 QUIET = 0.25
 """This quantile of the query times represents a turn. The quantile is low, because other load on the machine only adds

@@ -43,10 +43,10 @@ LOAD_LIMIT_S = 5.0
 """A wide instance is opened only if a usual instance loads within this time, because LoadGen's run must wait for it."""
 
 WARM_UP, ROUNDS = 3, 10
-"""Number of warm-up rounds, and total number of rounds. In each round, both instances answer one sample."""
+"""Number of warm-up rounds, and total number of rounds. In each round, both instances process one sample."""
 
 LIMIT_S = 1.0
-"""Time after which the trial ends if at least two rounds are finished."""
+"""The trial ends after this time if at least two rounds are finished."""
 
 Curve = Sequence[tuple[int, int]]
 """(samples, ns) per batch size, with every usual instance busy."""
@@ -98,7 +98,7 @@ class Wide:
                     stack.push(own.pop_all())
 
     def about(self) -> Mapping[str, Any]:
-        """Returns `elastic` for the last message."""
+        """Returns `elastic` for the `ended` message."""
         cpus = self._group.wide if self.answerer is not None else None
         times = {"wide_ns": self.wide_ns, "narrow_ns": self.narrow_ns}
         return {"cpus": cpus, **times, "reason": self.reason}
@@ -168,7 +168,7 @@ def _mean_and_tail(
 
 
 def _times_ns(wide: Answerer, usual: Answerer, sample: int) -> tuple[int, int]:
-    """Returns the median time of the sample in each instance, measured in turns."""
+    """Returns the sample's median time in each instance, measured alternately."""
     times_ns: tuple[list[int], list[int]] = ([], [])
     deadline_s = time.monotonic() + LIMIT_S
     for rounds in range(ROUNDS):

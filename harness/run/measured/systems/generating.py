@@ -1,4 +1,4 @@
-"""A language or speech model that runs in this process and answers token by token."""
+"""A language or speech model that runs in this process and generates its answers token by token."""
 
 from collections.abc import Mapping
 from typing import Any

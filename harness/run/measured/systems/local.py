@@ -23,7 +23,7 @@ from harness.types import Backend, HasUse
 
 
 class LocalModel(OneModel):
-    """Instances of a model. Each instance answers one batch at a time."""
+    """Instances of a model. Each instance processes one batch at a time."""
 
     _wide: Wide | None = None
     _dispatcher: type[Dispatcher]
@@ -55,7 +55,7 @@ class LocalModel(OneModel):
         return found
 
     def connect(self, plan: LoadPlan, preparation: Preparation) -> None:
-        """Opens the wide instance if queries wait for batches of some milliseconds."""
+        """Opens the wide instance if queries wait for batches of a few milliseconds."""
         group = self._group
         self._dispatcher = dispatcher_class(
             self._setup.dispatch, self.config, group.instances, preparation.slowest_ns

@@ -1,4 +1,4 @@
-"""A model on several nodes. Each node runs the harness and has the samples."""
+"""A model on several nodes. Each node runs the harness and holds the samples."""
 
 import time
 from collections.abc import Mapping, Sequence

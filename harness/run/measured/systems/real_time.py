@@ -13,7 +13,7 @@ NAME = "frames"
 
 
 class RealTimeModel(LocalModel):
-    """Instances of a model that share the states of all streams. An accuracy run answers complete sequences."""
+    """Instances of a model that share the states of all streams. An accuracy run processes complete sequences."""
 
     no_schedule = "the frames of a stream wait for each other"
 

@@ -23,7 +23,7 @@ Progress = Callable[[int, int], None]
 
 
 OF_KINDS = ("client", "tokens", "models", "backend", "elastic")
-"""Keys of the last message that exist only for some kinds of systems."""
+"""Keys of the `ended` message that exist only for some kinds of systems."""
 
 
 class Dispatch(NamedTuple):
@@ -82,7 +82,7 @@ class System(ABC):
     held: int
     """Number of samples of the dataset that a run loads at once."""
     classes: range | None = None
-    """The classes that an answer can have; None if unknown. Set by `check_steps`."""
+    """The classes that the model can return; None if unknown. Set by `check_steps`."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup

@@ -61,7 +61,7 @@ on any thread but only one call at a time. Must not block.
 
 
 class Exporter(Collector):
-    """Converts a run into metric families. Thread-safe."""
+    """Converts a run into metric families. This class is thread-safe."""
 
     def __init__(self) -> None:
         self.sources: list[Source] = []
