@@ -100,8 +100,8 @@ def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
 def official_settings(scenario: str, model_key: str, user_conf: str) -> "lg.TestSettings":
     """Returns the settings of an official run. This function can be called repeatedly within one process.
 
-    To make this possible, it reads the built-in file with conf_type 0 and the user's file with conf_type 2. It cannot
-    use conf_type 1, which works only once per process, because `settings_for` needs it.
+    To make this possible, it reads the built-in file with conf_type 0 and the user's file with conf_type 2. The
+    function cannot use conf_type 1, because conf_type 1 works only once per process and `settings_for` needs it.
     """
     name = scenario_named(scenario).loadgen_name
     settings = lg.TestSettings()

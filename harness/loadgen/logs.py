@@ -103,14 +103,14 @@ class DetailLog:
     pid: int | None = None
     """Process ID of LoadGen; None if the first line has no process ID."""
     source: str = "LoadGen"
-    """Name of the program that measured the values. It is shown together with them."""
+    """Name of the program that measured the values. This name is shown together with the values."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
 
 
 def read_detail(path: Path) -> DetailLog:
-    """Reads the file. If it is missing or cut off, returns an incomplete log. Never raises."""
+    """Reads the file. If it is missing or cut off, returns an incomplete log. Never raises an error."""
     log = DetailLog()
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

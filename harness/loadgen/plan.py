@@ -59,7 +59,7 @@ class LoadPlan:
     logged_answers: int = 0
     """Approximate number of answers from a performance run that LoadGen writes to its accuracy log."""
     answers_seed: int = 0
-    """Seed that selects these answers. It differs in each run, so that a plug-in cannot predict the selection."""
+    """Seed that selects these answers. The seed differs in each run, so that a plug-in cannot predict the selection."""
     model_key: str | None = None
     """LoadGen's name for the benchmark in an official run (--mlperf); None for other runs."""
     user_conf: str | None = None
@@ -154,15 +154,17 @@ class Calibration:
     seconds: float | None = None
     """Time taken to measure rate_per_s or latency_ns; None if neither was measured."""
     batch_latency_ns: Sequence[tuple[int, int]] = ()
-    """(samples, ns) per batch size while every instance is busy. Empty unless the dispatcher needs these times or the
-    warm-up chose the batch size.
+    """Pairs (samples, ns), one per batch size, measured while every instance is busy. Empty unless the dispatcher needs
+    these times or the warm-up chose the batch size.
     """
     max_batch: int | None = None
     """Number of samples in the largest batch; None unless the warm-up chose it."""
     threads: int | None = None
     """Number of threads of the instance; None unless the warm-up chose it."""
     thread_latency_ns: Sequence[tuple[int, int]] = ()
-    """(threads, ns) for a single query, planned number first. Empty unless the warm-up tried fewer threads."""
+    """Pairs (threads, ns) for a single query, with the planned number of threads first. Empty unless the warm-up tried
+    fewer threads.
+    """
     backend: Mapping[str, Any] | None = None
     """Result of the backend's `describe`; None unless the warm-up has reopened the instance."""
     cold: Mapping[str, Any] = field(default_factory=dict)

@@ -131,8 +131,8 @@ class RowKind(Enum):
 _KINDS = tuple(RowKind)
 
 SETTLE_S = 0.0005
-"""During the run, a reader waits this long between reading a counter and reading the rows. It is a thousand times as
-long as a store stays pending in a core.
+"""During the run, a reader waits this long between reading a counter and reading the rows. This time is a thousand
+times as long as a store stays pending in a core.
 """
 
 BYTES_PER_SAMPLE = 12
@@ -305,7 +305,7 @@ def _layout(capacity: int, workers: int, row_bytes: int) -> tuple[int, int, int,
 
 
 class Issuer:
-    """Records issued samples. Only LoadGen's issuing thread may use it."""
+    """Records issued samples. Only LoadGen's issuing thread may call the methods."""
 
     __slots__ = ("_cells", "_column", "_entry_ns", "count")
 
@@ -328,7 +328,7 @@ class Issuer:
 
 
 class Writer:
-    """Writes the rows of batches. Only one worker may use it."""
+    """Writes the rows of batches. Only one worker may call the methods."""
 
     __slots__ = ("_cells", "_column", "_index", "_line", "_pack", "_rows", "_rows_done", "_samples")
 
@@ -378,7 +378,7 @@ class Writer:
 
 
 class RemoteWriter(Writer):
-    """Writes the rows of replies. Only one thread may use it."""
+    """Writes the rows of replies. Only one thread may call the methods."""
 
     __slots__ = ()
 
@@ -399,7 +399,7 @@ class RemoteWriter(Writer):
 
 
 class TokensWriter(Writer):
-    """Writes the rows of samples that are answered token by token. Only one worker may use it."""
+    """Writes the rows of samples that are answered token by token. Only one worker may call the methods."""
 
     __slots__ = ()
 
@@ -416,7 +416,7 @@ class TokensWriter(Writer):
 
 
 class CachedWriter(Writer):
-    """Writes the rows of samples that a set of models answers. Only one worker may use it."""
+    """Writes the rows of samples that a set of models answers. Only one worker may call the methods."""
 
     __slots__ = ()
 

@@ -16,7 +16,7 @@ MOST_ROWS = 8192
 
 
 class News:
-    """Reads the rows that were added to a journal since the last call. Only one thread may use it."""
+    """Reads the rows that were added to a journal since the last call. Only one thread may call the methods."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -43,7 +43,7 @@ class News:
 
 
 class Mirror:
-    """Writes the messages of `News` to a journal on this machine. Only one thread may use it."""
+    """Writes the messages of `News` to a journal on this machine. Only one thread may call the methods."""
 
     def __init__(self, journal: Journal, ahead_ns: int) -> None:
         """journal: an empty journal of the same size. ahead_ns: how far the other machine's clock is ahead of this

@@ -58,7 +58,7 @@ class _Reason(TypedDict):
 
 
 class _Times(TypedDict):
-    """The form of `ServiceTimes.to_json`; every time is positive."""
+    """Structure of the result of `ServiceTimes.to_json`; every time is positive."""
 
     sizes: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
     ns: list[list[Annotated[float, Field(gt=0)]]]
@@ -112,7 +112,7 @@ class _Probed(TypedDict):
 
 
 class _PromptProbe(TypedDict):
-    """The form of the result of `prompt_probe.probe`."""
+    """Structure of the result of `prompt_probe.probe`."""
 
     changed_ns: list[Count]
     seen_ns: list[Count]
@@ -121,7 +121,7 @@ class _PromptProbe(TypedDict):
 
 
 class _Used(TypedDict):
-    """The form of `SampleCallbacks.used`."""
+    """Structure of the result of `SampleCallbacks.used`."""
 
     cpu_s: float
     wall_s: float
@@ -181,7 +181,7 @@ class _Streams(TypedDict):
 
 
 class _Tokens(TypedDict):
-    """The form of `Tokens.summary`."""
+    """Structure of the result of `Tokens.summary`."""
 
     answers: Count
     input: Count | None
@@ -223,7 +223,7 @@ class _Tokens(TypedDict):
 
 
 class _Client(TypedDict):
-    """The form of `Session.summary`."""
+    """Structure of the result of `Session.summary`."""
 
     dispatcher: str
     peers: list[_Peer]
@@ -247,7 +247,7 @@ class _Client(TypedDict):
 
 
 class _Counts(TypedDict):
-    """The form of Counts in harness/models/cache/cache.py."""
+    """Structure of Counts in harness/models/cache/cache.py."""
 
     hits: Count
     joined: Count
@@ -283,7 +283,7 @@ class _Ended(TypedDict):
     elastic: NotRequired[_Elastic | None]
     """The wide instance, or the reason why it is missing."""
     backend: NotRequired[dict[str, Any] | None]
-    """The form of `HasUse.used`."""
+    """Structure of the result of `HasUse.used`."""
 
 
 for _message in (

@@ -89,7 +89,7 @@ class Progress:
         say(f"{self._series_text(left_s)}: {words}" if self._series else words)
 
     def clear(self) -> None:
-        """Removes the bar. Plain lines stay."""
+        """Removes the bar. Lines that were already printed remain."""
         if self._bar is not None:
             clear_status()
 

@@ -20,7 +20,7 @@ def region_of(pid: int) -> str:
 
 
 def release(config: RunConfig, pid: int) -> None:
-    """Removes the region of a process that has ended, and requests that the servers detach from it. Never raises."""
+    """Removes the region of a process that has ended, and asks the servers to detach from it. Never raises an error."""
     if dict(config.backend_option).get("encoding") != "shm":
         return
     region = region_of(pid)

@@ -24,7 +24,7 @@ exceeded as well.
 """
 
 MOST_DISTANCE = 0.1
-"""Answers with at most this relative distance may differ only by their precision. See LEAST_AGREEMENT."""
+"""Answers with at most this relative distance may differ only by their precision. LEAST_AGREEMENT states the rule."""
 
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:

@@ -11,7 +11,7 @@ from harness.explain.option_kinds import MOST_THREADS, number, path
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
 PARTS = ("weights", "storage", "operators", "checks")
-"""The names in job.PARTS. They are repeated here because importing `job` would slow down `--help`."""
+"""The names in job.PARTS. The names are repeated in this module because importing `job` would slow down `--help`."""
 
 _MODEL = "model and data"
 _TODAY = "current settings"

@@ -12,7 +12,7 @@ LAYERS, DATABASE = 8, Path("results/bricks.sqlite")
 
 
 def parse_size(text: str) -> tuple[str, int]:
-    """Parses 'sequence=128' -> ('sequence', 128)."""
+    """Parses 'sequence=128' into ('sequence', 128)."""
     name, equals, number = text.rpartition("=")
     if not equals or not name or not number.isdecimal() or int(number) < 1:
         raise ValueError(f"{text!r}: write NAME=N, e.g. sequence=128")

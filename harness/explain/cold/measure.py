@@ -23,7 +23,9 @@ AS_IT_IS = "as it is"
 """Name of the start that loads the model's file on the requested backend."""
 
 _SHARING_ROUNDS = 3
-"""Number of rounds. Few rounds suffice, because memory hardly differs between them. Each round needs two starts."""
+"""Sharing is measured in this many rounds. Few rounds suffice, because memory hardly differs between them. Each round
+needs two starts.
+"""
 
 
 class Job(NamedTuple):

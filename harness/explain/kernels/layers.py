@@ -53,9 +53,9 @@ class Layer:
     compute a node, its work is divided among them in proportion to their times.
     """
     flops: int | None
-    """FLOPs, counted like `macs`."""
+    """Number of FLOPs, counted like `macs`."""
     read_bytes: int
-    """Bytes read. Each operand counts once."""
+    """Number of bytes that the kernel reads. Each operand counts once."""
     write_bytes: int
     nodes: tuple[int, ...]
     inserted: bool
@@ -86,10 +86,10 @@ class Peaks(NamedTuple):
     """Measured peak rates of this machine with this many threads."""
 
     flops_per_s: float
-    """Operations of fp32 products."""
+    """Rate of operations in fp32 products."""
     bytes_per_s: float
     int8_per_s: float | None = None
-    """Operations of int8 products, or None if they were not measured."""
+    """Rate of operations in int8 products, or None if it was not measured."""
 
     def of(self, layer: Layer) -> "Peaks | None":
         """Returns the peaks that apply to a kernel; None if the peaks of its precision are unknown."""

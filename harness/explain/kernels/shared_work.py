@@ -92,6 +92,6 @@ def _only_moves(op_type: str) -> bool:
 
 
 def _may_multiply(op_type: str) -> bool:
-    """Whether a kernel may multiply matrices. A kernel with an unknown operator may."""
+    """Whether a kernel may multiply matrices. Returns True if the kernel's operator is unknown."""
     known = op_type in _NO_PRODUCTS or flops.has_rule(op_type)
     return not known or flops.may_multiply(op_type)

@@ -15,7 +15,7 @@ UNEVEN = 0.2
 """A peak is marked as doubtful if the coefficient of variation of its repetitions exceeds this limit."""
 
 Key = tuple[str, str, int]
-"""(library, precision, threads)."""
+"""A tuple of library, precision and number of threads."""
 
 
 def best_points(points: Sequence[Measured], benchmark: str) -> Mapping[Key, Measured]:

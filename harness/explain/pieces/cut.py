@@ -48,7 +48,7 @@ zero point of 0, and runs a pool on integers if its input and output have the sa
 """
 
 WEIGHT_SCALE = 2.0**-10
-"""Scale of made-up integer weights. It is a power of 2, so its product with another scale is exact."""
+"""Scale of made-up integer weights. The scale is a power of 2, so its product with another scale is exact."""
 
 _INT, _FLOAT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 1, 3, 4, 6, 7, 8
 """Types of onnx.AttributeProto, except graphs and sparse tensors."""

@@ -47,7 +47,7 @@ class Row(NamedTuple):
     """
     input_mean_difference: float | None
     agreement: float | None
-    """Share of the samples with the same answer as in the baseline, in [0, 1]. None without answers."""
+    """Share of the samples with the same answer as in the baseline, in [0, 1]. None if no answers are compared."""
     score: float | None
     """Score in the metric's unit."""
     verdict: str

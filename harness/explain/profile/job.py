@@ -260,7 +260,7 @@ class _ProfileJob(Study[ProfileOptions]):
     def _opened(self, most: int, stack: ExitStack) -> pm.Subject:
         """Opens the model; `stack` closes it. most: samples per batch."""
         spec = instances.plan(self._config, self._scenario, self._model, cores.available())
-        alone = min(1, spec.connections)  # the number of servers; 0 if the model runs here
+        alone = min(1, spec.connections)  # the number of servers; 0 if the model runs on this machine
         spec = spec._replace(instances=1, connections=alone, max_batch=most)
         dataset = self._config.dataset or default_dataset(self._model)
         return pm.opened(self._config, self._model, dataset, spec, most, stack)

@@ -14,7 +14,7 @@ FROM_ENVIRONMENT = "env"
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Parses '1,2,4' -> (1, 2, 4), ascending."""
+    """Parses '1,2,4' into (1, 2, 4), in ascending order."""
     return tuple(sorted({positive(MOST_RUNS)(word) for word in text.split(",")}))
 
 

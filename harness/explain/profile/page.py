@@ -85,7 +85,7 @@ def figures(profiled: Profiled) -> Iterator[Figure]:
 
 def _flame(profiled: Profiled) -> Figure:
     """Draws mean times as nested bars. Each level splits the level above it, and overheads are labelled."""
-    boxes: list[tuple[str, str, str, float]] = []  # id, name, parent, ns
+    boxes: list[tuple[str, str, str, float]] = []  # each entry is (id, name, parent, ns)
     level = profiled.level
     if profiled.done is not None:
         boxes += _flame_of_run(profiled.done)

@@ -22,7 +22,7 @@ def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
 
 
 class Answerer(NamedTuple):
-    """One instance. The methods also raise the errors of plug-ins."""
+    """One instance, with its dataset and postprocessing. The methods also raise the errors of plug-ins."""
 
     backend: Backend
     dataset: Dataset

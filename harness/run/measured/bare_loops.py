@@ -1,7 +1,8 @@
 """Times the bare loops of one placement in a separate process, one batch size after another.
 
-Within a process, a framework's instances share some threads, memory and settings. A separate process keeps them for
-this placement alone. If a placement cannot be loaded or crashes the process, other placements are not affected.
+Within a process, a framework's instances share some threads, memory and settings. In a separate process, this placement
+does not share them with other placements. If a placement cannot be loaded or crashes the process, other placements are
+not affected.
 
     receives   setup    the configuration with the placement, and the batch sizes
     sends      loaded   the backend's tunable options, and the batch size that the file fixes
@@ -118,7 +119,7 @@ def _times(
 
 
 def _warm(answerers: Sequence[Answerer], batch: Batch) -> None:
-    """Answers one batch per instance, so that the backend allocates memory and prepares kernels for this size."""
+    """Processes one batch per instance, so that the backend allocates memory and prepares kernels for this size."""
 
     def once(i: int) -> None:
         answerers[i].backend.infer(batch)

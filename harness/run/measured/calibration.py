@@ -1,6 +1,6 @@
 """Measures the rates and latencies that determine the number of queries in a load plan.
 
-Consecutive calls answer different samples. With the same samples, a backend or processor with a cache would seem
+Consecutive calls process different samples. With the same samples, a backend or processor with a cache would seem
 faster than in the run.
 """
 

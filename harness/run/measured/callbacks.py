@@ -1,4 +1,4 @@
-"""Implements LoadGen's callbacks. They must not raise errors, which would crash LoadGen."""
+"""Implements LoadGen's callbacks. The callbacks must not raise errors, which would crash LoadGen."""
 
 import gc
 import os

@@ -129,7 +129,7 @@ class Preparation:
         self._no_schedule = no_schedule
         self._no_probe = no_probe
         self.curve: list[tuple[int, int]] = []
-        """(samples, ns) of warm batches; `run` sets it if the dispatcher plans with these times."""
+        """Pairs (samples, ns) for warm batches; `run` sets them if the dispatcher plans with these times."""
         self.lengths: Lengths | None = None
         """Returns the lengths of samples; `finish` sets it if the lengths differ and Offline may sort by length."""
         self.wide: Answerer | None = None

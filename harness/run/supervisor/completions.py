@@ -16,7 +16,7 @@ from harness.run.journal import SETTLE_S, Journal, JournalReader
 from harness.types import Array
 
 LONGEST_SCHEDULE = 20_000_000
-"""The schedule is kept in memory during a run only if it has at most this many queries."""
+"""During a run, the schedule of at most this many queries is kept in memory."""
 
 MOST_UNSTAMPED = 0.001
 """If a larger share of replies lacks the kernel's time stamp, the stamps are not used. The kernel may not stamp the
@@ -54,7 +54,7 @@ class Samples(NamedTuple):
 
 
 class NewRows:
-    """Reads the rows that are added to a journal during the run. Not thread-safe.
+    """Reads the rows that are added to a journal during the run. This class is not thread-safe.
 
     The watchdog, the live counts and the checks for an early end read at different times, so each has a separate
     cursor. The cursors share one schedule.
@@ -166,7 +166,7 @@ def read_completions(
     shortest_ns: int | None = None,
     counts: Sequence[int] | None = None,
 ) -> Completions:
-    """Returns all samples in the journal. They are complete once the measured process has ended.
+    """Returns all samples in the journal. The samples are complete once the measured process has ended.
 
     counts: number of rows to read per worker; None: all rows.
 

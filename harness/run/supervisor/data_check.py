@@ -34,7 +34,7 @@ LONGEST_NAME = 40
 OFFICIAL_COUNTS = {"resnet50": 50_000, "yolo": 1_525, "bert": 10_833, "3d-unet": 43}
 """Maps LoadGen's name for a benchmark to the number of samples in the complete dataset (SQuAD: windows).
 
-This class is not thread-safe.
+Source: MLPerf's submission checker, v6.1.
 """
 
 

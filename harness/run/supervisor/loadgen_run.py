@@ -113,7 +113,7 @@ class LoadGenRun:
             yield process
 
     def _spawn(self, stack: ExitStack, outdir: Path, log: str) -> MeasuredProcess:
-        """Returns a measured process that ends with `stack`.
+        """Returns a measured process, which `stack` ends.
 
         outdir: folder of LoadGen's logs. log: name of the file for the output of the process.
         """

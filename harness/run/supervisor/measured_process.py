@@ -40,7 +40,9 @@ EXIT_LIMIT_S = 10.0
 
 
 class Measured(Protocol):
-    """The measured process of a LoadGen run, or several processes that share the load. See `Supervised`."""
+    """The measured process of a LoadGen run, or several processes that share the load. `Supervised` documents the
+    members.
+    """
 
     clock: ClockWatch
 
@@ -165,7 +167,9 @@ class Supervised(ABC):
         return self._checked(message)
 
     def await_prepared(self, limit_s: float, show_loading: Callable[[int, int], None]) -> None:
-        """Waits until the process is ready. The process starts the run after `go`. Arguments: as in `expect`."""
+        """Waits until the process is ready. The process starts the run after `go`. The arguments are the same as in
+        `expect`.
+        """
         while self.expect(["prepared", "alive"], limit_s, show_loading)["event"] == "alive":
             pass
 
@@ -267,7 +271,9 @@ class MeasuredProcess(Supervised):
         module: str = "harness.run.measured.process",
         while_waiting: Callable[[], None] = lambda: None,
     ) -> None:
-        """setup: the first message. module: the module whose `main` runs. Other arguments: as in Supervised."""
+        """setup: the first message. module: the module whose `main` runs. The other arguments are the same as in
+        `Supervised`.
+        """
         super().__init__(output, while_waiting)
         self.journal_fd = Journal.create()
         # The process gets a new session, because only the supervisor handles Ctrl-C.

@@ -33,7 +33,7 @@ from harness.run.supervisor import before_run
 
 
 def resolve(config: RunConfig) -> ResolvedRun:
-    """Returns the run with names looked up, paths made absolute and defaults filled in. Starts nothing."""
+    """Returns the run with names looked up, paths made absolute and defaults filled in. Does not start anything."""
     model = load_model(config.model) if config.models is None else load_model_set(config.models)
     scenario: Scenario = registry.load("scenario", config.scenario)
     defaults = (default_dataset(model), default_metric(model))
@@ -168,7 +168,8 @@ def obtain_model(config: RunConfig, model: Model) -> None:
 
 
 def check_always_resident(config: RunConfig, model: Model) -> None:
-    """Raises ConfigError if the cache cannot hold all models that must always be resident. Needs all model files."""
+    """Raises ConfigError if the cache cannot hold all models that must always be resident. All model files must exist.
+    """
     if isinstance(model, ModelSet) and any(member.always for member in model.members):
         residents_of(model, places_of(config, model))
 

@@ -18,15 +18,15 @@ class Now:
     """State of a run at one observation."""
 
     issued: int
-    """Samples that LoadGen has issued."""
+    """Number of samples that LoadGen has issued."""
     completed: int
-    """Samples that were answered or have failed."""
+    """Number of samples that were answered or have failed."""
     failed: int
-    """Samples of batches that failed."""
+    """Number of samples in failed batches."""
     p99_ns: float | None
     """99th percentile of the samples' latency so far; None before the first completion."""
     idle_ns: int
-    """Time without a completion although a query is waiting or overdue."""
+    """Time for which no sample has completed although a query is waiting or overdue."""
     loading_ns: int = 0
     """Time for which LoadGen has waited for samples to be loaded, including the time before the first query."""
     finished_ns: int = 0
@@ -49,8 +49,8 @@ class Watchdog:
         self._last_state = (-1, False)
         self._last_change_ns = self._loading_since_ns = monotonic_ns()
         self.looks: list[tuple[int, int]] = []
-        """(wall clock in ns, number of answered samples) at each look. This is evidence that the measured process
-        does not supply.
+        """Pairs (wall clock in ns, number of answered samples), one per look. This is evidence that the measured
+        process does not supply.
         """
         self._official = plan.model_key is not None  # only LoadGen knows the number of queries of an official run
         self._all_samples = plan.planned_samples

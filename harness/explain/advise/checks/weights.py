@@ -64,7 +64,7 @@ def pattern(values: Array, axis: int) -> dict[str, Any]:
     histogram: counts in BINS equal bins from the smallest to the largest value.
     channel_ranges: minimum, median and maximum of the channels' largest absolute values.
     snr_db: signal-to-noise ratio of 8-bit integers with one scale for the tensor, and with one scale per channel. None
-    without noise.
+    if the noise is zero.
     """
     numbers = np.asarray(values, np.float32)
     if not np.isfinite(numbers).all():

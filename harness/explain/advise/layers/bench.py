@@ -111,9 +111,8 @@ def measure(
     After Ctrl-C, returns the times measured so far.
     settings: settings of single kernels.
     decided: the result of pieces.cut.decisions.
-    passes: number of measurements per layer. They are far apart in time, so a disturbance does not affect all of them.
-    between: called before, between and after the passes.
-    progress: called with (measurements done, total).
+    passes: number of measurements per layer. The measurements are far apart in time, so a disturbance does not affect
+    all of them. between: called before, between and after the passes. progress: called with (measurements done, total).
     """
     cuts = {unit.key: unit.cut for unit in units}
     layers = {key: "+".join(cut.brick.layers) for key, cut in cuts.items()}

@@ -71,7 +71,7 @@ def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
 
 
 def commands(advice: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
-    """Returns the labelled commands that apply and verify the advice. Empty without CONFIG."""
+    """Returns the labelled commands that apply and verify the advice. The list is empty if CONFIG was not written."""
     chosen = best_measured(advice)
     file = folder / CONFIG
     if chosen is None or not file.is_file():

@@ -51,7 +51,7 @@ _POOLS = frozenset(("AveragePool", "MaxPool"))
 """
 
 _PLAIN_POOL_BYTES = 1 << 40
-"""Cost of a slow pool in the partition. It is so high that any other cut is better."""
+"""Cost of a slow pool in the partition. This cost is so high that any other cut is better."""
 
 
 def groups(graph: Graph) -> list[Piece]:

@@ -66,7 +66,7 @@ def _readers(graph: Graph, node: Any, place: Mapping[int, int]) -> set[int]:
 def content(subjects: Sequence[Subject], options: BrickOptions) -> dict[str, Any]:
     """Returns the content of bricks.json.
 
-    most_layers, batch: values for models that are cut here. Published bricks may have other values.
+    most_layers, batch: values for models that this command cuts. Published bricks may have other values.
     """
     machine = host.fingerprint()["machine"]
     bricks = {d: _brick(one.brick) for sub in subjects for d, one in sub.by_digest.items()}

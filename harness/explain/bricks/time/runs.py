@@ -69,7 +69,7 @@ def _share_arena() -> None:
 
 
 def _brick_session(model: bytes, setup: SessionSetup, folder: Path | None = None) -> Any:
-    """Opens a session for a brick. folder: folder for the profile and the optimised graph. With None, neither is
+    """Opens a session for a brick. folder: folder for the profile and the optimised graph. If it is None, neither is
     written.
     """
     _share_arena()

@@ -23,7 +23,9 @@ from harness.models.manifest.files import files_of
 _OWNER = "harness.explain.cold.benefit.owner"
 _OBJECT_BYTES, _OBJECTS = 1 << 20, 64
 _ROUNDS = 9
-"""Number of rounds. The shortest time of all rounds is used, because other processes can only add time."""
+"""Each time is measured in this many rounds. The shortest time of all rounds is used, because other processes can only
+add time.
+"""
 
 
 class Pass(NamedTuple):

@@ -27,8 +27,7 @@ from harness.models.opened.loading import open_backends
 from harness.types import Backend, Batch
 
 LEAST_WAIT_S = 10.0
-"""Part of the time limit for a forked process's answer. The limit also includes twenty times the parent's answer
-time.
+"""A forked process must answer within this time plus twenty times the parent's answer time.
 """
 
 
@@ -58,7 +57,7 @@ class Worker:
         return result
 
     def run(self, answer: Path) -> dict[str, Any]:
-        """Answers with the newest instance."""
+        """Answers the sample with the newest instance."""
         backend, batch = self._instances[-1]
         spent_ns: list[int] = []
         outputs: Any = None
@@ -103,7 +102,8 @@ class Worker:
         return {**message["result"], "pid": pid}
 
     def _answer_in_child(self, channel: Channel, begun_ns: int, answer: Path) -> None:
-        """Answers and never returns. The process ends when the parent closes its end of the socket or dies."""
+        """Answers the sample, and never returns. The process ends when the parent closes its end of the socket or dies.
+        """
         try:
             forked_ns = time.monotonic_ns() - begun_ns
             channel.send("result", result={"load_ns": forked_ns, **self.run(answer)})
@@ -119,8 +119,8 @@ def main() -> None:
 
 
 def _work(channel: Channel) -> None:
-    """Handles messages: first `open` with the request, then `load` and `fork` with the file for an answer. None ends
-    the worker.
+    """Handles messages: first `open` with the request, then `load` and `fork` with the file for an answer. The message
+    None ends the worker.
     """
     message = channel.receive()
     if message is None:

@@ -28,8 +28,8 @@ _SAMPLE = [0]
 def trial(request: Mapping[str, Any]) -> dict[str, Any]:
     """Returns times in ns, and the peak resident memory in bytes.
 
-    request: has `config` and `model` (plain data), `path` (the model file), `dataset`, `threads`, `runs` (number of
-    steady runs), `read` (whether to read the files from the disk first), and `asked_ns` (monotonic time at which the
+    request: contains `config` and `model` (plain data), `path` (the model file), `dataset`, `threads`, `runs` (number
+    of steady runs), `read` (whether to read the files from the disk first), and `asked_ns` (monotonic time at which the
     process was requested). read_ns is None if no file was read.
     """
     entered_ns = time.monotonic_ns()

@@ -116,7 +116,9 @@ def peaks(threads: int) -> dict[str, Any]:
 
 
 def highest(*measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the highest value of each rate, because noise can only slow calls. Returns `missing` without rates."""
+    """Returns the highest value of each rate, because noise can only slow calls. Returns `missing` if no rate was
+    measured.
+    """
     found = [one for one in measured if "flops_per_s" in one and "bytes_per_s" in one]
     if not found:
         return dict(next(one for one in reversed(measured) if "missing" in one))

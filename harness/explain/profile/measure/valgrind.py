@@ -84,8 +84,8 @@ def simulate(config: RunConfig, dataset: str, spec: InstanceGroup, folder: Path)
 
 
 def _of_calls(out: Path) -> list[Dump]:
-    """Reads the calls. Output 1 covers the time before the first mark. The output without a number covers the time
-    after the last mark.
+    """Reads the counts of the calls. Output 1 covers the time before the first mark. The output without a number covers
+    the time after the last mark.
     """
     count = len(list(out.parent.glob(f"{out.name}.*")))
     if count != CALLS + 1:

@@ -85,7 +85,7 @@ def measure(
     max_batch: int,
     encode: Callable[[Sequence[int]], Request],
 ) -> Ceiling:
-    """Measures ceiling and floor. Raises the errors of plug-ins and connections.
+    """Measures the client's ceiling and floor. Raises the errors of plug-ins and connections.
 
     indices: indices of loaded samples, at least one. encode: the function that encodes the run's requests.
     """

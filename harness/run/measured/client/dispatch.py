@@ -70,7 +70,7 @@ class TokenResponder(Responder, Protocol):
 
 
 class Delivery:
-    """Decodes replies, completes their samples and writes their rows. Only one thread may use it.
+    """Decodes replies, completes their samples and writes their rows. Only one thread may call the methods.
 
     Every sample is answered, even if its request failed, because LoadGen would wait forever for a lost sample.
     """

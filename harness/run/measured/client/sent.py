@@ -28,7 +28,7 @@ class _TooLate(Exception):
 def summary(
     remote: Remote, dataset: Dataset, issued: Sequence[int], in_order: Sequence[int] | None
 ) -> Mapping[str, Any]:
-    """Returns some of the keys of `tokens` in the `ended` message. Loads samples after the run, and makes their requests
+    """Returns some keys of `tokens` in the `ended` message. Loads samples after the run, and makes their requests
     again.
 
     issued: the sample of each request, in issue order. in_order: the same samples in an order that does not depend on

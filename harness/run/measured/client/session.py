@@ -1,4 +1,6 @@
-"""The session of one run with its servers. It opens and tests connections before the run, and summarises the run."""
+"""The session of one run with its servers. The session opens and tests connections before the run, and summarises the
+run.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -139,7 +141,7 @@ class Session:
         )
 
     def add_probes(self, rate_per_s: float) -> None:
-        """Call this before `rehearse`. Call before `rehearse`."""
+        """Opens connections for probes during the load. Call this before `rehearse`."""
         self.probes = Probes(self._servers, self._remote, rate_per_s, self._timeout_s)
 
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:

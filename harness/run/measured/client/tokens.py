@@ -59,7 +59,9 @@ _BLOCK = 64
 
 _MOST_REASONS = 16
 _REASON_CHARACTERS = 60
-"""Maximum number and length of the stored texts of each kind. The texts come from the server or the plug-in."""
+"""At most _MOST_REASONS texts of each kind are stored, each cut to _REASON_CHARACTERS. The texts come from the server or
+the plug-in.
+"""
 
 
 class Streams:
@@ -202,7 +204,7 @@ def _count(counter: Counter[str], texts: Iterable[str]) -> None:
 
 
 class Tokens:
-    """Sums the token counts of a run's answers. Only one thread may use it."""
+    """Sums the token counts of a run's answers. Only one thread may call the methods."""
 
     def __init__(self, itl_bound_ns: int | None = None) -> None:
         """itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO."""
@@ -239,7 +241,7 @@ class Tokens:
     def tail(
         self, arrivals: Sequence[tuple[int, int]], usage: Usage, end_ns: int, *, exact: bool
     ) -> None:
-        """Adds an answer's tokens without text. Arguments: as in `Tails.add`."""
+        """Adds an answer's tokens without text. The arguments are the same as in `Tails.add`."""
         if usage.silent:
             self._tails.add(arrivals, usage, end_ns, exact=exact)
 
@@ -254,7 +256,7 @@ class Tokens:
         return self._streams.add(arrivals, count, count, exact=True)
 
     def add(self, usage: Usage, index: int, answer: Array | None = None) -> None:
-        """Adds the usage of one answer.
+        """Adds the token counts of one answer.
 
         index: dataset index of its sample. answer: None if this process generated the answer.
         """
@@ -263,7 +265,7 @@ class Tokens:
             self._count_held()
 
     def _count_held(self) -> None:
-        """Counts the held answers.
+        """Counts the answers collected so far.
 
         If a plug-in's count is not a number, the run becomes INVALID but keeps its other results.
         """

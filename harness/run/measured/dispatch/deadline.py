@@ -23,7 +23,7 @@ class Deadlines:
 
     All samples of a batch are answered when the batch ends, so the oldest sample limits the batch. Samples that will be
     late in any case do not limit the batch. Other samples do not overtake late samples, because late samples would then
-    wait forever under load. Only one thread at a time may use it.
+    wait forever under load. Only one thread at a time may call the methods.
 
     bound_ns: the SLO's bound, counted from the callback, because the scheduled time is not known during the run. curve:
     times of batches; index n contains the time of a batch of n samples.

@@ -73,7 +73,7 @@ def batch_maker(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]],
 
 
 class Instance:
-    """One copy of the model, with everything needed to process batches. Only one thread at a time may use it.
+    """One copy of the model, with everything needed to process batches. Only one thread at a time may call the methods.
 
     cpus: logical processors on which this thread runs; () for any.
     """

@@ -86,7 +86,7 @@ class SharedDispatcher:
         return batch
 
     def _cut(self, count: int) -> _Batch:
-        """Takes the first `count` waiting samples. Called with the lock held."""
+        """Takes the first `count` waiting samples. The caller must hold the lock."""
         ids, indices, first, waiting = self._ids, self._indices, self._first, self._waiting
         self._first, self._waiting = first + count, waiting - count
         start = len(ids) - waiting

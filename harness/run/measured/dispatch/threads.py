@@ -168,7 +168,8 @@ class QueuedDispatcher(_Workers):
             answering[mine] = False
 
     def _take(self, mine: int) -> tuple[list[int], list[int], int] | None:
-        """Blocks until a sample waits, then takes a batch of the waiting samples. Returns None when closed.
+        """Blocks until a sample waits, then takes a batch of the waiting samples. Returns None when the dispatcher is
+        closed.
 
         mine: number of the instance.
         """
@@ -187,14 +188,16 @@ class QueuedDispatcher(_Workers):
         return self._cut(size)
 
     def _some_wait(self) -> bool:
-        """Blocks until a sample waits, and then adds all samples that were issued. Returns False when closed."""
+        """Blocks until a sample waits, and then adds all samples that were issued. Returns False when the dispatcher is
+        closed.
+        """
         if self._next == len(self._ids) and not self._wait():
             return False
         self._gather()
         return True
 
     def _wait(self) -> bool:
-        """Blocks until the next samples are issued. Returns False when closed."""
+        """Blocks until the next samples are issued. Returns False when the dispatcher is closed."""
         item = self._queue.get()
         if item is None:
             return False

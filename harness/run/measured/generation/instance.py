@@ -68,7 +68,7 @@ class _InWork:
 
 
 class GeneratingInstance:
-    """One copy of a model, with everything needed to generate answers. Only one thread at a time may use it.
+    """One copy of a model, with everything needed to generate answers. Only one thread at a time may call the methods.
 
     Every sample is answered, even after an error, because LoadGen would wait forever for a lost sample.
     """

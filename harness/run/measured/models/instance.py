@@ -84,7 +84,7 @@ OF_THE_MODELS = Postprocess(_as_they_are, _unchecked)
 
 
 class SetInstance(Instance):
-    """An instance that runs any model of the set. Only one thread at a time may use it."""
+    """An instance that runs any model of the set. Only one thread at a time may call the methods."""
 
     __slots__ = (
         "_complete",

@@ -33,8 +33,8 @@ _STAMPS = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocess
 """Columns of a node's journal, in order."""
 
 Answered = tuple[int, int, bytes, int, int]
-"""(position of the first sample in issue order, node number, reply head, time stamp before the request was sent, time
-stamp of the reply's arrival).
+"""A tuple: position of the first sample in issue order, node number, reply head, time stamp before the request was
+sent, and time stamp of the reply's arrival.
 """
 
 

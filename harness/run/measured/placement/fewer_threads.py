@@ -65,7 +65,9 @@ class Choice(NamedTuple):
     answerer: Answerer
     threads: int
     times_ns: Sequence[tuple[int, int]] = ()
-    """(threads, time of a query in ns in the best turn), most threads first; () if fewer threads were not tried."""
+    """Pairs (threads, time of a query in ns in the best turn), with the most threads first; () if fewer threads were
+    not tried.
+    """
 
 
 def choose(usual: Answerer, threads: int, reopen: Reopen, query: Query) -> Choice:

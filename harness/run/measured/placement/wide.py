@@ -36,7 +36,8 @@ percentile may rise, because queries wait while all cores work on one query.
 SIMULATED_QUERIES = 4_000
 
 MEMORY_SHARE = 0.3
-"""Another instance may take at most this share of the available memory. It is assumed to need twice the model's size.
+"""Another instance may take at most this share of the available memory. An instance is assumed to need twice the
+model's size.
 """
 
 LOAD_LIMIT_S = 5.0
@@ -49,7 +50,7 @@ LIMIT_S = 1.0
 """The trial ends after this time if at least two rounds are finished."""
 
 Curve = Sequence[tuple[int, int]]
-"""(samples, ns) per batch size, with every usual instance busy."""
+"""Pairs (samples, ns), one per batch size, measured while every usual instance is busy."""
 
 
 class Wide:

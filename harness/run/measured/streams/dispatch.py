@@ -54,7 +54,8 @@ class FrameDispatcher:
                 self._changed.notify_all()
 
     def _take(self) -> list[int]:
-        """Blocks until some frames can be answered, and takes these frames. Returns [] when closed."""
+        """Blocks until some frames can be answered, and takes these frames. Returns [] when the dispatcher is closed.
+        """
         with self._changed:
             while not (size := self._ready()):
                 if self._is_closed and not self._waiting:

@@ -58,19 +58,19 @@ class System(ABC):
     may_vary = False
     """Whether samples may differ in shape; set by `open`."""
     fixed_batch: int | None = None
-    """The only batch size that the model file allows; None if it allows any size. Set by `open`."""
+    """The only batch size that the model file allows; None if it allows any size. `open` sets it."""
     max_batch: int
     """Number of samples in the largest batch; `open` may lower it."""
     import_s = 0.0
     load_s: list[float]
     """Load time in seconds of each instance, or of each model of a set."""
     slowest_ns = 0
-    """Time of the slowest query that must first load its model; 0 if models stay loaded. Set by `open`."""
+    """Time of the slowest query that must first load its model; 0 if models stay loaded. `open` sets it."""
     separate: Sequence[SeparateInstance] = ()
     """Instances in separate processes."""
     reopen: Reopen | None = None
-    """Reopens the only instance with a different number of threads; None if the number must not change.
-    Set by `open`."""
+    """Reopens the only instance with a different number of threads; None if the number must not change. `open` sets it.
+    """
 
     in_order: Callable[[], list[int]] | None = None
     """Returns the samples of all queries after the run, in an order that does not depend on time. None if the issue
@@ -82,7 +82,7 @@ class System(ABC):
     held: int
     """Number of samples of the dataset that a run loads at once."""
     classes: range | None = None
-    """The classes that the model can return; None if unknown. Set by `check_steps`."""
+    """The classes that the model can return; None if unknown. `check_steps` sets it."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup

@@ -41,7 +41,9 @@ CLIENT_LIMIT_S = 2.0
 """A client has this long to send its request, and this long again to receive the page."""
 
 MOST_CLIENTS = 32
-"""Maximum number of simultaneous clients. If one more client connects, the oldest connection is closed."""
+"""At most this many clients are connected at the same time. If one more client connects, the oldest connection is
+closed.
+"""
 
 JOB = "mlperf-harness"
 """Value of the label `job` in pushed metrics."""
@@ -56,7 +58,7 @@ ACCEPT_PAUSE_S = 0.002
 
 Source = Callable[[Mapping[str, str]], Iterable[Metric]]
 """Makes additional metric families for each page, such as the metrics of a power meter. Called with the run's labels,
-on any thread but only one call at a time. Must not block.
+on any thread but only one call at a time. The function must not block.
 """
 
 
@@ -288,7 +290,7 @@ class MetricsEndpoint:
         return server
 
     def note_in(self, folder: Path) -> None:
-        """Writes the endpoint's address into a run's folder, for `browse`. Ignores a failure."""
+        """Writes the endpoint's address into a run's folder, for `browse`. Ignores errors."""
         if self._server is not None:
             host, port = self._server.server_address[:2]
             address = Endpoint(str(host), port)

@@ -32,7 +32,7 @@ class OfNode:
 
     def __init__(self) -> None:
         self.completed = self.failed = 0
-        """Numbers of samples."""
+        """Number of completed samples, and number of failed samples."""
         self.requests = Histogram(EDGES_NS)
         """Times from sending a batch to receiving its answer."""
 
@@ -71,7 +71,7 @@ class LiveCounts:
         """Tokens of a language model's answers."""
         self.issued = self.completed = self.failed = self.failed_queries = 0
         self.cancelled = 0
-        """Requests that the client cancelled."""
+        """Number of requests that the client cancelled."""
         self.busy_ns = self.queued = self.last_completed_ns = 0
         self.scheduled_queries = 0
         self.start_ns: int | None = None

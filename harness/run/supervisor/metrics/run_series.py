@@ -21,7 +21,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 _NS = 1e9
 
 _Rows = Sequence[tuple[list[str], LiveCounts]]
-"""(values of PHASE_LABELS, counts) per phase."""
+"""Pairs (values of PHASE_LABELS, counts), one per phase."""
 _Known = tuple[tuple[str, str, Callable[[LiveCounts], float]], ...]
 
 _COUNTERS: _Known = (
