@@ -46,7 +46,9 @@ def subjects(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
 
 
 def _named(values: Mapping[str, Any]) -> Subject:
-    """Returns the subject that the options name. values: parsed options. Raises one ConfigError with all problems."""
+    """Returns the subject that the options name. values: parsed options. Raises one ConfigError that lists all
+    problems.
+    """
     values = {"scenario": "offline", **values}
     problems = [*unknown_names(values), *missing_data(values.get("data_dir"))]
     config = make_config(values, problems)

@@ -80,7 +80,7 @@ class Arrivals:
     def check_samples(self, queries: int, held: int) -> None:
         """Checks that the first `queries` arrivals use only the first `held` samples.
 
-        Raises a ConfigError with one line per problem.
+        Raises a ConfigError that lists one line per problem.
         """
         if self.samples is None:
             return

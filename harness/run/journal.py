@@ -89,8 +89,8 @@ TOKENS_ROW_DTYPE = np.dtype(
         ("late_tokens", "<i4"),
     ]
 )
-"""One sample that a language model on this machine processed. The token fields are as in REMOTE_ROW_DTYPE. They are 0
-if the sample failed.
+"""One sample that a language model on this machine processed. The token fields are as in REMOTE_ROW_DTYPE. The token
+fields are 0 if the sample failed.
 """
 
 _CACHED_ROW = Struct("<iHHqqqqqqii")
@@ -416,7 +416,7 @@ class TokensWriter(Writer):
 
 
 class CachedWriter(Writer):
-    """Writes the rows of samples that a set of models answers. Only one worker may call the methods."""
+    """Writes the rows of samples that a set of models processes. Only one worker may call the methods."""
 
     __slots__ = ()
 

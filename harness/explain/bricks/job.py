@@ -76,7 +76,7 @@ def _show_beside(options: BrickOptions, line: str) -> None:
 
 
 def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
-    """Returns cut models and published bricks. Raises one ConfigError with the problems of all of them."""
+    """Returns cut models and published bricks. Raises one ConfigError that lists all problems."""
     problems: list[str] = []
     subjects: list[Subject] = []
     for name in dict.fromkeys(models):

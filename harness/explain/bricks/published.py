@@ -120,7 +120,7 @@ def is_published(folder: Path) -> bool:
 
 def read_published(folder: Path) -> list[Subject]:
     """Returns a subject per published model. If no order was published, returns one subject with all bricks. Raises one
-    ConfigError with all problems of the folder.
+    ConfigError that lists all problems of the folder.
     """
     index = read_json(folder / INDEX, "bricks --publish")
     if index.get("schema") != SCHEMA or not isinstance(index.get("bricks"), list):

@@ -15,7 +15,7 @@ RUN_OPTIONS = (
     *("model", "backend", "backend_option", "dataset", "data_dir"),
     *("input_shape", "input_range", "threads"),
 )
-"""Options that are parsed like the options of a run with the same names."""
+"""Options that are parsed like the run options with the same names."""
 
 
 PARTS = ("formats", "sharing", "benefit")

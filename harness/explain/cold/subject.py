@@ -41,7 +41,7 @@ class Subject(NamedTuple):
 def open_subject(options: ColdOptions, values: Mapping[str, Any]) -> Subject:
     """Opens the model.
 
-    values: the options shared with a run, as fields of RunConfig. Raises one ConfigError with all problems.
+    values: the options shared with a run, as fields of RunConfig. Raises one ConfigError that lists all problems.
     """
     problems = [*unknown_names(values), *missing_data(values.get("data_dir"))]
     config = make_config({"scenario": "offline", **values}, problems)

@@ -125,8 +125,8 @@ def _said_once(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], list[s
 
 
 def _without_empty(table: Table) -> Table:
-    """Omits the evidence and energy columns if they are empty. They are empty if all rows share the evidence or if no
-    meter worked.
+    """Omits the evidence and energy columns if they are empty. The columns are empty if all rows share the evidence or
+    if no meter worked.
     """
     kept = [
         n

@@ -20,7 +20,7 @@ from harness.types import Array, Step
 Steps = tuple[Step, ...]
 
 RAW_WHITE: Mapping[str, float] = {"digits": 16.0}
-"""Largest pixel value of each dataset in which it is not 255."""
+"""Largest pixel value of each dataset whose largest value is not 255."""
 
 
 class StepChange(NamedTuple):

@@ -57,7 +57,7 @@ def busy_at(
 def calibrate_rate(
     answerers: Sequence[Answerer], size: int, batch_of: BatchOf, limit_s: float
 ) -> Mapping[str, Any]:
-    """Measures samples/s while all instances answer batches of `size` samples."""
+    """Measures samples/s while all instances process batches of `size` samples."""
     start = time.monotonic()
     counts = [0] * len(answerers)
 

@@ -238,9 +238,9 @@ class Receiver(Protocol):
 class ClosedLoop(Scheduler):
     """Keeps `concurrency` queries in flight. Replaces all answered queries immediately, in one call.
 
-    New queries are issued on LoadGen's thread, or on a dispatcher's receiving thread (`issue_on`), which saves a
-    thread switch per query. They are never issued within `complete`: only one thread may call a dispatcher, and this
-    thread must not be delivering an answer.
+    New queries are issued on LoadGen's thread, or on a dispatcher's receiving thread (`issue_on`), which saves a thread
+    switch per query. New queries are never issued within `complete`, because only one thread may call a dispatcher, and
+    this thread must not be delivering an answer.
     """
 
     def __init__(self, plan: LoadPlan, journal: Journal, samples: Array, concurrency: int) -> None:
@@ -314,7 +314,9 @@ class ConversationsInTurn(ClosedLoop):
     """
 
     def __init__(self, plan: LoadPlan, journal: Journal, turns: Array) -> None:
-        """turns: as in HasTurns. Turns beyond the samples that a performance run loads are never sent."""
+        """turns: the turns, in the form of HasTurns. Turns beyond the samples that a performance run loads are never
+        sent.
+        """
         assert plan.concurrency is not None
         super().__init__(plan, journal, np.zeros(plan.query_count, np.int64), plan.concurrency)
         held = np.append(turns[: plan.performance_count], 0)

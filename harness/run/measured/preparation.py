@@ -56,10 +56,10 @@ PROBE_LIMIT_S = 20.0
 """The probe after the run may take this long, because the supervisor waits only two minutes for the end of a run."""
 
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
-"""Tries the manifest's postprocessing on the output for one sample. Raises ConfigError with the field's name."""
+"""Tries the manifest's postprocessing on the output for one sample. Raises a ConfigError that names the field."""
 
 CheckNumbers = Callable[[Dataset, list[int]], None]
-"""Compares the loaded samples with the model's tables. Raises ConfigError with the input's name."""
+"""Compares the loaded samples with the model's tables. Raises a ConfigError that names the input."""
 
 
 class Preparation:
@@ -213,7 +213,7 @@ class Preparation:
         return [min(self.max_batch, self._query_samples - start) for start in starts]
 
     def _curve_percent(self, slowest_ns: int) -> float | None:
-        """Returns the percentile of batch times with which the dispatcher plans; None if it needs no batch times."""
+        """Returns the percentile of batch times that the dispatcher plans with; None if it needs no batch times."""
         if self._config.dispatch == "deadline":
             return IN_TIME
         cls = dispatcher_class(self._dispatch, self._config, len(self.answerers), slowest_ns)

@@ -39,7 +39,7 @@ BYTES_PER_SCHEDULED_QUERY = 24
 BYTES_PER_EVALUATED_SAMPLE = 150
 """Measured number of bytes that both processes hold per sample while the finished run is evaluated.
 
-This includes the journal, but not LoadGen's memory, which is free by then.
+This number includes the journal, but not LoadGen's memory, which is free by then.
 """
 
 BYTES_PER_LOGGED_ANSWER = 64

@@ -48,7 +48,7 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 CALIBRATE_S = 1.0
 
 LOOKS = 500
-"""About this many of the watchdog's observations are kept. They are spread evenly over the run."""
+"""About this many of the watchdog's observations are kept. These observations are spread evenly over the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,8 @@ class LoadGenRun:
     def _load(self, process: Measured) -> Loaded:
         findings = self._findings
         if not findings.environment:
-            # This is done while the measured process loads the model, because the supervisor would otherwise only wait.
+            # The environment is read while the measured process loads the model, because the supervisor would otherwise
+            # only wait.
             findings.environment = {**host.fingerprint(), "code": running_code()}
             if findings.config.device != "cpu":
                 gpus = self._with.host.gpus

@@ -49,7 +49,7 @@ class Watchdog:
         self._last_state = (-1, False)
         self._last_change_ns = self._loading_since_ns = monotonic_ns()
         self.looks: list[tuple[int, int]] = []
-        """Pairs (wall clock in ns, number of answered samples), one per look. This is evidence that the measured
+        """Pairs (wall clock in ns, number of answered samples), one per look. The looks are evidence that the measured
         process does not supply.
         """
         self._official = plan.model_key is not None  # only LoadGen knows the number of queries of an official run

@@ -56,7 +56,7 @@ class LayerTimes(NamedTuple):
         """Returns the shortest time of all runs.
 
         clock: with `cpu`, the result is the shortest CPU time multiplied by the kernels' median share of a call. This
-        is meaningful only with one thread.
+        result is meaningful only with one thread.
         """
         if not self.kernel_ns:
             return None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def pss_bytes(pids: Iterable[int]) -> int:
-    """Adds up the processes' PSS. Raises OSError if the kernel does not report it, or a process has ended."""
+    """Adds up the processes' PSS. Raises OSError if the kernel does not report the PSS, or if a process has ended."""
     return sum(_pss_bytes(pid) for pid in pids)
 
 

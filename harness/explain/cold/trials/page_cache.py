@@ -30,7 +30,7 @@ def drop(paths: Iterable[Path]) -> None:
 
 def resident_share(paths: Iterable[Path]) -> float:
     """Returns the share of the files' pages that are in the page cache, in [0, 1]. Raises OSError if the kernel does
-    not report it.
+    not report the share.
     """
     pages = resident = 0
     for path in paths:

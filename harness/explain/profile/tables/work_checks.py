@@ -74,7 +74,7 @@ def _against_nodes(
 def _whole_against_peak(
     profile: LayerProfile, layers: Sequence[Layer], peaks: Peaks
 ) -> Iterator[str]:
-    """Checks the unprofiled call. This detects excess work in kernels that are too short for a separate check."""
+    """Checks the unprofiled call. This check detects excess work in kernels that are too short for a separate check."""
     work = sum(layer.flops or 0 for layer in layers if not layer.is_integer)
     share = work / overhead(profile).plain_ns * 1e9 / peaks.flops_per_s
     if share > MOST_OF_PEAK:

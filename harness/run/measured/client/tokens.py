@@ -59,8 +59,8 @@ _BLOCK = 64
 
 _MOST_REASONS = 16
 _REASON_CHARACTERS = 60
-"""At most _MOST_REASONS texts of each kind are stored, each cut to _REASON_CHARACTERS. The texts come from the server or
-the plug-in.
+"""At most _MOST_REASONS texts of each kind are stored, each cut to _REASON_CHARACTERS. The texts come from the server
+or the plug-in.
 """
 
 
@@ -322,7 +322,7 @@ class Tokens:
         return sum(known)
 
     def summary(self) -> dict[str, Any]:
-        """Returns `tokens` for the `ended` message. A sum is None if any reply lacks the count, or if no answer arrived.
+        """Returns `tokens` for the `ended` message. A sum is None if a reply lacks the count, or if no answer arrived.
         """
         self._count_held()
         answers = self._answers

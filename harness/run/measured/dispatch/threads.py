@@ -143,7 +143,7 @@ class QueuedDispatcher(_Workers):
         issuer: Issuer,
         rule: BatchRule | None = None,
     ) -> None:
-        """rule: decides the size of a batch; None: a batch takes all waiting samples, up to max_batch."""
+        """rule: decides the size of a batch; if None, a batch takes all waiting samples, up to max_batch."""
         super().__init__(instances)
         self._max_batch = max_batch
         self._issued = issuer.issued

@@ -13,7 +13,7 @@ HELD = 32
 
 
 class Request(NamedTuple):
-    """A batch with one sample for one of the models. It provides all fields of a Batch."""
+    """A batch with one sample for one of the models. The request provides all fields of a Batch."""
 
     size: int
     inputs: Mapping[str, Array]

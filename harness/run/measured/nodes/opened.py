@@ -100,7 +100,7 @@ class OpenNodes:
         """Returns one blocking connection per batch that a node may hold, up to MOST_BLOCKING."""
         on_wire = self.config.inputs_on_wire
         options = {} if on_wire else {"served": by_indices(model.name)}
-        # Loads sample 0, with which the backend will find out the shape and type of an answer.
+        # Loads sample 0, because the backend uses it to find out the shape and type of an answer.
         self.links.load([0])
         setup = BackendSetup(
             model=None,

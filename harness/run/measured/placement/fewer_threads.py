@@ -1,7 +1,7 @@
 """Lets the only instance of a stream compute with fewer threads if this makes queries faster.
 
 A framework's threads may fall asleep between two queries. If the model takes microseconds, waking a thread takes more
-time than the thread saves. A loop without pauses would not show this.
+time than the thread saves. A loop without pauses would not show this effect.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +73,7 @@ class Choice(NamedTuple):
 def choose(usual: Answerer, threads: int, reopen: Reopen, query: Query) -> Choice:
     """Alternately times queries with all threads and with fewer threads.
 
-    Skips numbers of threads with which the model does not work. Raises a ConfigError if the model cannot be reopened
+    Skips thread counts with which the model does not work. Raises a ConfigError if the model cannot be reopened
     with all threads. usual: the open and warm instance with `threads` threads.
     """
     trial = _Trial(usual, threads, reopen, query)
@@ -100,10 +100,10 @@ def fewer(threads: int) -> list[int]:
 
 
 def fewest(threads: int, rounds: Mapping[int, Sequence[float]]) -> int:
-    """Returns the number of threads with the lowest times, or `threads` if no other number is clearly faster.
+    """Returns the thread count with the lowest times, or `threads` if no other count is clearly faster.
 
-    Because disturbances only add time, a number is clearly faster only if its slowest round is faster than the fastest
-    round with all threads. rounds: maps a number of threads to the time of a query in each round.
+    Because disturbances only add time, a count is clearly faster only if its slowest round is faster than the fastest
+    round with all threads. rounds: maps a thread count to the time of a query in each round.
     """
     most_ns = (1 - SOONER) * min(rounds[threads])
     sooner = {n: max(times) for n, times in rounds.items() if n < threads and max(times) <= most_ns}
@@ -112,13 +112,13 @@ def fewest(threads: int, rounds: Mapping[int, Sequence[float]]) -> int:
 
 
 class _Trial:
-    """Tries several numbers of threads in alternating turns. Only one instance is open at a time."""
+    """Tries several thread counts in alternating turns. Only one instance is open at a time."""
 
     def __init__(self, usual: Answerer, threads: int, reopen: Reopen, query: Query) -> None:
         self._answerer, self._open, self._all = usual, threads, threads
         self._reopen, self._query = reopen, query
         self.rounds: dict[int, list[float]] = {threads: []}
-        """Maps a number of threads to the time of a query in ns in each of its turns."""
+        """Maps a thread count to the time of a query in ns in each of its turns."""
 
     def take_turn(self, threads: int) -> None:
         """Times queries with `threads` threads. If the model does not work with fewer threads, drops this number."""

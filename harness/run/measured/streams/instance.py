@@ -15,7 +15,7 @@ from harness.run.measured.streams.playing import Playing, Streams
 
 
 class StreamInstance:
-    """One copy of the model. Used by one thread at a time. cpus: as in `Instance`."""
+    """One copy of the model. Only one thread at a time may call the methods. cpus: the same as in `Instance`."""
 
     def __init__(
         self,

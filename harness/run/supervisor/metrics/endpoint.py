@@ -245,8 +245,8 @@ class MetricsEndpoint:
     """Serves an exporter within a `with` block, unless --no-metrics is set or no port is free.
 
     Raises ConfigError if the port of --metrics is taken. If the default port is taken, uses any free port. `notice` is
-    the message for the beginning of the run, "" for none. `moved` is the message about a different port. It is shown
-    after the model is loaded, when the run can no longer fail to start.
+    the message for the beginning of the run, "" for none. `moved` is the message about a different port. This message
+    is shown after the model is loaded, when the run can no longer fail to start.
     """
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:

@@ -30,10 +30,10 @@ class Histogram:
         return int(self.counts.sum())
 
     def quantile(self, fraction: float) -> float | None:
-        """Returns an estimate of the percentile; None without values.
+        """Returns an estimate of the percentile; None if there are no values.
 
         LoadGen defines the exact percentile as sorted[floor(n * fraction)]. The estimate lies in the same bucket as the
-        exact percentile. It assumes that the logarithms of the bucket's values are spread evenly.
+        exact percentile. The estimate assumes that the logarithms of the bucket's values are spread evenly.
         """
         ends = np.cumsum(self.counts)
         total = int(ends[-1])

@@ -101,7 +101,7 @@ class LiveCounts:
             self._count(rows, cursor.samples(rows), self.workers if is_wide else 1)
         self.cancelled = cursor.cancelled
         self.start_ns = cursor.start_ns
-        # This is read after the rows, so that it is at least the number of completed samples.
+        # The number of issued samples is read after the rows, so that it is at least the number of completed samples.
         self.issued = cursor.journal.issued
         self._look_at_queue(cursor.journal, cursor.due_ns)
 
