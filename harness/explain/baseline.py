@@ -231,7 +231,7 @@ class Baseline:
 
     def _look_at(self, inputs: Mapping[str, Array]) -> None:
         for name, rows in inputs.items():
-            if rows.dtype.kind not in "biuf":  # strings have no range, so they are not changed
+            if rows.dtype.kind not in "biuf":  # because strings have no range, they are not changed
                 continue
             low, high = self.spans.get(name, (np.inf, -np.inf))
             self.spans[name] = min(low, float(rows.min())), max(high, float(rows.max()))

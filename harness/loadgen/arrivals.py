@@ -115,7 +115,7 @@ def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
             f"{path} has changed: its digest is {sha256[:12]}…, but this configuration was written for "
             f"{str(expected_sha256)[:12]}…. Restore it, or remove arrivals_sha256 from the configuration"
         )
-    lines = TextIOWrapper(BytesIO(content), "utf-8-sig", newline="\n")  # decodes line by line
+    lines = TextIOWrapper(BytesIO(content), "utf-8-sig", newline="\n")  # decodes the file line by line
     if is_trace(content[:_LONGEST_HEADING].decode("utf-8-sig", "replace")):
         return _of_trace(path, sha256, lines)
     try:
@@ -156,7 +156,7 @@ class _Columns:
 
     def __init__(self) -> None:
         self.times_ns, self.samples, self.lines = array("q"), array("q"), array("i")
-        self.problems: list[str] = []  # shown problems, from the first faulty lines
+        self.problems: list[str] = []  # the problems that are shown, from the first faulty lines
         self.faulty = 0  # number of all faulty lines
         self._columns = 0
         self._named = False

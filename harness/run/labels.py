@@ -39,7 +39,7 @@ def check_labels(
 def check_complete(dataset: Dataset, source: object) -> None:
     """Raises ConfigError if only some samples have a label, because no metric can score such a dataset.
 
-    source: the file or the name of the dataset.
+    source: the file, or the dataset's name.
     """
     count = len(dataset)
     bare = sum(dataset.label(index) is None for index in range(count))

@@ -316,7 +316,7 @@ _MESSAGES: Mapping[str, TypeAdapter[Any]] = {
     "calibrated": TypeAdapter(Calibration),
     "ended": TypeAdapter(_Ended),
 }
-"""Maps an event to the type of the rest of its message."""
+"""Maps an event to the type of the other fields in its message."""
 
 
 def check(message: object, expected: Collection[str]) -> None:

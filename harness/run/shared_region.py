@@ -15,7 +15,7 @@ _DETACH_S = 2.0
 
 
 def region_of(pid: int) -> str:
-    """Returns the name of the region of a measured process."""
+    """Returns the name of a measured process's region."""
     return f"mlperf-harness-{pid}"
 
 

@@ -93,7 +93,7 @@ class _Tensors:
             if not tensors and node.op_type == _CHANGED and node.inputs[0] in self.same:
                 tensors = known = {
                     0: self.same[node.inputs[0]]
-                }  # the executed graph adds this transposition
+                }  # because the executed graph adds this transposition
             for position, theirs in tensors.items():
                 tensor = node.outputs[position]
                 if tensor != theirs and not known:

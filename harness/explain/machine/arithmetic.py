@@ -30,8 +30,8 @@ def best_points(points: Sequence[Measured], benchmark: str) -> Mapping[Key, Meas
 
 
 def times_fp32(point: Measured, points: Sequence[Measured]) -> float | None:
-    """Returns the rate divided by the highest fp32 rate of all libraries with the same number of threads, or None
-    without such a rate.
+    """Returns the rate divided by the highest fp32 rate of all libraries with the same thread count; None if no fp32
+    rate was measured.
     """
     plain = peaks.arithmetic(points).get(("fp32", point.threads))
     return point.peak_per_s / plain.per_s if plain is not None and point.peak_per_s else None
@@ -79,7 +79,7 @@ def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
 
 
 def peaks_line(content: Content) -> str:
-    """States the highest rate of each precision and of the memory in one sentence, or '' without rates."""
+    """States the highest rate of each precision and of the memory in one sentence; '' if no rate was measured."""
     points = [point for point in record.points(content) if not point.missing]
     best: dict[str, tuple[float, int]] = {}
     for (precision, threads), peak in peaks.arithmetic(points).items():

@@ -168,7 +168,7 @@ class _ProfileJob(Study[ProfileOptions]):
         return status
 
     def to_json(self) -> dict[str, Any]:
-        assert self._profiled is not None  # `show` refuses the option without a profile
+        assert self._profiled is not None  # because `show` refuses the option without a profile
         return files.to_json(_tables(self._profiled, self.folder, self._options.table))
 
     def lines(self) -> Iterator[str]:

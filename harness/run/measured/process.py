@@ -77,7 +77,7 @@ class _Measurement:
         try:
             self._measure(stack)
         except BaseException:
-            with suppress(BaseException):  # a second failure must not hide the first failure
+            with suppress(BaseException):  # because a second failure must not hide the first failure
                 stack.close()
             raise
 

@@ -44,9 +44,9 @@ def measure(
 
     Raises the errors of a backend.
 
-    batches: some batches per size, in ascending order of size. limit_s: time limit for all sizes together.
-    most_s: maximum time for timing each size LEAST_REPETITIONS times. After this time, all further sizes are skipped
-    except the largest. The largest is timed once, so that skipped sizes lie between measured sizes.
+    batches: a few batches per size, in ascending order of size. limit_s: time limit for all sizes together. most_s:
+    maximum time for timing each size LEAST_REPETITIONS times. After this time, all further sizes are skipped except the
+    largest. The largest is timed once, so that skipped sizes lie between measured sizes.
     pauses: whether to pause before each batch, as between the queries of a stream.
     """
     end_ns = time.monotonic_ns() + most_s * NS_PER_S

@@ -82,14 +82,14 @@ class Sessions(Scheduler):
         self._begins = self._begins_ns(plan, turns.session)
         self._arrives_ns: int | None = None  # start of the next session; None if unknown
         self._history = history
-        self._working: set[int] = set()  # first samples of the active sessions
+        self._working: set[int] = set()  # first sample of each active session
         self._begun = 0
         self._end = 0  # number of queries issued so far
         self._room = count  # number of queries that are not yet assigned to a session
         self._going = 0  # number of active sessions
         self._due: list[
             tuple[int, int, _Session, int]
-        ] = []  # heap of (due ns, tie, session, sample)
+        ] = []  # a heap of (due ns, tie, session, sample)
         self._tie = 0
         self._of_query: dict[int, _Session] = {}
         self._answered: SimpleQueue[tuple[int, list[tuple[int, bytes | None]]]] = SimpleQueue()

@@ -211,7 +211,7 @@ class _Session:
         performance = self._path / "performance"
         for name in ("power", "ranging"):
             (self._session / name).rename(performance / name)
-        for entry in (self._session / "run_1").iterdir():  # power-dev's copies of the logs
+        for entry in (self._session / "run_1").iterdir():  # these are power-dev's copies of the logs
             entry.replace(performance / "run_1" / entry.name)
         for folder in (self._runs, self._session):
             shutil.rmtree(folder)

@@ -28,7 +28,7 @@ EVENTS = {
 }
 _DISABLED, _INHERIT, _EXCLUDE_KERNEL, _EXCLUDE_HV = 1 << 0, 1 << 1, 1 << 5, 1 << 6
 _ATTRIBUTE_BYTES = 64  # PERF_ATTR_SIZE_VER0
-_TIMES = 1 | 2  # read_format: total time enabled and running
+_TIMES = 1 | 2  # the read_format with the total times enabled and running
 _ENABLE, _DISABLE = 0x2400, 0x2401
 _READ = struct.Struct("=QQQ")
 

@@ -262,7 +262,7 @@ class Delivery:
         if flight.chunks:
             seen_ns = flight.chunks[0][0]
         if seen_ns < sent_ns:  # noqa: PLR1730 - min() takes three times as long
-            sent_ns = seen_ns  # the sending thread was interrupted before it stamped the request
+            sent_ns = seen_ns  # because the sending thread was interrupted before it stamped the request
         self._write(
             flight.first,
             flight.indices,
@@ -295,8 +295,8 @@ def _row_of(outputs: Outputs) -> Array:
 
 
 def _merged(many: Sequence[Outputs]) -> Outputs | None:
-    """Returns the outputs of several replies as outputs of one batch; None if their types differ or an output is
-    missing. Raises ValueError if their shapes differ, except in the first axis.
+    """Returns the merged outputs of several replies as one batch; None if their types differ or an output is missing.
+    Raises ValueError if their shapes differ, except in the first axis.
     """
     first = many[0]
     if isinstance(first, np.ndarray):

@@ -44,7 +44,7 @@ NOTHING_COMPARED = dict.fromkeys(
     ),
     0,
 )
-"""Counts for `tokens` in the `ended` message of a run without a server, because such a run compares no prompts."""
+"""The counts in `tokens` for a run without a server, because such a run compares no prompts."""
 
 COMPARE_S = 10.0
 """The comparison of token counts with prompts may take this long. The supervisor waits only a few minutes for the
@@ -113,7 +113,7 @@ class Streams:
         return late
 
     def summary(self) -> dict[str, Any] | None:
-        """Returns `streams` for the `ended` message; None without chunks.
+        """Returns `streams` for the `ended` message; None if no chunk arrived.
 
         The time between tokens (ITL) is a gap divided by the number of tokens in the arrival after the gap. The ITL
         counts once per token. In the first arrival, the ITL is 0 for all tokens but the first. The ITL is None if the
@@ -356,7 +356,7 @@ class Tokens:
         self._count_held()
         sent: dict[int, Sent] = {}
         if isinstance(remote, HasSent):
-            with suppress(Exception):  # a plug-in or its files may fail
+            with suppress(Exception):  # because a plug-in or its files may fail
                 self._load_sent(remote, dataset, sent)
         prompts = [(told, sent[i]) for i, told in self._prompts.items() if i in sent]
         exact = [(told, s.prompt_tokens) for told, s in prompts if s.prompt_tokens]

@@ -100,7 +100,7 @@ class PlanningDispatcher(QueuedDispatcher):
             answer(*batch, wall_ns())
 
     def _take_planned(self, number: int) -> tuple[list[int], list[int], int] | None:
-        """Takes a batch; returns None when closed. number: number of the instance."""
+        """Takes a batch; returns None when closed. number: the instance's number."""
         with self._turn:
             if self._next == len(self._ids) and not self._wait():
                 return None

@@ -171,7 +171,7 @@ class QueuedDispatcher(_Workers):
         """Blocks until a sample waits, then takes a batch of the waiting samples. Returns None when the dispatcher is
         closed.
 
-        mine: number of the instance.
+        mine: the instance's number.
         """
         with self._turn:
             return self._sized(mine) if self._some_wait() else None

@@ -68,7 +68,7 @@ class FrameDispatcher:
 
     def _ready(self) -> int:
         """Returns the size of the next batch; 0 if the next frame must wait."""
-        most = min(self._most, len(self._waiting))  # consecutive frames of different streams
+        most = min(self._most, len(self._waiting))  # the frames up to this number belong to different streams
         for size in range(most):
             if self._in_work[self._waiting[size] % self._streams]:
                 return size

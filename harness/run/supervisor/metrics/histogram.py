@@ -30,7 +30,7 @@ class Histogram:
         return int(self.counts.sum())
 
     def quantile(self, fraction: float) -> float | None:
-        """Returns an estimate of the percentile; None if there are no values.
+        """Returns an estimate of the percentile; None if nothing was counted.
 
         LoadGen defines the exact percentile as sorted[floor(n * fraction)]. The estimate lies in the same bucket as the
         exact percentile. The estimate assumes that the logarithms of the bucket's values are spread evenly.
