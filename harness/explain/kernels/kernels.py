@@ -84,7 +84,7 @@ class LayerProfile:
 
     @property
     def is_by_call(self) -> bool:
-        """Whether kernels were timed in each call. Otherwise only their mean is known."""
+        """Whether kernels were timed in each call. If they were not, only their mean is known."""
         return all(len(k.duration_ns) == len(self.profiled.wall_ns) for k in self.kernels)
 
     def to_json(self) -> dict[str, Any]:

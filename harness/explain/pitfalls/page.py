@@ -19,7 +19,7 @@ LEAST_SHOWN_PERCENT = 1e-4
 """Lower end of the logarithmic axis, as a percentage of the input's range."""
 
 _NAMED = 3
-"""Maximum number of dangerous changes that the headline names."""
+"""The headline names at most this many dangerous changes."""
 
 _COLOURS = {
     "dangerous": "#c0392b",

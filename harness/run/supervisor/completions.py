@@ -67,8 +67,8 @@ class NewRows:
     start_ns: int | None = None
     """Wall-clock time at which the run started; None if unknown.
 
-    For LoadGen's scheduler, this is an estimate that improves with each row. For the harness's scheduler,
-    it is exact and known before the first row.
+    For LoadGen's scheduler, this is an estimate that improves with each row. For the harness's scheduler, the start is
+    exact and known before the first row.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ def _find(
 
 
 def _own(file_format: str, model: Model) -> Path | None:
-    """Returns the model's file in this format, or None without such a file."""
+    """Returns the model's file in this format; None if no such file exists."""
     if not file_format or not model.may_have(file_format):
         return None
     with suppress(HarnessError):  # because the manifest may declare a file that is missing

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 SHARED = 0.5
-"""A second worker shares the weights if it adds at most this share of their size in memory (TrIMS)."""
+"""A second worker counts as sharing the weights if it adds memory of at most this share of their size (TrIMS)."""
 
 INSTANCES, PROCESSES = "instances", "processes"
 MAPPED, INITIALISERS, FORK = "mapped", "initialisers", "fork"

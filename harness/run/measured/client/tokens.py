@@ -21,8 +21,8 @@ from harness.types import Array, Dataset
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 
 MOST_PER_CHUNK = 1.25
-"""Limit for counting a chunk with an unknown number of tokens as one token: the mean number of tokens per chunk must
-lie between 1 / MOST_PER_CHUNK and MOST_PER_CHUNK.
+"""A chunk with an unknown number of tokens counts as one token only if the mean number of tokens per chunk lies between
+1 / MOST_PER_CHUNK and MOST_PER_CHUNK.
 """
 
 AT_ONCE_NS, FEWEST_CHUNKS = LEAST_NS, 8

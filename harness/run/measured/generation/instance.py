@@ -1,8 +1,8 @@
 """Generates the answers of a language or speech model. Samples join at any step and leave when they are answered.
 
 The samples in progress do not form a batch. Each sample has a separate row in the journal, with the time stamp of its
-first token. Its stage `infer` lasts from the step that computes the prompt to the last token. The stages of several
-samples overlap, because the instance generates their tokens together.
+first token. A sample's stage `infer` lasts from the step that computes the prompt to the last token. The stages of
+several samples overlap, because the instance generates their tokens together.
 """
 
 import threading

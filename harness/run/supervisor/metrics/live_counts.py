@@ -24,7 +24,7 @@ EDGES_NS: Array = np.array(
 """Inclusive upper edges from 10 us to 100 s, rounded to three digits. Each edge is 12 % above the previous edge."""
 
 BATCH_EDGES: Array = 2 ** np.arange(17)
-"""Numbers of samples: 1, 2, 4, ... 65,536."""
+"""Upper edges in samples: 1, 2, 4, ... 65,536."""
 
 
 class OfNode:
@@ -68,7 +68,7 @@ class LiveCounts:
         failures, TTFT and tokens.
         """
         self.tokens = 0
-        """Tokens of a language model's answers."""
+        """Number of tokens in a language model's answers."""
         self.issued = self.completed = self.failed = self.failed_queries = 0
         self.cancelled = 0
         """Number of requests that the client cancelled."""
