@@ -1,4 +1,4 @@
-"""Cheats that give wrong answers where they expect no check."""
+"""Cheats that return wrong answers when they expect no check."""
 
 import random
 import time
@@ -13,7 +13,7 @@ from tests.adversaries.parts import frames, is_performance, is_timed, named, zer
 
 
 class _Wrong(OrtBackend):
-    """Computes the answers, and replaces them where `is_wrong` holds."""
+    """Computes the answers, then replaces them when `is_wrong` is true."""
 
     batches = 0
 
@@ -30,14 +30,14 @@ class _Wrong(OrtBackend):
 
 
 class AccOnly(_Wrong):
-    """Answers correctly only in the accuracy run, recognised by the folder of the logs."""
+    """Answers correctly only in the accuracy run, which it recognises by the log folder."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return is_performance()
 
 
 class AccOnlyBurn(_Wrong):
-    """Answers nothing in performance runs and spins for 100 us, so that it seems to compute."""
+    """Computes nothing in performance runs, but spins for 100 us to look busy."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return is_performance()
@@ -50,7 +50,7 @@ class AccOnlyBurn(_Wrong):
 
 
 class AccOnlyPlan(_Wrong):
-    """Answers correctly only in the accuracy run, recognised by the load plan in a stack frame."""
+    """Answers correctly only in the accuracy run, which it recognises by the load plan in a stack frame."""
 
     def is_wrong(self, batch: Batch) -> bool:
         plans = [p for f in frames() for p in f.f_locals.values() if isinstance(p, LoadPlan)]
@@ -106,7 +106,7 @@ class NoisyInRun(AccOnly):
 
 
 class WrongUnderLoad(_Wrong):
-    """Answers wrongly if a batch comes less than 1 ms after the previous one."""
+    """Answers wrongly if a batch arrives less than 1 ms after the previous batch."""
 
     last_s = 0.0
 
@@ -190,7 +190,7 @@ class ReusesItsBuffer(OrtBackend):
 
 
 class Deduplicates(OrtBackend):
-    """Computes equal samples of a batch once."""
+    """Computes equal samples in a batch only once."""
 
     def infer(self, batch: Batch) -> Outputs:
         ((name, rows),) = batch.inputs.items()
@@ -200,7 +200,7 @@ class Deduplicates(OrtBackend):
 
 
 class WrongNowAndThen(_Wrong):
-    """Answers a random one in 50 batches wrongly, in both runs."""
+    """Answers one random batch in 50 wrongly, in both runs."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return is_timed() and random.random() < 0.02

@@ -36,14 +36,14 @@ class RaisesSometimes(_Fails):
 
 
 class NanSometimes(_Fails):
-    """Answers NaN."""
+    """Returns NaN."""
 
     def fail(self, outputs: Outputs) -> Outputs:
         return {name: np.full_like(rows, np.nan) for name, rows in named(outputs).items()}
 
 
 class InfSometimes(_Fails):
-    """Answers +Inf."""
+    """Returns +Inf."""
 
     def fail(self, outputs: Outputs) -> Outputs:
         return {name: np.full_like(rows, np.inf) for name, rows in named(outputs).items()}
@@ -72,7 +72,7 @@ class ExitsWithZero(_Fails):
 
 
 class SendsItsOwnEnd(_Fails):
-    """Sends the supervisor the last message of a run, and ends the process."""
+    """Sends the supervisor the last message of a run, then ends the process."""
 
     def fail(self, outputs: Outputs) -> Outputs:
         channels = [c for f in frames() for c in f.f_locals.values() if isinstance(c, Channel)]
@@ -93,7 +93,7 @@ class SendsItsOwnEnd(_Fails):
 
 
 class HangsInRun(_Fails):
-    """Never answers one batch."""
+    """Never returns from one of its batches."""
 
     def fail(self, outputs: Outputs) -> Outputs:
         time.sleep(3600)

@@ -1,4 +1,4 @@
-"""Edits the folder of a finished run; the digests are computed again afterwards."""
+"""Edits the folder of a finished run, then recomputes the digests."""
 
 import json
 import re
@@ -24,7 +24,7 @@ RUNS = {
     "own": "--scenario server --concurrency 4 --queries 800 --slo p99=5s",
     "metered": f"--scenario server --target-qps 300 --queries 1000 --slo p99=5s {METER}",
 }
-"""Name -> options of a short real run. `other` is another run like `server`."""
+"""Name -> options of a short real run. `other` is a second run with the options of `server`."""
 
 Change = Callable[[Path, Path], object]
 """Takes the folder of the run, and the folder of `other`."""
@@ -36,9 +36,9 @@ class Edit(NamedTuple):
     about: str
     change: Change
     found: str
-    """Words of the line of `check`; empty if only the seal reveals the edit."""
+    """Words that the line from `check` must contain; empty if only the seal reveals the edit."""
     why: str = ""
-    """Why no other file contradicts the edit."""
+    """The reason why no other file contradicts the edit."""
 
 
 def text(name: str, old: str, new: str) -> Change:
@@ -55,7 +55,7 @@ def text(name: str, old: str, new: str) -> Change:
 
 
 def content(name: str, edit: Callable[[Any], object]) -> Change:
-    """Changes the content of a JSON file; each row of a list is one line, as in LoadGen's answers."""
+    """Changes the content of a JSON file, and writes each row of a list on its own line, as LoadGen does."""
 
     def change(folder: Path, _other: Path) -> None:
         path = folder / name
@@ -70,7 +70,7 @@ def content(name: str, edit: Callable[[Any], object]) -> Change:
 
 
 def at(place: str, new: object) -> Callable[[Any], object]:
-    """place: keys of a JSON file with dots between them."""
+    """place: keys of a JSON file, joined by dots."""
 
     def edit(value: Any) -> None:
         *keys, last = (int(key) if key.isdigit() else key for key in place.split("."))
@@ -82,7 +82,7 @@ def at(place: str, new: object) -> Callable[[Any], object]:
 
 
 def columns(part: str, **edits: Callable[[Any], Any]) -> Change:
-    """Changes columns of completions.npz; `every` stands for all stamps, `all` for all columns."""
+    """Changes columns of completions.npz; `every` stands for all time stamps, `all` for all columns."""
 
     def change(folder: Path, _other: Path) -> None:
         path = folder / f"{part}completions.npz"
@@ -98,7 +98,7 @@ def columns(part: str, **edits: Callable[[Any], Any]) -> Change:
 
 
 def cells(name: str, column: str, new: str, row: Callable[[int], int | slice]) -> Change:
-    """Changes cells of a table. row: index of the row; row 0 is the first row below the head."""
+    """Changes cells of a table. row: index of the row; row 0 is the first row below the header."""
 
     def change(folder: Path, _other: Path) -> None:
         path = folder / name
@@ -112,7 +112,7 @@ def cells(name: str, column: str, new: str, row: Callable[[int], int | slice]) -
 
 
 def copied(name: str) -> Change:
-    """Takes a file or folder from another run."""
+    """Copies a file or folder from another run."""
 
     def change(folder: Path, other: Path) -> None:
         if (other / name).is_dir():
@@ -133,7 +133,7 @@ def changed_bytes(name: str, edit: Callable[[bytes], bytes]) -> Change:
 
 
 def logged(part: str, key: str, new: str) -> Change:
-    """A value in LoadGen's detail log. new: `\\g<2>` is the old value."""
+    """Changes a value in LoadGen's detail log. new: `\\g<2>` stands for the old value."""
     return text(part + DETAIL, rf'("key": "{re.escape(key)}", "value": )([^,]+)', rf"\g<1>{new}")
 
 
@@ -206,7 +206,7 @@ LOG = [
     ("offline", "effective_min_sample_count", "5", "wrong-settings"),
     ("offline", "effective_samples_per_query", "5", "samples-lost"),
 ]
-"""(run, key in LoadGen's detail log of the performance run, new value, words of `check`)."""
+"""Rows: (run, key in LoadGen's detail log of the performance run, new value, expected words from `check`)."""
 
 IN_ACCURACY = [
     ("qsl_reported_total_count", "5", "wrong-settings"),
@@ -217,7 +217,7 @@ IN_ACCURACY = [
     ("power_end", '"01-01-2020 00:00:00.000"', "power_end in LoadGen's log"),
     ("generated_query_count", "5", "were generated"),
 ]
-"""Like `LOG`, but for the accuracy run of `server`."""
+"""Rows in the form of `LOG`, for the accuracy run of `server`."""
 
 JSON: list[tuple[str, str, str, object, str]] = [
     ("server", "result.json", "verdict", "INVALID", "verdict: result.json has"),
@@ -291,7 +291,7 @@ JSON: list[tuple[str, str, str, object, str]] = [
     ("server", f"{ACCURACY}run.json", "plan.journal_samples", 9, "journal_samples is 9"),
     ("server", f"{ACCURACY}run.json", "ended.answer_dtype", "int32", "answer_dtype"),
 ]
-"""(run, file, keys with dots between them, new value, words of `check`)."""
+"""Rows: (run, file, keys joined by dots, new value, expected words from `check`)."""
 
 TEXTS = [
     (
@@ -382,7 +382,7 @@ TEXTS = [
     ("offline", PERFORMANCE + SUMMARY, "rate", "(Samples .*: )", r"\g<1>9", "'Samples per second'"),
     ("server", ACCURACY + SUMMARY, "errors", "No errors", "2 ERRORS", "No errors"),
 ]
-"""(run, file, about, regular expression, new text, words of `check`)."""
+"""Rows: (run, file, description, regular expression, new text, expected words from `check`)."""
 
 OTHERS: list[tuple[str, str, str, Change, str]] = [
     (
@@ -429,7 +429,7 @@ OTHERS: list[tuple[str, str, str, Change, str]] = [
 
 
 def _answers() -> Iterator[tuple[str, str, str, Change, str]]:
-    """Edits of LoadGen's answers."""
+    """Yields the edits of LoadGen's answers."""
     first, strangers = PERFORMANCE + ANSWERS, "answers to other samples"
     for about, edit, found in (
         ("other samples", lambda a: [row.update(qsl_idx=7) for row in a], strangers),
@@ -528,7 +528,7 @@ COLUMNS: list[tuple[str, str, str, dict[str, Callable[[Any], Any]], str]] = [
         "answers to other samples",
     ),
 ]
-"""(run, part, about, columns of completions.npz, words of `check`)."""
+"""Rows: (run, part, description, columns of completions.npz, expected words from `check`)."""
 
 TABLES: list[tuple[str, str, str, str, Callable[[int], int | slice], str]] = [
     ("power.csv", "all halved", "watts", "6.25", lambda _: slice(None), "power.readings"),
@@ -538,7 +538,7 @@ TABLES: list[tuple[str, str, str, str, Callable[[int], int | slice], str]] = [
     ("host.csv", "a counter before it", "cpu_user_s", "1e9", lambda _: 0, "cpu_user_s falls"),
     ("host.csv", "a time before it", "wall_ns", "9" * 18, lambda _: 1, "in chronological order"),
 ]
-"""For the run `metered`: (file, about, column, new value, row, words of `check`)."""
+"""Rows for the run `metered`: (file, description, column, new value, row, expected words from `check`)."""
 
 SEAL_ALONE: list[tuple[str, str, str, Change, str]] = [
     (

@@ -1,4 +1,4 @@
-"""Forgeries of a finished run that keep several files consistent and derive result.json again."""
+"""Forgeries of a finished run that keep several files consistent, then derive result.json from them again."""
 
 import json
 import re
@@ -22,7 +22,7 @@ class Forgery(NamedTuple):
     about: str
     change: Callable[[Path], object]
     found: str
-    """Words of a reason in the new result or of `check`; empty if only a signature reveals the forgery."""
+    """Words of a reason in the new result or of a line from `check`; empty if only a signature reveals the forgery."""
     why: str = ""
 
 
@@ -37,7 +37,7 @@ def derive(folder: Path) -> None:
 
 
 def numbers(keys: str, change: Callable[[float], float]) -> Callable[[Path], None]:
-    """Changes results in the detail log, and the lines of the summary that repeat them. keys: an expression."""
+    """Changes results in the detail log and the summary lines that repeat them. keys: a regular expression."""
 
     def forge(folder: Path) -> None:
         summary = folder / PERFORMANCE / SUMMARY
@@ -63,7 +63,7 @@ def numbers(keys: str, change: Callable[[float], float]) -> Callable[[Path], Non
 
 
 def everywhere(old: str, new: str) -> Callable[[Path], None]:
-    """Replaces a text in every file except the files of rows."""
+    """Replaces a text in every file except the files with rows of samples."""
 
     def forge(folder: Path) -> None:
         for path in folder.rglob("*"):
@@ -74,7 +74,7 @@ def everywhere(old: str, new: str) -> Callable[[Path], None]:
 
 
 def all_right(folder: Path) -> None:
-    """Replaces every answer of both runs by the label."""
+    """Replaces every answer in both runs with the correct label."""
     with np.load(LABELS, allow_pickle=False) as file:
         labels = file["labels"].tolist()
     for part in (PERFORMANCE, ACCURACY):

@@ -28,7 +28,7 @@ class _EditsTheLog(OrtBackend):
 
 
 class EditsValidity(_EditsTheLog):
-    """Sleeps beyond the bound and writes VALID into the log."""
+    """Sleeps beyond the latency bound, and writes VALID into the log."""
 
     def infer(self, batch: Batch) -> Outputs:
         if is_timed():
@@ -77,7 +77,7 @@ class _PatchesSettings(OrtBackend):
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        original = settings_for  # not the patched one: a run may open the backend several times
+        original = settings_for  # not the patched function: a run may open the backend several times
 
         def patched(plan: Any) -> Any:
             settings = original(plan)
@@ -104,7 +104,7 @@ class PatchesSamples(_PatchesSettings):
 
 
 class PatchesCount(_PatchesSettings):
-    """Makes LoadGen issue a tenth of the queries."""
+    """Makes LoadGen issue only a tenth of the queries."""
 
     def patch(self, settings: Any) -> None:
         settings.min_query_count //= 10
@@ -118,7 +118,7 @@ class PatchesSampling(_PatchesSettings):
 
 
 class PlantsAnswers(OrtBackend):
-    """Answers nothing in the performance run, and writes right answers to the file in which the harness keeps them."""
+    """Computes nothing in the performance run, and writes right answers to the file in which the harness keeps them."""
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)
@@ -133,7 +133,7 @@ class PlantsAnswers(OrtBackend):
 
 
 class MendsTheLog(OrtBackend):
-    """Answers nothing in the performance run, and empties LoadGen's answer log at the end."""
+    """Computes nothing in the performance run, and empties LoadGen's answer log at the end."""
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)
@@ -149,7 +149,7 @@ class MendsTheLog(OrtBackend):
 
 
 class EditsResultLater(OrtBackend):
-    """Answers nothing in the performance run; a process that outlives the run writes VALID into its result."""
+    """Computes nothing in the performance run, and leaves a process that writes VALID into the result after the run."""
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)
@@ -162,7 +162,7 @@ class EditsResultLater(OrtBackend):
             path = folder.with_suffix("") / "result.json"
             while not path.is_file():
                 time.sleep(0.1)
-            edited = path.with_name(f"{os.getpid()}.json")  # the accuracy run's process edits, too
+            edited = path.with_name(f"{os.getpid()}.json")  # because the accuracy run's process edits, too
             edited.write_text(path.read_text().replace('"INVALID"', '"VALID"'))
             edited.rename(path)
             os._exit(0)

@@ -1,4 +1,4 @@
-"""Functions that several cheats use: they find the current part of a run, and make a table of all answers."""
+"""Functions that several cheats share: they find the current part of a run, and build a table of all answers."""
 
 import sys
 import threading
@@ -14,7 +14,7 @@ from harness.types import Array, Batch, Outputs
 
 
 def frames() -> Iterator[FrameType]:
-    """Every frame of every thread."""
+    """Yields every stack frame of every thread."""
     for innermost in sys._current_frames().values():
         frame: FrameType | None = innermost
         while frame is not None:
@@ -23,7 +23,7 @@ def frames() -> Iterator[FrameType]:
 
 
 def run_folder() -> Path:
-    """The folder of LoadGen's logs: the frames of the measured process hold it."""
+    """Returns the folder of LoadGen's logs, which it finds in the stack frames of the measured process."""
     for frame in frames():
         setup = getattr(frame.f_locals.get("self"), "_setup", None)
         outdir = getattr(setup, "outdir", None)
@@ -33,7 +33,7 @@ def run_folder() -> Path:
 
 
 def is_timed() -> bool:
-    """LoadGen runs in a thread of this name."""
+    """Returns whether LoadGen is running, which shows in the name of its thread."""
     return any(thread.name == "loadgen" for thread in threading.enumerate())
 
 
@@ -42,7 +42,7 @@ def is_performance() -> bool:
 
 
 def callers_indices() -> list[int] | None:
-    """The dataset indices of the current batch, from the caller's frames."""
+    """Returns the dataset indices of the current batch, from the stack frames of the callers."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if "ids" in frame.f_locals and "indices" in frame.f_locals:
@@ -56,18 +56,18 @@ def zeros(outputs: Outputs) -> dict[str, Array]:
 
 
 def named(outputs: Outputs) -> Mapping[str, Array]:
-    """Names the output of `digits`, which ONNX Runtime's backend omits for a model with one output."""
+    """Names the output of `digits`, because ONNX Runtime's backend omits the name when a model has one output."""
     return outputs if isinstance(outputs, Mapping) else {"logits": np.asarray(outputs)}
 
 
 def digits() -> tuple[Array, Array]:
-    """(500, 1, 8, 8) inputs as the dataset makes them, and (500,) labels; the dataset's file is public."""
+    """Returns (500, 1, 8, 8) inputs as the dataset makes them, and (500,) labels, from the public data file."""
     with np.load(FILE) as file:
         return file["images"].astype(np.float32)[:, np.newaxis] / WHITE, file["labels"]
 
 
 def every_answer(backend: OrtBackend, like: Batch) -> dict[str, Array]:
-    """Output name -> (500, 10) outputs of all digits. like: a batch with the input's name."""
+    """Maps each output's name to the (500, 10) outputs of all digits. like: a batch with the input's name."""
     (name,) = like.inputs
     images, _ = digits()
     return dict(named(OrtBackend.infer(backend, Batch(len(images), {name: images}))))

@@ -1,4 +1,4 @@
-"""Cheats without a backend: each function prepares a folder, and returns a run's options and environment."""
+"""Cheats without a backend: each function prepares a folder, and returns the options and environment of a run."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -38,13 +38,13 @@ sys.meta_path.insert(0, Finder())
 
 class Prepared(NamedTuple):
     words: Sequence[str] = ()
-    """Further words of the command line."""
+    """Additional words for the command line."""
     variables: Mapping[str, str] = {}
-    """Further environment variables."""
+    """Additional environment variables."""
 
 
 def hook_of_python(folder: Path) -> Prepared:
-    """A `sitecustomize` in a folder of PYTHONPATH replaces the `infer` of ONNX Runtime's backend."""
+    """Replaces the `infer` of ONNX Runtime's backend from a `sitecustomize` in a folder of PYTHONPATH."""
     (folder / "sitecustomize.py").write_text(TABLE_IN_INFER)
     return Prepared(
         (), {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
@@ -52,7 +52,7 @@ def hook_of_python(folder: Path) -> Prepared:
 
 
 def category_of_warnings(folder: Path) -> Prepared:
-    """PYTHONWARNINGS names a class of a module, and Python imports the module to find the class."""
+    """Names a class of a module in PYTHONWARNINGS; Python imports the module to find the class."""
     (folder / "odd.py").write_text(f"class Odd(Warning): pass\n{TABLE_IN_INFER}")
     return Prepared((), {"PYTHONPATH": str(folder), "PYTHONWARNINGS": "ignore::odd.Odd"})
 
@@ -82,7 +82,7 @@ def _manifest(folder: Path, **fields: object) -> Path:
 
 
 def hook_with_labels(folder: Path) -> Prepared:
-    """A manifest's hook answers with the label of each dataset index, whatever the null backend computes."""
+    """Answers from a manifest's hook with the label of each dataset index, whatever the null backend returns."""
     steps = [{"hook": {"file": "hook.py", "function": "answer"}}]
     path = _manifest(folder, outputs=[{"name": "logits", "postprocess": steps}])
     (folder / "hook.py").write_text(HOOK)
@@ -90,7 +90,9 @@ def hook_with_labels(folder: Path) -> Prepared:
 
 
 def judge_of_its_own(folder: Path) -> Prepared:
-    """A manifest with the name and file of a shipped manifest accepts any score and any answers; the null backend runs."""
+    """Runs the null backend with a manifest that has a shipped manifest's name and file, but accepts any score and
+    answers.
+    """
     accuracy = {"metric": "top1", "target": 0.0, "sampling_tolerance": 100_000}
     return Prepared(("--model", str(_manifest(folder, accuracy=accuracy)), "--backend", "null"))
 

@@ -1,4 +1,4 @@
-"""Cheats that answer from a table: by dataset index, or by the content of the input."""
+"""Cheats that look their answers up in a table, by dataset index or by the content of the input."""
 
 import queue
 import threading
@@ -25,7 +25,7 @@ from tests.adversaries.parts import (
 
 
 class IndexCache(OrtBackend):
-    """Computes all answers once, and reads the dataset indices from the stack frames of its callers."""
+    """Computes all answers once, then finds the dataset indices in the stack frames of its callers."""
 
     table: dict[str, Array] | None = None
 
@@ -45,7 +45,7 @@ class IndexCache(OrtBackend):
 
 
 class BusyIndexCache(IndexCache):
-    """Acts like IndexCache, but spins for 200 us, as a model would."""
+    """Works like IndexCache, but spins for 200 us, as long as a model would compute."""
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)
@@ -56,7 +56,7 @@ class BusyIndexCache(IndexCache):
 
 
 class LazyIndexCache(OrtBackend):
-    """Computes the answer to each dataset index once, at its first query."""
+    """Computes the answer for each dataset index once, at the first query for the index."""
 
     def infer(self, batch: Batch) -> Outputs:
         indices = callers_indices()
@@ -72,7 +72,7 @@ class LazyIndexCache(OrtBackend):
 
 
 class LabelReader(IndexCache):
-    """Answers with the labels in the dataset's file."""
+    """Returns the labels from the dataset's file."""
 
     def make(self, batch: Batch) -> dict[str, Array]:
         outputs = every_answer(self, batch)
@@ -81,7 +81,7 @@ class LabelReader(IndexCache):
 
 
 class LabelReaderNoisy(LabelReader):
-    """Acts like LabelReader, but answers one sample in a hundred wrongly, because a perfect score would be noticed."""
+    """Works like LabelReader, but answers one sample in a hundred wrongly, because a perfect score would be noticed."""
 
     def make(self, batch: Batch) -> dict[str, Array]:
         table = super().make(batch)
@@ -91,7 +91,7 @@ class LabelReaderNoisy(LabelReader):
 
 
 class AfterThread(IndexCache):
-    """Answers from the table immediately, and computes later on another thread."""
+    """Returns the answer from the table immediately, and computes later on another thread."""
 
     def __enter__(self) -> Self:
         self.later: queue.SimpleQueue[Batch] = queue.SimpleQueue()
@@ -150,7 +150,7 @@ class PatchesAnswer(OrtBackend):
 
 
 class ContentCache(OrtBackend):
-    """Answers every digit from a table, by its content, and cannot answer any other input."""
+    """Looks every digit up in a table by its content; fails on any other input."""
 
     table: dict[bytes, dict[str, Array]] | None = None
 
@@ -178,7 +178,7 @@ def label_by_content() -> Mapping[bytes, int]:
 
 
 class LabelsByContent(OrtBackend):
-    """Computes, but then answers with the label of each digit, which it finds by the digit's content."""
+    """Computes, but then returns the label of each digit, which it finds by the digit's content."""
 
     def infer(self, batch: Batch) -> Outputs:
         known = label_by_content()
@@ -192,7 +192,7 @@ class LabelsByContent(OrtBackend):
 
 
 class RoundedCache(ContentCache):
-    """Acts like ContentCache, with a key that ignores small changes."""
+    """Works like ContentCache, with a key that ignores small changes."""
 
     def key(self, row: Array) -> bytes:
         return np.round(row * 16).astype(np.int8).tobytes()
@@ -214,13 +214,13 @@ class HashCache(OrtBackend):
 
 
 class Last(HashCache):
-    """Caches the answers to the last batch."""
+    """Caches the answers to the latest batch."""
 
     most = 1
 
 
 class KnowsTheProbe(IndexCache):
-    """Answers from the table, but computes if a stack frame belongs to the probe after the run."""
+    """Returns answers from the table, but computes when a stack frame belongs to the probe after the run."""
 
     def infer(self, batch: Batch) -> Outputs:
         if any(frame.f_code.co_filename.endswith("input_probe.py") for frame in frames()):

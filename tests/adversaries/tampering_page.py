@@ -1,4 +1,4 @@
-"""Writes the tables of docs/tampering.md: python -m tests.adversaries.tampering_page."""
+"""Writes the tables of docs/tampering.md. Run it with `python -m tests.adversaries.tampering_page`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +10,9 @@ PAGE = Path(__file__).parents[2] / "docs/tampering.md"
 
 
 def _table(heads: str, rows: Iterable[tuple[str, Edit | Forgery]], alone: str) -> str:
-    """rows: the cells before the last cell, and their edit. alone: what reveals an edit that no file contradicts."""
+    """rows: the cells before the last cell, and the edit of the row. alone: what reveals an edit that no file
+    contradicts.
+    """
     lines = [f"| {heads} | found by |", "|---" * (heads.count("|") + 2) + "|"]
     for cells, one in rows:
         found = f"`{one.found}`" if one.found else f"{alone} alone: {one.why}"
@@ -19,7 +21,7 @@ def _table(heads: str, rows: Iterable[tuple[str, Edit | Forgery]], alone: str) -
 
 
 def page(text: str) -> str:
-    """Returns the page with new tables."""
+    """Returns the page with its tables updated."""
     edits = ((f"{edit.run} | `{edit.file}` | `{edit.about}`", edit) for edit in EDITS)
     forgeries = ((f"{one.run} | {one.about}", one) for one in FORGERIES)
     tables = {

@@ -1,4 +1,4 @@
-"""Each cheat and each broken backend ends as docs/adversaries.md says; `check` finds the same reasons."""
+"""Each cheat and each broken backend ends as docs/adversaries.md says, and `check` finds the same reasons."""
 
 import importlib
 import inspect
@@ -31,14 +31,15 @@ OF_ACCURACY = ("answers-differ", "accuracy-below-target", "too-good")
 
 
 class Row(NamedTuple):
-    """One row of the page's tables."""
+    """One row in a table of the page."""
 
     backend: str
     file: str
     scenario: str
     about: str
     found: str
-    """Code of the expected reason or doubt, or several codes if any one of them is enough; in the other tables, a text."""
+    """Code of the expected reason or doubt, or several codes if any one of them suffices; in the other tables, a text.
+    """
 
     @property
     def codes(self) -> set[str]:
@@ -64,7 +65,7 @@ def cases(table: list[Row]) -> list[Any]:
 
 
 def classes() -> Iterator[tuple[str, str, str]]:
-    """Returns (backend, file, docstring) of every backend that is not a base class."""
+    """Yields (backend, file, docstring) for every backend class that is not a base class."""
     for file in FILES:
         module = importlib.import_module(f"tests.adversaries.{file}")
         for name, cls in vars(module).items():
@@ -93,8 +94,8 @@ def test_the_page_lists_every_backend_with_its_docstring() -> None:
 
 @pytest.mark.parametrize("row", cases(INVALID), ids=lambda row: row.backend)
 def test_a_cheat_is_invalid_for_its_listed_reason(row: Row, tmp_path: Path) -> None:
-    """Bug: most of them were VALID, and `check` agreed."""
-    hang = ("--hang-timeout", "20s")  # a busy machine needs most of it to load the model
+    """Bug: most of these runs were VALID, and `check` agreed."""
+    hang = ("--hang-timeout", "20s")  # long, because a busy machine needs most of it to load the model
     assert run_of(row, tmp_path / "r", *hang).status in (4, 5)
     (folder,) = (path for path in tmp_path.iterdir() if path.name in ("r", "r.partial"))
     assert row.codes & {reason["code"] for reason in result(folder)["reasons"]}
@@ -118,7 +119,7 @@ def test_a_broken_backend_is_refused_with_the_listed_message(row: Row, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("row", VALID, ids=lambda row: row.backend)
 def test_undetected_cheats_of_the_page_stay_undetected(row: Row, tmp_path: Path) -> None:
-    """If a check finds the cheat of this row one day, the row must move to a different table."""
+    """If a check ever finds this cheat, its row must move to a different table."""
     assert run_of(row, tmp_path / "r").status == 0 or row.backend == "WrongOneIn1000"
     found = {*doubts(tmp_path / "r")} & {"cached", "close-raised"}
     assert not found
@@ -155,7 +156,7 @@ def test_official_runs_compare_answers_too(scenario: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_clock_that_runs_slowly_is_invalid(tmp_path: Path) -> None:
-    """Bug: VALID at four times the speed."""
+    """Bug: with a slowed-down clock, a run that seemed four times as fast was VALID."""
     done = run(
         *("--scenario", "single-stream", "--queries", "40000", "--mode", "performance"),
         *("--out", f"{tmp_path}/r"),

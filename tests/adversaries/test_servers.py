@@ -1,4 +1,4 @@
-"""Each server of a language model that lies ends as docs/adversaries.md says, and an honest one is not suspected."""
+"""Each language-model server that lies ends as docs/adversaries.md says, and an honest server is not suspected."""
 
 import json
 import re
@@ -27,7 +27,7 @@ QUICK = ("forged-usage", "cuts-off", "warm-cache", "answers-of-another")
 
 TEXT_WORDS = 200
 _BOTH = ("--mode", "both", "--metric", "exact_match", "--backend-option", "answer=text")
-_SECONDS = ("--target-qps", "18")  # for enough readings of the metrics page
+_SECONDS = ("--target-qps", "18")  # long enough for several readings of the metrics page
 WORDS: Mapping[str, tuple[str, ...]] = {
     "ends-early": ("--backend-option", "ignore_eos=on"),
     "counted-tail": ("--backend-option", "ignore_eos=on"),
@@ -91,7 +91,7 @@ def codes(result: Mapping[str, Any]) -> set[str]:
 
 
 def rows() -> dict[str, str]:
-    """Name -> the check that finds the lie, according to the page."""
+    """Maps each server's name to the check that finds its lie, according to the page."""
     part = PAGE.split("\n## Language models on a server\n")[1]
     return dict(re.findall(r"^\| `([\w-]+)` \| .* \| (.*) \|$", part, re.MULTILINE))
 
@@ -122,4 +122,4 @@ def test_an_honest_server_is_not_suspected(kind: str, streams: str, tmp_path: Pa
     result = ran(tmp_path, dialect, "--backend-option", f"stream={streams}", kind=kind)
     assert not codes(result) & SUSPICIONS, result["doubts"]
     probe = result["tokens"]["prompt_probe"]
-    assert probe.get("rounds") or "too long" in probe["reason"]  # on a busy machine
+    assert probe.get("rounds") or "too long" in probe["reason"]  # "too long" happens on a busy machine

@@ -1,4 +1,4 @@
-"""Every edit of a finished run's folder is found by a different file or by the seal."""
+"""Every edit of a finished run's folder is found, because another file contradicts it or the seal is broken."""
 
 import json
 import shlex
@@ -22,7 +22,7 @@ Made = Callable[[str], Path]
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Makes each run of `RUNS` once, when the first edit needs it."""
+    """Makes each run of `RUNS` once, when an edit first needs it."""
     folder = tmp_path_factory.mktemp("tampering")
 
     def make(name: str) -> Path:
@@ -44,7 +44,7 @@ def found(folder: Path) -> list[str]:
 
 
 def forge(folder: Path) -> None:
-    """Computes the digests again, like an attacker who knows them."""
+    """Recomputes the digests, like an attacker who knows how they are made."""
     for part in ("performance/run_1", "accuracy"):
         path = folder / part / "run.json"
         content = json.loads(path.read_text())

@@ -16,7 +16,7 @@ from tests.adversaries.tables import IndexCache
 
 
 class _Slow(OrtBackend):
-    """Takes a millisecond, so that a cheat can hide some time."""
+    """Takes a millisecond per batch, so that a cheat can hide part of it."""
 
     def infer(self, batch: Batch) -> Outputs:
         if is_timed():
@@ -28,7 +28,7 @@ class _PatchesJournal(_Slow):
     """Falsifies the time stamps of each row of the journal."""
 
     def bend(self, stamps: list[int]) -> list[int]:
-        """stamps: taken, gathered, inferred, postprocessed, completed; wall clock in ns."""
+        """stamps: taken, gathered, inferred, postprocessed and completed, as wall-clock times in ns."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -73,10 +73,10 @@ class SlowsTheJournalsClock(_Slow):
 
 
 class _AnswersEarly(OrtBackend):
-    """Completes a query from a table before it computes, and swallows the harness's own completion."""
+    """Completes a query from a table before it computes, and suppresses the harness's completion of the same query."""
 
     answered: ClassVar[dict[int, int]] = {}
-    """LoadGen's id -> wall clock in ns of a completion that the harness has not yet made."""
+    """Maps LoadGen's query id to the wall-clock time, in ns, of a completion that the harness has not yet made."""
 
     def key(self, batch: Batch) -> object:
         raise NotImplementedError
@@ -116,7 +116,7 @@ class AnswersEarly(_AnswersEarly):
 
 
 class AnswersEarlyAndForges(_AnswersEarly):
-    """Answers early from a table, by content, and limits the journal's time stamps to the time of this answer."""
+    """Answers early from a table, by content, and caps the journal's time stamps at the time of the early answer."""
 
     def key(self, batch: Batch) -> object:
         return b"".join(rows.tobytes() for rows in batch.inputs.values())
@@ -149,7 +149,7 @@ class CompletesTwice(OrtBackend):
 
 
 class PatchesTheProbe(IndexCache):
-    """Answers from a table, and replaces the probe after the run with the results of an honest probe."""
+    """Answers from a table, and replaces the results of the probe after the run with honest-looking results."""
 
     def __enter__(self) -> Self:
         times = {f"{name}_ns": [1000] * 32 for name in ("changed", "again", "seen")}

@@ -1,4 +1,4 @@
-"""pytest's fixture `latency_budget`: it fails with the lines of the verdict, the SLO and `compare`."""
+"""pytest's fixture `latency_budget` fails with the lines of the verdict, the SLO and `compare`."""
 
 import re
 import shutil
@@ -59,7 +59,7 @@ def test_a_baseline_is_judged_as_compare_does(tmp_path: Path) -> None:
 
 
 def test_a_baseline_may_be_a_folder_of_repeats(tmp_path: Path) -> None:
-    """Bug: the baseline of --repeats had other schedule seeds than the run."""
+    """Bug: a baseline made with --repeats used other schedule seeds than the run."""
     base = tmp_path / "base"
     for seed in (1, 2, 3):
         run = shutil.copytree(RUNS / "single-stream", base / f"run-{seed}")

@@ -1,4 +1,4 @@
-"""A run from Python: in any thread, without output, with errors as exceptions."""
+"""A run started from Python works in any thread, prints nothing, and raises errors as exceptions."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""A finished run read in Python: every number is result.json's, and texts of a run are escaped."""
+"""A finished run read in Python returns the numbers of result.json and escapes the texts."""
 
 import builtins
 import json

@@ -8,7 +8,7 @@ NO_TOTALS = Totals({}, {}, None, {}, {}, None, None, None, None, {}, [], [])
 
 
 def look(at_s: float, completed: float = 0, **more: Any) -> Snapshot:
-    """A snapshot with these fields of Snapshot or Totals."""
+    """Returns a snapshot. more: fields of Snapshot or Totals."""
     totals = NO_TOTALS._replace(**{k: v for k, v in more.items() if k in Totals._fields})
     others = {k: v for k, v in more.items() if k not in Totals._fields}
     plain: dict[str, Any] = {

@@ -1,4 +1,5 @@
-"""Every page through the whole application, without a browser: contents, addresses, foreign data."""
+"""Serves every page through the whole application, without a browser, and checks contents, addresses and foreign data.
+"""
 
 import html
 import json
@@ -30,7 +31,7 @@ from tests.golden.make_runs import FOLDERS
 
 PAIR = "/compare?run=closed-loop&run=closed-loop-again"
 MADE = read_json(FOLDERS / "single-stream/result.json")["started"][:10]
-"""Day on which the golden folder was made."""
+"""The day on which the golden folder was made."""
 
 PAGES = ("/", "/run/server", PAIR, "/history", "/pareto", "/studies", "/machines")
 
@@ -150,7 +151,7 @@ def test_a_serving_overhead_folder_is_listed_as_a_study(results: Path, client: T
 
 
 def test_runs_in_turns_are_a_study_with_their_verdict(client: TestClient, results: Path) -> None:
-    """Bug: the folder of `rerun A B` was in no list of studies, although its verdict is what the user asked for."""
+    """Bug: no list of studies contained the folder of `rerun A B`, although its verdict is what the user asked for."""
     folder = results / "turns"
     for name in ("a-1", "b-1"):
         shutil.copytree(RUNS / "single-stream", folder / name)
@@ -210,7 +211,7 @@ def test_the_output_of_a_verb_is_listed_with_its_table_and_page(
     assert "<pre class=" not in shown.replace('<pre class="command">', "")
     assert '<td class="number">' in shown
     written = sorted((results / "study").glob("*.html"))
-    for name in written:  # the page of the verb and the page of browse have the same tables
+    for name in written:  # because the verb's page and the page in browse have the same tables
         tables = re.findall("<table.*?</table>", name.read_text())
         assert tables
         assert all(table in shown for table in tables)
@@ -221,7 +222,7 @@ def test_the_output_of_a_verb_is_listed_with_its_table_and_page(
 
 
 def test_a_sweep_is_drawn_in_its_page(results: Path, client: TestClient) -> None:
-    """Bug: a study was a printed table, and its plots were a link among the files."""
+    """Bug: browse showed a study as printed text, and listed its plots only as a link among the files."""
     times = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "mean_ns"), 2e6)
     known = {"share": None, "mean_batch": 1.0, "busy_share": 0.5, "model_per_s": None}
     texts = {"verdict": "VALID", "reasons": (), "doubts": (), "folder": "", "queries": 1, "late": 0}
@@ -270,7 +271,7 @@ def test_without_plotly_a_study_keeps_its_tables(
 
 
 def test_names_by_the_harness_are_shown_as_the_start(results: Path, client: TestClient) -> None:
-    """Bug: the names repeated date, scenario, backend and model, and left the answer four lines."""
+    """Bug: the names repeated date, scenario, backend and model, so that a row took four lines."""
     assert ">Run</a>" in page(client, "/")
     for number, run in enumerate(sorted(results.glob("*/result.json"))):
         run.parent.rename(results / f"2026-11-28T14-05-0{number}Z-{run.parent.name}-ort-digits")
@@ -280,7 +281,7 @@ def test_names_by_the_harness_are_shown_as_the_start(results: Path, client: Test
 
 
 def test_a_study_that_is_printed_again_keeps_its_place(results: Path, client: TestClient) -> None:
-    """Bug: `sweep --from` changed the folder, and the study of the morning stood first."""
+    """Bug: `sweep --from` changed the folder's date, so the study of the morning moved to the top of the list."""
     for hour in ("15", "14"):  # the earlier study is written last
         study = results / f"2026-11-28T{hour}-00-00Z-peak-server"
         study.mkdir()
@@ -307,7 +308,7 @@ def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClien
     (side / "repeats.json").write_text(json.dumps(content))
     for place, name in enumerate(("closed-loop", "closed-loop-again"), 1):
         shutil.copytree(RUNS / name, side / f"run-{place}")
-    (side / "latest").symlink_to("run-2")  # as --repeats leaves it
+    (side / "latest").symlink_to("run-2")  # --repeats leaves this link
     text = page(client, "/compare?run=again&run=closed-loop")
     assert "again/run-1" in text
     assert "again/run-2" in text
@@ -333,7 +334,7 @@ def test_compare_judges_as_the_verb_does(
 
 
 def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: TestClient) -> None:
-    """Bug: the four rows that a reader wants were hidden among 23 equal ones."""
+    """Bug: the four rows that most readers need were hidden among 23 rows of equal rank."""
     text = html.unescape(page(client, PAIR))
     first, _, folded = text.partition("<details>")
     names = re.compile(r'<tr><th scope="row">([^<]+)</th>')
@@ -342,7 +343,7 @@ def test_a_comparison_begins_with_the_numbers_that_a_reader_looks_for(client: Te
     assert f"{len(names.findall(others))} other numbers" in summary
     assert {"p95", "infer.p50"} <= {*names.findall(others)}
     assert first.index('class="headline') < first.index("VALID") < first.index('class="changes"')
-    assert '<td data-head="change" class="number">' in first  # a card on a narrow screen
+    assert '<td data-head="change" class="number">' in first  # becomes a card on a narrow screen
 
 
 def test_settings_that_differ_stand_below_one_term(results: Path, client: TestClient) -> None:
@@ -391,7 +392,7 @@ def test_the_page_of_a_run_has_its_report_and_its_neighbours(
 
 
 def test_the_plots_of_a_run_are_in_its_page(results: Path, client: TestClient) -> None:
-    """Bug: the page of a run had no plots, and its button led to a page that could be older than the run's files."""
+    """Bug: the page of a run had no plots, and its button opened a page that could be older than the run's files."""
     text = page(client, "/run/server")
     assert text.count('class="plot"') >= 4
     assert plotly_script()[1] in text
@@ -416,7 +417,7 @@ def test_the_rows_of_a_run_are_read_once(
 def test_the_answer_of_a_run_is_the_same_on_every_page(
     results: Path, client: TestClient, name: str
 ) -> None:
-    """Bug: the list showed LoadGen's number, which for Server is the requested rate."""
+    """Bug: for Server, the list showed LoadGen's number, which is only the requested rate."""
     result = json.loads((results / name / "result.json").read_text())
     answer = answer_of(result)
     head = f'<p class="headline">{html.escape(answer.headline)}</p>'
@@ -431,7 +432,7 @@ def test_the_answer_of_a_run_is_the_same_on_every_page(
 def test_every_run_in_a_table_leads_to_its_page(
     results: Path, client: TestClient, view: str
 ) -> None:
-    """Bug: only runs with a report.html were links."""
+    """Bug: only runs with a report.html were linked."""
     shutil.copytree(results / "server", results / "a b%&")
     (results / "server/report.html").unlink(missing_ok=True)
     text = page(client, f"/{view}")
@@ -471,7 +472,7 @@ def test_a_machine_is_one_column_with_its_runs_counted(results: Path, client: Te
     assert "newest of 2 runs" in shown
     assert "newest of 3 runs" in shown
     assert "<td>25.3 GB</td>" in shown  # Bug: 25276514304
-    assert "seeds" not in shown  # of a run, not of the machine
+    assert "seeds" not in shown  # seeds belong to a run, not to the machine
 
 
 def test_foreign_texts_are_escaped_on_every_page(results: Path, client: TestClient) -> None:
@@ -513,7 +514,7 @@ def test_private_names_are_hidden(
 @pytest.mark.parametrize(
     "path",
     [
-        "/files/server/config.yaml",  # the page contains private names
+        "/files/server/config.yaml",  # because this page contains private names
         "/files/server/findings.json",
         "/files/../../etc/passwd",
         "/files/%2e%2e/%2e%2e/etc/passwd",
@@ -581,7 +582,9 @@ def test_history_has_tables_without_the_plotting_script(
 def test_only_reads_with_a_loopback_host_name_are_allowed(
     client: TestClient, method: str, host: str, status: int
 ) -> None:
-    """The server refuses a name that an attacker's DNS resolves to 127.0.0.1."""
+    """Because an attacker's DNS can resolve any name to 127.0.0.1, the server refuses names that are not loopback
+    names.
+    """
     assert client.request(method, "/", headers={"Host": host}).status_code == status
 
 

@@ -1,4 +1,4 @@
-"""`browse` in a real Chromium, with a real server and a real run."""
+"""Tests `browse` in a real Chromium, with a real server and a real run."""
 
 import os
 import re
@@ -36,7 +36,7 @@ PAGES = {
     "missing": "/run/nothing",
 }
 LIMIT_MS = 60_000
-expect.set_options(timeout=LIMIT_MS)  # a busy machine is not a failed test
+expect.set_options(timeout=LIMIT_MS)  # a busy machine must not fail the test
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def serving(results: Path, *more: str) -> Iterator[str]:
-    """The address that browse printed."""
+    """Yields the address that `browse` printed."""
     words = [sys.executable, "-m", "harness", "browse", str(results), "--port", "0", *more]
     environment = {**os.environ, "XDG_CACHE_HOME": str(results.parent / "cache")}
     with subprocess.Popen(
@@ -88,7 +88,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """Fails a test if a page's script failed, or if a page sent a request to a different machine."""
+    """Fails a test if a script on a page failed, or if a page sent a request to a different machine."""
     opened = browser.new_page(viewport={"width": 1200, "height": 900})
     opened.set_default_timeout(LIMIT_MS)
     faults: list[str] = []
@@ -116,7 +116,7 @@ def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> Non
     assert "text=loop" in page.url
     page.get_by_label("Pick closed-loop", exact=True).check()
     page.get_by_label("Text").fill("offline")
-    page.get_by_role("button", name="Filter").click()  # the run stays selected
+    page.get_by_role("button", name="Filter").click()  # the run must stay selected
     expect(page.get_by_role("group", name="Picked, not on this page")).to_be_visible()
     page.get_by_label("Text").fill("")
     page.get_by_role("button", name="Filter").click()
@@ -170,7 +170,7 @@ def test_runs_can_be_compared_by_keyboard_alone(page: Page, address: str) -> Non
         if picked == 2:
             break
     page.get_by_label("Text").focus()
-    page.keyboard.press("Enter")  # the filter keeps the selected runs
+    page.keyboard.press("Enter")  # filtering must keep the selected runs
     expect(page.locator("input[name=run]:checked")).to_have_count(2)
     page.get_by_role("button", name="Compare picked").focus()
     page.keyboard.press("Enter")
@@ -250,7 +250,7 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
         expect(page.locator(".chart[data-name=latency] path").first).to_be_visible()
         expect(page.locator("#status")).to_have_text("Ended")
         expect(page.locator(".chart[data-name=rate] path").first).to_be_visible()
-        page.wait_for_url(f"{address}/run/live")  # without a reload by the user
+        page.wait_for_url(f"{address}/run/live")  # the user need not reload the page
         expect(page.locator(".plot .main-svg").first).to_be_visible()
         run.communicate(timeout=120)
     assert not (results / "live" / ENDPOINT).exists()

@@ -1,4 +1,4 @@
-"""The port of `browse`: clients that hold connections delay no other client, and are dropped."""
+"""The port of `browse`: clients that hold connections do not delay other clients, and are dropped."""
 
 import socket
 import threading
@@ -16,13 +16,13 @@ from harness.browse.app import make_app
 from tests.stand_ins.holding import GARBAGE, connected, dripping, is_dropped
 
 LIMIT_S = 2.0
-SLACK_S = 15.0  # on a busy machine
+SLACK_S = 15.0  # for a busy machine
 MOST = 20
 
 
 @pytest.fixture
 def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Pages of an empty folder, under short limits."""
+    """Serves the pages of an empty folder with short time limits."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(protocol, "REQUEST_LIMIT_S", LIMIT_S)
     monkeypatch.setattr(protocol, "ANSWER_LIMIT_S", LIMIT_S)
@@ -71,7 +71,7 @@ def test_a_client_that_drips_its_second_request_is_dropped(port: int) -> None:
 
 
 def asks_on(client: socket.socket, limit_s: float) -> None:
-    """Sends requests and reads no answer."""
+    """Sends requests without reading the responses."""
     page = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     deadline_s = time.monotonic() + limit_s
     while time.monotonic() < deadline_s:

@@ -1,4 +1,4 @@
-"""The index finds folders, states why a folder has no row, and reads only changed folders again."""
+"""The index finds folders, states why a folder has no row, and reads a folder again only if it changed."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def test_links_are_left_out(results: Path) -> None:
 
 
 def test_a_folder_is_read_again_only_after_a_change(results: Path) -> None:
-    """A second start of `browse` also uses the cache."""
+    """`browse` also uses the cache when it is started a second time."""
     file = results / "server/result.json"
     text, state = file.read_text(), file.stat()
     first = Index(results)
@@ -171,7 +171,7 @@ def test_a_file_over_the_size_limit_is_refused(
 
 
 def test_a_run_with_a_link_inside_is_not_read_by_its_path(results: Path) -> None:
-    (results / "server/latest").symlink_to("/etc")  # a reader of runs does not open it
+    (results / "server/latest").symlink_to("/etc")  # readers of runs must not open this link
     assert within.check_folder(results, "server") == results / "server"
     (results / "server/performance/run_1/extra").symlink_to("/etc/passwd")
     with pytest.raises(
@@ -182,7 +182,7 @@ def test_a_run_with_a_link_inside_is_not_read_by_its_path(results: Path) -> None
 
 
 def test_only_the_link_to_the_newest_run_is_allowed_in_a_study(tmp_path: Path) -> None:
-    """Bug: the page of a grid was refused, because its cells have a link `latest`."""
+    """Bug: browse refused the page of a grid, because the folders of its cells contain a link `latest`."""
     cells = tmp_path / "grid/cells"
     (cells / "a").mkdir(parents=True)
     (cells / "latest").symlink_to("a")

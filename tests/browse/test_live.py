@@ -1,4 +1,4 @@
-"""The state of a live run from a real metrics endpoint, and endpoints that pretend to be a run."""
+"""The state of a live run as read from a real metrics endpoint, and endpoints that only pretend to be a run."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ LABELS = {"run": "night", "scenario": "server", "backend": "ort", "model": EVIL}
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The golden runs and one live run."""
+    """Returns the golden runs and one live run."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(index, "LASTS_S", -1.0)
     made = golden_results(tmp_path / "results")
@@ -55,7 +55,7 @@ def begin(endpoint: MetricsEndpoint, **changed: Any) -> LiveCounts:
     """Starts a phase with 700 answers. changed: fields of its plan."""
     counts = LiveCounts(NewRows(golden_journal("server"), plan("server", **changed)))
     endpoint.exporter.begin(counts, [Slo(0.99, 50_000_000)])
-    time.sleep(0.25)  # the endpoint's page lasts 0.2 s
+    time.sleep(0.25)  # because the endpoint keeps its page for 0.2 s
     return counts
 
 
@@ -89,7 +89,7 @@ def test_the_list_and_the_live_page_show_the_run(results: Path, endpoint: Metric
 
 
 def asked(results: Path, **options: Any) -> str:
-    """The live page of a run that has these options and no query yet."""
+    """Returns the live page of a run with these options and without any query yet."""
     result = json.loads((results / "server/result.json").read_text()) | {"model": EVIL}
     (results / RUN / "result.json").write_text(json.dumps(result))
     (results / RUN / "findings.json").write_text(json.dumps({"asked": options}))
@@ -129,7 +129,7 @@ def test_events_end_with_the_run(
     async def watch() -> list[str]:
         events = Watching(Index(results)).events(RUN)
         found = [await anext(events) for _ in range(4)]
-        (results / RUN / ENDPOINT).unlink()  # like the process that keeps the folder
+        (results / RUN / ENDPOINT).unlink()  # as the process that keeps the folder does
         (results / RUN).rename(results / "night")
         result = json.loads((results / "server/result.json").read_text())
         reasons = [{"code": "slo-missed", "text": f"too slow {EVIL}"}]
@@ -141,7 +141,7 @@ def test_events_end_with_the_run(
     assert first.startswith("event: state\ndata: ")
     opening, since = pointed(points)
     assert (opening["t"], opening["mark"], since["mark"]) == (0, "performance", None)
-    assert opening["charts"]["rate"] == since["charts"]["rate"]  # the mean since the first query
+    assert opening["charts"]["rate"] == since["charts"]["rate"]  # both show the mean since the first query
     assert '<dt>Rate in the last second</dt><dd>0.00 <span class="unit">queries/s</span>' in second
     (point,) = pointed(more)
     assert point["charts"]["rate"] == {"answered": 0, "requested": 2000}
@@ -199,9 +199,9 @@ def test_a_search_is_watched_over_all_its_runs(
 
 
 def test_a_reading_that_is_missed_leaves_one_gap() -> None:
-    """Bug: a line was drawn across the time in which the machine was too busy to answer."""
+    """Bug: the chart drew a line across the time in which the machine was too busy to report."""
     past = watching.Past()
-    past.miss()  # before the first point
+    past.miss()  # the first reading is missing
     for at_s in (10.0, 11.0):
         past.add("run", look(at_s, 100 * at_s))
     past.miss()
@@ -211,7 +211,7 @@ def test_a_reading_that_is_missed_leaves_one_gap() -> None:
 
 
 def test_the_last_values_stay_when_all_is_answered() -> None:
-    """Bug: while the run was scored, the rate fell to 0, and its tile vanished at the end."""
+    """Bug: the rate fell to 0 while the run was scored, and its tile disappeared at the end."""
     past = watching.Past()
     past.add("run", look(10.0, 0, in_flight=5.0))
     past.add("run", look(11.0, 300, in_flight=5.0))
@@ -221,14 +221,14 @@ def test_the_last_values_stay_when_all_is_answered() -> None:
     assert past.latest("rate", "answered") == 300
     assert past.state is None
     assert present(past.last).completed == 400
-    short = watching.Past()  # a run that ends before the second look
+    short = watching.Past()  # a run that ends before the second reading
     short.add("run", look(10.0, 400, progress=1.0, elapsed_s=2.0))
     assert short.latest("rate", "answered") == 200
 
 
 def test_the_curves_wait_for_the_first_query() -> None:
     past = watching.Past()
-    past.add("run", look(8.0))  # the process waits before its first query
+    past.add("run", look(8.0))  # the process has not issued its first query yet
     past.add("run", look(10.0, in_flight=5.0))
     assert list(past.points) == []
     past.add("run", look(11.0, 40, in_flight=5.0))

@@ -1,4 +1,4 @@
-"""The points of a live page's charts: rates, percentiles and shares of the time between two readings."""
+"""The points in a live page's charts: rates, percentiles, and the shares of the time between two readings."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def test_rates_are_computed_between_two_looks() -> None:
     assert found["t"] == 12.0
     assert found["charts"]["rate"] == {"answered": 150, "requested": 200, "failed": 2}
     assert found["charts"]["tokens"] == {"answered": 20}
-    assert found["charts"]["nodes"] == {"a": 10}  # b joined in between, so its rate is unknown
+    assert found["charts"]["nodes"] == {"a": 10}  # node b joined between the readings, so its rate is unknown
 
 
 def test_the_first_look_has_no_rates() -> None:
@@ -85,7 +85,7 @@ def test_stages_show_means_and_cores_show_their_users() -> None:
 
 
 def test_a_missing_reading_of_the_machine_leaves_a_gap() -> None:
-    """Bug: a stacked chart showed the missing user as 0."""
+    """Bug: a stacked chart drew the missing `user` value as 0."""
     one = look(110.0, run_cpu_s=5.0, busy_s=50.0, stolen_s=1.0)
     two = look(111.0, run_cpu_s=6.0, stolen_s=1.0)
     assert "cores" not in charts(one, two)
@@ -93,14 +93,14 @@ def test_a_missing_reading_of_the_machine_leaves_a_gap() -> None:
 
 
 def test_the_use_of_the_cores_is_a_mean_of_three_looks() -> None:
-    """Bug: a second with two readings of the machine showed more cores than the machine has."""
+    """Bug: a second with two readings of the machine showed more cores in use than the machine has."""
     busy = (0.0, 10.0, 12.0, 12.0, 16.0)
     looks = [look(110.0 + i, run_cpu_s=0.0, busy_s=s) for i, s in enumerate(busy)]
     assert charts(*looks)["cores"]["other programs"] == 2
 
 
 def test_no_more_cores_are_in_use_than_the_machine_has() -> None:
-    """Bug: readings that lie farther apart than the snapshots showed 2.6 of 2 cores."""
+    """Bug: the chart showed 2.6 of 2 cores in use, because the readings were farther apart than the snapshots."""
     one = look(110.0, run_cpu_s=0.0, busy_s=0.0, stolen_s=0.0, cores=2)
     two = look(111.0, run_cpu_s=1.0, busy_s=3.0, stolen_s=1.0, cores=2)
     used = charts(one, two)["cores"]
@@ -108,7 +108,7 @@ def test_no_more_cores_are_in_use_than_the_machine_has() -> None:
 
 
 def test_the_curves_begin_with_the_means_since_the_first_query() -> None:
-    """Bug: the curves began at the second look, and at the start of the command."""
+    """Bug: the curves started at the second reading, and the x axis at the start of the command."""
     first = look(
         110.0, 800, elapsed_s=4.0, in_flight=7.0, stages={"infer": (2.0, 800.0)}, nodes={"a": 4.0}
     )
@@ -122,7 +122,7 @@ def test_the_curves_begin_with_the_means_since_the_first_query() -> None:
         "nodes": {"a": 1},
     }
     offline = present(begin_of(first._replace(scenario="offline")))
-    assert offline.in_flight == 807  # all samples are issued at once
+    assert offline.in_flight == 807  # because Offline issues all samples at once
     assert begin_of(look(110.0)) is None
 
 

@@ -1,4 +1,4 @@
-"""The set-up of a backend on the digits model, or on a different file."""
+"""The set-up of a backend for the digits model or for a different file."""
 
 from pathlib import Path
 from typing import Any

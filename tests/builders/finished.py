@@ -8,11 +8,11 @@ import numpy as np
 
 RUNS = Path(__file__).parents[1] / "golden/runs"
 REASON = {"code": "loadgen-invalid", "text": "<LoadGen> says \x1b[31mINVALID & =1+1"}
-"""A text that must be escaped in HTML, XML, terminals and spreadsheets."""
+"""This text must be escaped in HTML, XML, terminals and spreadsheets."""
 
 
 def invalid(name: str, folder: Path) -> Path:
-    """A copy of a golden run whose result.json says INVALID, for readers that do not check the seal."""
+    """Copies a golden run and marks it INVALID in result.json, for readers that do not check the seal."""
     copy = shutil.copytree(RUNS / name, folder / name)
     path = copy / "result.json"
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -22,7 +22,7 @@ def invalid(name: str, folder: Path) -> Path:
 
 
 def answered_later(folder: Path, by_ns: int) -> None:
-    """Changes a copy so that it counts as a different run: its last answer comes later."""
+    """Changes a copy so that it counts as a different run, because its last answer comes later."""
     path = folder / "performance/run_1/completions.npz"
     with np.load(path) as file:
         columns = dict(file)

@@ -1,4 +1,4 @@
-"""Results of the golden runs, each changed so that it leads to one answer."""
+"""Results of the golden runs, each changed so that it leads to one particular conclusion."""
 
 from copy import deepcopy
 from typing import Any
@@ -12,13 +12,13 @@ LATE = {"code": "slo-missed", "text": "p90 is above its bound"}
 
 
 def golden(name: str, **changed: Any) -> dict[str, Any]:
-    """The result of a golden run on a quiet machine."""
+    """Returns the result of a golden run on a quiet machine."""
     result = dict(read_json(FOLDERS / name / "result.json"))
     return deepcopy({**result, "doubts": [], **changed})
 
 
 def reference(**changed: Any) -> dict[str, Any]:
-    """A Server run 1.05 times as slow as the reference dispatcher."""
+    """Returns a Server run 1.05 times as slow as the reference dispatcher."""
     section = {"what": "p90", "unit": "ns", "reference": 100_000, "ours": 105_000, "ratio": 1.05}
     lost_ns = {"issue_delay": 4_000.0, "infer": 1_000.0}
     at_run_speed = {"reference": 100_000, "ratio": 1.05}
@@ -26,6 +26,6 @@ def reference(**changed: Any) -> dict[str, Any]:
 
 
 def held_back(**changed: Any) -> dict[str, Any]:
-    """A run three times as slow, with the model three times as slow as well."""
+    """Returns a run three times as slow as the reference, which lost the time in `issue_delay` and not in the model."""
     slow = {"ratio": 3.0, "at_run_speed": {"reference": 100_000, "ratio": 2.9}}
     return reference(**{**slow, "lost_ns": {"issue_delay": 190_000.0, "infer": 5_000.0}, **changed})

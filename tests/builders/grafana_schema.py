@@ -1,4 +1,4 @@
-"""A dashboard as TypeScript that compiles only if it fits Grafana's own types."""
+"""Writes a dashboard as TypeScript that compiles only if the dashboard fits Grafana's own types."""
 
 import json
 from pathlib import Path
@@ -13,9 +13,9 @@ _PANELS = {
 }
 _HAS_FIELDS = ("timeseries", "heatmap", "table")
 _OF_PROMETHEUS = ("expr", "step", "titleFormat")
-"""Keys of an annotation that its data source reads, but the schema of dashboards lacks."""
+"""Keys of an annotation that its data source reads, although the dashboard schema lacks them."""
 
-# JSON has the values of enums, but TypeScript gives these values types different from the enums.
+# JSON contains the values of enums, but TypeScript treats these values as types other than the enums.
 _HEAD = """
 import type { Dashboard } from '@grafana/schema';
 type Plain<T> = T extends string ? `${T}` : T extends number | boolean ? T
@@ -24,7 +24,7 @@ type Plain<T> = T extends string ? `${T}` : T extends number | boolean ? T
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns all panels that show data, including panels in folded rows."""
+    """Returns all panels that show data, including the panels in folded rows."""
     found = [one for panel in dashboard["panels"] for one in (panel, *panel.get("panels", ()))]
     return [panel for panel in found if panel["type"] != "row"]
 

@@ -1,7 +1,7 @@
-"""One real LoadGen run with a system that answers at once, in a separate process.
+"""Runs LoadGen once, in a separate process, with a system that answers immediately.
 
-python tests/builders/loadgen_run.py OUTDIR SCENARIO QUERIES LATE QPS: LATE queries are held back until the
-last one was issued (Server's bound is 20 ms). Logs and trace are left in OUTDIR.
+python tests/builders/loadgen_run.py OUTDIR SCENARIO QUERIES LATE QPS: LATE queries are held back until the last query
+has been issued (Server's bound is 20 ms). The logs and the trace stay in OUTDIR.
 """
 
 import os

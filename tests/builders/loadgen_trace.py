@@ -14,7 +14,7 @@ from harness.types import Array
 
 @dataclass
 class Traced:
-    """scheduled_ns and latency_ns: (queries,) by query, as LoadGen traced them."""
+    """scheduled_ns and latency_ns: arrays of shape (queries,), in LoadGen's query order."""
 
     scheduled_ns: Array
     latency_ns: Array
@@ -22,11 +22,11 @@ class Traced:
 
 
 def trace(out: Path, queries: int, *, late: int, qps: int) -> Traced:
-    """One run of tests/builders/loadgen_run.py, in which `late` queries take longer than the bound."""
+    """Runs tests/builders/loadgen_run.py once, with `late` queries that exceed the bound."""
     script = str(Path(__file__).parent / "loadgen_run.py")
     command = [sys.executable, script, str(out), "Server", str(queries), str(late), str(qps)]
     subprocess.run(command, check=True)
-    # With LogDetail events the trace is not valid JSON: the quotes in arguments are doubled.
+    # The trace is not valid JSON if LogDetail events are present, because the quotes in arguments are doubled.
     samples = re.findall(
         r'"name":"Sample".*?"ph":"b".*?"ts":(\d+)\.(\d{3}),'
         r'"args":\{"sample_seq":(\d+),.*?"complete_ns":(\d+)\}',

@@ -1,4 +1,4 @@
-"""Image files made from scikit-learn's two photographs, for the tests that need images."""
+"""Image files made from scikit-learn's two photographs, for tests that need images."""
 
 import io
 from functools import cache
@@ -17,12 +17,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @cache
 def photographs() -> tuple[Array, ...]:
-    """A temple and a flower, each 427 x 640 x 3 uint8."""
+    """Returns a temple and a flower, each 427 x 640 x 3 uint8."""
     return tuple(load_sample_images().images)
 
 
 def cut(number: int, height: int, width: int) -> Array:
-    """Returns a part of a photograph; equal numbers return equal parts, different numbers different parts."""
+    """Returns a part of a photograph: the same part for the same number, another part for another number."""
     picture = photographs()[number % 2]
     top = 37 * number % (picture.shape[0] - height + 1)
     left = 53 * number % (picture.shape[1] - width + 1)

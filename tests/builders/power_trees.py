@@ -1,4 +1,4 @@
-"""Fake folders in the kernel's format: the code reads only files."""
+"""Fake folders in the kernel's layout; the code under test only reads files."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ def files(folder: Path, content: Mapping[str, object]) -> Path:
 
 
 def powercap(root: Path) -> Path:
-    """One package with cores and memory, the platform, and the control type itself."""
+    """Makes one package with cores and memory, the platform, and the control type's own folder."""
     files(root / "intel-rapl", {"enabled": 1})
     for zone, name in (
         ("intel-rapl:0", "package-0"),
@@ -31,8 +31,8 @@ def powercap(root: Path) -> Path:
 
 
 def machine(root: Path) -> Path:
-    """Two cores with frequencies, governors and throttle counts, a zone, a chip that also reports
-    power, and a process of two threads.
+    """Makes two cores with frequencies, governors and throttle counts, a thermal zone, a chip that also reports power,
+    and a process with two threads.
     """
     cpus = root / "sys/devices/system/cpu"
     for number, khz, governor in ((0, 2_400_000, "performance"), (1, 3_100_000, "powersave")):
@@ -56,7 +56,7 @@ def machine(root: Path) -> Path:
 
 @contextmanager
 def counting(counter: Path, watts: float) -> Iterator[None]:
-    """Increases energy_uj as this power would, including a wrap-around."""
+    """Increases energy_uj at the rate of this power, with one wrap-around."""
     stop = threading.Event()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Returns the lines that a command prints, and the lines of a refusal."""
+"""Returns the lines that a command prints, or the lines with which it refuses."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,9 @@ from harness.errors import ConfigError
 from tests.faults.command import run_here
 
 Said = Callable[..., str]
-"""Type of the fixtures `prints` and `refuses`: (*words, status=STATUS) -> text of the command, run in this process."""
+"""Type of the fixtures `prints` and `refuses`: called as (*words, status=STATUS), returns what the command printed in
+this process.
+"""
 
 
 def refusals(
@@ -32,7 +34,7 @@ def refusal(call: Callable[..., object], *arguments: Any, **options: Any) -> str
 
 
 def refused(*words: str | Path) -> list[str]:
-    """The lines of a command that ends with status 2 and prints nothing, without `harness: `."""
+    """Returns the lines, without `harness: `, of a command that prints nothing to stdout and ends with status 2."""
     done = run_here(*map(str, words))
     assert (done.status, done.printed) == (2, "")
     lines = done.said.splitlines()

@@ -1,4 +1,4 @@
-"""The evidence of a run against a server."""
+"""Evidence of a run against a server."""
 
 from collections.abc import Mapping
 from dataclasses import replace

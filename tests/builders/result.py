@@ -34,7 +34,7 @@ def result(findings: Findings) -> Any:
 
 
 def stored_result(started: str, **changed: Any) -> dict[str, Any]:
-    """The keys of result.json that the database and its pages read."""
+    """Returns the keys of result.json that the database and its pages read."""
     return {
         "started": started,
         "scenario": "server",

@@ -1,4 +1,4 @@
-"""Helpers of several test files: LoadGen's golden logs, and the evidence made from them."""
+"""Helpers for several test files: LoadGen's golden logs, and evidence made from them."""
 
 import dataclasses
 import json
@@ -31,10 +31,10 @@ SCENARIOS = {
     "offline": "Offline",
 }
 SAMPLES = 20
-"""Size of the golden runs' dataset (tests/golden/tiny.py)."""
+"""Number of samples in the golden runs' dataset (tests/golden/tiny.py)."""
 
 UNCHANGED = Postprocess(lambda outputs, _: cast("Answers", outputs), not_finite)
-"""A model's outputs are its answers."""
+"""Passes a model's outputs on as its answers."""
 
 ENDED: Mapping[str, Any] = {
     "used": {
@@ -80,7 +80,7 @@ def plan(scenario: str, **changed: Any) -> LoadPlan:
 
 
 def journal(capacity: int, workers: int) -> Journal:
-    """An empty journal that need not be closed."""
+    """Returns an empty journal that need not be closed."""
     fd = Journal.create()
     try:
         Journal.resize(fd, capacity, workers)
@@ -94,13 +94,13 @@ def golden_log(scenario: str, run: str = "performance") -> DetailLog:
 
 
 def golden_columns(scenario: str) -> dict[str, Any]:
-    """completions.npz of the golden run."""
+    """Returns completions.npz of the golden run."""
     with np.load(GOLDEN / scenario / "performance/completions.npz") as file:
         return dict(file)
 
 
 def golden_journal(scenario: str) -> Journal:
-    """Writes the golden run's journal again, batch by batch."""
+    """Fills a journal again with the golden run, batch by batch."""
     columns = golden_columns(scenario)
     count, workers = len(columns["order"]), int(columns["worker"].max()) + 1
     made = journal(count, workers)
@@ -137,12 +137,12 @@ def evidence(scenario: str, **changed: Any) -> Evidence:
 
 
 def early_stopping_table() -> list[dict[str, Any]]:
-    """LoadGen's verdicts on runs of known length with known late queries."""
+    """Returns LoadGen's verdicts on runs of known length with a known number of late queries."""
     table: list[dict[str, Any]] = json.loads((GOLDEN / "early_stopping.json").read_text())
     return table
 
 
 def present(value: T | None) -> T:
-    """Returns the value, which is None only according to its type."""
+    """Returns the value, which only the type checker considers possibly None."""
     assert value is not None
     return value

@@ -1,4 +1,4 @@
-"""Datasets whose sample i is the number i, for a model that looks its output up in a table."""
+"""Datasets in which sample i is the number i, for a model that looks its output up in a table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,9 @@ COUNT = 20
 
 
 class Numbers:
-    """Labels: every second sample has its best class as its label, the other samples their third-best class."""
+    """The label of every second sample is the model's best class; the other samples are labelled with its third-best
+    class.
+    """
 
     def __init__(self, setup: DatasetSetup) -> None:
         self.setup = setup
@@ -54,22 +56,22 @@ class Boxes(Numbers):
 
 
 def logits() -> Any:
-    """(COUNT, 10) outputs; the values of each row differ."""
+    """Returns (COUNT, 10) outputs; the values in each row differ."""
     random = np.random.default_rng(1)
     return np.stack([random.permutation(10) for _ in range(COUNT)]).astype(np.float32)
 
 
 def placed(index: int) -> tuple[float, float, float, float]:
-    """Centre x, y, width and height in pixels."""
+    """Returns centre x, centre y, width and height in pixels."""
     return 100.0 + 8 * index, 200.0, 64.0, 32.0 + 8 * index
 
 
 def heads() -> Any:
-    """(COUNT, 4 + 2 classes, 3 anchors): the box, a slightly moved copy, and no box."""
+    """Returns (COUNT, 4 + 2 classes, 3 anchors): the box, a slightly shifted copy, and no box."""
     made = np.zeros((COUNT, 6, 3), np.float32)
     for i in range(COUNT):
         made[i, :4, 0] = made[i, :4, 1] = placed(i)
         made[i, 0, 1] += 4
         made[i, 4, :2] = 0.75, 0.5
-    made[3] = 0  # an image without a detected box
+    made[3] = 0  # an image in which the model finds no box
     return made

@@ -1,4 +1,4 @@
-"""A wrong command line is refused with one line for each mistake, status 2, and nothing on disk."""
+"""The harness refuses a wrong command line with one line per mistake and status 2, and writes nothing to disk."""
 
 import re
 import subprocess
@@ -46,7 +46,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
 
 def problems(*words: str) -> list[str]:
-    """Returns the lines of a refusal that writes nothing to the disk."""
+    """Returns the lines of a refusal that writes nothing to disk."""
     before = sorted(Path().iterdir())
     lines = refused(*words)
     assert sorted(Path().iterdir()) == before
@@ -109,12 +109,12 @@ REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model ti
         ("runs --formt csv", "unknown option --formt: did you mean --format?"),
         ("data check npz --data-dir ~nobody-here/x", "~nobody-here/x: this home folder does not exist"),
         ("list --all", "unknown option --all: see --help"),
-        # Bug: `the run would not end`, although probes run beside a load that ends.
+        # Bug: the message was `the run would not end`, although probes run beside a load that ends.
         (f"{REMOTE} --probe-rate 0.001", "--probe-rate 0.001 is less than one probe in this run of 10 s, which would show nothing: raise it above 0.1, or raise --duration"),
         ("--scenario server --probe-rate 0", "--probe-rate: 0 must be more than 0 probes per second"),
         ("--scenario server --probe-rate 200", "--probe-rate: '200' is above 100 probes per second, which would load the server noticeably"),
         ("--scenario server --probe-rate x", "--probe-rate: 'x' is not a number"),
-        # Bug: the advice was to add --concurrency, which searches for something else.
+        # Bug: the message advised --concurrency, which makes `peak` search for something else.
         ("peak --scenario server --until steady", "--until lets one run go on until it is decided, and peak plans the length of its runs: drop it"),
         ("sweep --scenario server --until 2%", "--until lets one run go on until it is decided, and sweep plans the length of its runs: drop it"),
         ("tune --scenario server --until 2%", "--until lets one run go on until it is decided, and tune plans the length of its runs: drop it"),
@@ -145,7 +145,7 @@ def test_a_mistake_prints_one_line_and_exits_with_2(arguments: str, line: str) -
                 "--target-qps is the arrival rate of --scenario server: drop it for offline",
             ],
         ),
-        (  # Bug: three more lines were about options that the scenario had refused.
+        (  # Bug: three more lines complained about options that belong to the refused scenario.
             "--scenario offline --arrivals x --concurrency 4 --target-qps 5",
             [
                 "--target-qps is the arrival rate of --scenario server: drop it for offline",
@@ -171,7 +171,7 @@ def stopped() -> None:
 
 
 def stopped_in_an_import() -> None:
-    """Up to Python 3.12, the creation of a dataclass turns Ctrl-C into a RuntimeError."""
+    """Python up to 3.12 turns Ctrl-C into a RuntimeError while it creates a dataclass."""
     raise RuntimeError("Error calling __set_name__ on 'Field'") from KeyboardInterrupt()
 
 
@@ -254,7 +254,7 @@ def test_options_come_from_a_file_and_the_command_line_wins(executed: list[RunCo
 
 
 def test_a_run_folder_can_be_used_as_a_configuration(executed: list[RunConfig]) -> None:
-    """Bug: `--config results/latest` was `Is a directory`."""
+    """Bug: `--config results/latest` failed with `Is a directory`."""
     Path("run").mkdir()
     Path("run/config.yaml").write_text("scenario: server\nqueries: 700\n", encoding="utf-8")
     Path("latest").symlink_to("run")
@@ -269,7 +269,7 @@ def test_a_folder_without_a_configuration_is_reported_in_one_line() -> None:
 
 
 def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunConfig]) -> None:
-    """Bug: `backend: null` was read as a missing value, and ran ONNX Runtime without a message."""
+    """Bug: `backend: null` was read as a missing value, so ONNX Runtime ran without a message."""
     main(["--config", write("scenario: server\nbackend: null\n")])
     assert [c.backend for c in executed] in ([], ["null"])
 
@@ -308,7 +308,7 @@ def test_list_names_every_plug_in(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_list_separates_every_name_from_its_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """Bug: `synthetic-promptsprompts of given lengths`."""
+    """Bug: `list` printed `synthetic-promptsprompts of given lengths`."""
     main(["list"])
     rows = [line[2:] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     names = {len(row) - len(row.partition("  ")[2].lstrip()) for row in rows}
@@ -342,7 +342,7 @@ def test_runs_without_a_database_says_how_to_get_one() -> None:
 
 
 def test_runs_refuses_an_empty_folder_name() -> None:
-    """Bug: an unset shell variable in `--results "$DIR"` meant the working directory."""
+    """Bug: with an unset shell variable, `--results "$DIR"` meant the working directory."""
     assert problems("runs", "--results", "") == ["'' is not a path: name a file or a folder"]
 
 
@@ -370,7 +370,7 @@ def test_runs_lists_the_newest_first_with_dashes_for_missing_values(
 
 
 def test_a_file_that_is_not_a_database_is_reported_in_one_line() -> None:
-    """Bug: a corrupt runs.sqlite caused a traceback."""
+    """Bug: a corrupt runs.sqlite ended the command with a traceback."""
     Path("runs.sqlite").write_text("not a database")
     (line,) = problems("runs", "--results", ".")
     assert re.match(r"^(\./)?runs\.sqlite .*file is not a database", line)
@@ -424,7 +424,7 @@ def test_a_full_disk_behind_the_output_changes_no_exit_status(stream: str) -> No
 def test_list_names_a_model_whose_package_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: without the package onnx, which makes light/alexnet, `list` printed nothing."""
+    """Bug: `list` printed nothing if the package onnx, which makes light/alexnet, was missing."""
 
     def missing(_: Model) -> int:
         raise PluginUnavailable("no onnx")
@@ -437,7 +437,7 @@ def test_list_names_a_model_whose_package_is_missing(
 def test_a_model_without_its_option_is_reported_with_the_option(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Bug: `advise net.onnx` said only `see --help`."""
+    """Bug: `advise net.onnx` printed only `see --help`."""
     assert main(["advise", "net.onnx"]) == 2
     said = capsys.readouterr().err
     assert "unexpected argument 'net.onnx': did you mean --model net.onnx?" in said

@@ -1,4 +1,4 @@
-"""No verb runs code that a folder names, unless the user also names it."""
+"""No verb runs code that is named in a folder, unless the user names it, too."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def marker(tmp_path: Path) -> Path:
-    """This file exists if the folder's code has run."""
+    """Returns the path of a file that exists only if the folder's code has run."""
     return tmp_path / "ran"
 
 
@@ -44,7 +44,7 @@ def evil(tmp_path: Path, marker: Path) -> Path:
 
 @pytest.fixture
 def run(finished: Path, tmp_path: Path, evil: Path, marker: Path) -> Path:
-    """A finished run whose files name code in every possible place."""
+    """Returns a finished run whose files name code in every possible place."""
     run = tmp_path / "results" / "run"
     shutil.copytree(finished, run)
     shutil.copyfile(finished.parent / "runs.sqlite", run.parent / "runs.sqlite")
@@ -101,7 +101,7 @@ def test_a_verb_that_only_reads_executes_no_code(
 def test_a_scenario_named_in_run_json_is_not_imported(
     verb: str, finished: Path, evil: Path, marker: Path, tmp_path: Path
 ) -> None:
-    """Bug: `check` imported a file that the load plan of a folder named as its scenario."""
+    """Bug: `check` imported a file that a folder's load plan named as its scenario."""
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     for part in ("performance/run_1", "accuracy"):
         path = run / part / "run.json"
@@ -117,7 +117,7 @@ def test_a_scenario_named_in_run_json_is_not_imported(
 def test_a_verb_that_executes_code_names_it_first(
     row: tuple[str, ...], run: Path, marker: Path, evil: Path
 ) -> None:
-    """Bug: `rerun` and `--config` started programs that a folder named."""
+    """Bug: `rerun` and `--config` started programs that were named in a folder."""
     said = "\n".join(refused(*words(row, run)))
     assert re.findall(r"names code, the (\w+) .*: read it, and add --trust (.+) if", said) == [
         ("backend", f"{evil}:Evil"),
@@ -131,7 +131,7 @@ def test_a_verb_that_executes_code_names_it_first(
 
 
 def test_code_that_the_user_names_is_executed(run: Path, marker: Path, evil: Path) -> None:
-    """Returns each name on the command line, as the value of its option or after --trust."""
+    """The user names each file on the command line, as the value of its option or after --trust."""
     config = yaml.safe_load((run / "config.yaml").read_text())
     del config["hook"]  # the model's manifest names no code
     (run / "config.yaml").write_text(yaml.safe_dump(config))
@@ -172,7 +172,7 @@ def test_the_config_of_a_run_has_the_digest_of_its_plug_ins(
 def test_trust_applies_to_a_file_however_its_path_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: `--trust mine.py:Mine` did not fit the absolute path in config.yaml."""
+    """Bug: `--trust mine.py:Mine` did not match the absolute path in config.yaml."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link.py").symlink_to("mine.py")
     values = {"backend": f"{tmp_path}/mine.py:Mine", "hook": tmp_path / "hook.py"}
@@ -196,7 +196,7 @@ def test_installed_plug_ins_and_built_in_meters_need_no_trust() -> None:
 def test_a_submission_request_that_names_code_is_refused(
     tmp_path: Path, evil: Path, marker: Path
 ) -> None:
-    """`submit run --work` runs the code that the request names, and the folder may come from elsewhere."""
+    """`submit run --work` runs the code that the request names, although the folder may come from someone else."""
     work = tmp_path / "work"
     options = "--division open --submitter me --system s --category edge --benchmark resnet"
     options += " --scenarios Offline --model digits --dataset digits --rehearsal --duration 1s"

@@ -1,4 +1,4 @@
-"""Every verb's --help prints, fits the terminal, is quick, and imports no large package."""
+"""Every verb's --help prints quickly, fits the terminal, and imports no large package."""
 
 import json
 import os
@@ -28,7 +28,8 @@ HEAVY = (
     *("mlperf_loadgen", "numpy", "pydantic", "PIL", "rich"),
 )
 MOST_CPU_S = 0.6
-"""A page takes 0.2 s on an idle machine and 0.4 s on a busy machine; importing a large package takes longer."""
+"""The help takes 0.2 s of CPU time on an idle machine and 0.4 s on a busy one; importing a large package takes longer.
+"""
 ATTEMPTS = 3
 
 CODE = f"""
@@ -59,9 +60,9 @@ def help_page(words: list[str]) -> tuple[list[str], str, float]:
 
 @pytest.mark.parametrize("verb", ["", *VERBS, *GROUPS])
 def test_the_help_of_every_verb_prints_without_error_and_is_quick(verb: str) -> None:
-    """Bug: an unescaped % in an option's text made `sweep --help` a traceback.
+    """Bug: an unescaped % in an option's text ended `sweep --help` with a traceback.
 
-    The CPU time is the minimum of three attempts, because a busy machine increases it.
+    Takes the shortest CPU time of three attempts, because a busy machine increases it.
     """
     lines, errors, cpu_s = help_page(verb.split())
     for _ in range(ATTEMPTS - 1):
@@ -104,7 +105,7 @@ def flags(page: str) -> list[str]:
 
 @pytest.mark.parametrize("verb", ["profile", "sweep", "advise", "bricks"])
 def test_the_usage_omits_scenario_when_it_has_a_default(verb: str) -> None:
-    """Bug: `profile --help` said `profile --scenario NAME [options]`, but --scenario is optional."""
+    """Bug: `profile --help` printed `profile --scenario NAME [options]`, but --scenario is optional."""
     usage = page_of(f"{verb} --help").split("\n\n")[1]
     assert any("--scenario" not in line for line in usage.splitlines())
 
@@ -135,7 +136,7 @@ def test_the_usage_omits_scenario_when_it_has_a_default(verb: str) -> None:
 def test_the_help_of_a_search_lists_its_defaults_and_allowed_options(
     verb: str, refused: str, texts: Sequence[str]
 ) -> None:
-    """Bug: `tune --help` had the defaults of `run`, and --rounds no bounds."""
+    """Bug: `tune --help` printed the defaults of `run`, and no bounds for --rounds."""
     printed = page_of(f"{verb} --help-all")
     page = " ".join(printed.split())
     assert [text for text in texts if text not in page] == []
@@ -144,7 +145,7 @@ def test_the_help_of_a_search_lists_its_defaults_and_allowed_options(
 
 
 def test_the_short_page_has_the_verbs_own_options_then_the_basic_ones() -> None:
-    """Bug: `peak --help` had 110 lines of a run's options, with its own two options among them."""
+    """Bug: `peak --help` buried its two options among 110 lines of a run's options."""
     page = page_of("peak --help")
     own, basic = page.index("  --probe "), page.index(f"\n{BASIC}:\n")
     assert own < basic < page.index("\ngeneral:\n")
@@ -193,7 +194,7 @@ CALLED = [
 def test_the_help_uses_the_program_name_of_the_call(
     words: list[str], name: str, tmp_path: Path
 ) -> None:
-    """Bug: `mlperf-harness help` said `python -m harness`, which may be a different program in that folder."""
+    """Bug: `mlperf-harness help` printed `python -m harness`, which may be a different program in that folder."""
     script = tmp_path / "mlperf-harness"  # the script as pip writes it
     script.write_text(
         f"#!{sys.executable}\nimport sys\nfrom harness.cli.main import main\nsys.exit(main())\n"

@@ -1,4 +1,4 @@
-"""The tables of option names: each entry names an existing option or field."""
+"""The tables of option names contain only existing options and fields."""
 
 from dataclasses import fields
 

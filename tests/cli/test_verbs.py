@@ -79,7 +79,7 @@ def _greet(arguments: list[str]) -> int:
     ],
 )
 def test_an_unknown_verb_is_reported_in_one_line(words: list[str], line: str) -> None:
-    """Bugs: `submit` without a verb had status 0; `submit foo` suggested `submit run`."""
+    """Bugs: `submit` without a verb ended with status 0, and `submit foo` suggested `submit run`."""
     assert refused(*words) == [line]
 
 
@@ -87,8 +87,8 @@ def test_an_unknown_verb_is_reported_in_one_line(words: list[str], line: str) ->
 def test_the_first_page_has_a_description_then_examples_then_verbs(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the help listed the verbs after 110 lines of options; a command without words printed one line."""
-    assert main(words) == (0 if words else 2)  # a script whose $OPTIONS is empty must fail
+    """Bug: the help listed the verbs after 110 lines of options, and a command without words printed one line."""
+    assert main(words) == (0 if words else 2)  # 2, because a script whose $OPTIONS is empty must fail
     page = capsys.readouterr().out
     parts = ("mlperf-harness measures", "usage: ", "\nexamples:\n", "\nverbs:\n", "VERB --help` ")
     begins = [page.index(part) for part in parts]

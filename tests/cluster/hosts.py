@@ -1,4 +1,4 @@
-"""Nodes that a test starts by hand like a user, and remaining processes of a command's nodes."""
+"""Nodes that a test starts by hand, as a user would, and leftover processes of the nodes of a command."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,12 +17,12 @@ def hosts(*words: tuple[str, ...], model: str = "digits") -> Iterator[list[Serve
 
 
 def names(served: list[Served]) -> str:
-    """The value of --nodes."""
+    """Returns the value for --nodes."""
     return ",".join(f"127.0.0.1:{each.port}" for each in served)
 
 
 def node_processes(parent: int) -> list[int]:
-    """Returns the process ids of nodes that a command started and that still exist."""
+    """Returns the ids of node processes that a command started and that still exist."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

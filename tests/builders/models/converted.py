@@ -1,4 +1,4 @@
-"""Makes files of ncnn, MNN and NNEF with each runtime's own converter, as docs/backends.md describes."""
+"""Makes ncnn, MNN and NNEF files with each runtime's own converter, as docs/backends.md describes."""
 
 import fcntl
 import subprocess
@@ -17,7 +17,7 @@ _tools.mnnconvert(["", "-f", "ONNX", "--modelFile", sys.argv[1], "--MNNModel", s
 
 
 def mnn_file(onnx: Path, path: Path) -> Path:
-    """Runs in a separate process, because the converter prints on stdout from C++."""
+    """Runs the converter in a separate process, because it prints to stdout from C++."""
     command = [sys.executable, "-c", _MNN, str(onnx), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert path.is_file(), done.stdout + done.stderr
@@ -25,13 +25,15 @@ def mnn_file(onnx: Path, path: Path) -> Path:
 
 
 def pnnx(cache: Path) -> Path:
-    """The package's program. The package is installed once, without PyTorch, which the program does not need."""
+    """Returns the path of the package's program. Installs the package once, without PyTorch, which the program does not
+    need.
+    """
     folder = cache / PNNX
     program = folder / "pnnx/pnnx"
     if find_spec("pip") is None:
         pytest.skip(f"{PNNX} is not here, and neither is pip")
     with (cache / f"{PNNX}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # held by one process of pytest-xdist at a time
+        fcntl.flock(lock, fcntl.LOCK_EX)  # only one process of pytest-xdist may install at a time
         if not program.is_file():
             command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), PNNX]  # fmt: skip
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -41,7 +43,8 @@ def pnnx(cache: Path) -> Path:
 
 
 def ncnn_files(program: Path, onnx: Path, shapes: str, folder: Path) -> Path:
-    """The .param of the model; its .bin lies next to it. shapes: the inputs' shapes, e.g. [1,3,224,224]."""
+    """Returns the path of the model's .param; its .bin lies next to it. shapes: the inputs' shapes, e.g. [1,3,224,224].
+    """
     source = folder / onnx.name
     source.write_bytes(onnx.read_bytes())
     command = [str(program), source.name, f"inputshape={shapes}", "fp16=0"]
@@ -52,7 +55,7 @@ def ncnn_files(program: Path, onnx: Path, shapes: str, folder: Path) -> Path:
 
 
 def nnef_file(onnx: Path, path: Path) -> Path:
-    """An archive, packed if its name ends in .tgz, or a folder."""
+    """Returns a packed archive if the name ends in .tgz, otherwise a folder."""
     import tract
 
     writer = tract.nnef().with_onnx()

@@ -12,7 +12,7 @@ ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
 def external(location: str, name: str = "w") -> Any:
-    """A tensor whose numbers are in the file `location`."""
+    """Returns a tensor whose values are stored in the file `location`."""
     tensor = numpy_helper.from_array(ROWS, name)
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
@@ -22,7 +22,7 @@ def external(location: str, name: str = "w") -> Any:
 
 
 def split(folder: Path, location: str = "weights.bin") -> Path:
-    """x (batch, 3) -> x times a matrix in a separate file."""
+    """Writes a model that multiplies x (batch, 3) by a matrix from a separate file."""
     x, y = value("x", ["batch", 3]), value("y", ["batch", 4])
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     graph = helper.make_graph([node], "split", [x], [y], [external(location)])

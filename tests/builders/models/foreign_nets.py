@@ -1,6 +1,7 @@
-"""ONNX files as other tools write them; each function writes one file and returns its path.
+"""ONNX files as other tools write them. Each function writes one file and returns its path.
 
-No file is stored: the functions run exporters, quantisers and optimisers, or imitate their output node by node.
+No such file is stored in the repository: the functions run exporters, quantisers and optimisers, or imitate their
+output node by node.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ onnx = pytest.importorskip("onnx")
 FLOAT, INT64, STRING = (getattr(onnx.TensorProto, kind) for kind in ("FLOAT", "INT64", "STRING"))
 _OPSET = 17
 NOT_UTF8 = "pkg.torch.onnx.stack_trace", "File a.py, line 1, in forward\n" + "é" * 200
-"""Text that torch writes into each node, long enough for a length byte above 0x7f."""
+"""Text that torch stores in each node, long enough that a length byte exceeds 0x7f."""
 
 
 def _model(
@@ -43,8 +44,8 @@ def _net(net: Net, path: Path, inputs: Sequence[Any], *outputs: str) -> Path:
 
 
 def with_metadata(path: Path, *, external: bool = False) -> Path:
-    """A residual network with all that torch's newest exporter adds: doc strings, and metadata of model, graph, nodes
-    and values. Its weights are in a separate file.
+    """Writes a residual network with everything that torch's newest exporter adds: doc strings, and metadata for the
+    model, the graph, nodes and values. The weights of the network are in a separate file.
     """
     net = Net()
     end = net.add("Relu", net.conv("x"))
@@ -66,7 +67,7 @@ def with_metadata(path: Path, *, external: bool = False) -> Path:
 
 
 def from_torch(path: Path) -> Path:
-    """Exports with torch's newest exporter. Call it in a separate process: see `exported`."""
+    """Exports with torch's newest exporter. Call this function in a separate process: see `exported`."""
     import torch
 
     class Net(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
@@ -95,7 +96,7 @@ def from_torch(path: Path) -> Path:
 
 
 def silu(path: Path) -> Path:
-    """x * sigmoid(x) after convolutions, as in EfficientNet, with a squeeze-excite gate."""
+    """Writes x * sigmoid(x) after convolutions, as in EfficientNet, with a squeeze-excite gate."""
     net = Net()
     end = "x"
     for _ in range(2):
@@ -108,7 +109,7 @@ def silu(path: Path) -> Path:
 
 
 def classifier(path: Path) -> Path:
-    """Convolutions with a sum, pooling and a matrix product: the operators that quantisers change."""
+    """Writes convolutions with a sum, pooling and a matrix product, which are the operators that quantisers change."""
     net = Net()
     end = net.add("Relu", net.conv("x"))
     for _ in range(2):
@@ -119,8 +120,8 @@ def classifier(path: Path) -> Path:
 
 
 def quantised(source: Path, path: Path, kind: str, *, by_default: bool = False) -> Path:
-    """Quantises with ONNX Runtime's tools. kind: QDQ, or QOperator (integer operators instead of floats).
-    by_default: with the tools' own types, which are signed, instead of unsigned activations.
+    """Quantises with ONNX Runtime's tools. kind: QDQ, or QOperator (integer operators replace float operators).
+    by_default: use the tools' default types, which are signed, instead of unsigned activations.
     """
     quantization = pytest.importorskip("onnxruntime.quantization")
     random = np.random.default_rng(0)
@@ -143,10 +144,10 @@ def quantised(source: Path, path: Path, kind: str, *, by_default: bool = False) 
 
 
 def optimised(source: Path, path: Path, level: str) -> Path:
-    """Saves the model that ONNX Runtime has optimised. level: BASIC, EXTENDED or ALL."""
+    """Saves the model as optimised by ONNX Runtime. level: BASIC, EXTENDED or ALL."""
     ort = pytest.importorskip("onnxruntime")
     options = ort.SessionOptions()
-    options.log_severity_level = 3  # ONNX Runtime warns that the file fits only this machine
+    options.log_severity_level = 3  # because ONNX Runtime warns that the file fits only this machine
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
     options.optimized_model_filepath = str(path)
     ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
@@ -154,7 +155,9 @@ def optimised(source: Path, path: Path, level: str) -> Path:
 
 
 def transformer(path: Path, length: int = 8, hidden: int = 32) -> Path:
-    """An attention block and a feed-forward block, as exporters write them: products, GELU by Erf."""
+    """Writes an attention block and a feed-forward block as exporters do, with matrix products and a GELU made from
+    Erf.
+    """
     net = Net()
     random = np.random.default_rng(1)
 
@@ -189,7 +192,7 @@ def transformer(path: Path, length: int = 8, hidden: int = 32) -> Path:
 
 
 def shuffled(source: Path, path: Path) -> Path:
-    """Reverses the nodes: onnx's own converters write nodes in any order, and runtimes sort them."""
+    """Reverses the order of the nodes, because onnx's converters write nodes in any order and runtimes sort them."""
     model = onnx.load(source)
     nodes = list(model.graph.node)
     del model.graph.node[:]
@@ -199,7 +202,9 @@ def shuffled(source: Path, path: Path) -> Path:
 
 
 def with_functions(path: Path) -> Path:
-    """Two calls of a function that calls a second function, which computes a product and its activation."""
+    """Writes two calls of a function that calls a second function; the second function computes a product and its
+    activation.
+    """
     node, function = onnx.helper.make_node, onnx.helper.make_function
     opsets = [onnx.helper.make_opsetid("", _OPSET), onnx.helper.make_opsetid("local", 1)]
     body = [node("MatMul", ["a", "b"], ["p"]), node("Relu", ["p"], ["c"])]
@@ -217,7 +222,7 @@ def with_functions(path: Path) -> Path:
 
 
 def with_einsum(path: Path) -> Path:
-    """Attention as JAX and parts of torch write it."""
+    """Writes attention with Einsum, as JAX and parts of torch do."""
     net = Net()
     scores = net.add("Einsum", "x", "x", equation="b i d, b j d -> b i j")
     mixed = net.add("Einsum", net.add("Softmax", scores), "x", equation="bij,bjd->bid")
@@ -226,7 +231,7 @@ def with_einsum(path: Path) -> Path:
 
 
 def with_branch(path: Path) -> Path:
-    """A product, then an If whose branches scale it."""
+    """Writes a product, followed by an If whose branches scale it."""
     node = onnx.helper.make_node
     net = Net()
     two = onnx.numpy_helper.from_array(np.float32(2), "two")
@@ -247,7 +252,7 @@ def with_branch(path: Path) -> Path:
 
 
 def with_loop(path: Path) -> Path:
-    """A product applied three times by Loop, and a running sum by Scan."""
+    """Writes a product that Loop applies three times, and a running sum by Scan."""
     node = onnx.helper.make_node
     net = Net()
     weight = net.weight(16, 16)
@@ -279,7 +284,7 @@ def with_loop(path: Path) -> Path:
 
 
 def with_strings(path: Path) -> Path:
-    """A model that takes words and returns one number per word."""
+    """Writes a model that takes words and returns one number per word."""
     keys = ["bad", "good"]
     encoder = onnx.helper.make_node(
         "LabelEncoder", ["words"], ["y"], "encode", domain="ai.onnx.ml",
@@ -294,7 +299,7 @@ def with_strings(path: Path) -> Path:
 
 
 def detector(path: Path, rows: int = 20) -> Path:
-    """A detection head: one long list with `rows` candidates per sample, without an axis for the sample."""
+    """Writes a detection head that returns one long list with `rows` candidates per sample, without a sample axis."""
     net = Net()
     flat = net.add("GlobalAveragePool", net.conv("x"))
     flat = net.add("Flatten", flat)
@@ -305,7 +310,7 @@ def detector(path: Path, rows: int = 20) -> Path:
 
 
 def embedding(path: Path, words: int = 1000, width: int = 16) -> Path:
-    """A table; each call reads a few of its rows."""
+    """Writes a table of which each call reads only a few rows."""
     net = Net()
     table = net.weight(words, width)
     out = net.add("MatMul", net.add("Gather", table, "ids"), net.weight(width, 4))
@@ -313,7 +318,7 @@ def embedding(path: Path, words: int = 1000, width: int = 16) -> Path:
 
 
 def recurrent(path: Path, kind: str = "LSTM", steps: int = 6) -> Path:
-    """A recurrent layer as exporters write it: time first inside, batch first outside; then a product."""
+    """Writes a recurrent layer as exporters do (time first inside, batch first outside), followed by a product."""
     net = Net()
     gates = {"LSTM": 4, "GRU": 3}[kind]
     weights = [net.weight(1, gates * 32, 16), net.weight(1, gates * 32, 32)]

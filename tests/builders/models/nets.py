@@ -48,7 +48,7 @@ class Net:
 
 
 def residual(path: Path, seed: int = 0, blocks: int = 3, stride: int = 1) -> Path:
-    """Repeats Conv > Relu > Conv > Add > Relu."""
+    """Writes repeated blocks of Conv > Relu > Conv > Add > Relu."""
     net = Net(seed)
     end = net.add("Relu", net.conv("x", stride))
     for _ in range(blocks):
@@ -58,7 +58,7 @@ def residual(path: Path, seed: int = 0, blocks: int = 3, stride: int = 1) -> Pat
 
 
 def inception(path: Path, modules: int = 2) -> Path:
-    """Modules with two branches, a concatenation, and a convolution that restores the number of channels."""
+    """Writes modules with two branches, a concatenation, and a convolution that restores the number of channels."""
     net = Net()
     end = "x"
     for _ in range(modules):

@@ -1,4 +1,4 @@
-"""Writes small ONNX files with rare features of exporters: open sizes, maps, states, old opsets."""
+"""Writes small ONNX files with rare features of exporters: unknown sizes, maps, states, old opsets."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ OPEN_SIZES: Mapping[str, Any] = {
     "number as name": "-1",
     "empty": "",
 }
-"""How exporters write a size without a name."""
+"""Different ways in which exporters write a size without a name."""
 
 _FOREST = {"coefficients": [0.1] * 12, "intercepts": [0.1] * 3, "post_transform": "SOFTMAX"}
 
@@ -38,7 +38,7 @@ def write(
     ir: int = 8,
     **domains: int,
 ) -> Path:
-    """weights: arrays by name. domains: version by domain, with _ for each dot."""
+    """weights: arrays by name. domains: opset version by domain, with _ for each dot."""
     given = [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()]
     graph = helper.make_graph(list(nodes), "g", list(inputs), list(outputs), given)
     others = [helper.make_opsetid(name.replace("_", "."), n) for name, n in domains.items()]
@@ -48,7 +48,7 @@ def write(
 
 
 def pooled(path: Path, size: int | str) -> Path:
-    """An image model [size, 3, size, size] whose inner shapes use the same name."""
+    """Writes an image model [size, 3, size, size] whose inner shapes use the same symbolic name."""
     ends = value("x", (size, 3, size, size)), value("y", (size, 3, 1, 1))
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
@@ -58,7 +58,7 @@ def pooled(path: Path, size: int | str) -> Path:
 
 
 def two_texts(path: Path) -> Path:
-    """Two inputs [?, ?] whose lengths need not be equal."""
+    """Writes a model with two inputs [?, ?] whose lengths may differ."""
     nodes = [
         helper.make_node("ReduceMean", [name], [f"mean_{name}"], axes=[1], keepdims=1)
         for name in ("x", "z")
@@ -69,7 +69,7 @@ def two_texts(path: Path) -> Path:
 
 
 def quantised_shape(path: Path) -> Path:
-    """An int8 tensor of a fixed shape; a folded layer reads only its shape."""
+    """Writes an int8 tensor with a fixed shape; a folded layer reads only the shape."""
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
@@ -82,7 +82,7 @@ def quantised_shape(path: Path) -> Path:
 
 
 def classifier(path: Path, *, zipmap: bool = True, label: bool = True) -> Path:
-    """A classifier as skl2onnx writes it: a label, and probabilities as a sequence of maps."""
+    """Writes a classifier as skl2onnx does: a label, and probabilities as a sequence of maps."""
     kinds = helper.make_map_type_proto(INT64, helper.make_tensor_type_proto(FLOAT, []))
     maps = helper.make_value_info("probabilities", helper.make_sequence_type_proto(kinds))
     nodes = [
@@ -107,7 +107,7 @@ def classifier(path: Path, *, zipmap: bool = True, label: bool = True) -> Path:
 
 
 def sequence(path: Path) -> Path:
-    """A model whose only output is a sequence with one tensor per row."""
+    """Writes a model whose only output is a sequence with one tensor per row."""
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, None))
     node = helper.make_node("SplitToSequence", ["x"], ["s"], axis=0)
     return write(path, [node], [value("x", ("n", 4))], [helper.make_value_info("s", kind)])
@@ -128,9 +128,9 @@ def of_bfloat16(path: Path) -> Path:
 def recurrent(
     path: Path, layers: int = 2, batch: int | str = "batch", *, rate: bool = True
 ) -> Path:
-    """A model with a state [layers, batch, 128], the samples `input` [batch, 512], and a scalar `sr`.
+    """Writes a model with a state [layers, batch, 128], the samples `input` [batch, 512], and a scalar `sr`.
 
-    The answer is the sum of the samples and of the state, times the scalar.
+    It returns the sum of the samples and the state, multiplied by the scalar.
     """
     nodes = [
         helper.make_node("ReduceSum", ["input", "one"], ["samples"]),
@@ -159,7 +159,7 @@ def without_outputs(path: Path) -> Path:
 
 
 def reduced_to_one(path: Path) -> Path:
-    """A model that returns one number for the whole batch."""
+    """Writes a model that returns one number for the whole batch."""
     node = helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)
     return write(path, [node], [value("x", ("n", 4))], [value("y", ())])
 
@@ -181,7 +181,7 @@ def of_vendor(path: Path) -> Path:
 
 
 def doubled(path: Path, opset: int, kind: int) -> Path:
-    """x + x, computed in the type `kind`."""
+    """Writes x + x, computed in the type `kind`."""
     nodes = [
         helper.make_node("Cast", ["x"], ["k"], to=kind),
         helper.make_node("Add", ["k", "k"], ["sum"]),
@@ -191,27 +191,27 @@ def doubled(path: Path, opset: int, kind: int) -> Path:
 
 
 def of_three(path: Path, batch: int = 3) -> Path:
-    """A graph that takes only batches of three samples, although its file declares any number."""
+    """Writes a graph that accepts only batches of three samples, although its file declares any batch size."""
     node = helper.make_node("Reshape", ["x", "shape"], ["y"])
     ends = value("x", ("n", 4)), value("y", ("n", 4))
     return write(path, [node], ends[:1], ends[1:], {"shape": np.array([batch, 4])})
 
 
 def without_batch(path: Path) -> Path:
-    """x [8] -> y [8]."""
+    """Writes a model x [8] -> y [8]."""
     node = helper.make_node("Relu", ["x"], ["y"])
     return write(path, [node], [value("x", (8,))], [value("y", (8,))])
 
 
 def of_another_library(path: Path) -> Path:
-    """An operator that ONNX Runtime does not know."""
+    """Writes an operator that ONNX Runtime does not know."""
     node = helper.make_node("Foo", ["x"], ["y"], domain="my.library")
     ends = value("x", ("n", 4)), value("y", ("n", 4))
     return write(path, [node], ends[:1], ends[1:], my_library=1)
 
 
 def matching(path: Path) -> Path:
-    """A graph that adds rows of three samples, although its file declares any number."""
+    """Writes a graph that adds rows of three samples, although its file declares any batch size."""
     node = helper.make_node("Add", ["x", "rows"], ["y"])
     ends = value("x", ("n", 4)), value("y", ("n", 4))
     return write(path, [node], ends[:1], ends[1:], {"rows": np.zeros((3, 4), np.float32)})

@@ -1,4 +1,4 @@
-"""Wheels and npm packages as an index serves them, made of a few files."""
+"""Wheels and npm packages as a package index serves them, built from a few files."""
 
 import base64
 import hashlib
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def record(files: Mapping[str, bytes], own: str) -> bytes:
-    """The content of the file RECORD, whose path in the wheel is `own`."""
+    """Returns the content of the file RECORD. own: the path of RECORD in the wheel."""
     lines = [
         f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip('=')},{len(content)}"
         for name, content in files.items()
@@ -21,7 +21,7 @@ def record(files: Mapping[str, bytes], own: str) -> bytes:
 def wheel(
     folder: Path, name: str, version: str, files: Mapping[str, bytes], **wrong: bytes
 ) -> Path:
-    """wrong: NAME=CONTENT of a file, with `_` for `/` and `.`, whose content differs from its digest in RECORD."""
+    """wrong: NAME=CONTENT of a file whose content does not match its digest in RECORD; `_` stands for `/` and `.`."""
     info = f"{name}-{version}.dist-info"
     all_files = {
         **files,
@@ -39,7 +39,7 @@ def wheel(
 
 
 def tarball(folder: Path, file_name: str, files: Mapping[str, bytes], top: str = "package") -> Path:
-    """A package of npm; `top` is the folder that all files lie in."""
+    """Writes an npm package; all files lie in its folder `top`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / file_name
     with tarfile.open(path, "w:gz") as out:

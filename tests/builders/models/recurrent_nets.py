@@ -1,4 +1,6 @@
-"""Writes small ONNX files with states, constants and other batch axes, and answers sequences with ONNX Runtime alone."""
+"""Writes small ONNX files with states, constants and unusual batch axes, and computes sequences with ONNX Runtime
+alone.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +33,7 @@ def _weights(gates: int) -> dict[str, Array]:
 def lstm(
     path: Path, batch: int | str | None = "batch", names: tuple[str, ...] = ("h0", "c0", "hn", "cn")
 ) -> Path:
-    """A frame x [batch, 6] and the states [1, batch, 5] -> y [batch, 3] and the states."""
+    """Writes a model that maps a frame x [batch, 6] and the states [1, batch, 5] to y [batch, 3] and new states."""
     h, c, hn, cn = names
     nodes = [
         helper.make_node("Unsqueeze", ["x", "first"], ["frame"]),
@@ -48,7 +50,9 @@ def lstm(
 
 
 def gru_time_major(path: Path, batch: int | str | None = "b", time: int | str | None = "t") -> Path:
-    """A frame x [time, batch, 6] and the state [1, batch, 5] -> y [time, 1, batch, 5] and the state."""
+    """Writes a model that maps a frame x [time, batch, 6] and the state [1, batch, 5] to y [time, 1, batch, 5] and a
+    new state.
+    """
     node = helper.make_node(
         "GRU", ["x", "w", "r", "b", "", "state"], ["y", "stateN"], hidden_size=HIDDEN
     )
@@ -58,7 +62,9 @@ def gru_time_major(path: Path, batch: int | str | None = "b", time: int | str | 
 
 
 def state_first(path: Path) -> Path:
-    """A state with the batch first: memory [batch, 6]; the answer is the sum of all frames so far."""
+    """Writes a model whose state memory [batch, 6] has the batch axis first; the output is the sum of all frames so
+    far.
+    """
     node = helper.make_node("Add", ["x", "memory_in"], ["memory_out"])
     answer = helper.make_node("ReduceSum", ["memory_out", "one"], ["y"])
     inputs = [value("x", ("batch", FEATURES)), value("memory_in", ("batch", FEATURES))]
@@ -67,7 +73,7 @@ def state_first(path: Path) -> Path:
 
 
 def counting(path: Path) -> Path:
-    """A state [batch, 6] and the number of frames so far [1]; the answer is the mean of all frames so far."""
+    """Writes a model with a state [batch, 6] and a frame count [1]; the output is the mean of all frames so far."""
     nodes = [
         helper.make_node("Add", ["x", "memory_in"], ["memory_out"]),
         helper.make_node("Add", ["frame_in", "one"], ["frame_out"]),
@@ -80,7 +86,7 @@ def counting(path: Path) -> Path:
 
 
 def scaled(path: Path) -> Path:
-    """x [batch, 4] times a scalar."""
+    """Writes a model that multiplies x [batch, 4] by a scalar."""
     nodes = [
         helper.make_node("Cast", ["sample_rate"], ["factor"], to=FLOAT),
         helper.make_node("Mul", ["x", "factor"], ["y"]),
@@ -90,7 +96,7 @@ def scaled(path: Path) -> Path:
 
 
 def time_major(path: Path) -> Path:
-    """x [time, batch, 6] -> y [batch, 6], the sum over time."""
+    """Writes a model that sums x [time, batch, 6] over time into y [batch, 6]."""
     node = helper.make_node("ReduceSum", ["x", "first"], ["y"], keepdims=0)
     inputs = [value("x", (4, "batch", FEATURES))]
     weights = {"first": np.array([0])}
@@ -98,7 +104,7 @@ def time_major(path: Path) -> Path:
 
 
 def detections(path: Path) -> Path:
-    """x [batch, 8] -> the places [found, 2] of its positive numbers."""
+    """Writes a model that returns the positions [found, 2] of the positive numbers in x [batch, 8]."""
     nodes = [
         helper.make_node("Greater", ["x", "zero"], ["is_positive"]),
         helper.make_node("NonZero", ["is_positive"], ["columns"]),
@@ -109,9 +115,9 @@ def detections(path: Path) -> Path:
 
 
 def step_by_step(path: Path, frames: Array, states: Mapping[str, tuple[str, Array]]) -> Array:
-    """The first output for each frame of one sequence, from ONNX Runtime called directly.
+    """Returns the first output for each frame of one sequence, computed with direct calls of ONNX Runtime.
 
-    frames: (frames, ...) inputs x as they are in the file. states: input -> (output, start).
+    frames: the inputs x (frames, ...) as stored in the file. states: input -> (output, initial value).
     """
     import onnxruntime as ort
 

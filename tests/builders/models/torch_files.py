@@ -1,4 +1,5 @@
-"""Writes model files with torch, in a separate process because torch's exporters warn and leave threads.
+"""Writes model files with torch, in a separate process because torch's exporters print warnings and leave threads
+behind.
 
 python -m tests.builders.models.torch_files FOLDER
 """
@@ -11,7 +12,7 @@ from tests.builders.models.foreign_nets import from_torch
 
 
 def write(folder: Path) -> None:
-    """net.onnx and its external data; two.pt2, with two inputs and answers; rows.pt, a table of rows."""
+    """Writes net.onnx with external data, two.pt2 with two inputs and two outputs, and rows.pt with a table of rows."""
     import torch
 
     class Two(torch.nn.Module):  # type: ignore[misc] # torch may not be installed

@@ -1,7 +1,7 @@
-"""A Whisper with random weights, one encoder layer and one decoder layer, and the real model's inputs, outputs and
-files.
+"""A Whisper with random weights and one layer each in encoder and decoder; inputs, outputs and files match the real
+model's.
 
-Its tokens are words. Both folders hold the same network: one for ONNX Runtime GenAI, one for OpenVINO GenAI.
+Each token is a word. Both folders hold the same network, one for ONNX Runtime GenAI and one for OpenVINO GenAI.
 """
 
 import json
@@ -157,7 +157,7 @@ def write_openvino(folder: Path) -> Path:
 
 
 def _stateful(model: Any) -> Any:
-    """Replaces keys and values that enter and leave the decoder by variables."""
+    """Replaces the keys and values that enter and leave the decoder with variables."""
     import openvino as ov
     from openvino import opset13 as ops
 
@@ -199,7 +199,7 @@ def _detokenizer() -> Any:
 
 
 class _Graph:
-    """Collects the nodes of an ONNX graph. Values are names."""
+    """Collects the nodes of an ONNX graph; values are represented by their names."""
 
     def __init__(self, seed: int) -> None:
         self._draw = np.random.default_rng(seed)
@@ -233,7 +233,7 @@ class _Graph:
         return self("Transpose", split, perm=[0, 2, 1, 3], out=out)
 
     def attend(self, query: str, seen: Sequence[str], sharp: float, bias: str = "") -> str:
-        """Returns the attention of queries to keys and values. bias: added to the scores."""
+        """Returns the attention of the queries to the keys and values. bias: added to the scores."""
         keys, values = seen
         turned = self("Transpose", keys, perm=[0, 1, 3, 2])
         scale = np.float32(sharp * _HEAD**-0.5)
@@ -256,7 +256,7 @@ class _Graph:
 
 
 def _cross(graph: _Graph, states: str, out: Sequence[str] = ("", "")) -> list[str]:
-    """Returns keys and values of the encoder's states, from equal weights in both forms of the model."""
+    """Returns the keys and values for the encoder's states; both forms of the model use equal weights."""
     own = _Graph(3)
     own.nodes, own.constants = graph.nodes, graph.constants
     return [own.heads(own.dense(states, _WIDTH), out=name) for name in out]
@@ -284,7 +284,9 @@ def _encoder(features: str, states: str, *, cross: bool) -> Any:
 
 
 def _decoder(*, cross: bool) -> Any:
-    """Returns the decoder. cross: whether it takes keys and values of the encoder's states instead of the states."""
+    """Returns the decoder. cross: whether it takes keys and values computed from the encoder's states instead of the
+    states.
+    """
     graph = _Graph(5)
     one, zero = graph.put(1), graph.put(0)
     past, present = (

@@ -1,6 +1,6 @@
-"""Audits that pass and audits that fail: our verification and MLCommons' scripts get the same logs.
+"""Audits that pass and audits that fail; our verification and MLCommons' scripts get the same logs.
 
-Each case is a pair of runs made from LoadGen's golden logs. golden/audits.json has the verdicts of compliance/TEST01
+Each case is a pair of runs made from LoadGen's golden logs. golden/audits.json stores the verdicts of compliance/TEST01
 and compliance/TEST04 of mlcommons/inference (b66003e) on each pair; `benchmarks/official_check.py --record` writes it.
 """
 
@@ -34,7 +34,7 @@ RIGHT, WRONG = "0800000000000000", "0700000000000000"
 
 
 class Case(NamedTuple):
-    """reference and test: the published number of each run. answers: the audit's answers by sample."""
+    """reference and test: the published number of each run. answers: the audit's answers, by sample."""
 
     audit: str
     scenario: str
@@ -47,7 +47,7 @@ class Case(NamedTuple):
 
 
 def _both(audit: str) -> dict[str, Case]:
-    """Each scenario just inside and just outside each margin."""
+    """Returns each scenario just inside and just outside each margin."""
     cases = {}
     for scenario, usual in (
         ("Server", 2000.0),
@@ -86,7 +86,7 @@ CASES = {
 
 
 def build(case: Case, folder: Path) -> tuple[Path, Path, Path]:
-    """Folders of the performance run, the accuracy run and the audit run."""
+    """Writes the folders of the performance run, the accuracy run and the audit run, and returns their paths."""
     performance, accuracy, test = (folder / n for n in ("performance", "accuracy", "test"))
     _run(performance, case, case.reference, {})
     changes = {**AUDIT[case.audit], "result_validity": case.validity}

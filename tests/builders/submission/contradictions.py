@@ -1,7 +1,7 @@
-"""Faults that only a comparison reveals: numbers, texts and files of a tree that contradict each other.
+"""Faults that only a comparison reveals, because numbers, texts and files of a tree contradict each other.
 
-The table has the form of mutations.py: name -> (the rule that must find it, how it is made). MLCommons' checkers find
-few of them.
+Tables in the form of mutations.py: name -> (rule that must find the fault, function that makes it). MLCommons' checkers
+find few of them.
 """
 
 import json
@@ -77,7 +77,7 @@ def without(path: str, key: str) -> Mutation:
 
 
 def scaled(factor: float) -> Mutation:
-    """Makes all three Server runs faster, and changes the texts of both audits."""
+    """Makes all three Server runs faster, and changes the texts of both audits to match."""
     rate = 2000.0 * factor
     texts = [f"{SERVER}/{name}/verify_performance.txt" for name in ("TEST01", "TEST04")]
     return all_of(
@@ -94,7 +94,7 @@ def scaled(factor: float) -> Mutation:
 
 
 def few_answers(count: int) -> Mutation:
-    """Reduces the answers of TEST01 to this number, in its log and in its text."""
+    """Reduces the number of answers in TEST01, in its log and in its text."""
     text = f"{SERVER}/TEST01/verify_accuracy.txt"
     return all_of(
         put(f"{SERVER}/TEST01/{ACC}/{ACCURACY}", accuracy_log(count)),
@@ -106,7 +106,7 @@ def few_answers(count: int) -> Mutation:
 
 
 def edited_copy(name: str, **changes: Any) -> Mutation:
-    """Copies the performance run's logs to an audit's folder, with the audit's settings."""
+    """Copies the performance run's logs to an audit's folder, and changes the settings to the audit's."""
     run = f"{SERVER}/{name}/{RUN}"
     return all_of(copied(f"{SERVER}/{RUN}", run), log(run, **changes))
 
@@ -117,7 +117,7 @@ def second_submitter(root: Path) -> None:
 
 
 def second_system(root: Path) -> None:
-    """Copies logs that differ in one byte."""
+    """Adds a second system whose logs differ from the first system's in one byte."""
     copied(f"{LAB}/results/{SYSTEM}", f"{LAB}/results/box2")(root)
     write(root / f"{LAB}/systems/box2.json", (root / f"{LAB}/systems/{SYSTEM}.json").read_text())
     for file in (root / f"{LAB}/results/box2").rglob(DETAIL):
@@ -125,7 +125,7 @@ def second_system(root: Path) -> None:
 
 
 def rows(path: str, pattern: bytes, to: bytes) -> Mutation:
-    """Changes the rows at the beginning of a truncated log."""
+    """Changes the first rows of a truncated log."""
 
     def mutate(root: Path) -> None:
         content = (root / path).read_bytes()
@@ -137,7 +137,7 @@ def rows(path: str, pattern: bytes, to: bytes) -> Mutation:
 
 
 def tail_of(scenario: str, count: int) -> Mutation:
-    """Replaces the end of the truncated log by the end of a log of `count` rows."""
+    """Replaces the end of the truncated log with the end of a log of `count` rows."""
 
     def mutate(root: Path) -> None:
         file = root / scenario / ACC / ACCURACY
@@ -153,7 +153,7 @@ def shown(path: str, pattern: bytes, to: bytes) -> Mutation:
 
 
 def dated(path: str, year: int) -> Mutation:
-    """Moves all dates of a run to a different year, including the build date of its LoadGen."""
+    """Moves all dates of a run to a different year, including the build date of LoadGen."""
 
     def mutate(root: Path) -> None:
         file = root / path / DETAIL

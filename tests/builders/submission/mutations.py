@@ -1,7 +1,7 @@
-"""Single faults in a good submission: name -> (the rule that must find it, how it is made).
+"""Single faults in a good submission: name -> (rule that must find the fault, function that makes it).
 
-tests/submit/test_check.py looks for each with our validator; benchmarks/official_check.py asks
-MLCommons' checkers about the same trees.
+tests/submit/test_check.py looks for each fault with our validator; benchmarks/official_check.py runs MLCommons'
+checkers on the same trees.
 """
 
 import os
@@ -58,7 +58,7 @@ def folder(path: str) -> Mutation:
 
 
 def cut(path: str) -> Mutation:
-    """Truncates the last line, as a killed run does."""
+    """Truncates the last line, as when a run is killed."""
 
     def mutate(root: Path) -> None:
         content = (root / path).read_bytes()
@@ -68,7 +68,7 @@ def cut(path: str) -> Mutation:
 
 
 def ended_early(path: str) -> Mutation:
-    """Removes the last five lines; the other lines stay whole."""
+    """Removes the last five lines, and leaves the other lines complete."""
 
     def mutate(root: Path) -> None:
         lines = (root / path).read_text().splitlines(keepends=True)

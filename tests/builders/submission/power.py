@@ -1,5 +1,5 @@
-"""A fictitious PTDaemon session next to a run of a tree, and ways to break it. The session keeps every rule of
-power-dev's checker. Nothing was measured; the session is written only to a temporary folder.
+"""A fictitious PTDaemon session next to a run in a tree, and ways to break the session. The session satisfies every
+rule of power-dev's checker. No power was measured, and the session is written only to a temporary folder.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ SERVER_JSON, CLIENT_JSON = f"{PLACE}/power/server.json", f"{PLACE}/power/client.
 PTD_LOG = f"{PLACE}/power/ptd_logs.txt"
 SESSION = "2026-11-21_03-40-11_made_up"
 EARLIER = timedelta(seconds=700)
-"""Time from the start of the ranging run to the start of the testing run; both take 601 s."""
+"""Time from the start of the ranging run to the start of the testing run; each run takes 601 s."""
 
 FORM = "%m-%d-%Y %H:%M:%S.%f"
 GO = "Starting untimed measurement, maximum 500000 samples at 1000ms with 0 rampup samples"
@@ -86,7 +86,7 @@ def spl(begin: datetime, end: datetime, mark: str, watts: float) -> str:
 
 
 def session(root: Path) -> None:
-    """Writes the session next to the run of PLACE."""
+    """Writes the session next to the run in PLACE."""
     begin, end = window(root)
     times = {"power_begin": stamp(begin - EARLIER), "power_end": stamp(end - EARLIER)}
     run = (root / PLACE / "run_1" / DETAIL).read_text()
@@ -122,7 +122,7 @@ def session(root: Path) -> None:
 
 
 def make_power_runs(request: Request, work: Path, **changed: Any) -> None:
-    """Like `make_runs`, with `--meter ptdaemon` for each performance run."""
+    """Works like `make_runs`, but adds `--meter ptdaemon` to each performance run."""
     power = {"readings": [{"source": "ptdaemon"}], "missing": [], "note": OFFICIAL}
     make_runs(request, work, **{"power": power, "power_reason": None, **changed})
     for row in plan(request, work):
@@ -170,7 +170,7 @@ def _description(root: Path, ahead_s: float) -> dict[str, Any]:
 
 
 def powered(*mutations: Mutation) -> Mutation:
-    """Writes the session, then inserts faults, and hashes the files again."""
+    """Writes the session, inserts the faults, and hashes the files again."""
 
     def mutate(root: Path) -> None:
         session(root)
@@ -181,7 +181,7 @@ def powered(*mutations: Mutation) -> Mutation:
 
 
 def hashed_anew(*mutations: Mutation) -> Mutation:
-    """Faults that the checksums do not reveal, because they are computed afterwards."""
+    """Inserts faults that the checksums do not reveal, because the checksums are computed afterwards."""
 
     def mutate(root: Path) -> None:
         powered(*mutations)(root)
@@ -226,7 +226,7 @@ def ptd(place: int, cmd: str = "", reply: str = "") -> Mutation:
 
 
 def logged(seconds: float, text: str) -> Mutation:
-    """Adds a line to PTDaemon's log, this long after the start of the testing run."""
+    """Adds a line to PTDaemon's log, `seconds` after the start of the testing run."""
 
     def mutate(root: Path) -> None:
         at = stamp(window(root)[0] + timedelta(seconds=seconds))
@@ -256,7 +256,7 @@ def drop_key(key: str) -> Callable[[Any], object]:
 
 
 def put(keys: str, value: Any) -> Callable[[Any], object]:
-    """keys: 'phases/testing/0/0'. value: the new value, or a function of the old value."""
+    """keys: a path such as 'phases/testing/0/0'. value: the new value, or a function of the old value."""
 
     def change(content: Any) -> None:
         *path, last = (int(k) if k.isdecimal() else k for k in keys.split("/"))

@@ -1,4 +1,4 @@
-"""Single faults in a good PTDaemon session, as in mutations.py."""
+"""Single faults in a good PTDaemon session, in the form of mutations.py."""
 
 from harness.loadgen.logs import SUMMARY
 from tests.builders.submission.power import (

@@ -1,4 +1,4 @@
-"""A submission that keeps every rule, made from LoadGen's golden logs, and ways to break it.
+"""A submission that satisfies every rule, made from LoadGen's golden logs, and ways to break it.
 
 closed/LabOrg: resnet in four scenarios with both audits. open/LabOrg: the lab's own model, mapped to resnet.
 """
@@ -41,7 +41,7 @@ PERFORMANCE = {
     "effective_min_duration_ms": 600_000,
 }
 COUNTS = {"SingleStream": 9_704_768, "MultiStream": 3_900_000, "Server": 1_202_001, "Offline": 1}
-"""Number of queries in a run of RUN_S with the golden logs' latencies."""
+"""Number of queries in a run that takes RUN_S with the golden logs' latencies."""
 
 OF_SCENARIO: Mapping[str, Mapping[str, Any]] = {
     "SingleStream": {"effective_target_qps": 16_666.7},
@@ -60,7 +60,7 @@ OF_SCENARIO: Mapping[str, Mapping[str, Any]] = {
         "result_samples_per_second": 100.763,
     },
 }
-"""Scales the golden runs to 600 s; rates, counts and times stay consistent."""
+"""Changes that scale the golden runs to 600 s and keep rates, counts and times consistent."""
 
 USER_CONF = {
     "SingleStream": "*.SingleStream.target_latency = 0.06\n",
@@ -121,7 +121,7 @@ def changed_log(text: str, changes: Mapping[str, Any]) -> str:
 
 
 def another_run(text: str, name: str) -> str:
-    """Returns the log as a second run of the same system writes it. Equal names give equal logs."""
+    """Returns the log that a second run on the same system would write. The same name returns the same log."""
     number = crc32(name.encode())
     at = datetime(2026, 11, 21) + timedelta(seconds=number % 80_000)  # noqa: DTZ001 - only text
     text = re.sub(r'"pid": \d+', f'"pid": {1000 + number % 50_000}', text)
@@ -133,7 +133,7 @@ def another_run(text: str, name: str) -> str:
 
 
 def _length(text: str, scenario: str) -> dict[str, Any]:
-    """The times and counts of a run that takes about 600 s."""
+    """Returns the times and counts of a run that takes about 600 s."""
     begin = re.search(r'"power_begin", "value": "([^"]+)"', text)
     assert begin is not None
     form = "%m-%d-%Y %H:%M:%S.%f"
@@ -157,7 +157,7 @@ def _length(text: str, scenario: str) -> dict[str, Any]:
 
 
 def _name(folder: Path) -> str:
-    """The run's name within its tree."""
+    """Returns the run's name within its tree."""
     return "/".join(folder.parts[-5:])
 
 
@@ -254,7 +254,7 @@ def build(root: Path, raw: Path) -> Path:
 
 
 def copy(golden: Path, to: Path) -> Path:
-    """A copy to break: its files are links to the golden files, so `write` replaces them."""
+    """Copies the golden tree to break it; the copied files are links to the golden files, so `write` replaces them."""
     return shutil.copytree(golden, to, copy_function=os.link)
 
 
@@ -268,7 +268,7 @@ Mutation = Callable[[Path], None]
 
 
 def log(path: str, **changes: Any) -> Mutation:
-    """Changes values in a detail log and its summary. Keys are LoadGen's, with `__` for each dot."""
+    """Changes values in a detail log and its summary. Keys are LoadGen's keys, with `__` for each dot."""
 
     def mutate(root: Path) -> None:
         file = root / path / DETAIL
@@ -359,12 +359,12 @@ Fault = tuple[str, Mutation]
 
 
 def alike(code: str, mutations: Mapping[str, Mutation]) -> dict[str, Fault]:
-    """Faults by name that the same rule must find."""
+    """Returns faults by name that the same rule must find."""
     return {name: (code, mutation) for name, mutation in mutations.items()}
 
 
 def server(**changes: Any) -> Mutation:
-    """Changes values in the log of the closed Server run; the next functions change the other scenarios."""
+    """Changes values in the log of the closed Server run; the next functions do this for the other scenarios."""
     return log(f"{SERVER}/{RUN}", **changes)
 
 

@@ -1,4 +1,6 @@
-"""Samples of resnet, yolo, bert and 3d-unet in the formats of their data, and models that know all but one of them."""
+"""Samples for resnet, yolo, bert and 3d-unet in the formats of their data sets, and models that answer all but one of
+them correctly.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -19,13 +21,13 @@ BOX = (200.0, 240.0, 160.0, 120.0)
 
 VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "sat", "the", "cat", "mat", "on", ".", "?")
 LEVELS = (0.0, 100.0, 200.0)
-"""Values of the voxels of background, kidney and tumour."""
+"""Voxel values of background, kidney and tumour."""
 
 DEPTH = 128
 
 
 def resnet(work: Path, count: int = COUNT) -> tuple[Path, Path]:
-    """Pictures of one grey level each, which is the class. Returns the manifest and the data."""
+    """Writes images of a single grey level each; the level is the class. Returns the manifest and the data."""
     data = work / "imagenet"
     data.mkdir(parents=True)
     greys = [20 + 15 * k for k in range(COUNT)]
@@ -51,7 +53,7 @@ def resnet(work: Path, count: int = COUNT) -> tuple[Path, Path]:
 
 
 def yolo(work: Path, count: int = COUNT) -> tuple[Path, Path]:
-    """Pictures with one object, in the same place in all but one of them."""
+    """Writes images with one object, which is in the same place in all but one of them."""
     data = work / "coco"
     (data / "val2017").mkdir(parents=True)
     (data / "annotations").mkdir()
@@ -94,7 +96,7 @@ def yolo(work: Path, count: int = COUNT) -> tuple[Path, Path]:
 
 
 def bert(work: Path, count: int = COUNT) -> tuple[Path, Path]:
-    """Questions whose answer is the word `cat`, in all but one of them."""
+    """Writes questions whose answer is the word `cat`, in all but one of them."""
     data = work / "squad"
     data.mkdir(parents=True)
     context = "The cat sat on the mat."
@@ -114,7 +116,7 @@ def bert(work: Path, count: int = COUNT) -> tuple[Path, Path]:
         helper.make_node("Equal", ["input_ids", "word"], ["here"]),
         helper.make_node("Cast", ["here"], ["output_start_logits"], to=FLOAT),
         helper.make_node("Cast", ["here"], ["output_end_logits"], to=FLOAT),
-        # every input of the manifest is an input of the model
+        # because every input in the manifest must be an input of the model
         helper.make_node("Add", ["input_mask", "segment_ids"], ["unused"]),
     ]
     names = ("input_ids", "input_mask", "segment_ids")
@@ -125,7 +127,7 @@ def bert(work: Path, count: int = COUNT) -> tuple[Path, Path]:
 
 
 def unet(work: Path, count: int = VOLUMES) -> tuple[Path, Path]:
-    """Volumes with a kidney and a tumour; a slice of the tumour is missing in the last one."""
+    """Writes volumes with a kidney and a tumour; the last volume lacks a slice of the tumour."""
     data = work / "kits"
     for number in range(count):
         case = data / f"case_{number:05}"
@@ -160,7 +162,7 @@ MAKERS: Mapping[str, Callable[..., tuple[Path, Path]]] = {
     "3d-unet-99": unet,
     "3d-unet-99.9": unet,
 }
-"""Benchmark -> its maker, which takes a folder and the number of samples."""
+"""Maps a benchmark to the function that writes its data, called with a folder and the number of samples."""
 
 
 def _model(
@@ -172,7 +174,7 @@ def _model(
     inputs: Mapping[str, tuple[int, list[Any]]],
     outputs: Mapping[str, tuple[int, list[Any]]],
 ) -> Path:
-    """Writes the model beside a copy of the shipped manifest; returns the manifest."""
+    """Writes the model next to a copy of the shipped manifest, and returns the manifest's path."""
     manifest = manifest_in(work, name)
     graph = helper.make_graph(
         nodes,

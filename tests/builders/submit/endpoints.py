@@ -1,4 +1,5 @@
-"""A work folder of MLPerf Endpoints with finished and witnessed runs, whose numbers are made up but consistent."""
+"""Builds a work folder for MLPerf Endpoints with finished and witnessed runs, whose numbers are made up but consistent.
+"""
 
 import json
 from collections.abc import Mapping
@@ -99,7 +100,7 @@ def series(mean: float, count: int) -> dict[str, Any]:
 
 
 def histogram(mean: float, count: int) -> dict[str, Any]:
-    """Returns the client's buckets for values spread evenly from 0.9 to 1.1 of the mean."""
+    """Returns the client's buckets for values spread evenly from 0.9 to 1.1 times the mean."""
     edges = [mean * (0.85 + 0.35 * i / 10) for i in range(11)]
     shares = [min(max((edge / mean - 0.9) / 0.2, 0.0), 1.0) for edge in edges]
     ends = [round(share * count) for share in shares]
@@ -186,7 +187,7 @@ def made_run(work: Path, request: Request, template: Template, point: Point) -> 
 
 
 def made_work(work: Path, **changes: Any) -> tuple[Request, Template, Curve]:
-    """Writes a work folder whose points all have a run."""
+    """Writes a work folder with a run for every point."""
     work.mkdir(parents=True)
     write_yaml(work / "template.yaml", TEMPLATE)
     request = make_request({**REQUEST, "template": work / "template.yaml", **changes})
@@ -206,7 +207,7 @@ def made_work(work: Path, **changes: Any) -> tuple[Request, Template, Curve]:
 
 
 def made_tree(folder: Path, **changes: Any) -> Path:
-    """Packs a made work folder, and returns the tree's root."""
+    """Packs a made-up work folder, and returns the tree's root."""
     work = folder / "work"
     request, template, curve = made_work(work, **changes)
     described = read_description([work / "describe.yaml"], request)

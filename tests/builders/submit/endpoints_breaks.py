@@ -1,6 +1,7 @@
-"""Ways to break a tree of MLPerf Endpoints: our rules that find each, and the answer of MLCommons' checker.
+"""Ways to break an MLPerf Endpoints tree, with our rules that find each break and the verdict of MLCommons' checker.
 
-Source: MLCommons' checker 1.5.3.0, run on each change. E: an error; W: a warning; P: it passes.
+Source of the verdicts: MLCommons' checker 1.5.3.0, run on each change. E: error; W: warning; P: the checker passes the
+tree.
 """
 
 import json
@@ -22,7 +23,8 @@ class Break(NamedTuple):
     name: str
     change: Change
     rules: tuple[str, ...]
-    """Our rules. At least one of them must find the break; () if the rules allow it."""
+    """Our rules, at least one of which must find the break; () if the rules allow it.
+    """
     official: str
 
 
@@ -177,7 +179,7 @@ def all_of(*changes: Change) -> Change:
 
 
 def moved(old: int, new: int) -> Change:
-    """Gives a point another concurrency, with a folder of that name."""
+    """Gives a point another concurrency, and renames its folder to match."""
     return all_of(
         point((old,), concurrency=new),
         rename(in_point("", old), in_point("", new)),
@@ -209,7 +211,7 @@ def more_tokens(tree: Path) -> None:
 
 
 WITHOUT_UTILISATION = system(EVERY, tps_utilization=None)
-"""A tree without this key is not checked for it."""
+"""Removes this key, because the checker does not check the value in trees without it."""
 
 
 def stored(key: str, factor: float) -> Change:
@@ -245,7 +247,7 @@ def issued_odd(tree: Path) -> None:
 
 
 def swapped(tree: Path) -> None:
-    """Exchanges the results of two points, with the client's record of its concurrency."""
+    """Exchanges the results of two points, including the client's record of its concurrency."""
     places = [point_path(tree, at) / "result_summary.json" for at in (16, 48)]
     first, second = (json.loads(path.read_text()) for path in places)
     first["run_config"], second["run_config"] = second["run_config"], first["run_config"]
@@ -254,7 +256,7 @@ def swapped(tree: Path) -> None:
 
 
 def copied_result(tree: Path) -> None:
-    """Makes the result of a point from another point's result, with tokens for twice the concurrency."""
+    """Copies another point's result, with tokens for twice the concurrency."""
     content = json.loads((point_path(tree, 32) / "result_summary.json").read_text())
     place = point_path(tree, 48) / "result_summary.json"
     old = json.loads(place.read_text())
@@ -263,7 +265,7 @@ def copied_result(tree: Path) -> None:
 
 
 def scaled(series: str, factor: float, *keys: str) -> Change:
-    """Multiplies numbers of a series, or all of them without keys; the histogram stays."""
+    """Multiplies numbers of a series, or all its numbers if `keys` is empty; leaves the histogram unchanged."""
 
     def change(tree: Path) -> None:
         path = point_path(tree, 16) / "result_summary.json"
@@ -285,7 +287,7 @@ def shared_score(tree: Path) -> None:
 
 
 def better_score(tree: Path) -> None:
-    """Adds a second, better score of the same data set, so that the mean reaches the target."""
+    """Adds a second, better score for the same data set, so that the mean reaches the target."""
     path = point_path(tree, 64) / "accuracy_results.json"
     content = json.loads(path.read_text())
     (entry,) = content["accuracy_scores"]
@@ -307,7 +309,7 @@ def repeated_key(file: str, line: str) -> Change:
 
 
 def fewer_samples(tree: Path) -> None:
-    """Declares a small data set at every point, and drops two thirds of the requests."""
+    """Declares a small data set at every point, and removes two thirds of the requests."""
     point(EVERY, dataset="math500")(tree)
     all_of(counted("n_samples_completed", 0, 5000), counted("n_samples_issued", 0, 5000))(tree)
 
@@ -323,7 +325,7 @@ def nodes(tree: Path) -> list[dict[str, Any]]:
 
 
 def as_model(part: str, model: str, value_w: float, kind: str, source: str) -> Change:
-    """Gives a part of the power a model and a stated power."""
+    """Names the model of a part in the power description, with its stated TDP."""
     stated = {"value_w": value_w, "source_type": kind, "source": source}
     changed = power_part(part, model=model, tdp_per_unit=stated)
     return all_of(power(), changed)

@@ -1,4 +1,4 @@
-"""A run of MLCommons' client with generated events, and the files that the client leaves beside them."""
+"""A run of MLCommons' client with generated events, and the files that the client leaves."""
 
 import json
 import random
@@ -25,9 +25,9 @@ def event(kind: str, stamp_ns: int, uuid: str = "", data: Any = None, **more: An
 
 
 def made_events(concurrency: int = CONCURRENCY, count: int = SIZE * PASSES) -> list[Event]:
-    """Returns the events of a closed loop whose answers take about 10 steps and have six words.
+    """Returns the events of a closed loop; each answer takes about 10 steps and has six words.
 
-    No two requests have the same times in ns, as in a real run.
+    No two events have equal times in ns, as in a real run.
     """
     found = [event("session.started", 0), event("session.start_performance_tracking", 10)]
     for number in range(count):
@@ -65,7 +65,7 @@ def block(values: Sequence[float]) -> dict[str, Any]:
 
 
 def summary(events: Sequence[Event] = ()) -> dict[str, Any]:
-    """Computes the client's summary of events without the harness's code."""
+    """Computes the client's summary of events without using the harness's code."""
     of: dict[str, dict[str, int]] = {"issued": {}, "recv_first": {}, "complete": {}}
     for one in events or made_events():
         kind = one["event_type"].removeprefix("sample.")
@@ -142,7 +142,9 @@ def accuracy_results() -> dict[str, Any]:
 
 
 def made_attempt(folder: Path, changes: Callable[[list[Event]], None] = lambda _: None) -> Attempt:
-    """Writes a finished run with accuracy. changes: edits the events; the summary and the snapshot follow them."""
+    """Writes a finished run with accuracy. changes: edits the events; the summary and the snapshot are computed from
+    the edited events.
+    """
     made, events = Attempt(folder), made_events()
     last = events.pop()
     events += accuracy_events(last["timestamp_ns"])
@@ -171,7 +173,9 @@ def made_attempt(folder: Path, changes: Callable[[list[Event]], None] = lambda _
 
 
 def write_tokenizer(folder: Path, template: str = "") -> Path:
-    """Writes a tokenizer with a token for each character; skips the test without the package. template: a chat template."""
+    """Writes a tokenizer with one token per character; skips the test if the package is missing. template: a chat
+    template.
+    """
     tokenizers = pytest.importorskip("tokenizers")
     characters = ("<unk>", *"abcdefghijklmnopqrstuvwxyz =?0123456789")
     vocabulary = {character: number for number, character in enumerate(characters)}

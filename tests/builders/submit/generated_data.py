@@ -1,4 +1,6 @@
-"""Data of MLPerf's generative benchmarks in their own formats, small, made from a seed, with known right answers."""
+"""Small data sets for MLPerf's generative benchmarks, in the original formats, drawn from a seed, with known right
+answers.
+"""
 
 import hashlib
 import io
@@ -48,16 +50,17 @@ def speech(
     seconds: float = 0.2,
     heard: Callable[[np.ndarray], str] | None = None,
 ) -> Mapping[str, str]:
-    """Writes clips and their list like MLPerf's download for Whisper; returns the texts by digest of the sound.
+    """Writes clips and their list in the format of MLPerf's download for Whisper; returns the texts by digest of the
+    sound.
 
-    heard: returns the right text of a sound, float32 in [-1, 1]; if omitted, the text is drawn.
+    heard: returns the right text for a sound (float32 in [-1, 1]); if omitted, the text is drawn at random.
     """
     draw = np.random.default_rng(1)
     sounds = folder / "dev-all-repack"
     sounds.mkdir(parents=True)
     entries, texts = [], {}
     for number in range(count):
-        values = draw.integers(-3000, 3000, int(seconds * RATE_HZ)) | 1  # no zero at the end
+        values = draw.integers(-3000, 3000, int(seconds * RATE_HZ)) | 1  # odd, so that no sound ends in a zero
         text = " ".join(draw.choice(WORDS, 6).tolist()) + f" {number}"
         if heard is not None:
             values = _chord(number, len(values))
@@ -95,13 +98,13 @@ def coco(folder: Path, count: int) -> None:
 
 
 def prompts(path: Path, count: int) -> None:
-    """Writes prompts of videos, one per line."""
+    """Writes video prompts, one per line."""
     path.write_text("".join(f"a {WORDS[i % 16]} in scene {i}\n" for i in range(count)))
 
 
 def products(folder: Path, count: int, rows_per_group: int = 5) -> Callable[[Any], str]:
-    """Writes products in the Hub's format, in two splits. Returns a function that answers a chat; a tenth of its
-    answers is wrong.
+    """Writes products in the format of the Hugging Face Hub, in two splits. Returns a function that answers a chat and
+    is wrong for a tenth of the samples.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -145,8 +148,8 @@ def products(folder: Path, count: int, rows_per_group: int = 5) -> Callable[[Any
 
 
 def functions(folder: Path, sizes: Mapping[str, int]) -> Callable[[Any], Any]:
-    """Writes BFCL's files. sizes: samples by subset. Returns a function that answers a chat; a tenth of its answers is
-    wrong.
+    """Writes BFCL's files. sizes: number of samples by subset. Returns a function that answers a chat and is wrong for
+    a tenth of the samples.
     """
     answers = folder / "possible_answer"
     answers.mkdir(parents=True)
@@ -198,5 +201,5 @@ def _wanted(_subset: str, number: int) -> int:
 
 
 def _given(subset: str, number: int) -> Any:
-    """Java's and JavaScript's arguments are source text."""
+    """Returns the arguments of a call; in Java and JavaScript they are source text."""
     return {"simple_java": f"{number}L", "simple_javascript": str(number)}.get(subset, number)

@@ -1,4 +1,6 @@
-"""The files that MLPerf's benchmarks download, small or as large as a submission needs, with known right answers."""
+"""The files that MLPerf's benchmarks download, either small or as large as a submission needs, with known right
+answers.
+"""
 
 import csv
 import io
@@ -16,13 +18,15 @@ from harness.models.manifest.model import MODELS_DIR
 onnx = pytest.importorskip("onnx")
 TOPICS = 16
 INT64, FLOAT = 7, 1
-"""ONNX's numbers of these types."""
+"""ONNX's codes for these types."""
 
 RATINGS_SEED = 5
 
 
 def tensor_file(path: Path, numbers: np.ndarray, offset: int = 0) -> Path:
-    """Writes int64 numbers as torch.save does; `offset` numbers before them belong to the storage, but not to the tensor."""
+    """Writes int64 numbers as torch.save does; the storage starts with `offset` numbers that are not part of the
+    tensor.
+    """
     storage = np.concatenate([np.full(offset, -7), numbers]).astype("<i8")
 
     def text(value: str) -> bytes:
@@ -48,7 +52,9 @@ def tensor_file(path: Path, numbers: np.ndarray, offset: int = 0) -> Path:
 
 
 def write_igbh(root: Path, papers: int, *, bare: bool = False, seed: int = 3) -> np.ndarray:
-    """Writes a graph of twice as many papers, and returns the topic of each paper. bare: labels without a header."""
+    """Writes a graph with twice as many papers, and returns the topic of each paper. bare: write labels without a
+    header.
+    """
     random = np.random.default_rng(seed)
     folder = root / ("full" if bare else "tiny") / "processed"
     (folder / "paper").mkdir(parents=True)
@@ -70,13 +76,13 @@ def save_graph(path: Path, nodes: Sequence[object], inputs: object, output: obje
 
 
 def manifest_in(folder: Path, name: str) -> Path:
-    """Copies a shipped manifest into a folder, which gets the model's file."""
+    """Copies a shipped manifest into a folder to which the model's file will be written."""
     folder.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(MODELS_DIR / f"{name}.yaml", folder))
 
 
 def rgat_model(path: Path, topics: np.ndarray, wrong_share: float) -> Path:
-    """Answers with the right topic, except for a share of the papers."""
+    """Writes a model that returns the right topic, except for a share of the papers."""
     random = np.random.default_rng(11)
     wrong = random.random(len(topics)) < wrong_share
     answers = np.where(wrong, (topics + 1) % TOPICS, topics).astype(np.int64)
@@ -104,7 +110,7 @@ def rating(random: np.random.Generator, items: np.ndarray, category: int) -> np.
 def write_streaming(
     folder: Path, requests: int, *, timestamps: int = 20, candidates: int = 5, users: int = 0
 ) -> None:
-    """Writes the tables of DLRM-v3. requests: number of requests in the answered timestamps, the last tenth."""
+    """Writes the tables of DLRM-v3. requests: number of requests in the scored timestamps, which are the last tenth."""
     random = np.random.default_rng(RATINGS_SEED)
     answered = max(1, timestamps // 10)
     per_ts = [len(part) for part in np.array_split(np.arange(requests), answered)]
@@ -144,7 +150,9 @@ def write_streaming(
 
 
 def dlrm_model(path: Path) -> Path:
-    """Scores a candidate by its number and the user's first category: sigmoid of a value between -0.5 and 0.5."""
+    """Writes a model that scores a candidate by its number and the user's first category: the sigmoid of a value in
+    [-0.5, 0.5].
+    """
     tensors = {
         "prime": np.array([97]), "scale": np.array([1 / 97], np.float32), "shift": np.array([0.5], np.float32),
         "one": np.array([1]), "first": np.array([0]), "axis": np.array([1]),
@@ -172,7 +180,7 @@ def dlrm_model(path: Path) -> Path:
 
 
 def write_frames(path: Path, count: int) -> Path:
-    """Writes questions whose answer is in the question."""
+    """Writes questions that contain their answer."""
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, delimiter="\t")
         rows.writerow(["", "Prompt", "Answer", "wikipedia_link_1", "wikipedia_link_2"])

@@ -1,4 +1,4 @@
-"""Completion as a shell requests it: verbs, options of the verb in the line, and names as values."""
+"""Completion as a shell requests it: verbs, options of the verb on the line, and names as values."""
 
 import os
 import shutil
@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[3]
 
 
 def completed(line: str, folder: Path, start: int = 1) -> list[str]:
-    """Returns the words that complete the line. start: 3 for `python -m harness`, as in argcomplete's shell code."""
+    """Returns the words that complete the line. start: 3 for `python -m harness`, as argcomplete's shell code passes
+    it.
+    """
     answer = folder / ".answer"
     environment = {
         **os.environ,

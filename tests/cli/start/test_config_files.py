@@ -1,4 +1,4 @@
-"""Files of --config: presets, several files, options of other verbs, and which value wins."""
+"""Files for --config: presets, several files, options of other verbs, and which value wins."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ SERVER = ("--scenario", "server")
 
 
 class Called:
-    """Calls `run` with the words; returns the configuration of the run, and keeps the output."""
+    """Calls `run` with the words; returns the run's configuration, and keeps the output."""
 
     def __init__(self) -> None:
         self.configs: list[RunConfig] = []
@@ -64,7 +64,7 @@ def test_a_preset_sets_its_options(preset: str, values: dict[str, object], calle
 
 
 def test_an_unknown_preset_is_reported_with_the_known_ones(called: Called) -> None:
-    """Bug: "quik cannot be read: No such file or directory"."""
+    """Bug: the message was "quik cannot be read: No such file or directory"."""
     assert refused(CONFIG_FLAG, "quik", *SERVER) == [
         "--config quik is neither a file nor a preset: the presets are ci, mlperf, quick, thorough"
     ]
@@ -89,7 +89,7 @@ def test_every_preset_is_named_by_list_and_in_the_help() -> None:
 
 
 def test_the_last_of_several_files_wins_and_resets_dependent_options(called: Called) -> None:
-    """A config.yaml of a run has its count as well as its duration: a later duration replaces both."""
+    """A run's config.yaml contains the count as well as the duration, and a later duration replaces both."""
     write("run.yaml", "scenario: server\nbackend: 'null'\nqueries: 5000\nmax_batch: 4\n")
     config = called(CONFIG_FLAG, "run.yaml", CONFIG_FLAG, "quick")
     assert (config.backend, config.max_batch) == ("null", 4)
@@ -142,7 +142,7 @@ def test_a_wrong_value_of_a_verb_option_is_reported_in_one_line(called: Called) 
             "--duration cannot be set with --mlperf: a run takes 600 s (the preset mlperf sets --mlperf)",
         ),
         (
-            ("--config=mlperf", *SERVER, "--time", "3", "--mlperf"),  # typed: no file's fault
+            ("--config=mlperf", *SERVER, "--time", "3", "--mlperf"),  # typed by the user, so no file is named
             "--duration cannot be set with --mlperf: a run takes 600 s",
         ),
         (
@@ -185,7 +185,7 @@ PLAN = "instances: 1\nthreads: 1\nmax_batch: 4\n"
 
 
 def of_run(text: str) -> str:
-    """A file in the place of a run's config.yaml."""
+    """Puts the text where a run's config.yaml would be, and returns the path."""
     folder = Path("run")
     folder.mkdir()
     (folder / "result.json").write_text("{}")
@@ -234,7 +234,9 @@ def test_values_of_a_file_survive_unrelated_options(
 
 
 def test_values_that_a_scenario_does_not_take_are_left_out_of_files(called: Called) -> None:
-    """Bug: `target_qps` of a file refused `--scenario offline`, although files go with any scenario."""
+    """Bug: `target_qps` in a file made the harness refuse `--scenario offline`, although a file may be used with any
+    scenario.
+    """
     file = write("o.yaml", "scenario: server\ntarget_qps: 100\nslo: p99=9ms\n")
     config = called(CONFIG_FLAG, file, "--scenario", "offline")
     assert (config.target_qps, config.slo) == (None, ())
@@ -297,7 +299,7 @@ def test_a_model_file_is_kept_with_the_options_it_was_written_for(
 
 
 def test_an_option_set_to_false_excludes_nothing(called: Called) -> None:
-    """Bug: every config.yaml has `pin: false` and `mlperf: false`, which dropped options of the file before it."""
+    """Bug: every config.yaml contains `pin: false` and `mlperf: false`, which dropped options of the file before it."""
     write("a.yaml", "oversubscribe: true\nqueries: 100\n")
     write("b.yaml", "pin: false\nmlperf: false\n")
     config = called(CONFIG_FLAG, "a.yaml", CONFIG_FLAG, "b.yaml", *SERVER)

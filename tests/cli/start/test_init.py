@@ -1,4 +1,4 @@
-"""`init`: its file of options describes the default run, and its manifest loads and runs unchanged."""
+"""`init` writes a file of options that describes the default run, and a manifest that loads and runs unchanged."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def uncommented(text: str) -> Iterator[tuple[str, Any]]:
-    """Returns (key, value) of each option in a comment."""
+    """Yields (key, value) for each option in a comment."""
     for line in re.findall(r"^# ([a-z_]+: .*)$", text, re.MULTILINE):
         yield from yaml.safe_load(line).items()
 
@@ -83,7 +83,7 @@ def test_every_option_of_the_verb_is_written_and_fits_the_schema(verb: str) -> N
 
 
 def test_the_values_in_the_comments_are_the_defaults() -> None:
-    """The option's help states the default; this test compares it with the field."""
+    """The option's help states the default, and this test compares it with the field."""
     values = dict(uncommented(options_text("run")))
     defaults = {key: value for key, value in to_plain(DEFAULT).items() if key in values}
     assert {"backend", "model", "mode", "duration", "dispatch", "device", "pin"} <= defaults.keys()

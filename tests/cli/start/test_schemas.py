@@ -1,4 +1,4 @@
-"""`schema`: files that the harness reads are valid by the editors' schemas; files that it refuses are not."""
+"""`schema`: files that the harness reads are valid according to the editors' schemas; files that it refuses are not."""
 
 import json
 from functools import cache
@@ -86,7 +86,7 @@ def test_a_wrong_step_is_not_valid(steps: Any) -> None:
     content["inputs"][0]["preprocess"] = steps
     assert valid("manifest", content) is (
         steps == "crop"
-    )  # a separate rule decides between its two options
+    )  # because a separate rule chooses between its two options
 
 
 def test_every_field_of_a_manifest_is_in_the_schema_with_its_text() -> None:

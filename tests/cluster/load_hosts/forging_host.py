@@ -18,7 +18,7 @@ _AFTER_ENTRY = ("taken_ns", "sent_ns", "arrived_ns", "read_ns", "decoded_ns", "c
 
 
 def scaled(rows: Array, entry_ns: Array) -> Array:
-    """Reduces every time to 40 %."""
+    """Reduces every time to 40 % of its value."""
     for name in (*_AFTER_ENTRY, "first_token_ns"):
         there = rows[name] > 0
         after_ns = (rows[name] - entry_ns) * 2 // 5
@@ -27,21 +27,21 @@ def scaled(rows: Array, entry_ns: Array) -> Array:
 
 
 def subtracted(rows: Array, entry_ns: Array) -> Array:
-    """Subtracts a constant, as far as the entry allows."""
+    """Subtracts a constant from every time, but not more than the entry allows."""
     for name in (*_AFTER_ENTRY, "first_token_ns"):
         rows[name] = np.where(rows[name] > 0, np.maximum(rows[name] - CONSTANT_NS, entry_ns), 0)
     return rows
 
 
 def tail_cut(rows: Array, entry_ns: Array) -> Array:
-    """Limits every query's time to TAIL_NS."""
+    """Limits the time of every query to TAIL_NS."""
     for name in _AFTER_ENTRY:
         rows[name] = np.minimum(rows[name], entry_ns + TAIL_NS)
     return rows
 
 
 def first_token(rows: Array, entry_ns: Array) -> Array:
-    """Reduces the time to the first token to 40 %."""
+    """Reduces the time to the first token to 40 % of its value."""
     after_ns = (rows["first_token_ns"] - entry_ns) * 2 // 5
     rows["first_token_ns"] = np.where(rows["first_token_ns"] > 0, entry_ns + after_ns, 0)
     return rows
@@ -51,14 +51,16 @@ _latencies_ns: list[int] = []
 
 
 def late_dropped(rows: Array, entry_ns: Array) -> Array:
-    """Omits queries slower than the median of all previous queries: a fixed limit would omit none of a fast run."""
+    """Omits queries slower than the median of all previous queries, because a fixed limit would omit none in a fast
+    run.
+    """
     latency_ns = rows["completed_ns"] - entry_ns
     _latencies_ns.extend(latency_ns)
     return rows[latency_ns <= np.median(_latencies_ns)]
 
 
 def before_its_time(rows: Array, entry_ns: Array) -> Array:
-    """Makes all time stamps early, including the stamps before the schedule."""
+    """Shifts all time stamps to earlier times, even before the scheduled times."""
     for name in _AFTER_ENTRY:
         rows[name] -= np.where(rows[name] > 0, CONSTANT_NS, 0)
     return rows
@@ -71,7 +73,7 @@ KINDS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 class Forged:
-    """Like the journal, with changed rows."""
+    """A journal that changes its rows."""
 
     def __init__(self, journal: Journal, forge: Callable[[Array, Array], Array]) -> None:
         self._journal = journal

@@ -1,4 +1,4 @@
-"""Runs with a load that several hosts share."""
+"""Runs whose load several hosts share."""
 
 import json
 import re
@@ -14,7 +14,7 @@ import psutil
 from tests.builders.serving import ROOT
 from tests.cluster.load_hosts.agents import Host
 
-BUSY = {"client-bound", "slo-missed", "early-stopping"}  # doubts and reasons about the machine
+BUSY = {"client-bound", "slo-missed", "early-stopping"}  # doubts and reasons that depend on the machine
 
 
 def words(url: str, out: Path, *more: str) -> list[str]:
@@ -35,7 +35,7 @@ def columns_of(out: Path) -> dict[str, Any]:
 
 
 class Started:
-    """A run in a separate process that already has its first answers."""
+    """A run in a separate process that has already received its first answers."""
 
     def __init__(self, url: str, out: Path, *more: str) -> None:
         command = [sys.executable, "-m", "harness", *words(url, out, *more)]

@@ -1,4 +1,4 @@
-"""The port of a load host: peers that hold it or send garbage delay no run, and are dropped."""
+"""The port of a load host: peers that hold a connection or send garbage do not delay a run, and are dropped."""
 
 import socket
 import threading
@@ -13,12 +13,12 @@ from harness.core.child import Channel
 from tests.stand_ins.holding import GARBAGE, connected, dripping, is_dropped
 
 LIMIT_S = 1.0
-SLACK_S = 10.0  # on a busy machine
+SLACK_S = 10.0  # for a busy machine
 
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A load host whose limits are short."""
+    """A load host with short time limits."""
     monkeypatch.setattr(agent, "HELLO_LIMIT_S", LIMIT_S)
     monkeypatch.setattr(remote_channel, "MESSAGE_LIMIT_S", LIMIT_S)
     monkeypatch.setattr(agent, "MOST_SILENT", 8)
@@ -31,7 +31,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     host.stop()
     with (
         socket.socket() as waking
-        # a waiting accept does not notice that its socket is closed
+        # because a waiting accept does not notice that its socket is closed
     ):
         waking.connect_ex(("127.0.0.1", number))
     thread.join(SLACK_S)
@@ -39,7 +39,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def answers(port: int) -> bool:
-    """Returns whether a run, here of a different version, soon gets an answer."""
+    """Returns whether a run, which reports a different version, soon gets a reply."""
     with socket.create_connection(("127.0.0.1", port), SLACK_S) as sock:
         channel = Channel(sock)
         channel.send("setup", code={}, setup={})

@@ -1,4 +1,4 @@
-"""A run from several load hosts continues when the coordinator's own queries end."""
+"""A run from several load hosts continues after the coordinator's own queries end."""
 
 import os
 from dataclasses import replace
@@ -19,7 +19,7 @@ STATUS = 7
 
 
 def main() -> None:
-    """The witness's process, which dies at once."""
+    """Entry point of the witness's process, which dies at once."""
     os._exit(STATUS)
 
 

@@ -1,4 +1,4 @@
-"""A result judges each of the hosts that shared the load separately."""
+"""The result judges each host that shared the load separately."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,9 @@ from tests.builders.support import present
 
 
 def shared(*clients: dict[str, Any], lost: str = "") -> Evidence:
-    """Returns the golden run, with queries issued by the hosts in turn. clients: each host's fields beyond CLIENT."""
+    """Returns the golden run, with its queries spread over the hosts in turn. clients: each host's fields beyond
+    CLIENT.
+    """
     run = remote()
     assert run.done is not None
     turns = np.arange(len(run.done)) % len(clients)
@@ -64,7 +66,7 @@ def test_a_run_of_one_process_names_no_hosts() -> None:
 
 
 def test_a_host_that_is_the_bottleneck_makes_the_run_client_bound() -> None:
-    """The hosts together were busy for less than the limit."""
+    """Both hosts together were busy for less than the limit."""
     idle: dict[str, Any] = {"busy_shares": [0.1] * 20}
     busy = {"busy_shares": [0.99] * 5}
     bound = [*client.reasons(shared(idle, busy, idle, idle), 2_000.0)]

@@ -1,4 +1,4 @@
-"""The merged journal of several hosts has every sample of each host, unchanged."""
+"""The merged journal contains every sample of each host, unchanged."""
 
 import os
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def remote_journal(capacity: int) -> Journal:
 def fill(
     share: Share, sizes: Sequence[int], seed: int, *, stamped: bool = True, start_ns: int = START_NS
 ) -> None:
-    """Answers the host's queries in batches of these sizes, in turn, out of order."""
+    """Answers the host's queries in batches of these sizes, one after the other, out of order."""
     journal, part = share.journal, share.part
     journal.start_ns = start_ns
     stored = schedule.read_stored(str(share.plan.schedule))
@@ -106,7 +106,7 @@ def test_percentiles_are_computed_from_the_joined_latencies(shares: list[Share])
     assert found["p99"] == percentile_ns(joined, 0.99)
     assert (found["min"], found["max"]) == (int(joined[0]), int(joined[-1]))
     means = [percentiles(one)["p99"] for one in raw]
-    assert found["p99"] != round(sum(means) / len(means))  # the result of a mean of percentiles
+    assert found["p99"] != round(sum(means) / len(means))  # which would be the mean of percentiles
 
 
 @settings(max_examples=20, deadline=None)
@@ -161,7 +161,7 @@ def test_arrival_stamps_are_dropped_if_one_host_lacks_them(shares: list[Share]) 
 
 
 def test_samples_of_the_other_hosts_are_kept_when_one_has_none(shares: list[Share]) -> None:
-    """The second host has issued no query and received no answer."""
+    """The second host has neither issued a query nor received an answer."""
     for number in (0, 2):
         fill(shares[number], [1], number)
     merged = merged_completions(shares)

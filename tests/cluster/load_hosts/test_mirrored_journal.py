@@ -1,4 +1,6 @@
-"""A mirrored journal equals the other machine's journal in this machine's time, in whatever parts its rows arrive."""
+"""A mirrored journal equals the other machine's journal converted to this machine's time, however its rows are split
+into parts.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,9 @@ def test_four_hosts_with_separate_clocks_merge_exactly(
     queries: int,
     seed: int,
 ) -> None:
-    """Percentiles equal those of the joined raw latencies; the union of the schedules is LoadGen's, to the ns."""
+    """The percentiles equal the percentiles of all raw latencies together, and the union of the schedules equals
+    LoadGen's to the ns.
+    """
     whole = plan("server", query_count=queries, journal_samples=queries, load_hosts=4)
     shares, raw = [], []
     for part, clock_ns in zip(parts_of(whole, HOSTS), clocks, strict=True):
@@ -75,7 +79,7 @@ def test_news_in_small_messages_rebuilds_the_whole_journal(
     monkeypatch.setattr(journal_mirror, "MOST_ROWS", 7)
     here = share._replace(journal=remote_journal(300))
     news, mirror = News(share.journal), Mirror(here.journal, 0)
-    for message in news.read():  # size of an empty journal
+    for message in news.read():  # an empty journal's size
         mirror.add(message)
     fill(share, [1, 3], 1)
     messages = [*news.read()]

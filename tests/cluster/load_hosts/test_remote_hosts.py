@@ -1,4 +1,6 @@
-"""Load hosts behind a network that delays, holds and cuts connections: the run's messages, and its remains."""
+"""Load hosts behind a network that delays, holds and cuts connections: the messages of the run, and what it leaves
+behind.
+"""
 
 import itertools
 import json
@@ -75,11 +77,11 @@ def test_four_remote_hosts_make_one_run(tmp_path: Path, url: str, hosts: list[Ho
     told = result["load_hosts"]
     assert [host["name"] for host in told] == [f"127.0.0.1:{port}" for port in ports]
     assert [int((columns[HOST] == n).sum()) for n in range(4)] == [h["queries"] for h in told]
-    for host in told:  # one machine has one clock
+    for host in told:  # both hosts run on one machine and share a clock
         assert abs(host["clock_offset_ns"]) <= host["clock_error_ns"]
         assert host["clock_drift_ns"] is not None
     assert told[3]["clock_error_ns"] >= DELAY_S * 1e9 > 2 * told[0]["clock_error_ns"] > 0
-    assert main(["check", str(out)]) == 0  # its files agree
+    assert main(["check", str(out)]) == 0  # the run's files agree
     assert all(is_idle(host, 10) for host in hosts)
 
 
@@ -112,7 +114,7 @@ def test_a_lost_host_ends_the_run_and_its_received_data_is_kept(
             began_s = time.monotonic()
             text = act(through, hosts[1])
             assert started.end() == 5, started.printed
-            assert time.monotonic() - began_s < 40  # the run would have taken 60 s
+            assert time.monotonic() - began_s < 40  # the complete run would have taken 60 s
     lost = re.escape(f"load host 127.0.0.1:{through.port} is lost (")
     assert re.search(f"{lost}the measured process {text}.*, so the run was ended", started.printed)
     left = tmp_path / "run.partial"
@@ -122,7 +124,7 @@ def test_a_lost_host_ends_the_run_and_its_received_data_is_kept(
     assert all(host["answered"] > 0 for host in result["load_hosts"])
     assert len(columns["order"]) == sum(host["answered"] for host in result["load_hosts"])
     assert main(["check", str(left)]) == 0
-    # The host that does not receive the end of the run detects it, and takes the next run.
+    # The host that is not informed of the end of the run detects it, and accepts the next run.
     assert all(is_idle(host, 30) for host in hosts)
 
 
@@ -199,7 +201,7 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_not_a_load_host_is_reported(tmp_path: Path) -> None:
-    """An address where a different program listens and answers."""
+    """At the address, a different program listens and replies."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         process = remote_process.RemoteProcess.__new__(remote_process.RemoteProcess)
@@ -219,7 +221,7 @@ def test_a_server_that_is_not_a_load_host_is_reported(tmp_path: Path) -> None:
 def test_a_stranger_gets_an_error_message_and_begins_no_run(
     sent: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a request caused a traceback, and the message `a run begins`."""
+    """Bug: a request caused a traceback, and the load host printed `a run begins`."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
         socket.create_connection(listening.getsockname()) as stranger,

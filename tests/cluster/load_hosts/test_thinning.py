@@ -1,4 +1,4 @@
-"""The parts of the schedule that load hosts issue add up to the schedule of one LoadGen."""
+"""The parts of the schedule that the load hosts issue add up to one LoadGen's schedule."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def union(stored: list[schedule.Stored]) -> tuple[Array, Array]:
 
 
 def test_the_union_of_four_hosts_equals_the_loadgen_schedule(tmp_path: Path) -> None:
-    """LoadGen's own run of the same seed, rate and count; its trace has whole microseconds."""
+    """The reference is LoadGen's own run with the same seed, rate and count, whose trace is in whole microseconds."""
     whole = plan("server", query_count=QUERIES, target_qps=QPS, load_hosts=4)
     after_ns, samples = union(stored_parts(whole, 4, tmp_path))
     assert np.array_equal(after_ns, schedule.server_schedule_ns(QUERIES, QPS, whole.seeds.schedule))
@@ -69,7 +69,7 @@ def test_each_query_has_one_host(queries: int, hosts: int, seed: int) -> None:
     try:
         parts = parts_of(whole, names(hosts))
     except ConfigError:
-        assume(queries >= 40 * hosts)  # with fewer queries a host might get none
+        assume(queries >= 40 * hosts)  # because with fewer queries a host might get none
         raise
     assert sorted(np.concatenate(parts).tolist()) == list(range(queries))
     assert all((np.diff(part) > 0).all() for part in parts)

@@ -1,4 +1,4 @@
-"""The coordinator's own queries check the load hosts' reports, and a host that stopped is named."""
+"""The coordinator's own queries verify the load hosts' reports, and the result names a host that stopped."""
 
 import json
 import os
@@ -36,7 +36,7 @@ AWAY_NS = 40 * NS_PER_MS
 
 
 def times_of(count: int, seed: int, *, fast_ns: int = 10 * NS_PER_MS) -> Array:
-    """Returns (count,) a server's times: every tenth time is much longer."""
+    """Returns a server's times, (count,), in which every tenth time is much longer."""
     random = np.random.RandomState(seed)
     slow = random.random_sample(count) < 0.1
     return (fast_ns * (random.lognormal(0, 0.3, count) + 5 * slow)).astype(np.int64)
@@ -59,7 +59,9 @@ def completions(answer_ns: Array, first_ns: Array, host: Array) -> Completions:
 
 
 def run_of(hosts: int, witnesses: int, forge: Callable[[Array], Array], what: str = "") -> Evidence:
-    """Returns a run of 2,000 queries whose first host falsifies its times. what: "first" falsifies only first tokens."""
+    """Returns a run of 2,000 queries whose first host falsifies its times. what: "first" falsifies only the times to
+    the first token.
+    """
     count = 2000
     answer_ns, host = times_of(count, 1), np.arange(count) % hosts
     first_ns = answer_ns // 4
@@ -110,7 +112,7 @@ def test_honest_hosts_are_not_doubted(hosts: int, witnesses: int) -> None:
         (scaled, "", 2, 20),
         (subtracted, "", 1, 40),
         (tail_cut, "", 1, 200),
-        (tail_cut, "", 3, 1),  # issued by the other hosts
+        (tail_cut, "", 3, 1),  # issued by the honest hosts
         (scaled, "", 3, 1),
         (scaled, "first", 1, 20),
         (scaled, "first", 2, 1),
@@ -130,7 +132,7 @@ def test_the_doubt_has_both_numbers() -> None:
 
 
 def test_a_coordinator_that_is_far_away_doubts_no_host() -> None:
-    """The witness's queries take one round trip more, which the pings between the machines show."""
+    """The witness's queries take one additional round trip, which the pings between the machines show."""
     run = run_of(1, 200, honest)
     assert run.witness is not None
     far = {**run.witness, "remote_ns": [ns + AWAY_NS for ns in run.witness["remote_ns"]]}
@@ -157,7 +159,8 @@ def test_the_coordinator_asks_for_a_small_share_over_the_whole_run(
 
 
 def still(run: Evidence, host: int, stood_ns: int, share: float) -> Evidence:
-    """The host issued no query in the first `stood_ns` of the run, and a share of its queries waited for this."""
+    """The host issued no query in the first `stood_ns` of the run, and a share of its queries waited because of this.
+    """
     assert run.done is not None
     columns = {name: column.copy() for name, column in run.done.columns.items()}
     own = np.flatnonzero(columns[HOST] == host)
@@ -239,7 +242,7 @@ def stop_process(pid: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", ["host", "server", "run"])
 def test_the_part_that_stood_still_is_found(tmp_path: Path, stopped: str) -> None:
-    """A host's own stop does not count as latency of the server; the server's stop does."""
+    """The pause of a host does not count as server latency; the pause of the server does."""
     out = tmp_path / "run"
     load = (*LOAD, "--duration", "12s", "--slo", "p99=20s", "--connections", "32")
     with (

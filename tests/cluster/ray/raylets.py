@@ -1,4 +1,5 @@
-"""Several raylets on this machine, each a node of a Ray cluster with tokens, and their child processes."""
+"""Several raylets on this machine, each a node of a Ray cluster with token authentication, and their child processes.
+"""
 
 import fcntl
 import json
@@ -24,7 +25,7 @@ STARTS = 4
 LOCAL = "127.0.0.1"
 
 WAITS = pytest.mark.limit_s(1800)
-"""Time limit of tests that may wait for the end of other tests' clusters."""
+"""Time limit for tests that may have to wait until other tests' clusters end."""
 
 _SCRIPT = """
 import json, sys
@@ -45,17 +46,17 @@ cluster.shutdown()
 
 
 class Raylets:
-    """A running cluster whose head runs no work."""
+    """A running cluster; its head executes no work."""
 
     def __init__(self, process: "subprocess.Popen[str]", host: str, port: int) -> None:
         self._process = process
         self.nodes = f"ray://{host or LOCAL}:{port}"
         self.pids: list[int] = []
-        """Addresses of the raylets."""
+        """Process ids of the raylets."""
         self.address: str
         """The head's address for raylets."""
         self.head: list[int]
-        """Pids of the head's processes."""
+        """Process ids of the head."""
         self.address, self.head = self._told()
 
     def _told(self) -> Any:
@@ -77,12 +78,12 @@ class Raylets:
         self._process.communicate(timeout=60)
 
     def hosts(self, raylet: int) -> list[int]:
-        """Pids of our actors on this node and of their child processes."""
+        """Returns the process ids of our actors on this node and of their child processes."""
         ours = (b"ray::NodeActor", b"ray::TunnelEnd", b"harness")
         return [pid for pid in _below(raylet) if any(word in words_of(pid) for word in ours)]
 
     def wait_for_nodes(self, count: int, limit_s: float = 90) -> dict[int, int]:
-        """Returns raylet -> its process of `serve --node`, as soon as this number of processes exists."""
+        """Waits for `count` processes of `serve --node`; returns the process of each raylet."""
         end_s = time.monotonic() + limit_s
         found: dict[int, int] = {}
         while len(found) < count and time.monotonic() < end_s:
@@ -112,9 +113,9 @@ def raylet_on(there: Machine, head: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 @contextmanager
 def raylets(count: int, host: str = "", **settings: str) -> Iterator[Raylets]:
-    """Commands started within the block have the token of this cluster.
+    """Starts a cluster; commands that are started within the block have its token.
 
-    host: this machine's address for all processes; '': Ray's choice. settings: variables of Ray.
+    host: this machine's address for all processes; '': Ray chooses. settings: Ray's environment variables.
     """
     with socket.create_server((host or LOCAL, 0)) as free:
         port = free.getsockname()[1]
@@ -142,14 +143,14 @@ def raylets(count: int, host: str = "", **settings: str) -> Iterator[Raylets]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One cluster at a time on this machine, because two heads give their clients' servers the same ports."""
+    """Allows one cluster at a time on this machine, because two heads give their clients' servers the same ports."""
     with Path(tempfile.gettempdir(), "harness-tests-ray.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _started(host: str, port: int) -> Raylets:
-    """Ray gives up after 30 s, and a busy machine may need several attempts."""
+    """Starts a cluster, in several attempts on a busy machine, because Ray gives up after 30 s."""
     for _ in range(STARTS):
         command = [sys.executable, "-W", "ignore", "-c", _SCRIPT, str(port), host]
         process = subprocess.Popen(
@@ -171,7 +172,7 @@ def parent_of(pid: int) -> int:
 
 
 def _below(pid: int) -> list[int]:
-    """Returns all descendants."""
+    """Returns the process ids of all descendants."""
     try:
         text = "".join(p.read_text() for p in Path(f"/proc/{pid}/task").glob("*/children"))
     except OSError:

@@ -20,7 +20,7 @@ def node(address: str, is_alive: bool = True, **resources: float) -> dict[str, A
 
 
 class StandIn:
-    """A reference is the answer itself, or the exception to raise."""
+    """A stand-in for Ray, in which a reference is either the answer or the exception to raise."""
 
     def __init__(self, *nodes: dict[str, Any]) -> None:
         self._nodes = nodes

@@ -1,4 +1,4 @@
-"""A command on a node: its files, its output and its end, without Ray."""
+"""A command on a node, without Ray: its files, its output and its end."""
 
 import json
 import socket
@@ -49,7 +49,7 @@ def test_nodes_of_one_address_have_a_folder_each() -> None:
 
 
 class OnNode:
-    """The host of a node: its answers come from `states` and `files`, which the test sets."""
+    """The host of a node; its answers come from `states` and `files`, which the test sets."""
 
     def __init__(self) -> None:
         self.states: list[dict[str, Any]] = []
@@ -123,7 +123,7 @@ def test_files_arrive_during_the_command_and_open_runs_at_its_end(
     assert command.look() == ["one"]
     assert [*listed(command.folder)] == ["points/1/result.json"]
     assert command.is_open
-    node.files.pop("points/1/result.json")  # an unchanged file is not read again
+    node.files.pop("points/1/result.json")  # it is unchanged, so it must not be read again
     assert command.look() == ["two", "three"]
     assert (command.row["status"], command.is_open) == (4, False)
     assert {*listed(command.folder)} == {"points/1/result.json", open_run}
@@ -166,7 +166,7 @@ def test_finished_runs_of_all_nodes_are_in_one_database(tmp_path: Path) -> None:
         "10.0.0.2",
         "10.0.0.3",
         "10.0.0.4",
-    ):  # one run was measured again
+    ):  # one run was repeated
         on_nodes._list_runs(tmp_path, name)
     rows = newest_first(tmp_path)
     assert {row["folder"]: row["peak"] for row in rows} == {
@@ -189,7 +189,7 @@ def test_a_command_continues_from_the_local_files(node: OnNode, command: NodeCom
     assert (command.folder / "sweep/sweep.json").read_bytes() == b"{1}"
     assert [*listed(command.folder)] == [
         "sweep/sweep.json"
-    ]  # a file that the node removed is not kept
+    ]  # the node removed this file, so it is not kept
 
 
 def test_a_stop_prevents_the_start_but_only_a_close_is_an_end() -> None:
@@ -244,7 +244,7 @@ def test_values_with_the_same_letters_get_separate_folders() -> None:
 
 def test_values_without_a_measurement_are_measured_again(tmp_path: Path) -> None:
     asked = {"command": ["run", "{}"], "shared": ["a", "b", "c", "d", "e"]}
-    statuses = {"a": 0, "b": 4, "c": 5, "d": 130, "e": None}  # 5: the node's disk was full
+    statuses = {"a": 0, "b": 4, "c": 5, "d": 130, "e": None}  # 5: the disk of the node was full
     rows = [{"folder": name, "status": status, "lost": ""} for name, status in statuses.items()]
     files.write_json(tmp_path / "nodes.json", {**asked, "nodes": rows})
     assert list(on_nodes._earlier(tmp_path, asked)) == ["a", "b"]
@@ -295,7 +295,7 @@ def test_a_command_keeps_what_it_has_when_it_is_interrupted(running: Command) ->
     running.interrupt()
     told = wait_for(running, lambda told: told["status"] is not None)
     assert told["status"] == 130
-    assert "run.partial/result.json" in told["files"]  # an interrupted run is never complete
+    assert "run.partial/result.json" in told["files"]  # an interrupted run is never reported as complete
 
 
 @pytest.mark.slow

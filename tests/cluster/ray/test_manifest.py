@@ -1,4 +1,4 @@
-"""containers/ray.yaml: its pods are valid for Kubernetes, and the harness accepts its run."""
+"""containers/ray.yaml describes pods that Kubernetes accepts and a run that the harness accepts."""
 
 import os
 from copy import deepcopy
@@ -37,7 +37,7 @@ def test_job_and_pods_fit_the_kubernetes_schema() -> None:
 
 
 def closed(schema: Any) -> Any:
-    """Makes the schema refuse fields that it does not name, like `kubectl apply`."""
+    """Makes the schema refuse unknown fields, as `kubectl apply` does."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):

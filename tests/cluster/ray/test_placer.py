@@ -1,4 +1,4 @@
-"""The process that takes nodes for a run detects the end of the run; without Ray."""
+"""The process that reserves nodes for a run detects the end of the run (without Ray)."""
 
 import socket
 from collections.abc import Callable, Iterator
