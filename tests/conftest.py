@@ -1,4 +1,4 @@
-"""Settings of all test files."""
+"""Settings for all test files."""
 
 import faulthandler
 import signal
@@ -14,23 +14,25 @@ from harness.cli.main import main
 from harness.core.shown import secrets
 from tests.builders.refusals import Said
 
-settings.register_profile("harness", deadline=None)  # a busy machine is not a failed test
+settings.register_profile("harness", deadline=None)  # a busy machine must not fail a test
 settings.load_profile("harness")
 
-# If the suite runs in a script's background, its commands would ignore Ctrl-C.
+# A background job of a script ignores Ctrl-C, and the commands that the suite starts would inherit this.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Loads torch's compiler first: if it is loaded after TensorFlow, the process ends with a segmentation fault."""
+    """Loads torch's compiler first, because loading it after TensorFlow ends the process with a segmentation fault."""
     if any(item.get_closest_marker("slow") for item in session.items):
         with suppress(ImportError):
             import_module("triton._C.libtriton")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Replaces pytest's own time limit in a test with the mark `limit_s`; pytest restores its limit after the test."""
+    """Replaces pytest's time limit with the one in the test's mark `limit_s`, if any; pytest restores its limit
+    afterwards.
+    """
     limit = item.get_closest_marker("limit_s")
     if limit is not None and item.config.getini("faulthandler_timeout"):
         stderr = item.config.stash[fault_handler_stderr_fd_key]
@@ -39,14 +41,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def forgotten_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removes learned secrets: a process keeps them, but one test's secrets must not mask texts of other tests."""
+    """Removes learned secrets: the process keeps them, but the secrets of one test must not mask texts in other tests.
+    """
     monkeypatch.setattr(secrets, "_known", set())
     monkeypatch.setattr(secrets, "_patterns", [])
 
 
 @pytest.fixture
 def prints(capsys: pytest.CaptureFixture[str]) -> Said:
-    """Calls the command, which ends with `status`, and returns what it printed to stdout."""
+    """Calls the command, checks that it ends with `status`, and returns what it printed to stdout."""
 
     def run(*words: str | Path, status: int = 0) -> str:
         assert main([str(word) for word in words]) == status
@@ -57,7 +60,7 @@ def prints(capsys: pytest.CaptureFixture[str]) -> Said:
 
 @pytest.fixture
 def refuses(capsys: pytest.CaptureFixture[str]) -> Said:
-    """Calls the command, which ends with `status`, and returns its only line on stderr without `harness: `."""
+    """Calls the command, checks that it ends with `status`, and returns its only line on stderr without `harness: `."""
 
     def run(*words: str | Path, status: int = 2) -> str:
         assert main([str(word) for word in words]) == status

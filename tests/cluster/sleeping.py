@@ -11,7 +11,7 @@ from harness.types import Array, BackendSetup, Batch
 
 
 class Sleeping:
-    """ms: time of a batch, whatever its size."""
+    """ms: time per batch, whatever the batch size."""
 
     def __init__(self, setup: BackendSetup) -> None:
         self._s = float(setup.options.get("ms", "20")) / 1e3

@@ -1,4 +1,4 @@
-"""An instance of a node takes an efficient batch of whole requests."""
+"""An instance on a node combines whole requests into batches of an efficient size."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from harness.types import Array, Batch
 
 CHEAPER = [0.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 17.0]
 NO_CHEAPER = [float(size) for size in range(9)]
-"""Time of a batch of n samples at index n."""
+"""The time of a batch of n samples, at index n."""
 
 
 class Held:
-    """A combined dataset and backend, which answers as soon as the test allows it."""
+    """A combined dataset and backend that returns answers only when the test allows it."""
 
     def __init__(self) -> None:
         self.began = threading.Event()
@@ -44,7 +44,7 @@ def request(*indices: int) -> Waiting:
 
 
 def asked(requests: Sequence[Waiting], rule: BatchRule | None) -> tuple[list[int], list[Any]]:
-    """Returns batch sizes and results of a first request and of requests that arrive before its answer."""
+    """Returns the batch sizes and results of a first request and of the requests that arrive before it is answered."""
     held = Held()
     done = threading.Semaphore(0)
     each = Answerer(held, held, postprocessor((), None, None))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Nodes that end, stop, are slow or are the wrong nodes: the run's messages, and its remains."""
+"""Nodes that end, stop, slow down or are the wrong nodes: the run's messages, and what it leaves behind."""
 
 import os
 import signal
@@ -43,8 +43,8 @@ def test_a_node_that_ends_or_stops_is_lost_and_the_run_continues(
         lost = result["nodes"][1]
         assert f"{lost['node']} was lost with {lost['lost_samples']} of 600 samples (" in text
         assert any(word in text for word in how.split("|"))
-        assert 1 <= lost["lost_samples"] <= 8  # one batch computed, one waiting
-        # the other samples were answered
+        assert 1 <= lost["lost_samples"] <= 8  # one batch that was being computed, and one that waited
+        # because the other samples were answered
         assert result["queries"]["samples_failed"] == lost["lost_samples"]
         assert result["nodes"][0]["samples"] + lost["samples"] == 600
         assert result["nodes"][0]["failed"] == 0
@@ -111,7 +111,7 @@ def test_no_node_outlives_the_command(
             pids = node_processes(process.pid)
             time.sleep(0.05)
         assert len(pids) == 2
-        time.sleep(wait_s)  # while they start, and while they answer
+        time.sleep(wait_s)  # once while the nodes start, and once while they answer
         os.kill(process.pid, number)
         process.wait(timeout=60)
     end_s = time.monotonic() + 10

@@ -37,7 +37,7 @@ def test_nodes_of_one_machine_share_its_cores_evenly(cores: int, count: int, sib
     assert min(sizes) >= siblings
     assert max(sizes) - min(sizes) <= siblings
     if count <= cores:
-        assert sum(sizes) == cores * siblings  # each core belongs to one node
+        assert sum(sizes) == cores * siblings  # because each core belongs to one node
         assert len({cpu for each in own for cpu in each}) == cores * siblings
 
 
@@ -120,7 +120,7 @@ def test_all_unreachable_nodes_are_named_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the nodes were contacted only after the run's folder existed and its process said "loading the model"."""
-    monkeypatch.delattr("harness.run.supervisor.preflight.resolve")  # the first step of a run
+    monkeypatch.delattr("harness.run.supervisor.preflight.resolve")  # `resolve` is the first step of a run
     words = ["--scenario", "offline", "--nodes", "127.0.0.1:1,127.0.0.1:2", "--no-metrics"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     errors = capsys.readouterr().err
@@ -132,7 +132,7 @@ def test_all_unreachable_nodes_are_named_before_the_run(
 def test_a_node_that_does_not_reply_is_reported_with_the_ask_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: with --request-timeout 2s it said "no reply within 10 s (--request-timeout)"."""
+    """Bug: with --request-timeout 2s the message was "no reply within 10 s (--request-timeout)"."""
     monkeypatch.setattr(links, "ASK_LIMIT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         name = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -164,7 +164,7 @@ def test_nodes_of_another_backend_are_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_on_checks_the_address_before_missing_options(
     nodes: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the harness first demanded --node-count and --out, and then refused the address."""
+    """Bug: the harness first demanded --node-count and --out, and only then refused the address."""
     assert main(["on", nodes, "--", "peak"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("harness: on: ")

@@ -1,4 +1,5 @@
-"""Server's batches: of efficient size, shared among idle instances, and close to the best simple policy."""
+"""Server's batches have an efficient size, are shared among idle instances, and come close to the best simple policy.
+"""
 
 import heapq
 from bisect import bisect_right
@@ -34,7 +35,7 @@ def test_a_high_fixed_cost_batches_all_waiting_queries() -> None:
 
 def test_waiting_queries_are_shared_among_idle_instances() -> None:
     rule = BatchRule(times_of(HIGH_COST), 4)
-    # a busy instance counts as half an instance
+    # a busy instance counts as half an idle instance
     assert [rule.size(8, idle) for idle in (1, 2, 4)] == [4, 3, 2]
 
 
@@ -68,7 +69,9 @@ Size = Callable[[int, int], int]
 
 
 def p99(arrivals: Sequence[float], times: Sequence[float], instances: int, size: Size) -> float:
-    """Returns a percentile of the latencies in a FIFO queue. size: function of waiting samples and idle instances."""
+    """Returns a percentile of the latencies in a FIFO queue. size: batch size as a function of waiting samples and idle
+    instances.
+    """
     free = [0.0] * instances
     first, latencies = 0, []
     while first < len(arrivals):
@@ -105,7 +108,7 @@ def test_the_tail_is_near_the_best_of_simple_policies_and_not_above_greedy(
     [
         ((100, 90, 80, 70), 8),
         ((100, 100, 100, 100), 8),
-        ((91, 95, 98, 100), 8),  # a gain below a tenth may be noise
+        ((91, 95, 98, 100), 8),  # because a gain below a tenth may be noise
         ((80, 85, 95, 100), 1),
         ((120, 80, 95, 100), 2),
     ],

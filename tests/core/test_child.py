@@ -51,7 +51,7 @@ def test_no_message_within_the_time_is_a_timeout(pair: tuple[Channel, Channel]) 
 
 
 def test_a_slow_reader_does_not_cut_the_sender_off() -> None:
-    """Bug: a load host was lost because the coordinator itself stopped after it had read half of a message."""
+    """Bug: a load host was dropped because the coordinator itself was paused after it had read half of a message."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         channel = Channel(ours, message_limit_s=0.2)
@@ -134,7 +134,7 @@ def test_call_names_a_missing_function(tmp_path: Path) -> None:
 
 
 def trace(_request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Makes TensorFlow generate code; returns the files."""
+    """Makes TensorFlow generate code, and returns the files."""
     import tensorflow as tf
 
     tf.function(lambda x: x * 2)(1.0)
@@ -145,7 +145,7 @@ def trace(_request: Mapping[str, Any]) -> Mapping[str, Any]:
 def test_generated_code_is_removed_from_the_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: runs, conversions and points of `machine` left AutoGraph's files in /tmp."""
+    """Bug: runs, conversions and points of `machine` left files of AutoGraph in /tmp."""
     pytest.importorskip("tensorflow")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert call(f"{HERE}:trace", {}, None)["files"]
@@ -158,7 +158,7 @@ def _send_pid_and_wait(channel: Channel, *fds: int) -> None:
 
 
 def main() -> None:
-    """Entry of the child processes that these tests start with `connect`."""
+    """Entry point of the child processes that these tests start with `connect`."""
     serve(_send_pid_and_wait)
 
 
@@ -188,7 +188,7 @@ def test_a_child_dies_with_a_parent_that_is_killed() -> None:
     ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        os.kill(pid, signal.SIGSTOP)  # the process cannot notice that its channel has closed
+        os.kill(pid, signal.SIGSTOP)  # so that the process cannot notice that its channel has closed
         parent.kill()
     deadline_s = time.monotonic() + 60
     while Path(f"/proc/{pid}/stat").exists() and time.monotonic() < deadline_s:
@@ -206,7 +206,7 @@ def _has_pid_namespaces() -> bool:
 
 @pytest.mark.skipif(not _has_pid_namespaces(), reason="no PID namespaces here")
 def test_a_child_of_the_first_process_of_a_container_runs() -> None:
-    """Bug: a parent with process ID 1 was taken for a dead parent."""
+    """Bug: a parent with process ID 1 was mistaken for a dead parent."""
     words = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child"]
     command = [*words, sys.executable, "-c", _STARTS_A_CHILD]
     none = subprocess.DEVNULL

@@ -12,12 +12,12 @@ from harness.core.units import NS_PER_MS, NS_PER_S
         (NS_PER_S // 4, 2 * NS_PER_MS, 2 * NS_PER_MS),
         (NS_PER_S // 4, -2 * NS_PER_MS, -2 * NS_PER_MS),
         (NS_PER_S // 4, 100_000, 0),  # 400 ppm
-        (3 * NS_PER_S, 1_200_000, 0),  # 400 ppm while the supervisor was stopped
+        (3 * NS_PER_S, 1_200_000, 0),  # a slew of 400 ppm while the supervisor was stopped
         (3 * NS_PER_S, 2 * NS_PER_MS, 2 * NS_PER_MS),
     ],
 )
 def test_a_step_is_more_than_the_kernel_slews(gap_ns: int, moved_ns: int, step_ns: int) -> None:
-    """Bug: a supervisor that was stopped for 3 s made the run INVALID while the clock was slewed."""
+    """Bug: a run whose supervisor was stopped for 3 s became INVALID if the clock was slewed at the same time."""
     clock = ClockWatch()
     clock.add(0, 5)
     clock.add(gap_ns, 5 + moved_ns)

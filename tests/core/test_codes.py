@@ -1,4 +1,4 @@
-"""The table of codes is complete and closed, and `compare`, `peak` and the documentation use it."""
+"""The table of codes is complete and closed; `compare`, `peak` and the documentation use it."""
 
 import ast
 import re
@@ -16,11 +16,11 @@ from harness.results.verdict.answers_check import FEWEST
 from tests.house.test_layout import ROOT, SOURCES
 
 _NAMES = {n: v for n, v in vars(codes).items() if n.isupper() and isinstance(v, str)}
-"""The constants of codes.py that stand for a code."""
+"""The constants in codes.py that hold a code."""
 
 
 def codes_in(path: Path) -> Iterator[str]:
-    """Returns the code of every Reason that the file makes; the source of an expression that is not a code."""
+    """Yields the code of every Reason that the file makes, or the source text of an expression that is not a code."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Reason":
             yield from codes_of([*node.args, *(k.value for k in node.keywords)][0])

@@ -1,4 +1,4 @@
-"""RunConfig: its parsers, the round trip through YAML, contradictions, and all problems at once."""
+"""RunConfig: parsers, the round trip through YAML, contradictions, and the report of all problems at once."""
 
 import re
 from collections.abc import Callable
@@ -147,7 +147,7 @@ def test_a_value_is_refused_with_a_sentence(parse: Parser, text: str, message: s
 
 @pytest.mark.parametrize("text", ["1,5", "0,5", "1,50", "12,34", "1,2345"])
 def test_a_decimal_comma_is_refused(text: str) -> None:
-    """Bug: --target-qps 1,5 was 15 queries/s."""
+    """Bug: --target-qps 1,5 meant 15 queries/s."""
     for parse in (parse_rate, bounded(1, 10**6)):
         with pytest.raises(ValueError, match=f"^'{text}' is not "):
             parse(text)
@@ -259,7 +259,7 @@ def test_value_of_a_backend_option_may_be_in_a_file(name: str, text: str, tmp_pa
     found = parse_backend_option(f"body=@{tmp_path / name}")
     assert found == ("body", '{"x":["{{samples}}",1.5,null]}')
     (tmp_path / name).unlink()
-    assert parse_backend_option("=".join(found)) == found  # a stored configuration needs no file
+    assert parse_backend_option("=".join(found)) == found  # because a stored configuration must not need a file
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The stderr of frameworks goes to a log; the harness's messages reach the user."""
+"""The stderr of frameworks goes to a log, and the harness's messages reach the user."""
 
 import io
 import subprocess
@@ -80,7 +80,7 @@ def test_messages_of_a_thread_go_to_its_own_stream(capsys: pytest.CaptureFixture
         other = threading.Thread(target=say, args=("elsewhere",))
         other.start()
         other.join()
-        assert not console.stderr().isatty()  # therefore no progress is shown either
+        assert not console.stderr().isatty()  # and therefore no progress is shown
     say("afterwards")
     assert own.getvalue() == "harness: here\n"
     assert capsys.readouterr().err == "harness: elsewhere\nharness: afterwards\n"

@@ -1,4 +1,4 @@
-"""Texts of errors as one line that begins with the cause."""
+"""Errors are printed as one line that begins with the cause."""
 
 import time
 

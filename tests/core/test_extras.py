@@ -1,4 +1,4 @@
-"""Installation of extras: correct advice in every kind of environment, and ./run.sh install."""
+"""Installation of extras: the advice is right in every kind of environment, and ./run.sh install works."""
 
 import importlib.metadata
 import os
@@ -39,7 +39,8 @@ def test_every_extra_says_what_it_is_for() -> None:
 
 
 def test_recommended_equals_its_listed_extras() -> None:
-    """pyproject.toml spells the extras out: an installer would look up `mlperf-harness[ort]` in an index."""
+    """pyproject.toml lists the extras one by one, because an installer would look up `mlperf-harness[ort]` in an index.
+    """
     parts = [requirement for name in RECOMMENDED for requirement in DECLARED[name]]
     assert sorted(parts) == sorted(DECLARED["recommended"])
     assert EXTRAS["recommended"] == "{}, {} and {}".format(*RECOMMENDED)
@@ -47,7 +48,7 @@ def test_recommended_equals_its_listed_extras() -> None:
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_constraints_pin_every_package_that_is_named(version: str) -> None:
-    """Bug: a merge lost numpy's line for Python 3.11, and installations took different versions."""
+    """Bug: a merge lost numpy's line for Python 3.11, so installations got different versions."""
     here = {"python_version": version, "python_full_version": f"{version}.0", "extra": ""}
     here |= {"platform_machine": "x86_64", "sys_platform": "linux"}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
@@ -71,7 +72,7 @@ def test_rivals_name_each_other_and_declared_packages() -> None:
 
 
 def test_no_text_advises_to_install_this_project_from_an_index() -> None:
-    """Bug: messages said pip install 'mlperf-harness[X]', a name that a stranger could register."""
+    """Bug: messages advised pip install 'mlperf-harness[X]', a name that a stranger could register."""
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -126,7 +127,7 @@ def test_in_the_checkout_environment_the_command_is_run_sh(environment: Environm
     environment.patch.chdir(root)
     assert how_to_install("openvino", "onnx") == "./run.sh install openvino onnx"
     assert how_to_install("ort-gpu") == "./run.sh install ort-gpu"
-    environment.patch.chdir(environment.folder)  # quoted, because the path contains a space
+    environment.patch.chdir(environment.folder)  # quoted because the path contains a space
     assert how_to_install("openvino") == f"'{root}/run.sh' install openvino"
 
 
@@ -182,7 +183,7 @@ fi
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The files that ./run.sh install reads, with a uv that only records its arguments."""
+    """Returns the files that ./run.sh install reads, with a stand-in for uv that only records its arguments."""
     root = tmp_path / "with space"
     (root / ".uv/bin").mkdir(parents=True)
     for name in ("run.sh", "pyproject.toml", "constraints.txt"):
@@ -197,7 +198,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def install(checkout: Path, *names: str, path: str = "") -> "subprocess.CompletedProcess[str]":
-    """path: the value of PATH; default: this process's PATH without the folders that contain uv."""
+    """path: the value of PATH; by default, this process's PATH without the folders that contain uv."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     folders = env["PATH"].split(os.pathsep)
     without_uv = os.pathsep.join(folder for folder in folders if not (Path(folder) / "uv").exists())
@@ -275,12 +276,12 @@ def test_dev_is_installed_as_a_dependency_group(checkout: Path) -> None:
 
 
 NEEDED = ("bash", "cat", "cksum", "dirname", "flock", "mkdir", "mktemp", "readlink", "rm", "ln")
-"""The programs that run.sh calls, except Python and uv."""
+"""The programs that run.sh calls, apart from Python and uv."""
 
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A folder for PATH with the programs that run.sh calls, but without Python, uv or a compiler."""
+    """Returns a folder for PATH with the programs that run.sh calls, but without Python, uv or a compiler."""
     folder = tmp_path / "programs"
     folder.mkdir()
     for name in NEEDED:
@@ -294,14 +295,14 @@ def program(folder: Path, name: str, text: str) -> None:
 
 
 def python(folder: Path, name: str, minor: int) -> None:
-    """A Python that reports the version 3.minor."""
+    """Writes a Python stand-in that reports version 3.minor."""
     version = f"import sys; sys.version_info = (3, {minor}, 0, 'final', 0); "
     text = f'if [[ $1 == -c ]]; then set -- -c "{version}$2"; fi\nexec {sys.executable} "$@"'
     program(folder, name, text)
 
 
 def test_uv_is_taken_from_the_path_first(checkout: Path, programs: Path) -> None:
-    """Bug: a machine with uv got a second uv, but a machine whose Python had no pip got none."""
+    """Bug: a machine with uv got a second uv, whereas a machine whose Python lacked pip got none."""
     python(programs, "python3", 13)
     (checkout / ".uv/bin/uv").rename(programs / "uv")
     done = install(checkout, "litert", path=str(programs))
@@ -320,7 +321,7 @@ def test_uv_is_taken_from_the_path_first(checkout: Path, programs: Path) -> None
 def test_a_python_with_a_wheel_of_loadgen_is_preferred(
     minors: dict[str, int], expected: str, checkout: Path, programs: Path
 ) -> None:
-    """Bug: run.sh took a `python3` of version 3.14, although 3.13 was installed, too."""
+    """Bug: run.sh chose a `python3` of version 3.14 although 3.13 was installed, too."""
     for name, minor in minors.items():
         python(programs, name, minor)
     done = install(checkout, "litert", path=str(programs))
@@ -373,7 +374,7 @@ def test_a_failed_install_says_where_a_compiler_is_missing(
     ],
 )
 def test_an_install_without_a_network_names_it(line: str, checkout: Path) -> None:
-    """Bug: the last line above ours was pip's, about package versions that conflict."""
+    """Bug: the last line before ours was pip's complaint about conflicting package versions."""
     conflict = (
         "ERROR: Cannot install pip because these package versions have conflicting dependencies."
     )
@@ -395,13 +396,13 @@ def test_an_install_without_a_network_names_it(line: str, checkout: Path) -> Non
 
 def test_a_checkout_that_cannot_be_written_is_named_in_one_line(checkout: Path) -> None:
     """Bug: bash's own line, `.uv/lock: Permission denied`, came first."""
-    (checkout / ".uv/lock").mkdir()  # the superuser may write into any file
+    (checkout / ".uv/lock").mkdir()  # a folder, because the superuser may write to any file
     done = install(checkout, "litert")
     assert done.stderr == f"run.sh: cannot write in {checkout}\n"
 
 
 def test_a_python_without_pip_and_ensurepip_is_named(checkout: Path, programs: Path) -> None:
-    """Like Debian's python3 without python3-pip and python3-venv."""
+    """Simulates Debian's python3 without python3-pip and python3-venv."""
     shutil.rmtree(checkout / ".uv/bin")
     fails = '[[ $1 == -m || $2 == "import pip" || $2 == "import ensurepip" ]] && exit 1'
     program(programs, "python3", f'{fails}\nexec {sys.executable} "$@"')
@@ -414,7 +415,9 @@ def test_a_python_without_pip_and_ensurepip_is_named(checkout: Path, programs: P
 
 
 def test_a_gpu_build_replaces_the_cpu_build_and_back(checkout: Path) -> None:
-    """Both packages provide the module onnxruntime: the package installed last would partly win."""
+    """Both packages provide the module onnxruntime, so the package installed last would overwrite only some of the
+    files.
+    """
     stamps = [
         {p.name for p in (checkout / ".venv").glob(".installed-ort*")}
         for extra in ("ort", "ort-gpu", "ort")
@@ -440,7 +443,7 @@ def test_a_run_keeps_the_gpu_build(checkout: Path) -> None:
 
 @pytest.mark.parametrize("config", ["run/config.yaml", "run"])
 def test_a_run_installs_the_backend_of_its_configuration(config: str, checkout: Path) -> None:
-    """Bug: for a run's folder, which stands for its config.yaml, `ort` was installed."""
+    """Bug: if --config was a run's folder, which stands for its config.yaml, `ort` was installed."""
     (checkout / "run").mkdir()
     (checkout / "run/config.yaml").write_text("scenario: offline\nbackend: litert\n")
     command = [str(checkout / "run.sh"), "--config", config]

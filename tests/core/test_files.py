@@ -1,4 +1,4 @@
-"""Files are written completely or not at all, new folders get unused names, broken content is a ConfigError."""
+"""Files are written completely or not at all; new folders get unused names; broken content raises a ConfigError."""
 
 import os
 import stat
@@ -140,7 +140,9 @@ def test_a_link_is_replaced_in_one_step(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_the_file_is_named_with_its_runs(tmp_path: Path) -> None:
-    """Bug: for a run's folder, `bricks --from` and `advise --from` asked: check that it is a run's folder"""
+    """Bug: when given a run's folder, `bricks --from` and `advise --from` asked the user to check that it is a run's
+    folder.
+    """
     none = f"{tmp_path} has no a.json"
     assert (
         refusal(files.read_json, tmp_path / "a.json") == f"{none}: check that it is a run's folder"
@@ -159,7 +161,7 @@ def test_a_folder_without_the_file_is_named_with_its_runs(tmp_path: Path) -> Non
 
 
 def test_an_exception_without_a_text_is_reported_in_one_line() -> None:
-    """Bug: __str__ of a plug-in's exception raised, and the run ended in a traceback of 80 lines."""
+    """Bug: the `__str__` of a plug-in's exception raised an error, and the run ended with a traceback of 80 lines."""
 
     class Mute(Exception):
         def __str__(self) -> str:
@@ -169,7 +171,9 @@ def test_an_exception_without_a_text_is_reported_in_one_line() -> None:
 
 
 def test_the_runs_of_a_sweep_are_named(tmp_path: Path) -> None:
-    """Bug: for a sweep's folder, whose runs are in points/, `export` asked: check that it is a run's folder"""
+    """Bug: when given a sweep's folder, whose runs are in points/, `export` asked the user to check that it is a run's
+    folder.
+    """
     run = tmp_path / "points/50"
     run.mkdir(parents=True)
     (run / "a.json").write_text("{}")

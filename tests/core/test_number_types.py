@@ -1,4 +1,4 @@
-"""One vocabulary for precisions, and the rule that finds a model's precision."""
+"""Precisions have the same names everywhere, and one rule finds a model's precision."""
 
 import numpy as np
 import pytest
@@ -28,13 +28,13 @@ WHOLE = ((100, 100), "float32")
     ("weights", "inputs", "computes_in", "found"),
     [
         ([WHOLE], ["float32"], None, "float32"),
-        ([WHOLE], ["int64"], None, "float32"),  # MiniLM; the old rule returned int64
-        # QDQ; the old rule returned float32
+        ([WHOLE], ["int64"], None, "float32"),  # MiniLM, for which the old rule returned int64
+        # QDQ, for which the old rule returned float32
         ([((100, 100), "int8"), ((100,), "float32")], ["float32"], None, "int8"),
-        ([((100, 100), "i8"), WHOLE], ["int64"], None, "int8"),  # embeddings left in float32
-        ([((10, 10), "uint8"), WHOLE], ["float32"], None, "float32"),  # a small table
+        ([((100, 100), "i8"), WHOLE], ["int64"], None, "int8"),  # whose embeddings remain float32
+        ([((10, 10), "uint8"), WHOLE], ["float32"], None, "float32"),  # because the int8 table is small
         ([((999, 999), "int64"), WHOLE], ["float32"], None, "float32"),  # indices
-        ([((100, 100), "f16")], ["float32"], "f32", "float32"),  # an IR whose file is compressed
+        ([((100, 100), "f16")], ["float32"], "f32", "float32"),  # an IR whose file stores compressed weights
         ([((100, 100), "i8")], ["float32"], "f32", "int8"),
         ([WHOLE], ["float32"], "bf16", "bfloat16"),
         ([], ["int64", "float32"], None, "float32"),

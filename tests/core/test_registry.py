@@ -1,4 +1,4 @@
-"""The registry finds plug-ins by name, module, file and entry point, or refuses them in one line."""
+"""The registry finds plug-ins by name, module, file or entry point, or refuses them in one line."""
 
 import re
 import sys
@@ -30,7 +30,7 @@ def refusal(kind: str, name: str, error: type[HarnessError]) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_name_in_the_tables_loads(kind: str) -> None:
-    """The other frameworks take seconds to import, so test_contract.py tests them."""
+    """Covers only frameworks that import quickly; test_contract.py tests the others, which take seconds to import."""
     light = {name: e for name, e in KINDS[kind].items() if e.extra in ("", "ort")}
     assert light
     for name, entry in light.items():
@@ -117,7 +117,9 @@ def test_a_broken_plug_in_file_prints_one_line_and_exits_with_3(
 
 
 def test_a_class_that_is_not_in_the_file_is_found_without_running_it(tmp_path: Path) -> None:
-    """Bug: only the measured process reported this, with the module's internal name, after the folder was made."""
+    """Bug: only the measured process reported this, with the internal name of the module, after the folder had been
+    made.
+    """
     path = tmp_path / "str ds.py"
     path.write_text("1 / 0")
     with pytest.raises(ConfigError) as caught:
@@ -158,7 +160,7 @@ def test_a_plug_in_is_installed_if_its_modules_are(needs: str, installed: bool) 
 
 @pytest.fixture
 def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package with two entry points: a working one, and one with a missing module."""
+    """Installs a package with two entry points: one works, and the other names a missing module."""
     (tmp_path / "their_plugins.py").write_text("class Theirs:\n    pass\n")
     info = tmp_path / "their_plugins-1.0.dist-info"
     info.mkdir()
@@ -202,7 +204,7 @@ def test_built_in_names_win_over_entry_points(distribution: Path) -> None:
 
 
 def test_an_exception_without_text_is_shown_by_its_type() -> None:
-    """Bug: "raised KeyboardInterrupt: : see ..."."""
+    """Bug: the message was "raised KeyboardInterrupt: : see ..."."""
     with pytest.raises(PluginUnavailable, match=r"^backend 'x' raised KeyboardInterrupt$"):  # noqa: SIM117
         with registry.plugin("backend 'x'"):
             raise KeyboardInterrupt
@@ -221,7 +223,7 @@ def test_a_lack_of_memory_says_how_much_was_wanted_if_known(text: str, message: 
 
 
 def test_a_backend_that_does_not_return_itself_is_reported() -> None:
-    """Bug: "describe() raised AttributeError: 'NoneType' object has no attribute 'describe'"."""
+    """Bug: the message was "describe() raised AttributeError: 'NoneType' object has no attribute 'describe'"."""
     with pytest.raises(PluginUnavailable, match=r"__enter__\(\) returned None: end it with `ret"):
         registry.entered("mine.py:Mine", None)
     assert registry.entered("mine.py:Mine", "a backend") == "a backend"

@@ -1,4 +1,4 @@
-"""A framework's alternate signal stack does not outlive it."""
+"""A framework's alternate signal stack is removed together with the framework."""
 
 import ctypes
 import subprocess
@@ -42,7 +42,7 @@ signal.raise_signal(signal.SIGTERM)
 
 
 def install(size: int) -> ctypes.Array[ctypes.c_char]:
-    """Sets an alternate stack like a framework."""
+    """Installs an alternate stack, as a framework does."""
     memory = ctypes.create_string_buffer(size)
     stack = SignalStack(ctypes.addressof(memory), 0, size)
     assert signal_stack._libc.sigaltstack(ctypes.byref(stack), None) == 0
@@ -53,7 +53,7 @@ def install(size: int) -> ctypes.Array[ctypes.c_char]:
 def test_the_previous_stack_is_restored_unless_it_is_smaller(
     before: int, installed: int, stays: int
 ) -> None:
-    """Sizes in units of 64 KiB; 0: none."""
+    """Sizes are in units of 64 KiB; 0 means no stack."""
     own = current()
     try:
         memory = [install(before << 16)] if before else []
@@ -70,7 +70,7 @@ def test_the_previous_stack_is_restored_unless_it_is_smaller(
 
 @pytest.mark.parametrize("two", [MODELS, PRODUCTS])
 def test_a_signal_after_two_models_of_openvino_is_handled(two: str) -> None:
-    """Bug: the stack ended the process with a segmentation fault."""
+    """Bug: the remaining stack ended the process with a segmentation fault."""
     pytest.importorskip("openvino")
     command = [sys.executable, "-c", two.format(root=str(ROOT)) + SIGNAL]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

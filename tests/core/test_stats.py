@@ -143,7 +143,8 @@ def test_the_queries_that_settle_a_share_pass_at_that_share(
 def test_no_number_of_queries_decides_for_a_share_above_the_allowed_share(
     late: int, queries: int, p: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: 0.01 was below 1.0 - 0.99, so the search took minutes for 7 late queries of 700."""
+    """Bug: 1.0 - 0.99 is slightly above 0.01 in floating point, so the search took minutes for 7 late queries of 700.
+    """
     monkeypatch.setattr("harness.core.stats.late_allowed", lambda *_: pytest.fail("it searched"))
     assert queries_to_settle(late, queries, p) is None
 
@@ -177,7 +178,7 @@ SERVER = [logged for logged in LOGGED if logged["scenario"] == "Server"]
 
 @pytest.mark.parametrize("logged", STREAMS, ids=_ids)
 def test_early_stopping_of_streams_matches_loadgen(logged: dict[str, Any]) -> None:
-    """A stream's estimate drops one outlier more than a bound needs: at least one late query."""
+    """For streams, the estimate discards one more outlier than a bound needs, so at least one query must be late."""
     p = 0.9 if logged["scenario"] == "SingleStream" else 0.99
     allowed = late_allowed(logged["queries"], p)
     assert logged["met"] == (allowed >= 1)
@@ -200,7 +201,7 @@ def test_early_stopping_of_server_matches_loadgen(logged: dict[str, Any]) -> Non
 def test_the_outermost_samples_can_bound_an_interval(
     count: int, ranks: tuple[int | None, int | None]
 ) -> None:
-    """Six samples: the median lies between the first and the last in 1 - 2 / 64 of all cases."""
+    """With six samples, the median lies between the first and the last in 1 - 2 / 64 of all cases."""
     assert interval_ranks(count, 0.5, 0.95) == ranks
 
 
@@ -208,7 +209,9 @@ def test_the_outermost_samples_can_bound_an_interval(
 @pytest.mark.parametrize("fraction", [0.5, 0.9, 0.99, 0.999])
 @pytest.mark.parametrize("count", [1, 7, 300, 2_003, 270_336])
 def test_ranks_of_intervals_match_the_binomial_of_scipy(count: int, fraction: float) -> None:
-    """low: the last rank whose lower tail is at most `outside`. high: the first rank whose upper tail is."""
+    """low: the last rank whose lower tail is at most `outside`. high: the first rank whose upper tail is at most
+    `outside`.
+    """
     binom = pytest.importorskip("scipy.stats").binom
     outside = (1 - LEVEL) / 2
     low, high = interval_ranks(count, fraction, LEVEL)

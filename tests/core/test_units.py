@@ -1,4 +1,4 @@
-"""Numbers with units are parsed exactly, and shown with three digits."""
+"""Numbers with units are parsed exactly, and printed with three digits."""
 
 import re
 from collections.abc import Callable
@@ -39,7 +39,7 @@ from harness.core.units import (
         ("2min", 120_000_000_000),
         ("1h", 3_600_000_000_000),
         (" 10s ", 10_000_000_000),
-        ("9007199254740993ns", 9_007_199_254_740_993),  # more digits than a float has
+        ("9007199254740993ns", 9_007_199_254_740_993),  # more digits than a float can hold
     ],
 )
 def test_a_duration_with_its_unit_is_parsed_exactly(text: str, ns: int) -> None:
@@ -62,7 +62,7 @@ def test_a_written_duration_parses_to_the_same_value(ns: int) -> None:
 
 
 SHOWN = [
-    # the largest unit that is exact
+    # the largest unit that represents the value exactly
     *((write_duration, ns, text) for ns, text in (
         (0, "0s"), (1, "1ns"), (1500, "1500ns"), (90 * NS_PER_S, "90s"), (120 * NS_PER_S, "2min"),
     )),
@@ -72,7 +72,7 @@ SHOWN = [
         (999_600, "1.00 ms"), (1_234_567, "1.23 ms"), (-1_500_000, "-1.50 ms"),
         (12_345_000_000, "12.3 s"), (4e12, "4,000 s"),
     )),
-    # three digits below a hundred
+    # three digits for values below a hundred
     *((show_rate, rate, text) for rate, text in (
         (0, "0.00"), (1 / 600, "0.00167"), (0.0996, "0.10"), (3.214, "3.21"), (32.14, "32.1"),
         (99.96, "100"), (12_345.6, "12,346"),
@@ -81,7 +81,7 @@ SHOWN = [
     *((show_bytes, count, text) for count, text in (
         (0, "0 B"), (999, "999 B"), (1_500, "1.50 kB"), (317e6, "317 MB"),
     )),
-    # the common units
+    # the units in common use
     *((show_wait, seconds, text) for seconds, text in (
         (0.2, "1 s"), (1.6, "2 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"),
         (11_100, "3 h 05 min"),
@@ -157,7 +157,7 @@ def test_a_percentage_has_a_space_before_its_sign(
     ],
 )
 def test_a_share_below_one_is_never_shown_as_all(share: float, text: str) -> None:
-    """Bug: 3 of 6,676 answers missed an SLO, and `100.0 %` had met it."""
+    """Bug: although 3 of 6,676 answers missed an SLO, the result said that `100.0 %` had met it."""
     assert show_share(share) == text
 
 
@@ -174,10 +174,10 @@ def test_a_noun_agrees_with_its_number(count: int, words: tuple[str, ...], text:
 
 
 PERCENT_FORMAT = re.compile(r"\{[^{}\n]*:[^{}\n]*%\}")
-"""Finds `{share:.1%}`, which writes no space before the percent sign."""
+"""Finds format strings such as `{share:.1%}`, because they write no space before the percent sign."""
 
 TEMPLATES = ("explain/profile/page.py",)
-"""The folder with Plotly's own format."""
+"""A page that uses Plotly's own format."""
 
 
 def test_no_text_writes_a_percentage_in_another_way() -> None:

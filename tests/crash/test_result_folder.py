@@ -29,7 +29,7 @@ STATUSES = (0, 2, 3, 4)
 
 
 def run_in(results: Path, act: Act, subject: str, fault: Fault) -> int:
-    """Writes one simulated run to results/run; returns the number of operations."""
+    """Writes one simulated run to results/run, and returns the number of file operations."""
     with writes(results, act) as seen, contextlib.suppress(HarnessError):
         simulate(World(subject, 0, fault), results / "run")
     return len(seen)
@@ -41,12 +41,13 @@ def verdict(run: Path) -> str | None:
 
 
 def differences(run: Path) -> list[str]:
-    """Codes without the codes about dates: the repeated log has the dates of the golden run."""
+    """Returns the differences except the codes about dates, because the repeated log has the dates of the golden run.
+    """
     return [line for line in check(run) if " in LoadGen's log" not in line]
 
 
 def hold(results: Path, *, pages: bool) -> None:
-    """Every verb reads the files in `results`, and no incomplete run there is VALID."""
+    """Checks that every verb reads the files in `results`, and that no incomplete run is VALID."""
     assert main(["runs", "--results", str(results)]) == 0
     for run in [results / "run", results / "run.partial"]:
         if not run.is_dir():
@@ -55,7 +56,7 @@ def hold(results: Path, *, pages: bool) -> None:
         assert status in STATUSES
         if verdict(run) == "VALID" and run.suffix == ".partial":
             lines = differences(run)
-            assert lines == [] or any(SEAL in line for line in lines)  # the seal is written last
+            assert lines == [] or any(SEAL in line for line in lines)  # because the seal is written last
         elif verdict(run) == "VALID":
             assert differences(run) == []
         if pages:
@@ -64,7 +65,7 @@ def hold(results: Path, *, pages: bool) -> None:
 
 
 def works_again(results: Path) -> None:
-    """The next run writes to the same results folder, and adds its row to the same database."""
+    """Checks that the next run writes to the same results folder and adds its row to the same database."""
     finished = simulate(World(CLOSED, 1, Fault()), results / "next")
     assert finished.status == 0
     assert "next" in {row["folder"] for row in database.newest_first(results)}
@@ -74,7 +75,7 @@ def works_again(results: Path) -> None:
 def test_a_crash_before_any_write_leaves_a_readable_folder(
     step: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A process killed at an operation leaves the folder as it is on the disk at this operation."""
+    """A process that is killed at an operation leaves the folder as it was on the disk before the operation."""
     results, snapshots = tmp_path / "results", tmp_path / "snapshots"
     results.mkdir()
     torn: dict[int, Path] = {}
@@ -90,7 +91,7 @@ def test_a_crash_before_any_write_leaves_a_readable_folder(
         kept = snapshots / str(number)
         hold(kept, pages=number % 3 == 0)
         half = kept / torn.get(number, "")
-        if half.is_file() and half.stat().st_size:  # the process died as it wrote the file
+        if half.is_file() and half.stat().st_size:  # as if the process had died while writing the file
             os.truncate(half, half.stat().st_size // 2)
             hold(kept, pages=True)
         if number % 8 == 1:
@@ -142,7 +143,7 @@ def test_a_disk_error_at_a_write_is_reported_in_one_line(tmp_path: Path, lasting
 def test_a_full_disk_does_not_hide_why_a_model_was_not_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a traceback of the failed write replaced the plug-in's error."""
+    """Bug: the traceback of the failed write replaced the error of the plug-in."""
     fail_at_each(tmp_path, CLOSED, Fault("error", step=2, status=3), lasting=True, step=2)
     assert "cannot be written (Input/output error): pass --out elsewhere" in capsys.readouterr().err
 
@@ -209,7 +210,7 @@ print(len(seen))
 
 
 def killed_at(results: Path, at: int) -> int:
-    """Makes one real run; kills its supervisor at this operation, or returns the number of operations."""
+    """Starts one real run and kills its supervisor at this operation, or returns the number of operations."""
     results.mkdir()
     command = [sys.executable, "-c", KILLED, str(results), str(at)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

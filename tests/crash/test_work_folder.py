@@ -30,7 +30,7 @@ REQUESTS = {
     "open": replace(CLOSED, division="open", category="edge", scenarios=("Offline",)),
     "closed": replace(CLOSED, category="edge", benchmark="whisper", scenarios=("Offline",)),
 }
-"""Plans of two runs, and of three runs with an audit, which `pack` refuses because of their weights."""
+"""Plans for two runs, and for three runs with an audit; `pack` refuses the second plan because of its weights."""
 
 STATUSES = (0, 2, 4)
 """Exit statuses of a verb that reads or continues a work folder: success, or a one-line error."""
@@ -45,7 +45,8 @@ def words(request: Request) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def made_up_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that take no time; tests/crash/test_result_folder.py tests the writes of a real run."""
+    """Replaces the runs with runs that take no time; tests/crash/test_result_folder.py tests the writes of a real run.
+    """
     numbers = count()
 
     def start(_module: str, arguments: Sequence[str], **_more: Any) -> SimpleNamespace:
@@ -80,12 +81,12 @@ def finished(request: Request) -> list[int]:
 
 
 def files(folder: Path) -> set[Path]:
-    """Returns the files that have a content."""
+    """Returns the files that are not empty."""
     return {p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.stat().st_size}
 
 
 def hold(work: Path, whole: Path) -> None:
-    """Every verb reads `work`, and a run or tree that passes there equals the one in `whole`."""
+    """Checks that every verb reads `work`, and that a run or tree that passes equals the one in `whole`."""
     if (work / FILE).is_file():
         assert main(["submit", "plan", "--work", str(work)]) in STATUSES
         for row in plan(read_request(work), work):
@@ -101,7 +102,7 @@ def hold(work: Path, whole: Path) -> None:
 
 
 def goes_on(work: Path, request: Request) -> None:
-    """Finishes the work with the same commands; they name a half-written tree, which blocks them."""
+    """Finishes the work with the same commands; they report a half-written tree if it blocks them."""
     for rest in ("tree", f"tree{PARTIAL}", "tree-raw"):
         shutil.rmtree(work / rest, ignore_errors=True)
     assert submit(work, request) == finished(request)
@@ -125,7 +126,7 @@ def crash_before_each(parent: Path, subject: str, step: int) -> None:
         try:
             hold(snapshot, work)
             half = snapshot / opened.get(int(snapshot.name), "")
-            if half.is_file() and half.stat().st_size:  # the process died as it wrote the file
+            if half.is_file() and half.stat().st_size:  # as if the process had died while writing the file
                 os.truncate(half, half.stat().st_size // 2)
                 hold(snapshot, work)
             goes_on(snapshot, request)

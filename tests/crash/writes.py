@@ -1,4 +1,4 @@
-"""Observes every operation that changes files below a folder, and can end the process at an operation."""
+"""Observes every operation that changes files below a folder, and can end the process at any of them."""
 
 import os
 import sys
@@ -11,10 +11,10 @@ import pytest
 
 _CHANGES = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.symlink", "sqlite3.connect")
 _FSYNC = "tests.fsync"
-"""fsync raises no audit event."""
+"""Our name for fsync, because Python raises no audit event for it."""
 
 Act = Callable[[int, str, Path], None]
-"""Called before an operation with its number (from 1), its kind, and the path that it changes."""
+"""Called before each operation with the operation's number (from 1), its kind, and the path that it changes."""
 
 _watching: list[Callable[[str, tuple[Any, ...]], None]] = []
 
@@ -24,7 +24,7 @@ def _hook(event: str, values: tuple[Any, ...]) -> None:
         _watching[-1](event, values)
 
 
-sys.addaudithook(_hook)  # the hook cannot be removed, so it is added only once
+sys.addaudithook(_hook)  # added only once, because the hook cannot be removed
 
 
 def _changed(event: str, values: tuple[Any, ...]) -> Path | None:
@@ -48,7 +48,7 @@ def writes(folder: Path, act: Act) -> Iterator[list[Path]]:
         path = None if is_acting[0] else _changed(event, values)
         if path is not None and path.is_relative_to(folder):
             seen.append(path)
-            is_acting[0] = True  # operations of `act` itself are not observed
+            is_acting[0] = True  # so that the operations of `act` itself are not observed
             try:
                 act(len(seen), event, path)
             finally:

@@ -1,4 +1,4 @@
-"""Each verb ends with a result or one line on foreign files: the test models of the onnx package."""
+"""Each verb ends with a result or one line when given foreign files, here the test models of the onnx package."""
 
 import contextlib
 import io
@@ -29,7 +29,7 @@ from tests.builders.models import odd_files
 
 DATA = Path(onnx.__file__).parent / "backend/test/data"
 FOREIGN = re.compile(r"Traceback|Error: |pybind|object at 0x|NoneType|<class ")
-"""Words of Python and C++ with which no message may begin."""
+"""Words of Python and C++ that must not begin a message."""
 
 
 def init(path: Path) -> None:
@@ -78,7 +78,7 @@ VERBS = (init, bricks, answers, advise)
 
 
 def scanned(path: Path, verb: Callable[[Path], None]) -> str:
-    """Returns '' or the last line of the verb; any other exception counts as a traceback."""
+    """Returns the last line of the verb, or ''; any other exception counts as a traceback."""
     try:
         verb(path)
     except HarnessError as e:
@@ -141,7 +141,7 @@ def test_exported_and_damaged_files_are_handled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch", [2, 20])
 def test_advise_says_which_batch_a_file_fixes(batch: int, tmp_path: Path) -> None:
-    """Bug: "input 'x' has 2 at axis 0, not 1"."""
+    """Bug: the message was "input 'x' has 2 at axis 0, not 1"."""
     path = odd_files.fixed(tmp_path / "m.onnx", batch)
     assert scanned(path, advise) == (
         f"model 'm': the file fixes the batch at {batch}: pass --batch {batch}"
@@ -159,7 +159,7 @@ def test_advise_says_which_batch_a_file_fixes(batch: int, tmp_path: Path) -> Non
 def test_advise_names_no_option_that_it_lacks(
     suffix: str, about: str, backend: str, tmp_path: Path
 ) -> None:
-    """Bug: "pass --backend litert", which advise does not have."""
+    """Bug: the message advised "pass --backend litert", an option that advise does not have."""
     path = tmp_path / f"m{suffix}"
     path.write_bytes(b"1")
     with pytest.raises(ConfigError) as refusal:

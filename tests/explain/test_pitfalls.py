@@ -38,7 +38,7 @@ Change = Mapping[str, Any]
 
 @pytest.fixture
 def _light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretends that only ort is installed: TensorFlow takes ten seconds to import."""
+    """Pretends that only ort is installed, because TensorFlow takes ten seconds to import."""
     here = property(lambda self: self.needs in ("", "onnxruntime"))
     monkeypatch.setattr(Entry, "installed", here)
     decode = import_module("harness.datasets.parts.image.decode")
@@ -53,7 +53,7 @@ def reports(*arguments: str, out: Path) -> list[dict[str, Any]]:
 
 
 def changes(report: Mapping[str, Any]) -> dict[str, Change]:
-    """Returns the changes by kind and name, as in the table."""
+    """Returns the changes by kind and name, as the table names them."""
     return {f"{c['kind']}: {c['change']}": c for c in report["changes"]}
 
 
@@ -68,7 +68,7 @@ def test_changes_to_the_digits_inputs_are_judged(
     (report,) = reports("--model", "digits", out=tmp_path)
     assert (report["metric"], report["score"], report["samples"]) == ("top1", 99.2, 500)
     found = changes(report)
-    rounded = found["precision: input rounded to float16"]  # sixteenths fit into 11 bits
+    rounded = found["precision: input rounded to float16"]  # because sixteenths fit into 11 bits
     assert (rounded["input_share_differing"], rounded["verdict"]) == (0, "harmless")
     one_channel = found["layout: bytes of the other order"]
     assert (one_channel["agreement"], one_channel["score"]) == (1, 99.2)
@@ -107,7 +107,7 @@ def test_two_photographs_are_used_by_default(tmp_path: Path) -> None:
     for name in ("decoder: opencv", "decoder: simplejpeg"):
         assert (found[name]["input_max_difference"], found[name]["verdict"]) == (0, "harmless")
     for name in ("colour: bgr", "decoder: simplejpeg, dct fast", "resize: library opencv"):
-        assert found[name]["verdict"] == "differs"  # no model shows whether the change matters
+        assert found[name]["verdict"] == "differs"  # because no model shows whether the change matters
         assert found[name]["input_share_differing"] > 0.5
     assert (
         found["resize: library opencv"]["input_mean_difference"]
@@ -146,7 +146,7 @@ def test_a_model_with_random_weights_borrows_steps_and_notes_it(
 
 @pytest.mark.usefixtures("_light")
 def test_the_colour_order_costs_the_expected_share_of_answers(tmp_path: Path) -> None:
-    """Red, green and blue JPEG files, and a model that returns the strongest channel."""
+    """Uses red, green and blue JPEG files, and a model that returns the strongest channel."""
     colours(tmp_path / "data", 4)
     model = strongest_channel(tmp_path)
     (report,) = reports(
@@ -154,7 +154,7 @@ def test_the_colour_order_costs_the_expected_share_of_answers(tmp_path: Path) ->
     )
     assert (report["score"], report["samples"]) == (100, 12)
     found = changes(report)
-    swapped = found["colour: bgr"]  # red and blue are swapped, green stays
+    swapped = found["colour: bgr"]  # red and blue are swapped, green stays the same
     assert swapped["agreement"] == pytest.approx(1 / 3)
     assert swapped["score"] == pytest.approx(100 / 3)
     assert swapped["verdict"] == "dangerous"
@@ -167,7 +167,7 @@ def test_the_colour_order_costs_the_expected_share_of_answers(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("_light")
 def test_samples_are_spread_evenly_over_the_set(tmp_path: Path) -> None:
-    """Bug to avoid: the first samples of sorted classes belong to one class."""
+    """Bug to avoid: if the data are sorted by class, the first samples all belong to one class."""
     colours(tmp_path / "data", 4)
     model = strongest_channel(tmp_path)
     (report,) = reports(
@@ -179,8 +179,8 @@ def test_samples_are_spread_evenly_over_the_set(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_light")
 def test_answers_without_labels_are_compared_within_a_tolerance(tmp_path: Path) -> None:
-    """A decoder that cannot read one of the files is listed as not possible."""
-    colours(tmp_path / "data", 12)  # more samples than fit in memory at once
+    """If a decoder cannot read one of the files, `pitfalls` lists it as not possible."""
+    colours(tmp_path / "data", 12)  # more samples than memory holds at once
     (tmp_path / "data/red0.jpg").write_bytes(encode(np.zeros((40, 60, 3), np.uint8), "PNG"))
     model = strongest_channel(tmp_path, task="embedding", postprocess="none")
     (report,) = reports(
@@ -189,7 +189,7 @@ def test_answers_without_labels_are_compared_within_a_tolerance(tmp_path: Path) 
     assert report["samples"] == 36
     found = changes(report)
     assert found["precision: input rounded to float16"]["verdict"] == "small"
-    assert 1 / 3 <= found["colour: bgr"]["agreement"] < 0.5  # of each row, green stays
+    assert 1 / 3 <= found["colour: bgr"]["agreement"] < 0.5  # because green, a third of the images, stays the same
     reason = impossible(report)["decoder: simplejpeg"]
     assert reason == "red0.jpg: it is not a JPEG, the only format that simplejpeg decodes"
 
@@ -226,8 +226,8 @@ def test_only_a_score_drop_beyond_its_error_is_dangerous(
 
 @pytest.mark.slow
 def test_a_bare_file_goes_only_to_backends_that_read_its_format(tmp_path: Path) -> None:
-    """Bug: an .onnx file was read as "openvino file" and given to TorchScript, which called it a
-    corrupted checkpoint.
+    """Bug: an .onnx file was reported as "openvino file" and passed to TorchScript, which called it a corrupted
+    checkpoint.
     """
     file = tmp_path / "m.onnx"
     file.write_bytes(b"")
@@ -250,13 +250,13 @@ def test_a_bare_file_goes_only_to_backends_that_read_its_format(tmp_path: Path) 
 
 @pytest.mark.usefixtures("_light")
 def test_ctrl_c_in_a_plug_in_stops_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug to avoid: an error made one change impossible, and the other changes continued."""
+    """Bug to avoid: an error marked one change as impossible, and the other changes continued."""
     cls = import_module("harness.backends.ort").OrtBackend
     infer, calls = cls.infer, []
 
     def stopped(self: object, batch: object) -> object:
         calls.append(batch)
-        if len(calls) == 20:  # the baseline takes 16 samples
+        if len(calls) == 20:  # because the baseline takes 16 samples
             raise KeyboardInterrupt
         return infer(self, batch)
 
@@ -305,12 +305,12 @@ def test_the_page_has_a_bar_for_each_change_by_its_verdict() -> None:
         "small": {"resize: x": 100.0},
         "harmless": {"layout: x": 100.0},
     }
-    # A logarithmic axis has no bar for 0 and for values that are not finite.
+    # A logarithmic axis shows no bar for 0 or for values that are not finite.
     assert {one["name"]: dict(zip(one["y"], one["x"], strict=True)) for one in inputs.data} == {
         "dangerous": {"colour: x": 25.0},
         "small": {"resize: x": 1.0},
     }
-    # The worst change is on top. A change that leaves the inputs alone has no row among them.
+    # The worst change comes first. A change that does not affect the inputs is not among the rows.
     names = ["colour: x", "precision: x", "resize: x", "layout: x"]
     for figure, drawn in ((answers, names), (inputs, names[:-1])):
         rows = figure.layout["yaxis"]
@@ -319,7 +319,7 @@ def test_the_page_has_a_bar_for_each_change_by_its_verdict() -> None:
 
 
 def test_the_headline_counts_the_changes_and_names_the_dangerous_ones() -> None:
-    """Bug: the headline was the number of samples and the range of the input."""
+    """Bug: the headline contained only the number of samples and the range of the input."""
     assert page.headline(CONTENT) == (
         "Of 4 changes: 2 dangerous, 1 small, 1 harmless; dangerous: colour: x; precision: x"
     )
@@ -366,7 +366,7 @@ def test_without_plotly_the_numbers_are_written_and_the_extra_is_named(
 def test_ctrl_c_keeps_the_subjects_that_were_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: Said
 ) -> None:
-    """Bug: the first table was printed, but no file had its numbers."""
+    """Bug: the first table was printed, but its numbers were in no file."""
     measured = iter([CONTENT])
 
     def measure(*_: object) -> dict[str, Any]:
@@ -384,7 +384,7 @@ def test_ctrl_c_keeps_the_subjects_that_were_measured(
 @pytest.mark.usefixtures("_light")
 @pytest.mark.parametrize("model", ["mobilenet", "light/squeezenet"])
 def test_synthetic_data_has_no_decoder_changes(model: str, tmp_path: Path) -> None:
-    """Bug to avoid: a dataset that ignores the steps made each change of a step harmless."""
+    """Bug to avoid: if a dataset ignored the steps, every change of a step would seem harmless."""
     (report,) = reports(
         *("--model", model, "--dataset", "synthetic", "--backend", "null", "--samples", "3"),
         out=tmp_path,
@@ -471,7 +471,7 @@ def test_every_installed_framework_gives_the_same_digits_answers(tmp_path: Path)
     done = subprocess.run(
         [*command[:-1], str(tmp_path)], cwd=root, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0  # the frameworks' output is in pitfalls.log
+    assert done.returncode == 0  # because the frameworks' output goes to pitfalls.log
     assert {line.partition(": ")[2][:9] for line in done.stderr.splitlines()} == {"pitfalls:"}
     (report,) = json.loads((tmp_path / "pitfalls.json").read_text())["reports"]
     frameworks = [c for c in report["changes"] if c["kind"] == "framework"]
@@ -489,7 +489,7 @@ def test_every_installed_framework_gives_the_same_digits_answers(tmp_path: Path)
 
 
 def colours(folder: Path, count: int) -> None:
-    """`count` JPEG files each of blue, green and red noise: the classes 2, 1 and 0 by channel."""
+    """Writes `count` noisy JPEG files each in blue, green and red; their classes by channel are 2, 1 and 0."""
     random = np.random.default_rng(0)
     lines = ["file,label"]
     folder.mkdir()
@@ -505,7 +505,7 @@ def colours(folder: Path, count: int) -> None:
 def strongest_channel(
     folder: Path, task: str = "image-classification", postprocess: str = "argmax"
 ) -> Path:
-    """A manifest of a model that averages each channel."""
+    """Writes a manifest for a model that averages each channel."""
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     inputs = [helper.make_tensor_value_info("x", kind, ["batch", 3, 32, 32])]

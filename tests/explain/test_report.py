@@ -1,4 +1,5 @@
-"""Reports of `advise`, `bricks`, `cold` and `machine`: each is a folder, and its JSON file has all shown data."""
+"""Reports of `advise`, `bricks`, `cold` and `machine`: each report is a folder whose JSON file contains all data shown.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs the real command as a separate process, and checks what must hold for every end of it."""
+"""Runs the real command in a separate process, and checks the conditions that hold however the command ends."""
 
 import json
 import os
@@ -23,26 +23,26 @@ ROOT = Path(__file__).parent.parent.parent
 FAULTY = Path(__file__).parent / "faulty.py"
 DATA = Path(__file__).parent / "data/faulty_data.py"
 LIMIT_S = 300
-"""Time limit of a command. An official accuracy run takes half of this time on a busy machine."""
+"""Time limit for a command. On a busy machine, an official accuracy run takes half of this time."""
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 SERVER = ("--scenario", "server")
 SHORT = ("--target-qps", "500", "--queries", "700", "--slo", "p99=2s")
-"""700 queries: p99 allows one late query, and the run takes 1.4 s. Even a busy machine meets the bound of 2 s."""
+"""With 700 queries, p99 allows one late query, and the run takes 1.4 s. Even a busy machine meets the bound of 2 s."""
 
 SOON = ("--hang-timeout", "6s")
-"""Time after which a step counts as blocked; a shorter time would include the start on a busy machine."""
+"""Time after which a step counts as blocked; a shorter time would also catch the start of a run on a busy machine."""
 
 
 _PROGRESS = re.compile(
     r"harness: ((performance|accuracy|answers)(:| \d+ %)|loading the|warm-up and|measuring the machine|scoring the|"
     r"computing the|drawing the).*\n"
 )
-"""Lines that appear if a step takes more than 5 s, as on a busy machine."""
+"""Lines that are printed if a step takes more than 5 s, as on a busy machine."""
 
 
 def only_all(*values: Any) -> list[Any]:
-    """Rows that only `./test.sh --all` runs; `./test.sh` runs one row of each kind."""
+    """Returns rows that only `./test.sh --all` runs; `./test.sh` runs one row of each kind."""
     several = [v if isinstance(v, tuple) else (v,) for v in values]
     return [pytest.param(*v, marks=pytest.mark.slow) for v in several]
 
@@ -58,7 +58,7 @@ class Ended(NamedTuple):
 
 
 def _without_port(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Another run on this machine may use the metrics port."""
+    """Turns the metrics port off, because another run on this machine may use it."""
     if arguments and arguments[0].startswith("-") and "--metrics" not in arguments:
         return (*arguments, "--no-metrics")
     return arguments
@@ -83,7 +83,7 @@ def start(
 
 
 def ended(process: "subprocess.Popen[str]") -> Ended:
-    """Waits for the end; only a bug of the harness may show a traceback."""
+    """Waits until the process ends; only a bug in the harness may print a traceback."""
     printed, said = process.communicate(timeout=LIMIT_S)
     assert "Traceback" not in said, said
     return Ended(process.returncode, printed, _PROGRESS.sub("", said))
@@ -99,7 +99,9 @@ def run(
 
 
 def run_here(*arguments: str) -> Ended:
-    """Runs a command that is refused before the run in this process, because a new process takes a second to start."""
+    """Runs a command that is refused before the run; runs it in this process because a new process takes a second to
+    start.
+    """
     with redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as said:
         status = main([*_without_port(arguments)])
     assert "Traceback" not in said.getvalue(), said.getvalue()
@@ -107,7 +109,7 @@ def run_here(*arguments: str) -> Ended:
 
 
 def run_faulty(name: str, out: Path, *more: str) -> Ended:
-    """A short Server run with the backend of this name in faulty.py."""
+    """Starts a short Server run with the backend of this name in faulty.py."""
     done = run(*SERVER, "--backend", f"{FAULTY}:{name}", "--out", str(out), *SHORT, *more)
     assert_nothing_left(out)
     return done
@@ -119,7 +121,7 @@ def result(folder: Path) -> dict[str, Any]:
 
 
 def codes(folder: Path) -> list[str]:
-    """Returns the reasons' codes of a run that must be INVALID, also according to `check`."""
+    """Returns the codes of the reasons in a run that must be INVALID, also according to `check`."""
     content = result(folder)
     assert content["verdict"] == "INVALID"
     found = [r["code"] for r in content["reasons"]]
@@ -133,7 +135,7 @@ def doubts(folder: Path) -> list[str]:
 
 
 def wait_until_it_runs(process: "subprocess.Popen[str]", folder: Path) -> None:
-    """Waits for LoadGen's log, which LoadGen opens at its start, and half a second for the first answers."""
+    """Waits until LoadGen opens its log, and half a second longer for the first answers."""
     log = folder / "performance/run_1/mlperf_log_detail.txt"
     deadline = time.monotonic() + 30
     while not (log.is_file() and log.stat().st_size):
@@ -148,7 +150,7 @@ def children(pid: int) -> list[int]:
 
 
 def gone(pids: Sequence[int]) -> bool:
-    """Whether all of these processes have ended within ten seconds."""
+    """Returns whether all of these processes end within ten seconds."""
     deadline = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         if time.monotonic() > deadline:
@@ -158,7 +160,7 @@ def gone(pids: Sequence[int]) -> bool:
 
 
 def unprivileged(folder: Path) -> None:
-    """Lets NOBODY work in `folder`, or skips the test if this is impossible."""
+    """Lets the user NOBODY work in `folder`, or skips the test if this is impossible."""
     if shutil.which("setpriv") is None:
         pytest.skip("needs setpriv")
     readable = subprocess.run(

@@ -15,11 +15,11 @@ from harness.loadgen import binding
 from harness.types import Array, BackendSetup, Batch
 
 GOOD_BATCHES = 150
-"""Batches of the run before the fault."""
+"""Number of batches in the run before the fault."""
 
 
 def in_run() -> bool:
-    """Warm-up and calibration must pass."""
+    """Returns whether the run has begun, because warm-up and calibration must pass."""
     return any(t.name == "loadgen" for t in threading.enumerate())
 
 
@@ -60,7 +60,7 @@ class RaisesOnce(Faulty):
 
 
 class CutsCorners(Faulty):
-    """Answers differently in the first process, the performance run, than in the second process."""
+    """Answers differently in the first process, the performance run, than in the second."""
 
     def __enter__(self) -> Self:
         mark = Path(self.mark)
@@ -99,7 +99,7 @@ class WrongShape(Faulty):
 
 
 class OtherRank(Faulty):
-    """Returns rows as a list; they may differ in length but not in rank."""
+    """Returns rows as a list, which may differ in length but not in rank."""
 
     def infer(self, batch: Batch) -> Any:
         return list(super().infer(batch))
@@ -114,14 +114,14 @@ class NotANumber(Faulty):
 
 
 class Overflows(Faulty):
-    """Answers like a network in float16."""
+    """Returns values that overflow, as a network in float16 does."""
 
     def fault(self, good: Array) -> Any:
         return good.astype(np.float16) + np.float16(np.inf)
 
 
 class RaisesAfterwards(Faulty):
-    """Works in the first process that uses it; raises in the next process."""
+    """Works in the first process that uses it, and raises an exception in the next."""
 
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)
@@ -162,12 +162,12 @@ class StallsOnce(Faulty):
     def fault(self, good: Array) -> Any:
         if not StallsOnce.stalled:
             StallsOnce.stalled = True
-            ctypes.PyDLL(None).usleep(3_000_000)  # holds the GIL, like a bad extension
+            ctypes.PyDLL(None).usleep(3_000_000)  # holds the GIL, as a bad extension does
         return good
 
 
 class SlowsDown(Faulty):
-    """Slows down from 1 ms per batch to 3 ms in the middle of a run of 600 batches."""
+    """Slows down from 1 ms to 3 ms per batch in the middle of a run of 600 batches."""
 
     def infer(self, batch: Batch) -> Any:
         self.slow += in_run()
@@ -180,7 +180,8 @@ class SlowsDown(Faulty):
 
 
 class Sleeps(Faulty):
-    """Reports a framework, and computes nothing. It sleeps long enough that a busy machine wakes it in time."""
+    """Claims to be a framework, but computes nothing. It sleeps long enough that even a busy machine wakes it in time.
+    """
 
     def describe(self) -> dict[str, object]:
         return {"framework": "numpy", "device": "cpu"}
@@ -202,7 +203,7 @@ class Leaks(Faulty):
 
 
 class StampsWrong(Faulty):
-    """LoadGen gets an answer 5 ms after the journal's time stamp, as on a machine that is briefly busy."""
+    """Passes an answer to LoadGen 5 ms after the journal's time stamp, as on a machine that is briefly busy."""
 
     def __enter__(self) -> Self:
         def stamped() -> int:
@@ -264,7 +265,7 @@ class LeavesInClose(Faulty):
 
 
 class SwallowsInClose(Faulty):
-    """Raises in the warm-up, and hides the exception."""
+    """Raises an exception in the warm-up, and hides it."""
 
     def __exit__(self, *exc: object) -> bool:  # type: ignore[override]
         return True
@@ -294,7 +295,7 @@ class BlocksInWarmUp(Faulty):
 
 
 class _Logs(Faulty):
-    """Changes LoadGen's detail log, which is complete when a backend closes."""
+    """Changes LoadGen's detail log when it closes, because the log is complete by then."""
 
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)
@@ -325,7 +326,7 @@ class CutsTheLog(_Logs):
 
 
 class AddsAnError(_Logs):
-    """Writes errors to both logs, like LoadGen; each instance that closes adds one."""
+    """Writes an error to both logs in LoadGen's format each time an instance closes."""
 
     def change(self, text: str) -> str:
         text = text.replace('"is_error": false', '"is_error": true', 1)
@@ -348,7 +349,7 @@ class SwapsTheLog(_Logs):
 
 
 class LocksTheFolder(_Logs):
-    """Acts before LoadGen opens its logs."""
+    """Locks the folder before LoadGen opens its logs."""
 
     def infer(self, batch: Batch) -> Any:
         self.folder.chmod(0o555)

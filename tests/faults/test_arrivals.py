@@ -1,4 +1,4 @@
-"""Our own scheduler handles the faults that LoadGen meets: wrong files, models that block or raise, signals."""
+"""Our own scheduler handles the same faults as LoadGen's: wrong files, models that block or raise, and signals."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""A user's mistakes: one line per problem, all problems at once, status 2, no files left."""
+"""A user's mistakes: one line per problem, all problems at once, status 2, and no files left behind."""
 
 from pathlib import Path
 
@@ -190,7 +190,7 @@ def test_a_user_conf_that_loadgen_would_misread_is_reported_in_one_line(
 
 
 def _manifest(folder: Path, **changes: object) -> str:
-    """Writes a changed digits.yaml next to the model."""
+    """Writes a changed copy of digits.yaml next to the model."""
     content = {k: v for k, v in {**DIGITS, **changes}.items() if v != "absent"}
     (folder / "model").mkdir()
     (folder / "model/digits.onnx").write_bytes(
@@ -230,7 +230,7 @@ def test_a_manifest_with_a_fault_is_reported_in_one_line(
 
 
 def test_a_run_works_with_the_python_fault_handler(tmp_path: Path) -> None:
-    """Bug: the handlers cannot be restored, and the run ended with a traceback."""
+    """Bug: Python's fault handlers could not be restored, and the run ended with a traceback."""
     words = ("--scenario", "single-stream", "--backend", "null", "--mode", "performance")
     done = run(
         *words, "--queries", "100", "--out", f"{tmp_path}/r", env={"PYTHONFAULTHANDLER": "1"}

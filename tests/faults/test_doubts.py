@@ -38,7 +38,7 @@ def test_a_busy_machine_is_a_doubt(tmp_path: Path) -> None:
 
 @pytest.fixture
 def quota() -> Iterator[Path]:
-    """A group with a fifth of a core, in the version of cgroups that is writable here."""
+    """Yields a cgroup limited to a fifth of a core, in the version of cgroups that is writable on this machine."""
     folder, limits = (
         CPU / "harness-test",
         {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"},
@@ -75,10 +75,10 @@ def test_too_few_samples_for_the_percentile_are_a_doubt(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_late_generator_is_a_doubt(tmp_path: Path) -> None:
-    """No machine wakes a thread within two microseconds of the requested time."""
+    """No machine can wake a thread within two microseconds of the requested time."""
     bound = ("--target-qps", "500", "--queries", "700", "--slo", "p99=20us")
     done = run(*SERVER, *bound, *PERFORMANCE, "--out", f"{tmp_path}/r")
-    assert done.status == 4  # no machine meets such a bound
+    assert done.status == 4  # because no machine meets such a bound
     assert "doubt   generator-late: LoadGen issued 1 % of the queries more than " in done.printed
     assert text(tmp_path / "r", "generator-late").endswith(
         "part of the tail comes from the load generator"

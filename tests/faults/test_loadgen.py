@@ -1,4 +1,4 @@
-"""LoadGen is missing, or is not the round's version."""
+"""LoadGen is missing, or its version is not the round's."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_without_loadgen_the_line_says_what_to_install(tmp_path: Path) -> None:
 
 
 def with_version(folder: Path, version: str) -> dict[str, str]:
-    """Metadata of a different version, found before the installed version's metadata."""
+    """Writes metadata of a different version, which Python finds before the installed version's."""
     info = folder / f"mlcommons_loadgen-{version}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(
@@ -66,7 +66,7 @@ def test_another_version_is_refused_under_the_official_rules(tmp_path: Path) -> 
 def test_a_log_that_is_not_what_loadgen_wrote_is_invalid(
     backend: str, code: str, tmp_path: Path
 ) -> None:
-    """The backend changes the file as it closes: after LoadGen's end, before the harness reads it."""
+    """The backend changes the file when it closes, after LoadGen has ended and before the harness reads the file."""
     done = run(
         *SERVER, *SHORT, "--backend", f"{FAULTY}:{backend}", "--out", f"{tmp_path}/r",
         "--mode", "performance", "--backend-option", f"run={tmp_path}/r.partial",
@@ -78,7 +78,9 @@ def test_a_log_that_is_not_what_loadgen_wrote_is_invalid(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_a_log_folder_without_permission_is_invalid(tmp_path: Path) -> None:
-    """LoadGen then runs nothing and reports nothing. Runs as an unprivileged user: root can write anywhere."""
+    """In a folder without permission, LoadGen runs nothing and reports nothing. Runs as an unprivileged user: root can
+    write anywhere.
+    """
     unprivileged(tmp_path)
     done = run(
         *SERVER, *SHORT, "--backend", f"{FAULTY}:LocksTheFolder", "--out", f"{tmp_path}/r",

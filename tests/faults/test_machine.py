@@ -1,4 +1,4 @@
-"""The machine or its user interferes."""
+"""Faults that the machine or its user causes."""
 
 import os
 import shlex
@@ -72,7 +72,7 @@ def test_a_second_ctrl_c_still_saves_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_signal_while_the_run_is_saved_loses_nothing(tmp_path: Path) -> None:
-    """The signal arrives just after LoadGen's end, while the harness reads a large journal and logs."""
+    """The signal arrives just after LoadGen ends, while the harness is reading a large journal and logs."""
     process = start(
         "--scenario", "offline", "--backend", "null", "--mode", "performance",
         "--queries", "1000000", "--max-batch", "4", "--out", str(tmp_path / "r"),
@@ -224,7 +224,7 @@ def test_a_stopped_and_continued_process_is_flagged(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_stopping_both_processes_of_a_stream_is_flagged(tmp_path: Path) -> None:
-    """A paused container stops both processes; no query is late, because none is issued in the pause."""
+    """A paused container stops both processes; no query is late, because none is issued during the pause."""
     streams = ("--scenario", "single-stream", "--duration", "4s", "--mode", "performance")
     process = start(*streams, "--out", f"{tmp_path}/r")
     wait_until_it_runs(process, tmp_path / "r.partial")
@@ -254,7 +254,7 @@ def test_a_process_stopped_for_good_is_reported_as_hung(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--backend-option", "processes=on")])
 def test_the_first_process_of_a_container_runs(more: tuple[str, ...], tmp_path: Path) -> None:
-    """Bug: status 3, the measured process exited before its first query."""
+    """Bug: the run ended with status 3, and the measured process exited before its first query."""
     container = ("unshare", "--pid", "--fork", "--mount-proc")
     if subprocess.run([*container, "true"], check=False, capture_output=True).returncode:
         pytest.skip("no right to make a PID namespace here")
@@ -378,7 +378,7 @@ def test_a_full_disk_loses_no_number(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_full_disk_at_the_report_keeps_the_run(tmp_path: Path) -> None:
-    """The disk has room for all measurements, but not for plotly's script of 4 MB."""
+    """The disk has room for all measurements, but not for plotly's 4 MB script."""
     pytest.importorskip("plotly")
     with small_disk(tmp_path / "small", "2m") as small:
         done = run(*SERVER, *SHORT, "--mode", "performance", "--out", f"{small}/r")

@@ -70,7 +70,7 @@ def test_a_taken_default_port_is_reported_and_the_run_continues(tmp_path: Path) 
 def test_a_start_error_is_the_only_line_if_the_default_port_is_taken(
     tmp_path: Path,
 ) -> None:
-    """Bug: a line about the port appeared above every error."""
+    """Bug: a line about the port appeared before every error."""
     words = ("--metric", "squad_f1", "--mode", "both", "--out", str(tmp_path / "r"))
     with _default_port_taken():
         done = run(*QUICK, *words, default_port=True)
@@ -80,7 +80,7 @@ def test_a_start_error_is_the_only_line_if_the_default_port_is_taken(
 
 
 _Answers = list[bytes]
-"""Returns the endpoint's reply to each client that it accepted."""
+"""The endpoint's reply to each client that it accepted."""
 
 
 def _scrapes(host: str, port: int, answers: _Answers) -> None:
@@ -90,7 +90,7 @@ def _scrapes(host: str, port: int, answers: _Answers) -> None:
 
 def _says_nothing(host: str, port: int, answers: _Answers) -> None:
     with socket.create_connection((host, port), timeout=10) as client:
-        answers.append(client.recv(1))  # nothing, after the endpoint reached its limit
+        answers.append(client.recv(1))  # empty after the endpoint has reached its limit
 
 
 def _leaves_at_once(host: str, port: int, answers: _Answers) -> None:
@@ -112,7 +112,7 @@ def test_a_storm_of_clients_changes_nothing(
 
     def storm() -> None:
         while process.poll() is None:
-            with suppress(OSError):  # not yet open, already closed, or too many clients
+            with suppress(OSError):  # the port may not be open yet, may be closed already, or may have too many clients
                 client(url.hostname or "", url.port or 0, answers)
 
     threads = [threading.Thread(target=storm) for _ in range(20)]
@@ -134,7 +134,7 @@ def test_a_storm_of_clients_changes_nothing(
 
 
 def _run_with_full(name: str, out: Path, *more: str) -> Ended:
-    """The disk has no room for one file of the run."""
+    """Runs with a disk that lacks the space for one file of the run."""
     process = start(*QUICK, *more, "--out", str(out))
     partial = out.with_name(f"{out.name}.partial")
     while not (partial / "result.json").is_file():
@@ -193,7 +193,7 @@ def test_a_database_that_is_unlocked_soon_gets_its_row(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as other:
         other.execute("BEGIN EXCLUSIVE")
         process = start(*QUICK, "--out", str(tmp_path / "r"))
-        while not (tmp_path / "r").is_dir():  # the file has its final name, and is added next
+        while not (tmp_path / "r").is_dir():  # because the folder gets its final name before the file is added
             assert process.poll() is None
             time.sleep(0.01)
         time.sleep(1)

@@ -1,4 +1,4 @@
-"""The model misbehaves: every run ends by itself, states the cause, and is VALID only if it is correct."""
+"""The model misbehaves: every run ends without help, states the cause, and is VALID only if it is correct."""
 
 from pathlib import Path
 
@@ -95,7 +95,7 @@ def test_a_measured_process_that_hangs_or_dies_exits_with_status_5(
 
 
 def test_a_crash_of_native_code_leaves_its_place_in_the_output(tmp_path: Path) -> None:
-    """Bug: the message named performance.log, which was removed because it was empty."""
+    """Bug: the message referred to performance.log, which had been removed because it was empty."""
     done = run_faulty("Segfaults", tmp_path / "r", *SOON)
     log = tmp_path / "r.partial/performance.log"
     assert done.first_line.endswith(f"was killed by SIGSEGV in the run: see {log}")
@@ -121,7 +121,7 @@ def test_a_harmless_fault_is_ignored(backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stall_shows_in_the_tail(tmp_path: Path) -> None:
-    """Queries wait if they arrive while the model stalls: the latency must show this."""
+    """The latency must include the waiting time of queries that arrive while the model stalls."""
     done = run_faulty("StallsOnce", tmp_path / "r", *PERFORMANCE)
     assert done.status == 4, done.said
     content = result(tmp_path / "r")
@@ -141,7 +141,7 @@ def test_output_of_the_model_goes_to_a_file(tmp_path: Path) -> None:
 
 
 def test_a_plug_in_without_formats_is_reported_with_advice(tmp_path: Path) -> None:
-    """Bug: for a manifest with files the message was `Load model from None failed`, without a word on `formats`."""
+    """Bug: for a manifest with files, the message was `Load model from None failed` and did not mention `formats`."""
     done = run_faulty("ForgetsFormats", tmp_path / "r", "--model", "digits")
     assert done.status == 3
     last = done.said.splitlines()[-1]

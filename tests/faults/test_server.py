@@ -1,4 +1,5 @@
-"""A server misbehaves on a real socket: samples fail by kind, the run is INVALID, nothing hangs, nothing is lost."""
+"""A server misbehaves on a real socket: samples fail by kind, the run is INVALID, and no run hangs or loses a sample.
+"""
 
 import ctypes
 import fcntl
@@ -28,11 +29,12 @@ from tests.stand_ins.servers.certificate import self_signed
 SLOW = pytest.mark.slow
 QUERIES = 300
 PAUSE_S = 1.2
-"""Before the run, the client measures itself against the null server, so this server gets no request for a while."""
+"""Before the run, the client measures itself against the null server, so this server receives no request for a while.
+"""
 
 
 def in_the_run(behaviour: Any, every: int = 1, otherwise: Any = good) -> Any:
-    """Misbehaves at every request of the run whose number is a multiple of `every`, but never before the run."""
+    """Misbehaves at every `every`-th request of the run, but never before the run."""
     lock = threading.Lock()
     seen = {"at_s": time.monotonic(), "run": 0, "before": 0}
 
@@ -77,7 +79,7 @@ def text_of(result: dict[str, Any], code: str) -> str:
 
 
 def is_whole(result: dict[str, Any]) -> None:
-    """Every sample has exactly one answer or one failure."""
+    """Checks that every sample has exactly one answer or one failure."""
     assert result["queries"]["samples_issued"] == QUERIES, result["reasons"]
     assert result["queries"]["samples_answered"] == QUERIES
     lost = {"samples-lost", "hung", "died", "loadgen-errors", "journal-impossible"}
@@ -123,7 +125,7 @@ def test_failed_requests_make_the_run_invalid(
     text = text_of(result, "requests-failed")
     assert f"{QUERIES // 10} of {QUERIES} samples failed" in text
     assert told in text
-    assert main(["check", str(tmp_path / "run")]) == 0  # its files agree
+    assert main(["check", str(tmp_path / "run")]) == 0  # the run's files agree
 
 
 @pytest.mark.slow
@@ -159,7 +161,7 @@ def test_a_lost_keep_alive_is_resent_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_server_that_closes_after_each_reply_is_measured(tmp_path: Path) -> None:
-    """Closes the connection after each stream, like llama.cpp: the run uses no connection twice."""
+    """The server closes the connection after each stream, as llama.cpp does, so the run never reuses a connection."""
     with BadServer(bad.close_after) as server:
         _, result = ran(tmp_path / "run", server)
     is_whole(result)
@@ -258,7 +260,7 @@ def test_a_server_that_is_gone_is_given_up(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_replica_that_is_gone_is_named_though_the_others_answer(tmp_path: Path) -> None:
-    """Bug: such a run was VALID as a run of two servers."""
+    """Bug: although one replica was gone, the run was VALID as a run on two servers."""
     with BadServer() as good_one, BadServer(bad.since(150, bad.restart(3600))) as server:
         words = ("--url", good_one.url, "--queries", "1500")
         status, result = ran(tmp_path / "run", server, *words)
@@ -300,7 +302,9 @@ def test_a_server_that_fails_in_the_warm_up_is_reported_in_one_line(
 def test_samples_refused_in_the_warm_up_do_not_blame_the_plug_in(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a prompt too long for every request caused "raised Refused" and the exit status of a broken plug-in."""
+    """Bug: if a prompt was too long for every request, the message was "raised Refused", with the exit status of a
+    broken plug-in.
+    """
     too_long = bad.since(3, bad.refuse(400, text="the prompt is too long"))
     with BadServer(too_long) as server:
         run = ("--scenario", "offline", "--backend", "kserve", "--url", server.url)
@@ -315,7 +319,7 @@ def test_samples_refused_in_the_warm_up_do_not_blame_the_plug_in(
 
 
 def refusal(capsys: pytest.CaptureFixture[str], out: Path, url: str, *words: str) -> str:
-    """Returns the only line of a run that does not begin."""
+    """Returns the only line that is printed by a run that is refused before it begins."""
     run = ("--scenario", "offline", "--backend", "kserve", "--url", url, "--model", "digits")
     assert main([*run, "--no-metrics", "--out", str(out), *words]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if "loading" not in line]
@@ -351,7 +355,7 @@ def test_tls_is_measured_only_if_the_certificate_has_the_name(
         _, result = ran(tmp_path / "run", server)
     is_whole(result)
     assert result["queries"]["samples_failed"] < QUERIES / 2
-    assert result["stages_ns"]["notice"]["p50"] > 0  # the kernel's time stamps also exist with TLS
+    assert result["stages_ns"]["notice"]["p50"] > 0  # because the kernel's time stamps also exist with TLS
     with BadServer(tls=context) as server:
         server.url = server.url.replace("localhost", "127.0.0.1")
         _, result = ran(tmp_path / "insecure", server, "--insecure")
@@ -360,7 +364,7 @@ def test_tls_is_measured_only_if_the_certificate_has_the_name(
 
 
 NEW_NET, NEW_USER = 0x4000_0000, 0x1000_0000
-"""Namespaces; source: Linux, include/uapi/linux/sched.h."""
+"""Flags for new namespaces; source: Linux, include/uapi/linux/sched.h."""
 _SET_FLAGS, _UP = 0x8914, 0x41
 """SIOCSIFFLAGS; IFF_UP and IFF_RUNNING."""
 NOT_HERE = 77
@@ -368,7 +372,7 @@ NOT_HERE = 77
 
 
 def in_own_network(words: list[str]) -> str:
-    """Runs `few_ports` in a network namespace, which has its own ports. Returns its output."""
+    """Runs `few_ports` in a separate network namespace, so that its ports belong to the test. Returns its output."""
     unshared = "import tests.faults.test_server as t; t.enter_network(); t.few_ports(*__import__('sys').argv[1:])"
     done = subprocess.run(
         [sys.executable, "-c", unshared, *words],
@@ -398,7 +402,8 @@ def enter_network() -> None:
 
 
 def few_ports(case: str, out: str) -> None:
-    """40 ports: with `held` 35 ports are taken, with `closing` each request takes a new port."""
+    """Runs with 40 ports: in the case `held` 35 ports are taken, in the case `closing` each request takes a new port.
+    """
     with ExitStack() as stack:
         server = stack.enter_context(BadServer(bad.say_close if case == "closing" else None))
         if case == "closing":
@@ -427,7 +432,7 @@ def test_exhausted_ports_are_reported_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ports_that_run_short_delay_requests_but_lose_none(tmp_path: Path) -> None:
-    """150 connections per second with 40 ports, each of which the kernel keeps for a second."""
+    """The run opens 150 connections per second with 40 ports, and the kernel keeps each port for a second."""
     in_own_network(["closing", str(tmp_path / "run")])
     result = json.loads((tmp_path / "run/result.json").read_text())
     is_whole(result)
@@ -436,7 +441,9 @@ def test_ports_that_run_short_delay_requests_but_lose_none(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_stall_counts_in_the_latency_of_all_waiting_queries(tmp_path: Path) -> None:
-    """A server that stops for 2 s at 100 queries/s: waiting times are uniform in 0 to 2 s, for 20 % of 10 s."""
+    """The server stops for 2 s at 100 queries/s, so 20 % of the 10 s run waits, with waiting times spread evenly from 0
+    to 2 s.
+    """
     stopped = threading.Event()
 
     def stalls(connection: Connection, request: Request, nth: int) -> None:

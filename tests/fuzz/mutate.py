@@ -1,4 +1,4 @@
-"""Breaks a file in ways drawn from a seed: as text, as JSON or YAML, as arrays, or as bytes."""
+"""Breaks a file in ways drawn from a seed, as text, JSON, YAML, arrays or bytes."""
 
 import copy
 import io
@@ -104,7 +104,7 @@ _CHANGES: Sequence[Callable[[bytes, Random], bytes]] = (
 
 
 def _replaced(content: Any, random: Random) -> Any:
-    """Returns the document with one random value replaced, dropped or doubled."""
+    """Returns the document with one random value replaced, dropped or duplicated."""
     content = copy.deepcopy(content)
     place = content
     while isinstance(place, dict | list) and place:

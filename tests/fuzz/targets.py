@@ -1,6 +1,6 @@
-"""The readers of foreign bytes, each with real files to break.
+"""The readers of foreign bytes, each with real files that the tests break.
 
-A reader may raise errors of the harness's own kinds, and nothing else.
+A reader may raise only errors of the harness's own kinds.
 """
 
 import contextlib
@@ -63,15 +63,15 @@ SHIPPED = ROOT / "harness/models/shipped"
 
 
 class Target(NamedTuple):
-    """A reader."""
+    """A reader of foreign bytes, with the real files that the tests break."""
 
     seeds: Callable[[], list[bytes]]
-    """Real contents."""
+    """Real file contents."""
     mutate: Callable[[bytes, Random], bytes]
     read: Callable[[bytes, Path], None]
-    """Reads the content; the reader may write to the folder, which is empty."""
+    """Reads the content; the reader may write to the folder, which is initially empty."""
     share: float = 1.0
-    """Share of the rounds; smaller for a slow reader."""
+    """Share of the rounds for this reader; smaller for a slow reader."""
 
 
 def _file(*paths: Path) -> Callable[[], list[bytes]]:
@@ -110,7 +110,7 @@ _FOLDER_FILES: Mapping[str, Callable[[bytes, Random], bytes]] = {
 
 
 def _refusing(read: Callable[[Path], object]) -> Callable[[Path], object]:
-    """A reader of a plug-in: the backend's base class reports its ValueErrors."""
+    """Wraps a plug-in's reader as the backend's base class does, which reports its ValueErrors."""
 
     def reads(path: Path) -> object:
         try:
@@ -122,7 +122,7 @@ def _refusing(read: Callable[[Path], object]) -> Callable[[Path], object]:
 
 
 def _read_folder(run: str, name: str) -> Callable[[bytes, Path], None]:
-    """Every verb that reads finished runs, on a golden folder with one file changed."""
+    """Returns a reader that runs every verb for finished runs on a golden folder with one changed file."""
 
     def reads(content: bytes, folder: Path) -> None:
         run_folder = folder / "run"
@@ -168,7 +168,7 @@ def _manifest(path: Path) -> None:
     model = load_model(str(path))
     assert model.manifest is not None
     list(problems(model.name, model.manifest.requires, _environment()))
-    with contextlib.suppress(ConfigError):  # most of the models' files are not here
+    with contextlib.suppress(ConfigError):  # because most of the models' files are missing on this machine
         model.path(("onnx",))
 
 
@@ -207,7 +207,7 @@ def _spl(content: bytes, folder: Path) -> None:
 
 
 def _client(path: Path) -> None:
-    # the bytes as they arrive from the pipe
+    # Passes the bytes as they would arrive from the pipe.
     path.write_text(path.read_bytes().decode(errors="replace"))
     client = PowerClient(path, quiet=True)
     assert str(client.failure(1, has_run=False))

@@ -1,7 +1,7 @@
-"""Each broken file leads to one line: no traceback, no hang, no large memory use.
+"""Each broken file causes one line at most: no traceback, no hang, no large use of memory.
 
-corpus/TARGET/ holds the files that once failed; every run of the tests reads them again. The search with new files is
-slow: `pytest tests/fuzz -m slow`. FUZZ_SEED and FUZZ_ROUNDS set its first seed and its number of rounds.
+corpus/TARGET/ contains the files that once failed; every test run reads them again. The search with new files is slow;
+run it with `pytest tests/fuzz -m slow`. FUZZ_SEED and FUZZ_ROUNDS set its first seed and its number of rounds.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ SEED = int(os.environ.get("FUZZ_SEED", "0"))
 ROUNDS = int(os.environ.get("FUZZ_ROUNDS", "300"))
 FAST_ROUNDS = 20
 LIMIT_S = 10
-"""The limit of processor time for one file."""
+"""Limit of processor time per file."""
 
 MOST_BYTES = 3 << 30
-"""Address space that a reader may add; it includes the threads of a framework."""
+"""Address space that a reader may add, including the threads of a framework."""
 
 
 @contextlib.contextmanager
 def limited() -> Iterator[None]:
-    """Stops a reader that takes too long, or too much memory."""
+    """Stops a reader that takes too much time or memory."""
 
     def stop(*_: object) -> None:
         raise AssertionError(f"it took more than {LIMIT_S} s of processor time")
@@ -58,7 +58,7 @@ def read(target: str, content: bytes, folder: Path) -> None:
 
 
 def search(target: str, rounds: int, folder: Path) -> None:
-    """Reads files broken with seeds from SEED on; a file that fails is added to the corpus."""
+    """Reads files broken with seeds from SEED on, and adds each file that fails to the corpus."""
     seeds = TARGETS[target].seeds()
     for number in range(SEED, SEED + max(1, int(rounds * TARGETS[target].share))):
         random = Random(f"{target} {number}")

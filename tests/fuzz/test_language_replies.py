@@ -1,4 +1,5 @@
-"""Replies of language servers with missing or odd values, over a socket: a complete result, or one line.
+"""Replies of language servers with missing or odd values, over a socket: the run ends with a complete result or one
+line.
 
 test_fuzz.py describes the search with new seeds.
 """
@@ -22,11 +23,11 @@ QUERIES = 40
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 PATHS = ((COMPLETIONS,), (CHAT,), ("/v1/models", "/version"))
 SHARE = 0.1
-"""Share of the run's replies and events that are changed; replies before the run are not changed."""
+"""Share of the run's replies and events that are changed; replies before the run stay as they are."""
 
 
 def ran(seed: int, folder: Path, sent: list[bytes]) -> int:
-    """Returns the exit status of a run against a server that changes some replies by the seed; `sent` receives them."""
+    """Returns the exit status of a run against a server that changes some replies by the seed; `sent` collects them."""
     random = Random(seed)
     paths = PATHS[seed % len(PATHS)]
     in_run = COMPLETIONS in paths or random.random() < 0.5

@@ -1,4 +1,4 @@
-"""Makes the golden logs again for a new LoadGen: `python tests/golden/make.py`.
+"""Makes the golden logs again for a new LoadGen; run it with `python tests/golden/make.py`.
 
 <scenario>/performance and /accuracy: logs of real runs, without the long lines that carry no
 information (`loadgen_file_sha1`, `loaded_qsl_set`), and the journal as completions.npz.

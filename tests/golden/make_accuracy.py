@@ -1,7 +1,7 @@
-"""Records the output of MLCommons' own scripts for accuracy logs: `python tests/golden/make_accuracy.py CHECKOUT`.
+"""Records what MLCommons' scripts print for accuracy logs; run it with `python tests/golden/make_accuracy.py CHECKOUT`.
 
 CHECKOUT: a checkout of mlcommons/inference. accuracy/<metric>.json: a seeded log as LoadGen writes it (with duplicates
-if the script removes them), the labels, and the official numbers. The scripts of top1 and map run completely; of the
+if the script removes them), the labels, and the official numbers. The scripts for top1 and map run completely; from the
 other scripts, only the functions that compute the score run. Packages that the scripts import are replaced with empty
 modules, and BERT's tokenizer with a simple one. Whisper's normaliser is left out.
 """
@@ -56,7 +56,7 @@ def _shuffled(random: Any, count: int, duplicates: int) -> list[int]:
 
 
 def _printed(script: Path, *arguments: str) -> str:
-    """Returns the output of a whole script that is run with arguments."""
+    """Returns the output of a whole script, run with arguments."""
     said = io.StringIO()
     with patch.object(sys, "argv", [str(script), *arguments]), contextlib.redirect_stdout(said):
         runpy.run_path(str(script), run_name="__main__")
@@ -69,7 +69,7 @@ class _Empty(ModuleType):
 
 
 def _loaded(script: Path, *empty: str) -> Any:
-    """A script's functions, with empty modules for packages that are not needed."""
+    """Returns a script's functions, with empty modules in place of packages that are not needed."""
     stand_ins: dict[str, Any] = {name: _Empty(name) for name in empty}
     stand_ins["six"] = SimpleNamespace(iteritems=lambda d: d.items())
     with (
@@ -141,7 +141,7 @@ def _image(random: Any, index: int) -> dict[str, Any]:
 
 
 def _boxes(random: Any, index: int, label: Mapping[str, Any]) -> bytes:
-    """Returns the annotated boxes, slightly moved, some with a wrong class, and boxes without an object."""
+    """Returns the annotated boxes slightly moved, some of them with a wrong class, and boxes without an object."""
     rows = []
     for annotation in label["annotations"]:
         x, y, w, h = annotation["bbox"] + random.normal(0, 8, 4)
@@ -240,7 +240,7 @@ def _question(random: Any, number: int) -> Any:
 
 
 def _windows(question: Any, number: int) -> list[Any]:
-    """Four positions before the context, 24 positions of it in each window, and a stride of 16."""
+    """Returns windows with four positions before the context, 24 positions of the context each, and a stride of 16."""
     pieces: list[tuple[str, int, tuple[int, int]]] = []
     at = 0
     for n, word in enumerate(question.doc_tokens):
@@ -272,7 +272,7 @@ def _windows(question: Any, number: int) -> list[Any]:
 
 
 def _context(start: int, position: int, total: int) -> float:
-    """Returns the smaller of a window's contexts on both sides of a position."""
+    """Returns how much context a position has in a window: the smaller of the numbers of positions on its two sides."""
     end = min(start + 24, total)
     if not start <= position < end:
         return -1

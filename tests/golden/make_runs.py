@@ -1,7 +1,7 @@
-"""Makes the golden result folders again: `python tests/golden/make_runs.py`.
+"""Makes the golden result folders again; run it with `python tests/golden/make_runs.py`.
 
 runs/NAME/: the folder of a small real run, without metrics.prom and with neutral words for the machine.
-runs/expected.json: the output of `check`, `report` and `compare` for these folders.
+runs/expected.json: what `check`, `report` and `compare` print for these folders.
 """
 
 import json
@@ -28,10 +28,10 @@ ROOT = HERE.parents[1]
 FOLDERS = HERE / "runs"
 EXPECTED = FOLDERS / "expected.json"
 
-# even a busy machine meets this bound; early stopping at p90 needs 64 queries
+# wide enough for a busy machine; early stopping at p90 needs 64 queries
 _BOUND = "--slo p90=5s"
 _CLOSED = f"--scenario server --concurrency 4 --queries 64 --mode performance {_BOUND}"
-TINY = "tests.golden.tiny:Tiny"  # 20 samples: a short accuracy log
+TINY = "tests.golden.tiny:Tiny"  # 20 samples make a short accuracy log
 RUNS: Mapping[str, str] = {
     "server": f"--scenario server --target-qps 200 --queries 64 --max-batch 4 --dataset {TINY} {_BOUND}",
     "single-stream": "--scenario single-stream --queries 64 --mode performance",
@@ -50,7 +50,7 @@ def main() -> None:
             command = [sys.executable, "-m", "harness", *options.split(), "--out", str(out)]
             subprocess.run([*command, "--no-report", "--no-metrics"], cwd=ROOT, check=True)
             shutil.rmtree(FOLDERS / name, ignore_errors=True)
-            unread = shutil.ignore_patterns("metrics.prom")  # no verb reads this file of 300 kB
+            unread = shutil.ignore_patterns("metrics.prom")  # because no verb reads this file of 300 kB
             shutil.copytree(out, FOLDERS / name, ignore=unread)
             _make_neutral(FOLDERS / name, parent)
             digests.write(FOLDERS / name)
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _make_neutral(run: Path, parent: str) -> None:
-    """Replaces folders and words that describe the machine in all files."""
+    """Replaces folders and words that identify the machine, in all files."""
     environment = read_json(run / run_folder.ENVIRONMENT)
     machine, system = environment["machine"], environment["system"]
     neutral = {

@@ -1,4 +1,4 @@
-"""The harness still reads the golden result folders with the recorded output."""
+"""The harness still reads the golden result folders and prints what was recorded."""
 
 import json
 import re

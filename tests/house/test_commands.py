@@ -1,7 +1,7 @@
-"""The program accepts every command of the documentation, and how-to pages answer their question first.
+"""The program accepts every command in the documentation, and how-to pages answer their question first.
 
-test_readme.py and test_guides.py run the commands of the pages that need no server, model file or long run; the tests
-of a verb run the others in a shorter form. This test finds a stale verb, option or value on any page.
+test_readme.py and test_guides.py run the commands on pages that need no server, model file or long run; each verb's
+tests run the other commands in a shorter form. This test finds outdated verbs, options and values on any page.
 """
 
 import re
@@ -25,28 +25,28 @@ PROGRAM = re.compile(
     r"(?:[A-Z_]+=\S+ )*(?:python -m harness|mlperf-harness|\./run\.sh)(?: (?P<words>.*))?"
 )
 FORM = re.compile(r"\[[A-Z-]|\[options\]|\.\.\.|…|(?<= )[A-Z]{3,}$|(?<= )KIND ")
-"""A line with one of these shows the form of a command, and is not itself a command."""
+"""A line that matches shows the form of a command, and is not itself a command."""
 
 ENDS = re.compile(r"  +#.*| (?:\||\|\||&&|&|>|2>)(?: .*)?$")
-"""Comments, and what the shell does with the command."""
+"""Comments, and the parts of a line that the shell interprets."""
 
 OF_GRIDS = ("sweep",)
-"""Verbs that take lists of values for options of a run: only the options are checked."""
+"""Verbs that accept lists of values for a run's options; only the names of the options are checked."""
 
 MOST_WORDS = 600
 
 LOOKED_UP = ("from-other-tools.md",)
-"""Pages whose first part is a table in which a reader looks up one row."""
+"""Pages that begin with a table in which a reader looks up one row."""
 
 DESCRIBED = (
     *("remote.md", "tokens.md", "load-hosts.md", "from-other-tools.md", "streams.md"),
     "models-sharing.md",
 )
-"""Pages that describe in words the lines that any run prints."""
+"""Pages that describe in words the lines that every run prints."""
 
 
 def lines(text: str) -> Iterator[str]:
-    """Yields the lines of code blocks, with continued lines joined."""
+    """Yields the lines of code blocks; joins continued lines."""
     is_code = False
     joined = ""
     for line in text.splitlines():
@@ -62,7 +62,7 @@ def lines(text: str) -> Iterator[str]:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Returns the words after the program of each command on a page."""
+    """Returns the words after the program's name for each command on a page."""
     found = []
     for line in lines(page.read_text(encoding="utf-8")):
         match = PROGRAM.fullmatch(ENDS.sub("", line))
@@ -70,7 +70,7 @@ def commands(page: Path) -> list[list[str]]:
             found.append(shlex.split(match["words"]))
     return [
         words for words in found if words[0] != "install"
-    ]  # a command of run.sh: test_readme.py
+    ]  # commands of run.sh are tested by test_readme.py
 
 
 @cache
@@ -79,7 +79,7 @@ def parser_of(verb: str) -> Parser:
 
 
 def problems(words: list[str]) -> Iterator[str]:
-    if "--" in words:  # `on` runs the command after it
+    if "--" in words:  # because `on` runs the command that follows
         at = words.index("--")
         yield from problems(words[at + 1 :])
         words = words[:at]
@@ -122,7 +122,9 @@ def how_tos() -> list[str]:
 
 @pytest.mark.parametrize("page", how_tos())
 def test_a_how_to_answers_its_question_in_a_minute(page: str) -> None:
-    """Question, command, output and what to do with it come first; the rest is background."""
+    """The question, a command, its output and what to do with the output come first, and the background comes after
+    them.
+    """
     first, *_ = re.split(
         r"^## Details\n", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE
     )
@@ -130,7 +132,7 @@ def test_a_how_to_answers_its_question_in_a_minute(page: str) -> None:
     assert "?" in question
     assert len(first.split()) <= MOST_WORDS or page in LOOKED_UP
     codes = [part for part in rest if part.startswith(("    ", "```"))]
-    assert re.search(r"harness |run\.sh|docker|import", "".join(codes[:2]))  # a file may come first
+    assert re.search(r"harness |run\.sh|docker|import", "".join(codes[:2]))  # because a file may come first
     assert page in DESCRIBED or any(
         not PROGRAM.match(line) for part in codes for line in lines(part + "\n")
     )

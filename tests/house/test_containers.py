@@ -1,4 +1,4 @@
-"""The image, the compose file and the Kubernetes Job agree with the program: paths, ports, options, extras."""
+"""The image, the compose file and the Kubernetes Job agree with the program on paths, ports, options and extras."""
 
 import re
 import shlex
@@ -32,7 +32,7 @@ PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]
 
 
 def _instructions() -> list[tuple[str, str]]:
-    """Returns (instruction, its words), with continued lines joined and comments left out."""
+    """Returns (instruction, words) with continued lines joined and comments removed."""
     text = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE).replace("\\\n", " ")
     pairs = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
     return [(name, " ".join(rest.split())) for name, rest in pairs]
@@ -46,7 +46,7 @@ def _of(name: str) -> list[str]:
 
 
 def _config(words: list[str]) -> RunConfig:
-    """Returns the run that these arguments of the image describe. Raises a ConfigError for a wrong argument."""
+    """Returns the run that these arguments of the image describe. Raises a ConfigError if an argument is wrong."""
     return invocation(*read_run_options(parser(), words), RepeatOptions).config
 
 
@@ -77,7 +77,7 @@ COMES_WITH = {
     "install": "",
     "/opt/mlperf-harness/bin/python": "python3-venv",
 }
-"""Command in a step of the image -> the Debian package that provides it; empty: the base image provides it."""
+"""Maps a command in a build step of the image to the Debian package that provides it; empty if the base image does."""
 
 
 def test_every_command_of_a_step_exists() -> None:
@@ -91,7 +91,7 @@ def test_every_command_of_a_step_exists() -> None:
     for step in _of("RUN"):
         for words in map(shlex.split, step.split("&&")):
             assert COMES_WITH[words[0]] in {"", *installed}, words
-    assert "g++" in installed  # LoadGen on arm64
+    assert "g++" in installed  # because LoadGen is compiled on arm64
     (entry,) = _of("ENTRYPOINT")
     assert yaml.safe_load(entry)[0] in PROJECT["scripts"]
 
@@ -126,7 +126,7 @@ def test_the_arguments_are_valid_run_options(capsys: pytest.CaptureFixture[str])
 
 
 def _documented() -> Iterator[list[str]]:
-    """Arguments of the image in the commands of the pages and of the files themselves."""
+    """Yields the arguments for the image in the commands on pages and in the files themselves."""
     texts = [path.read_text() for path in (*CONTAINERS.iterdir(), ROOT / "docs/containers.md")]
     for text in texts:
         for words in re.findall(

@@ -1,4 +1,4 @@
-"""The dashboard, rules and configuration for Prometheus and Grafana are consistent, and match real runs."""
+"""The dashboard, the rules and the configuration for Prometheus and Grafana are consistent, and match real runs."""
 
 import copy
 import importlib.util
@@ -35,13 +35,13 @@ NO_DATA_HERE = {
     *("Power", "Energy per query", "CPU frequency", "Temperature"),
     *("GPUs: busy", "GPUs: clock", "GPUs: power"),
 }
-"""Panels that need a meter or a sensor, which a test machine may lack; fake trees provide their data."""
+"""Panels that need a meter or a sensor, which a test machine may lack; fake trees provide the data."""
 
 MAYBE = {
     *("Reasons and doubts", "Token times", "Samples by node", "Answer time of nodes, p99"),
     "Model cache",
 }
-"""A run without meters, tokens or nodes has no rows."""
+"""Panels that stay empty in a run without meters, tokens or nodes."""
 
 
 def _expressions() -> list[str]:
@@ -91,7 +91,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_verb_writes_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Bug: an installed wheel had no dashboard."""
+    """Bug: an installed wheel did not contain the dashboard."""
     out = tmp_path / "new" / "boards"
     assert main(["dashboards", "--out", str(out)]) == 0
     assert _files(out) == _files(DASHBOARDS)
@@ -112,7 +112,7 @@ def test_the_verb_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the TypeScript compiler and Grafana's types."""
+    """Returns a folder with the TypeScript compiler and Grafana's types."""
     folder = tmp_path_factory.mktemp("typescript")
     if shutil.which("npm") is None:
         pytest.skip("needs npm")
@@ -177,7 +177,8 @@ def test_promtool_accepts_the_files(words: str, bin_folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_real_run_fills_the_panels(scenario: str, server: Prometheus, tmp_path: Path) -> None:
-    """Simulates a machine with meters and sensors: the kernel's files are fake, their readers are real."""
+    """Simulates a machine with meters and sensors: the kernel's files are fake, and the code that reads them is real.
+    """
     name = f"run-{scenario}"
     zones, root = powercap(tmp_path / "powercap"), machine(tmp_path / "machine")
     shutil.rmtree(root / "proc")
@@ -191,8 +192,8 @@ def test_a_real_run_fills_the_panels(scenario: str, server: Prometheus, tmp_path
     assert done.status == 0, done.printed + done.said
     assert _empty(server, name) - MAYBE == set()
     _assert_agrees(server, name, result(tmp_path / name)["latency_ns"])
-    # The counters have idle time and loading in them, too. A busy machine may have left gaps, in
-    # which case the result has no reading, with the reason.
+    # The counters also include idle time and loading. A busy machine may have left gaps; the result then contains a
+    # reason instead of a reading.
     power = result(tmp_path / name)["power"] or {"readings": []}
     for reading in power["readings"]:
         joules = f'harness_energy_joules_total{{run="{name}", source="{reading["source"]}"}}'
@@ -227,7 +228,7 @@ def _empty(server: Prometheus, name: str) -> set[str]:
 
 
 def _has_data(server: Prometheus, panel: dict[str, Any], name: str) -> bool:
-    """A panel has a finite value in a minute of one of its queries, and all its queries are valid."""
+    """Returns whether all queries of a panel are valid and one of them returned a finite value within a minute."""
     values = {"$run": name, "$other": "none", "$shift": "1h", "$__rate_interval": "5s"}
     found = False
     for target in panel["targets"]:
@@ -240,9 +241,9 @@ def _has_data(server: Prometheus, panel: dict[str, Any], name: str) -> bool:
 
 
 def _assert_agrees(server: Prometheus, name: str, logged_ns: dict[str, float]) -> None:
-    """Percentiles from the histogram and from LoadGen lie in the same bucket or in adjacent buckets."""
+    """Checks that the percentiles from the histogram and from LoadGen lie in the same bucket or in adjacent ones."""
     series = f'harness_latency_seconds_bucket{{run="{name}", phase="performance"}}'
-    buckets = f"last_over_time({series}[2m])"  # the run has ended, and so have its series
+    buckets = f"last_over_time({series}[2m])"  # because the run has ended, and its series with it
     for fraction in (0.5, 0.9, 0.99):
         (found,) = server.now(f"histogram_quantile({fraction}, sum by (le) ({buckets}))")
         ends_ns = [float(found["value"][1]) * 1e9, logged_ns[f"p{fraction * 100:g}"]]

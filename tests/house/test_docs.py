@@ -1,4 +1,4 @@
-"""The generated parts of the documentation are current, and scripts/docs.py keeps them so."""
+"""The generated parts of the documentation are up to date, and scripts/docs.py updates them."""
 
 import importlib.util
 import shutil

@@ -1,4 +1,4 @@
-"""The files of `examples/` equal the docs, and the files for forges fit their schemas."""
+"""The files in `examples/` equal the blocks in the docs, and the files for forges fit their schemas."""
 
 import re
 import subprocess
@@ -46,7 +46,7 @@ def test_the_hooks_run_programs_that_the_suite_runs() -> None:
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     suite = (ROOT / "test.sh").read_text()
     (repository,) = config["repos"]
-    assert repository["repo"] == "local"  # the versions come from constraints.txt
+    assert repository["repo"] == "local"  # because the versions come from constraints.txt
     for hook in repository["hooks"]:
         program = hook["entry"].removeprefix(".venv/bin/").split()[0]
         assert program in suite

@@ -20,7 +20,7 @@ ILLUSTRATED = ("profile", "bricks", "cold", "advise", "grid", "peak", "tune")
 
 
 def pictures() -> dict[Path, list[Path]]:
-    """Returns document -> the files that it shows."""
+    """Maps each document to the pictures that it shows."""
     return {
         document: [
             (document.parent / name).resolve()

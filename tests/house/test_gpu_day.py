@@ -1,4 +1,4 @@
-"""The script of the GPU day, run on the processor."""
+"""Runs the script of the GPU day on the processor."""
 
 import json
 import subprocess

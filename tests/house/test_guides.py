@@ -1,4 +1,4 @@
-"""Each guide works without other pages: its commands run in order, on a model that the page does not know."""
+"""Each guide works without other pages: its commands run in order, with a model that the page does not mention."""
 
 import re
 import shutil

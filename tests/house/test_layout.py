@@ -1,4 +1,4 @@
-"""Rules for the folders: `docs/` gives the reasons, and these tests check the rules."""
+"""Rules for the layout of folders: `docs/` gives the reasons, and these tests enforce the rules."""
 
 import ast
 import os
@@ -35,7 +35,7 @@ ORDER = (
         "__main__",
     ),
 )
-"""The files and rooms of `harness/`; each may import the rooms to its left."""
+"""The files and packages ("rooms") in `harness/`; each may import the ones to its left."""
 
 SIBLINGS = ("search", "explain", "submit")
 """Rooms that must not import each other."""
@@ -44,7 +44,7 @@ PLUGIN_WORLD = (
     *("harness.types", "harness.errors", "harness.profiler", "harness.remote", "harness.core"),
     *("harness.loadgen.plan", "harness.loadgen.scenario", "harness.loadgen.schedule"),
 )
-"""The modules that a plug-in may import, in addition to the modules of its own folder."""
+"""The modules that a plug-in may import in addition to modules in its folder."""
 
 MOST_MODULES = 16
 """The maximum number of files in a folder; a larger folder must be split."""
@@ -86,7 +86,7 @@ FRAMEWORKS = {
 
 def _sources() -> list[Path]:
     folders = [ROOT / folder for folder in (*PLUGINS, "harness")]
-    # The links in harness/ lead to the plug-in folders, which are read at the root.
+    # The links in harness/ lead to the plug-in folders, which are checked at the root.
     links = [ROOT / "harness" / folder for folder in PLUGINS]
     found = [p for folder in folders for p in folder.rglob("*.py")]
     return sorted(p for p in found if not any(link in p.parents for link in links))
@@ -112,7 +112,7 @@ PACKAGES = {
 
 @cache
 def _imports(path: Path) -> Sequence[str]:
-    """Returns every module imported in the file, including functions and TYPE_CHECKING blocks."""
+    """Returns every module that the file imports, including imports in functions and TYPE_CHECKING blocks."""
     return tuple(_imported(path))
 
 
@@ -148,7 +148,8 @@ def test_links_for_type_checkers_are_relative(folder: str) -> None:
 
 
 MODULE_NAMES = {"csv": "csv_table"}
-"""Plug-ins whose module has a different name, because e.g. Python has its own module `csv`."""
+"""Plug-ins whose module has a different name, because the plug-in's name is taken, e.g. by Python's own module `csv`.
+"""
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_the_module_of_a_plug_in_has_the_name_that_the_user_types(name: str, tar
 
 @pytest.mark.parametrize("folder", PLUGINS)
 def test_a_plug_in_folder_holds_no_module_without_a_name(folder: str) -> None:
-    """Helpers lie in parts/."""
+    """Helper modules belong in parts/."""
     targets = {
         e.target.partition(":")[0] for rows in registry.KINDS.values() for e in rows.values()
     }
@@ -175,7 +176,7 @@ def test_every_folder_with_code_is_packaged() -> None:
     setuptools = project["tool"]["setuptools"]
     folders = {_package(path.parent) for path in SOURCES}
     assert set(setuptools["packages"]) == {*folders, "harness.dashboards"}
-    for folder in (*PLUGINS, "dashboards"):  # modules of harness/ are found there
+    for folder in (*PLUGINS, "dashboards"):  # because modules of harness/ are found in harness/
         assert setuptools["package-dir"][f"harness.{folder}"] == folder
 
 
@@ -189,7 +190,7 @@ def test_run_sh_installs_every_extra_that_is_a_backend() -> None:
     described = {name for name, about in EXTRAS.items() if about.startswith(f"backend {name}")}
     assert extras == described
     lines = (ROOT / "harness/core/extras.py").read_text().splitlines()
-    for name in described:  # the pattern of run.sh's grep
+    for name in described:  # the pattern that grep uses in run.sh
         assert any(f'"{name}": "backend {name}' in line for line in lines)
 
 
@@ -250,12 +251,12 @@ def test_files_and_rooms_of_a_folder_have_no_import_cycle(folder: str) -> None:
         if entry is not None:
             others = {_entry(imported, folder) for imported in _ours(path)}
             graph.setdefault(entry, set()).update(o for o in others if o and o != entry)
-    tuple(TopologicalSorter(graph).static_order())  # CycleError names the circle
+    tuple(TopologicalSorter(graph).static_order())  # CycleError names the modules of a circle
 
 
 def test_files_have_no_import_cycle() -> None:
     graph = {module: _ours(path) for module, path in MODULES.items()}
-    tuple(TopologicalSorter(graph).static_order())  # CycleError names the circle
+    tuple(TopologicalSorter(graph).static_order())  # CycleError names the modules of a circle
 
 
 def test_no_folder_holds_more_modules_than_fit() -> None:
@@ -339,7 +340,7 @@ def test_help_imports_no_framework() -> None:
 
 
 def test_the_root_holds_only_what_belongs_there() -> None:
-    """Bug: a request.yaml that `submit plan` had written there was committed."""
+    """Bug: a request.yaml that `submit plan` had written to the root was committed."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The sdist and the wheel, installed with HuggingFace's `datasets` and used from a different folder."""
+"""The sdist and the wheel, installed next to HuggingFace's `datasets` and used from a different folder."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from harness.core.extras import EXTRAS
 ROOT = Path(__file__).parents[2]
 PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
 OUTSIDE = (*PLUGINS, "dashboards")
-"""Folders of the root that a wheel has inside the package."""
+"""Folders at the root that a wheel contains inside the package."""
 
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 """PYTHONPATH would let Python find a checkout before the wheel."""
@@ -61,7 +61,7 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def released(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(sdist, wheel made from it), in their form for publication."""
+    """Returns (sdist, wheel made from it), as they would be published."""
     out = tmp_path_factory.mktemp("dist")
     _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, cwd=tree)
     (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
@@ -70,7 +70,8 @@ def released(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a new environment with the wheel, its recommended extras and HuggingFace's datasets."""
+    """Returns the interpreter of a new environment with the wheel, its recommended extras and HuggingFace's datasets.
+    """
     env = tmp_path_factory.mktemp("env")
     python = env / "bin" / "python"
     uv = Path(shutil.which("uv") or ROOT / ".uv" / "bin" / "uv")
@@ -85,7 +86,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _origins(python: Path, cwd: Path) -> dict[str, str]:
-    """Returns module name -> file for our modules, HuggingFace's modules, and every double import."""
+    """Returns module name -> file for our modules and HuggingFace's modules, and lists every double import."""
     code = (
         "import json, sys, datasets, harness.datasets.digits\n"
         "assert callable(datasets.load_dataset)\n"
@@ -138,7 +139,7 @@ def test_the_metadata_is_complete_for_a_package_index(wheel: Path) -> None:
 
 
 def _packaged(tree: Path) -> Iterator[tuple[Path, str]]:
-    """Returns every file of the source, modules and data, with its name in the wheel."""
+    """Yields every source file, module or data, with its name in the wheel."""
     for folder in (*OUTSIDE, "harness"):
         for path in (tree / folder).rglob("*"):
             parts = path.relative_to(tree).parts
@@ -159,7 +160,9 @@ def test_wheel_leaves_huggingface_datasets_alone(python: Path, tmp_path: Path) -
 def test_checkout_leaves_huggingface_datasets_alone(
     python: Path, tree: Path, tmp_path: Path, *, links: bool
 ) -> None:
-    """Uninstalled, in the root, where both the wheel's copy and our `datasets/` could be imported by mistake."""
+    """Runs without an installation in the root, where Python could import the wheel's copy or our `datasets/` by
+    mistake.
+    """
     checkout = shutil.copytree(tree, tmp_path / "checkout", symlinks=True)
     if not links:
         for folder in PLUGINS:
@@ -173,7 +176,7 @@ def test_checkout_leaves_huggingface_datasets_alone(
 
 @pytest.fixture
 def decoy(tmp_path: Path) -> Path:
-    """A working directory with a folder `harness`, like NVIDIA's submission tree."""
+    """Returns a working directory with a folder `harness`, as in NVIDIA's submission tree."""
     (tmp_path / "harness").mkdir()
     (tmp_path / "harness/__init__.py").write_text("raise SystemExit('imported from here')\n")
     return tmp_path

@@ -1,4 +1,4 @@
-"""Every command of the README and of the pages below is run as written, with the plug-ins of plugins.md."""
+"""Every command in the README and on the pages below runs as written, with the plug-ins of plugins.md."""
 
 import faulthandler
 import re
@@ -16,8 +16,9 @@ from harness.core.extras import EXTRAS
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = ("running", "backends", "datasets", "models", "pitfalls", "runs", "result", "plugins")
-"""Pages whose commands are all run, in this order. The commands of other pages need a longer run or a user's file, and
-the tests of their verbs run them."""
+"""Pages whose commands are all run, in this order. The other pages have commands that need a longer run or a user's
+file; the tests of the verbs run them.
+"""
 
 TEXTS = {"README": README, **{p: (ROOT / "docs" / f"{p}.md").read_text() for p in PAGES}}
 COMMAND = re.compile(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", re.MULTILINE)
@@ -26,9 +27,10 @@ ELSEWHERE = (
     *("./test.sh", "model.onnx", "vad.onnx", "hf:ORG", "pypi:", "--url ", "trace.jsonl"),
     "tumours.yaml",
 )
-"""Parts of commands that are not run here. ./test.sh is the suite that this test is part of. The others need a model
-file (see a test below), a network (hf: and pypi:), a server (--url), a trace (see tests/run/test_generation_runs.py) or
-trees (see test_trees.py of the backends)."""
+"""Parts of commands that this test does not run. ./test.sh is the suite that contains this test. The remaining commands
+need a model file (see a test below), a network (hf: and pypi:), a server (--url), a trace (see
+tests/run/test_generation_runs.py) or trees (see test_trees.py of the backends).
+"""
 
 
 def runnable(page: str) -> list[str]:
@@ -37,7 +39,7 @@ def runnable(page: str) -> list[str]:
 
 
 def lacks_a_backend(command: str) -> bool:
-    """Returns whether a backend that the command names is not installed here; ./run.sh installs it."""
+    """Runs commands as in the root of the checkout, where the README is read."""
     named = re.findall(r"^python .*--backend (\S+)", command)
     return any(not registry.BACKENDS[n].installed for n in named if n in registry.BACKENDS)
 
@@ -62,8 +64,8 @@ _MAIN = "from harness.cli.main import main; sys.exit(main())"
 
 @pytest.mark.slow
 def test_every_command_works_as_written(tmp_path: Path) -> None:
-    """Runs in one folder and in this order, because some commands use earlier results."""
-    faulthandler.cancel_dump_traceback_later()  # each command has its own time limit
+    """Runs all commands in one folder and in this order, because some use earlier results."""
+    faulthandler.cancel_dump_traceback_later()  # because each command has its own time limit
     for page, text in TEXTS.items():
         commands = [command for command in runnable(page) if not lacks_a_backend(command)]
         assert commands, page
@@ -72,13 +74,13 @@ def test_every_command_works_as_written(tmp_path: Path) -> None:
                 (tmp_path / name).write_text(code)
         for command in commands:
             done = run(command, tmp_path)
-            # A run may miss its bound if other programs or guests of the host take the cores.
+            # A run may miss its bound if other programs or other guests on the host take the cores.
             missed = done.returncode == 4 and is_disturbed(done.stdout)
             assert done.returncode == 0 or missed, f"{page}: {command}\n{done.stdout}{done.stderr}"
 
 
 def is_disturbed(printed: str) -> bool:
-    """Returns whether one of the runs has a doubt about its machine."""
+    """Returns whether one of the printed runs has a doubt about its machine."""
     doubts = " ".join(re.findall(r"^ *doubts? +(.*)$", printed, re.MULTILINE))
     return any(code in doubts for code in codes(Kind.DOUBT, About.MACHINE))
 
@@ -94,7 +96,7 @@ FILES = {
         "fill.py",
     ),
 }
-"""Page -> the files that commands next to its code blocks name, in the order of the blocks."""
+"""Maps a page to the files that commands next to its code blocks name, in the order of the blocks."""
 
 
 @pytest.mark.slow
@@ -163,7 +165,7 @@ NEEDS = (
     (r"--dataset parquet", "parquet"),
     (r"--dataset huggingface", "hf"),
 )
-"""The part of a command that needs an extra -> the extra; None: the extra has the name of the first group."""
+"""Maps the part of a command that needs an extra to the extra; None: the extra is named by the first group."""
 
 
 def needed_extras(command: str) -> set[str]:
@@ -178,7 +180,7 @@ def needed_extras(command: str) -> set[str]:
 )
 def test_every_command_comes_after_the_install_of_what_it_needs(page: Path) -> None:
     """Bug: blocks for `advise`, `bricks`, int8 or light/squeezenet failed after ./run.sh alone."""
-    installed = {"ort", "report"}  # installed by ./run.sh on first use
+    installed = {"ort", "report"}  # ./run.sh installs these on first use
     missing = []
     for line in re.findall(r"^    (\S.*)$", page.read_text(), re.MULTILINE):
         _, install, names = line.partition("./run.sh install ")

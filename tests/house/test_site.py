@@ -1,4 +1,4 @@
-"""The site of the documentation holds every page, without a dead link, and can be searched."""
+"""The documentation site contains every page, has no dead links, and can be searched."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The limit of benchmarks/tail.py: its own queue equals the harness's simulation for the common policy."""
+"""The limit computed by benchmarks/tail.py: its queue equals the harness's simulation under the common policy."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_the_limit_is_below_every_fixed_plan() -> None:
     found = [simulated(DUE_NS, policy) for policy in policies(NARROW, WIDE, 2)]
     greedy = simulated(DUE_NS, Policy(2, NARROW.of, lambda waiting, _idle: min(waiting, 8)))
     assert min(tail.p99_ms for tail in found) < greedy.p99_ms
-    assert 2.2 < min(tail.p50_ms for tail in found) < 4.0  # some queries form a batch of one
+    assert 2.2 < min(tail.p50_ms for tail in found) < 4.0  # because some queries form a batch of one
     assert len(list(policies(NARROW, None, 2))) == len(BATCHES) + 1
 
 

@@ -1,4 +1,4 @@
-"""The rules of prose in docs/contributing.md that a pattern can check, for docstrings, messages and docs."""
+"""The prose rules of docs/contributing.md that a pattern can check, in docstrings, messages and docs."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 OPENER = re.compile(r"\s*(?:(?:Of|What|The same|As|Where|That|Those)\b(?! is\b)|An? \w*Error:)")
-"""A docstring begins with a verb or with the noun that it describes."""
+"""A docstring must begin with a verb or with the noun that it describes."""
 
 RULES = {
     "say `is not a` or `has no`": re.compile(
@@ -35,11 +35,11 @@ LONGEST_NAME = 70
 
 PLACES = ("harness", "backends", "datasets", "accuracy", "scenarios", "pytest_mlperf_harness.py")
 NOT_OURS = ("CHANGELOG.md",)
-"""The history keeps its old words."""
+"""Not checked, because the history keeps its old words."""
 
 
 def texts(path: Path) -> Iterator[tuple[int, str, bool]]:
-    """Yields line, text and whether it is a docstring, for each string of a module that contains a space."""
+    """Yields (line, text, whether it is a docstring) for each string of a module that contains a space."""
     tree = ast.parse(path.read_text())
     docstrings = {
         id(node.value)

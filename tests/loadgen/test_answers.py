@@ -1,4 +1,4 @@
-"""The command logs and scores answers of every kind."""
+"""The command logs and scores all kinds of answers."""
 
 import hashlib
 import importlib.util
@@ -40,7 +40,7 @@ accuracy: {{metric: {metric}, target: {target}}}
 
 
 def model(folder: Path, table: Any, steps: str, metric: str, target: float) -> str:
-    """An ONNX file that answers the number i with the i-th row, and its manifest."""
+    """Writes an ONNX file that answers the number i with row i of a table, and its manifest."""
     graph = helper.make_graph(
         [
             helper.make_node("Squeeze", ["number", "axes"], ["rows"]),
@@ -64,7 +64,7 @@ def model(folder: Path, table: Any, steps: str, metric: str, target: float) -> s
 
 
 def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], dict[int, bytes]]:
-    """result.json and the accuracy log of a VALID accuracy run that `check` agrees with."""
+    """Returns result.json and the accuracy log of a VALID accuracy run that `check` confirms."""
     out = folder / "run"
     words = [*arguments, "--mode", "accuracy", "--quiet", "--out", str(out)]
     done = subprocess.run(
@@ -78,14 +78,14 @@ def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], dict[int, bytes]
     assert check(out) == []
     answers = list(read_answers(out / "accuracy" / ACCURACY))
     found = dict(answers)
-    assert all(found[i] == payload for i, payload in answers)  # including multi-stream's duplicates
+    assert all(found[i] == payload for i, payload in answers)  # including the duplicates of multi-stream
     assert sorted(found) == list(range(COUNT))
     return json.loads((out / "result.json").read_text()), found
 
 
 @pytest.mark.slow
 def test_a_models_detections_are_scored_by_mean_average_precision(tmp_path: Path) -> None:
-    """The model finds half of the categories on every image: 50 %. LoadGen pads the last query."""
+    """On every image, the model finds half of the categories, which scores 50 %. LoadGen pads the last query."""
     pytest.importorskip("pycocotools")
     manifest = model(tmp_path, heads(), "boxes", "map", 49.5)
     result, answers = run(tmp_path, "--scenario", "multi-stream", "--model", manifest, *BOXES)

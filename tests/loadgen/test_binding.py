@@ -27,7 +27,7 @@ from tests.builders.support import SCENARIOS, plan
 
 
 class Taken:
-    """Receives responses instead of LoadGen: ids, and the bytes at their pointers."""
+    """Receives responses in place of LoadGen: ids, and the bytes at their pointers."""
 
     def __init__(self, responder: Responder | RaggedResponder) -> None:
         self.calls: list[list[tuple[int, bytes]]] = []
@@ -159,7 +159,7 @@ def test_a_user_conf_that_loadgen_refuses_is_reported_in_one_line(tmp_path: Path
     ],
 )
 def test_a_quick_run_issues_exactly_the_planned_queries(arguments: str, tmp_path: Path) -> None:
-    """Bug: min_duration_ms = 1 added queries above 1000 per ms, and the journal was too short."""
+    """Bug: min_duration_ms = 1 added queries at more than 1000 queries per ms, and the journal was too short."""
     out = tmp_path / "run"
     fixed = f"--backend null --mode performance --slo p90=1s --hang-timeout 2s --quiet --out {out}"
     command = [sys.executable, "-m", "harness", *arguments.split(), *fixed.split()]

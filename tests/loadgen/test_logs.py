@@ -54,7 +54,7 @@ def test_a_golden_accuracy_log_is_complete_without_results(scenario: str) -> Non
 
 
 def test_an_accuracy_log_of_several_sets_ends_with_the_last_set(file: Path) -> None:
-    """LoadGen loads as many samples at once as the performance run has."""
+    """LoadGen loads as many samples at once as the performance run uses."""
     content = (GOLDEN / "offline/accuracy" / DETAIL).read_text()
     marks = re.findall(r"^.*\"power_(?:begin|end)\".*$", content, re.MULTILINE)
     later = "\n".join(re.sub(r"20\d\d \d\d", "2099 23", mark) for mark in marks)
@@ -120,7 +120,7 @@ def test_garbage_between_good_lines_makes_a_log_incomplete(file: Path) -> None:
 
 
 def test_the_first_of_two_runs_in_one_log_counts_and_the_second_is_counted(file: Path) -> None:
-    """Like MLCommons' own parser: the first value of a key wins."""
+    """The first value of a key wins, as in MLCommons' parser."""
     other = (GOLDEN / "offline/performance" / DETAIL).read_bytes()
     log = written(file, SERVER + other)
     assert log.repeated == 2
@@ -194,7 +194,7 @@ def test_a_cut_accuracy_log_is_refused(content: str, file: Path) -> None:
 
 
 def test_rows_of_a_large_log_are_read_one_by_one(file: Path) -> None:
-    """Bug: a log of images was read three times into memory."""
+    """Bug: a log of images was read into memory three times."""
     row = ROW.replace('"00"', f'"{"00" * 10_000}"')
     file.write_text("[\n" + ",\n".join([row] * 1000) + "\n]\n")
     tracemalloc.start()
@@ -232,7 +232,7 @@ def test_message_shows_the_row_that_is_not_an_answer(row: str, file: Path) -> No
 
 
 def test_a_key_with_two_values_is_named_and_a_message_may_repeat(file: Path) -> None:
-    """Bug: the reader used a second line before the real line, because the first value wins."""
+    """Bug: the reader used a forged line inserted before the real one, because the first value wins."""
     line = b':::MLLOG {"key": "result_validity", "value": "INVALID", "metadata": {}}\n'
     assert written(file, SERVER).contradicted == []
     assert written(file, line + SERVER).contradicted == ["result_validity"]

@@ -38,7 +38,7 @@ SCENARIOS["interactive"] = Entry("interactive:INTERACTIVE", "a chat")
 
 @pytest.fixture
 def added(tmp_path: Path) -> dict[str, str]:
-    """The environment of a command with an additional scenario."""
+    """Returns the environment of a command with an additional scenario."""
     (tmp_path / "interactive.py").write_text(INTERACTIVE)
     (tmp_path / "sitecustomize.py").write_text(ROW)
     return {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
@@ -81,7 +81,7 @@ def test_the_keys_of_a_scenario_are_in_loadgens_log(name: str) -> None:
 
 
 def _branches(path: Path) -> list[str]:
-    """Finds comparisons with a scenario's name, and dictionaries with it as the key."""
+    """Finds comparisons with a scenario's name, and dictionaries that use the name as a key."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Compare):
@@ -100,7 +100,7 @@ def _branches(path: Path) -> list[str]:
 
 
 def test_no_code_branches_on_the_name_of_a_scenario() -> None:
-    """`submit` names MLPerf's own four scenarios, which are not plug-ins, and `endpoints` has an option --offline."""
+    """`submit` may name MLPerf's four scenarios, which are not plug-ins, and `endpoints` has an option --offline."""
     rooms = [p for p in (ROOT / "harness").iterdir() if p.is_dir() and not p.is_symlink()]
     sources = [p for room in rooms if room.name != "submit" for p in room.rglob("*.py")]
     branches = [line for path in sources for line in _branches(path)]

@@ -1,4 +1,4 @@
-"""The Server schedule recomputed from its seed equals LoadGen's trace."""
+"""The Server schedule that the harness recomputes from its seed equals LoadGen's trace."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_the_schedule_equals_loadgens_within_a_microsecond(traced: Traced) -> No
 
 
 def test_the_last_query_is_due_when_loadgen_reports(traced: Traced) -> None:
-    """LoadGen draws one query more than it issues; it reports the time of this query as the duration."""
+    """LoadGen draws one query more than it issues, and reports the time of this query as the duration."""
     ours = server_schedule_ns(QUERIES + 1, QPS, SEED)
     assert traced.log.get("generated_query_duration") in ours[-2:].tolist()
 
@@ -65,12 +65,12 @@ def test_a_shorter_run_is_the_beginning_of_a_longer_one(
 @given(counts, rates, seeds)
 def test_twice_the_rate_is_half_the_time(queries: int, qps: float, seed: int) -> None:
     slow, fast = server_schedule_ns(queries, qps, seed), server_schedule_ns(queries, 2 * qps, seed)
-    # each gap is a whole number of ns
+    # Each gap is rounded to a whole number of ns.
     assert bool((np.abs(slow - 2 * fast) <= 2 * np.arange(queries)).all())
 
 
 @given(seeds)
 def test_only_the_lower_half_of_the_seed_has_effect_as_in_loadgen(seed: int) -> None:
-    """std::mt19937 is seeded with 32 bits."""
+    """LoadGen seeds std::mt19937 with 32 bits."""
     short = server_schedule_ns(10, 100, seed & 0xFFFFFFFF)
     assert server_schedule_ns(10, 100, seed).tolist() == short.tolist()

@@ -1,4 +1,4 @@
-"""Schedules of one query or no query, plans without a schedule, and truncated closed loops."""
+"""Schedules of one query or none, plans without a schedule, and truncated closed loops."""
 
 import numpy as np
 import pytest
@@ -31,6 +31,6 @@ def test_only_a_paced_performance_run_has_a_schedule(
 
 
 def test_a_query_after_lost_answers_was_due_when_the_last_answer_came() -> None:
-    """A truncated run: fewer answers than queries before the last query."""
+    """In a truncated run, fewer answers than queries come before the last query."""
     freed = freed_ns(np.array([30, 20]), np.array([0, 1, 2, 3, 9]), 2, 10)
     assert freed.tolist() == [10, 10, 20, 30, 30]

@@ -1,4 +1,4 @@
-"""Lines of user.conf that LoadGen would misread are problems with their line numbers."""
+"""Lines of user.conf that LoadGen would misread are reported as problems with line numbers."""
 
 import re
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_a_line_that_loadgen_would_misread_is_a_problem(
 
 @pytest.mark.parametrize("value", ["0.99", "0", "100", "250"])
 def test_a_percentile_that_is_not_in_percent_is_a_problem(value: str, tmp_path: Path) -> None:
-    """LoadGen expects percent here: 0.99 would mean a percentile of 0.0099, which every run meets."""
+    """LoadGen expects percent: 0.99 would mean a percentile of 0.0099, which every run meets."""
     (problem,) = problems(tmp_path, f"*.Server.target_latency_percentile = {value}\n")
     assert problem.startswith(f"1: target_latency_percentile = {value}: ")
 
@@ -169,7 +169,7 @@ def test_sizes_come_from_the_calibration_without_a_file() -> None:
     ],
 )
 def test_the_users_rate_replaces_the_calibrated_one(text: str, qps: float, tmp_path: Path) -> None:
-    """LoadGen itself reads the file in this order: model.Scenario, *.Scenario, model.*, *.*."""
+    """LoadGen reads the keys in this order: model.Scenario, *.Scenario, model.*, *.*."""
     path = tmp_path / "user.conf"
     path.write_text(compose(text, iter(SIZED)))
     assert official_load("server", "resnet50", str(path), 1024, 1024).target_qps == qps
@@ -177,7 +177,7 @@ def test_the_users_rate_replaces_the_calibrated_one(text: str, qps: float, tmp_p
 
 @pytest.mark.parametrize("name", ["bert.Server", "bert.*"])
 def test_a_rate_for_another_model_keeps_the_calibrated_rate(name: str, tmp_path: Path) -> None:
-    """Bug: a line for bert dropped the calibrated rate, and resnet50 ran at 1 query/s."""
+    """Bug: a line for bert discarded the calibrated rate, and resnet50 ran at 1 query/s."""
     path = tmp_path / "user.conf"
     path.write_text(compose(f"{name}.target_qps = 20\n", iter(SIZED)))
     assert official_load("server", "resnet50", str(path), 1024, 1024).target_qps == 100

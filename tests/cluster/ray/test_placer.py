@@ -16,7 +16,7 @@ from tests.stand_ins.open_files import many_open_files
 def test_the_end_of_a_run_with_a_thousand_connections_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: `select` accepts only descriptors below 1024."""
+    """Bug: the process used `select`, which accepts only descriptors below 1024."""
     seen: list[bool] = []
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Faults that destroy a Ray cluster: of its head, its disk, or the network between its machines."""
+"""Faults that destroy a Ray cluster: in its head, on its disk, or in the network between its machines."""
 
 import os
 import signal
@@ -92,11 +92,11 @@ def test_a_full_disk_of_the_nodes_keeps_the_measurements(
 ) -> None:
     out = tmp_path / "fleet"
     with (
-        tempfile.TemporaryDirectory() as short_path,  # Ray's sockets need a short path
+        tempfile.TemporaryDirectory() as short_path,  # because Ray's sockets need a short path
         small_disk(Path(short_path, "small"), "20m") as small,
         raylets(1, TMPDIR=str(small)) as cluster,
     ):
-        del os.environ["TMPDIR"]  # only the nodes use the small disk
+        del os.environ["TMPDIR"]  # because only the nodes may use the small disk
         words = [*("on", cluster.nodes, "--node-count", "1", "--out", str(out)), "--", "run"]
         load = ["--scenario", "server", "--backend", "null", "--target-qps", "2000"]
         short = ["--mode", "performance", "--duration", "10s", "--no-metrics", "--no-report"]
@@ -135,7 +135,7 @@ def test_a_full_disk_of_the_nodes_keeps_the_measurements(
 def test_batches_travel_in_ray_calls_when_nothing_else_gets_through(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The node listens on the loopback of a different machine, which no socket of this machine reaches."""
+    """The node listens on the loopback interface of a different machine, which no socket on this machine can reach."""
     out = tmp_path / "run"
     hosts: list[int] = []
     with machine() as other, raylets(0, HERE) as cluster, raylet_on(other, cluster.address) as far:

@@ -1,4 +1,4 @@
-"""Runs on nodes of a Ray cluster: answers, nodes that end, freeze or differ, and remains of the run."""
+"""Runs on nodes of a Ray cluster: answers, nodes that end, freeze or differ, and what a run leaves behind."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def test_a_run_on_two_nodes_is_whole_and_leaves_no_process(
     assert len(result["nodes"]) == 2
     assert result["accuracy"]["value"] == pytest.approx(99.2)
     assert main(["check", str(out)]) == 0
-    assert not any(map(is_running, hosts))  # the command waits for the end of the processes
+    assert not any(map(is_running, hosts))  # because the command waits until the processes have ended
 
 
 def kill_the_node(_raylet: int, child: int) -> list[int]:
@@ -109,7 +109,7 @@ def test_a_lost_node_is_detected_by_the_connection_and_the_run_continues(
 def test_the_death_of_a_raylet_loses_no_answer_and_its_node_ends(
     tmp_path: Path, cluster: Raylets
 ) -> None:
-    """No batch travels through Ray; a worker of Ray outlives its raylet for a while."""
+    """No batch travels through Ray, and a Ray worker outlives its raylet for a while."""
     out = tmp_path / "run"
     hosts: list[int] = []
 
@@ -149,7 +149,7 @@ def test_no_node_outlives_the_command(
         stderr=subprocess.DEVNULL,
     ) as process:
         hosts = list(cluster.wait_for_nodes(2).values())
-        time.sleep(wait_s)  # while they start, and while they answer
+        time.sleep(wait_s)  # once while the nodes start, and once while they answer
         process.send_signal(number)
         process.wait(timeout=60)
     actors = [pid for raylet in cluster.pids for pid in cluster.hosts(raylet)]

@@ -1,4 +1,4 @@
-"""Connections through a tunnel, with calls that need no Ray: their bytes, and their ends."""
+"""Connections through a tunnel, tested without Ray: the bytes that arrive, and how connections end."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ LIMIT_S = 20.0
 
 
 class Calls:
-    """Has the methods of an actor; the caller awaits the value that `remote` returns."""
+    """Provides the methods of an actor; the caller awaits the value that `remote` returns."""
 
     def __init__(self, actor: object) -> None:
         self._actor = actor
@@ -34,7 +34,7 @@ class Calls:
 
 @contextmanager
 def node(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """The port of a node that serves one connection."""
+    """Yields the port of a node that serves one connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def accept() -> None:
@@ -126,7 +126,7 @@ def test_closing_the_tunnels_closes_their_connections() -> None:
 @pytest.mark.parametrize("method", ["open", "send", "receive"])
 def test_a_dead_actor_closes_its_connection(method: str) -> None:
     class Gone(TunnelEnd):
-        """An actor whose node dies in a call."""
+        """An actor whose node dies during a call."""
 
     async def fail(*_: object) -> None:
         raise RuntimeError("The actor died")
@@ -137,7 +137,7 @@ def test_a_dead_actor_closes_its_connection(method: str) -> None:
         with (
             tunnels([Calls(Gone(port))]) as (address,),
             connect(address) as connected,
-            suppress(ConnectionResetError, BrokenPipeError),  # nobody reads the request
+            suppress(ConnectionResetError, BrokenPipeError),  # because nobody reads the request
         ):
             connected.sendall(b"question")
             assert read(connected, 1) == b""

@@ -1,4 +1,4 @@
-"""The reader of FlatBuffers, on buffers that FlatBuffers' own builder writes."""
+"""The FlatBuffers reader, tested with buffers that the FlatBuffers package builds."""
 
 from typing import Any
 
@@ -13,7 +13,9 @@ TEXT, NUMBERS, NUMBER, CHILD, CHILDREN, ABSENT = range(6)
 
 
 def built() -> bytes:
-    """A table with a text, int16 numbers, an int32, a child with the number 99, and three children with 0, 1 and 2."""
+    """Returns a table with a text, int16 numbers, an int32, a child with the number 99, and three children with 0, 1
+    and 2.
+    """
     builder = flatbuffers.Builder(0)
 
     def child(number: int) -> int:
@@ -84,7 +86,7 @@ def test_damage_is_a_value_error_or_another_content() -> None:
                 read(bytes(content))
             except ValueError:
                 refused += 1
-    for size in range(len(whole) - 4):  # the last bytes fill up
+    for size in range(len(whole) - 4):  # because the last bytes are padding
         with pytest.raises(ValueError, match=r"identifier|offset|vector|codec"):
             read(whole[:size])
     assert refused > 50

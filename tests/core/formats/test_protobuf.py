@@ -1,4 +1,4 @@
-"""The harness reads the producer and operator sets of an ONNX file without the onnx package."""
+"""The harness reads the producer and the operator sets of an ONNX file without the onnx package."""
 
 from pathlib import Path
 

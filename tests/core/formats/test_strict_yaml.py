@@ -1,4 +1,4 @@
-"""YAML files have exactly one meaning, or are refused in one line."""
+"""Every YAML file has exactly one meaning, or is refused in one line."""
 
 from itertools import product
 from pathlib import Path

@@ -57,7 +57,7 @@ def test_a_secret_is_masked_however_a_text_encodes_it(text: str) -> None:
     learn(SECRET)
     found = masked(f"Authorization: {text}.")
     assert MASK in found
-    # the user's text next to it
+    # the text that the user wrote next to it
     assert len(found) <= len("Authorization: ***.") + len("YW5uOn"), found
 
 
@@ -110,7 +110,7 @@ def test_a_text_too_short_to_be_a_secret_is_kept() -> None:
 
 
 def test_a_short_secret_is_masked_only_as_a_whole_word() -> None:
-    """Bug: a header's value `test` was masked in paths, types and longer words that programs read."""
+    """Bug: if a header's value was `test`, the word was masked in paths, types and longer words that programs read."""
     learn("int8")
     learn("test")
     texts = ["int8", "/data/test/x.onnx", "http://test:80", "the latest uint8"]
@@ -123,7 +123,7 @@ def test_a_short_secret_is_masked_only_as_a_whole_word() -> None:
 
 
 def test_a_text_of_backslashes_is_searched_in_time() -> None:
-    """Bug: the time grew with the square of their number: a reply of 200 kB took minutes."""
+    """Bug: the time grew with the square of the number of backslashes, so a reply of 200 kB took minutes."""
     learn("a-token-of-mine")
     begun_s = time.process_time()
     assert masked("\\" * 50_000) == "\\" * 50_000

@@ -1,4 +1,4 @@
-"""Texts that leave the process: private names, control characters, formulas of spreadsheets."""
+"""Texts that leave the process: private names, control characters, and spreadsheet formulas."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ def marie(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/scratch/marieuser/x, /data/marieuser", "/scratch/USER/x, /data/USER"),
         ("marieuser@box7:/x", "USER@HOST:/x"),
         ("http://box7.lab.example:80/ and box7:9464", "http://HOST:80/ and HOST:9464"),
-        ("marieuser of box7 made marieuser.py", None),  # words that `publish` replaces
+        ("marieuser of box7 made marieuser.py", None),  # words that `publish` must replace
     ],
 )
 def test_home_user_and_host_are_replaced_in_paths_and_addresses(
@@ -76,7 +76,7 @@ def test_a_meter_is_shown_without_its_arguments(meter: str, shown: str) -> None:
 
 
 def test_a_password_in_a_meter_command_is_never_shown() -> None:
-    """Bug: the readings' `domain` was the command line."""
+    """Bug: the `domain` of the readings was the command line with the password."""
     with CommandMeter("sh -c 'echo 5 W; sleep 9' -P hunter2") as meter:
         (source,) = meter.sources()
     assert source.name == "command:sh"
@@ -92,7 +92,7 @@ FORMULAS = ["=HYPERLINK(A1)", "+1+cmd|' /C'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_of_a_table_is_a_formula(text: str, tmp_path: Path) -> None:
-    """Bug: a node of a model named `=cmd|...` was a formula in tables/*.csv."""
+    """Bug: if a model's node was named `=cmd|...`, the name became a formula in tables/*.csv."""
     columns = (Column("layer"), Column("latency", "ns"))
     tables = [to_csv(Table("t", "T", "", columns, [(text, -1.5), (None, 3)]))]
     write_csv(tmp_path / "t.csv", ("layer", "latency_ns"), [(text, -1.5), ((text, "b"), 3)])

@@ -48,7 +48,7 @@ def test_advise_on_digits_works_from_end_to_end(
     ]
     assert advise([*again, *skipped]) == 0
     counted = json.loads((tmp_path / "two/advise.json").read_text())["counted"]
-    assert counted["ran"] <= 6  # noise may change the combination
+    assert counted["ran"] <= 6  # because noise may change the combination
     assert counted["found"] >= 36
 
 

@@ -30,7 +30,7 @@ def _by_change(content: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_lower_bound_takes_each_layer_at_its_best_level() -> None:
     bound = answers(record())["lower_bound"]
-    assert bound["sequential_ns"] == (4 + 4 + 4 + 1) * MS  # wide at `all`, narrow at `basic`
+    assert bound["sequential_ns"] == (4 + 4 + 4 + 1) * MS  # wide is fastest at `all`, narrow at `basic`
     assert bound["ratio"] == pytest.approx(13 / 20)
     assert bound["clock"] == "cpu"
 
@@ -46,7 +46,7 @@ def test_the_critical_path_omits_one_of_two_branches() -> None:
     [
         (NOW._replace(graph="all"), 20 - (8 + 4 + 4 + 1) + (4 + 4.5 + 4.5 + 1)),
         (NOW._replace(threads=2), 20 - 17 + (4 + 2 + 2 + 1)),
-        # branches run in parallel
+        # because branches run in parallel
         (NOW._replace(threads=2, execution=PARALLEL), 20 - 17 + (8 + 4 + 1)),
         (NOW._replace(precision=INT8), 20 - 17 + (3 + 1 + 1 + 1)),
         (NOW, 20),
@@ -61,7 +61,7 @@ def test_nothing_is_predicted_without_any_layer() -> None:
 
 
 def test_a_prediction_is_never_negative() -> None:
-    """Kernels of a few microseconds take longer under the profiler than the model takes without it."""
+    """Kernels of a few microseconds can take longer under the profiler than the whole model takes without it."""
     actual = predicted_ns(
         Record(record(now_runs=timing(5 * MS, 5 * MS), pairs={})), NOW._replace(threads=2)
     )
@@ -90,7 +90,7 @@ def test_a_realised_gain_is_compared_with_its_prediction() -> None:
 
 
 def test_no_setting_that_was_measured_slower_is_advised() -> None:
-    """Bug: graph=off was the top advice (+11.5 %) after it was measured at -1,035 %."""
+    """Bug: graph=off was the top advice (+11.5 %) although it had been measured at -1,035 %."""
     slower = [str(NOW._replace(graph="extended")), str(NOW._replace(threads=2))]
     content = record(candidates=slower, pairs={name: pair(1, 11) for name in slower})
     document = answers(content)
@@ -154,7 +154,7 @@ def test_kernels_without_work_and_time_between_kernels_are_listed() -> None:
         ("Concat", "moves numbers only"),
         ("ReorderOutput", "inserted by the runtime"),
     ]
-    assert document["between_ns"] == 0  # five kernels of 4 ms make up the whole run
+    assert document["between_ns"] == 0  # because five kernels of 4 ms make up the whole run
     assert answers(record())["kernels"]["between_ns"] == 4 * MS
 
 
@@ -198,8 +198,8 @@ def test_six_questions_are_always_answered() -> None:
 
 
 def test_settings_measured_but_not_predicted_are_answered() -> None:
-    """Bug: "No data: no other setting was requested or could be measured" after five were measured;
-    then tables without rows.
+    """Bug: after five settings had been measured, the answer was "No data: no other setting was requested or could be
+    measured", followed by tables without rows.
     """
     layers = {key: {str(NOW): LayerTimes(failed="no shape")._asdict()} for key in set(KEYS)}
     content = record(layers=layers)

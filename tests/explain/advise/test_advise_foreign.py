@@ -1,4 +1,4 @@
-"""`advise` on files that are already quantised, have subgraphs, or give wrong answers in int8."""
+"""Returns a record whose layers take longer when run alone (13 ms) than the whole model (10 ms)."""
 
 import json
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_lost_quantisation_explains_a_missing_lower_bound() -> None:
 
 
 def test_signed_integers_explain_a_missing_lower_bound() -> None:
-    """Bug: a QGemm took 34 ms alone and 1 ms in the model, and `advise` said "the machine was busier"."""
+    """Bug: a QGemm took 34 ms alone and 1 ms in the model, and `advise` reported "the machine was busier"."""
     content = slow_layers()
     content["nodes"][1]["makes"] = "int8[1,8]"
     content["nodes"][2] |= {"op": "DequantizeLinear", "takes": [1]}
@@ -113,7 +113,7 @@ def test_answers_of_a_broken_model_are_distinguished_from_lossy_ones(
 
 
 def test_int8_that_breaks_the_model_is_doubted_and_never_the_advice() -> None:
-    """Bug: 0 % of the answers were the same, and `advise` did not warn."""
+    """Bug: `advise` did not warn although 0 % of the answers agreed."""
     broken = advise_accuracy.broken(0.0, 0.83, 200)
     assert broken == "0.0 % of 200 answers are the same, at a relative distance of 0.83"
     costs = {**accuracy(None, "no labels"), "agreement": 0.0, "broken": broken}
@@ -188,7 +188,7 @@ def test_foreign_files_get_advice(kind: str, tmp_path: Path) -> None:
 def test_logarithm_of_noise_is_compared_without_a_warning(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Bug: numpy's warning about a NaN in ONNX's reference was on the screen."""
+    """Bug: numpy printed a warning about a NaN in ONNX's reference."""
     node = helper.make_node("Log", ["x"], ["y"])
     ends = [odd_files.value(name, ["n", 9]) for name in ("x", "y")]
     path = odd_files.write(tmp_path / "m.onnx", [node], ends[:1], ends[1:])

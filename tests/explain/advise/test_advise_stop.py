@@ -28,7 +28,7 @@ def _words(folder: Path, out: str, *more: str) -> list[str]:
 
 
 class _Counting:
-    """Stands in for the measurement of a layer. until: number of layers before Ctrl-C."""
+    """Stands in for the measurement of a layer. until: number of layers before it raises Ctrl-C."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, until: int | None = None) -> None:
         self.keys: list[Any] = []
@@ -79,7 +79,7 @@ def test_layers_measured_before_are_not_measured_again(
 
 def test_every_table_is_rebuilt_from_the_stored_files(tmp_path: Path, prints: Said) -> None:
     words = _words(tmp_path, "one", "--quiet")
-    del words[-9:-1]  # with all its parts
+    del words[-9:-1]  # the option and all its values
     output, out = prints(*words, "--skip", "storage"), tmp_path / "one"
     files = {name: (out / name).read_bytes() for name in ("advise.json", "advise.html")}
     for name in files:

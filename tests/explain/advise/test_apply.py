@@ -1,4 +1,4 @@
-"""Files with which a user applies the advice of `advise`."""
+"""Returns an entry of `advice` in advise.json."""
 
 import json
 import shlex
@@ -55,7 +55,7 @@ def written(folder: Path, *advice: dict[str, Any]) -> tuple[RunConfig | None, li
 
 
 def test_a_configuration_runs_the_int8_file(tmp_path: Path) -> None:
-    """Bug: the advice was `take it`, without a file or a command."""
+    """Bug: the advice was to `take it`, but named neither a file nor a command."""
     config, lines = written(tmp_path, one(precision="int8"))
     assert config is not None
     assert (config.model, config.threads) == ("digits", 1)
@@ -80,13 +80,13 @@ def test_the_proof_command_makes_both_runs_and_reruns_them_in_turns(tmp_path: Pa
     assert (before.threads, before.model_file) == (1, None)
     assert before.backend_option == (("graph", "basic"),)
     after = from_plain(yaml.safe_load((tmp_path / "faster.yaml").read_text()), "faster.yaml")
-    assert before.max_batch == after.max_batch == 4  # Bug: each warm-up chose its own
+    assert before.max_batch == after.max_batch == 4  # Bug: each warm-up chose a different batch size
     _, lines = written(tmp_path, one("off"))
     assert lines[-1].endswith("-faster")
 
 
 def test_the_page_shows_the_commands_of_the_terminal(tmp_path: Path) -> None:
-    """Bug: advise.html had neither `take it` nor `prove it`."""
+    """Bug: advise.html omitted both `take it` and `prove it`."""
     fast = one("off")
     document = {
         "advice": [fast],
@@ -107,7 +107,7 @@ def test_the_page_shows_the_commands_of_the_terminal(tmp_path: Path) -> None:
 
 
 def test_the_setting_that_saved_the_most_time_is_taken(tmp_path: Path) -> None:
-    """Bug: no file was written if the advice with the highest prediction was not the measured one."""
+    """Bug: no file was written if the setting with the highest prediction was not the one that was measured."""
     config, _ = written(
         tmp_path,
         one("off", verdict="undecided", gain=0.5),
@@ -121,7 +121,7 @@ def test_the_setting_that_saved_the_most_time_is_taken(tmp_path: Path) -> None:
 
 
 def test_the_conclusion_is_the_best_measurement_not_the_top_prediction() -> None:
-    """Bug: the list of studies named an undecided threads=2, and not int8, which was 75 % faster."""
+    """Bug: the list of studies named threads=2, which was undecided, instead of int8, which was 75 % faster."""
     top = {**one("off", verdict="undecided"), "realised": {"gain": 0.1, "pairs": 7}}
     int8 = one(precision="int8", gain=0.75, needs="whether 0.20 % of top1 may be lost")
     content = {"advice": [top, int8], "top": top, "stopped": False, "unpredicted": []}
@@ -136,7 +136,7 @@ def test_the_conclusion_is_the_best_measurement_not_the_top_prediction() -> None
 
 
 def test_a_faster_file_of_unknown_accuracy_is_left_to_the_user(tmp_path: Path) -> None:
-    """Bug: for a model without labels int8 was 55 % faster, but no command used it."""
+    """Bug: int8 was 55 % faster on a model without labels, but no command used it."""
     needs = "whether its accuracy is acceptable: random weights"
     config, lines = written(tmp_path, one(precision="int8", needs=needs))
     assert config is not None

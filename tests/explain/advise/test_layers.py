@@ -1,4 +1,4 @@
-"""Layers are cut from models, run alone and stored in a database; their sums give lower bounds."""
+"""Layers are cut from models, run alone and stored in a database; the sums of their times are lower bounds."""
 
 import sqlite3
 from contextlib import closing
@@ -32,7 +32,7 @@ TWO_BRANCHES = ((), (0,), (0,), (1, 2))
 
 
 def _model(path: Path, *, stride: int = 1, seed: int = 0, prefix: str = "") -> Path:
-    """Conv, BatchNormalization, Relu, repeated once."""
+    """Writes Conv, BatchNormalization and Relu, twice in a row."""
     random = np.random.default_rng(seed)
     helper, numpy_helper = onnx.helper, onnx.numpy_helper
     nodes, weights, end = [], [], "x"
@@ -70,7 +70,7 @@ def test_units_share_a_key_whatever_their_names_and_weights(tmp_path: Path) -> N
     keys = {unit.key for graph in (first, second) for unit in units(graph, FUSED)}
     assert len(keys) == 1
     strided = units(onnx_file.read(_model(tmp_path / "c.onnx", stride=2)), FUSED)
-    assert len({unit.key for unit in strided} - keys) == 2  # the second layer has a different shape
+    assert len({unit.key for unit in strided} - keys) == 2  # because the second layer has a different shape
 
 
 def test_units_hold_every_layer_once_and_need_earlier_units(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_unit_runs_alone_without_the_model_s_weights(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool"])
 def test_a_made_up_scalar_is_an_array(dtype: str) -> None:
-    """Bug: ONNX Runtime refuses NumPy's scalars."""
+    """Bug: made-up inputs were NumPy scalars, which ONNX Runtime refuses."""
     value = activations(np.random.default_rng(0), Tensor(dtype, ()))
     assert isinstance(value, np.ndarray)
     assert (value.dtype, value.shape) == (np.dtype(dtype), ())
@@ -114,7 +114,7 @@ def test_only_missing_measurements_are_run(tmp_path: Path, monkeypatch: pytest.M
     settings = [Setting(), Setting(graph="off")]
     database = Database(tmp_path / "l.sqlite", {"cpu": "one"}, "runtime 1")
     times, counted = bench.measure(parts, settings, database, decided={}, passes=1)
-    assert (counted.ran, counted.found) == (1 * 2, 0)  # two layers are equal
+    assert (counted.ran, counted.found) == (1 * 2, 0)  # because two layers are equal
     (alone,) = times.values()
     assert alone[Setting(graph="off")].kernels == ("Conv", "BatchNormalization", "Relu")
     assert all(t.least_ns("wall") for t in alone.values())
@@ -150,7 +150,7 @@ def test_border_kernels_of_a_layer_are_counted_separately() -> None:
     runs = [[_event("ReorderInput", 0, 7), _event("Conv", 8, 20), _event("ReorderOutput", 30, 5)]]
     timed = bench.times_from(runs, [(64_000, 32_000)], ["Conv", "Relu"])
     assert (timed.kernel_ns, timed.border_ns) == ((20_000,), (12_000,))
-    # the call used a core for half of its time
+    # because the call used a core for half of its time
     assert timed.least_ns("cpu") == pytest.approx(10_000)
     own = bench.times_from([[_event("Transpose", 0, 3)]], [(4_000, 4_000)], ["Transpose"])
     assert own.border_ns == (0,)
@@ -276,7 +276,7 @@ def test_int8_distinguishes_a_thousand_unlikely_classes(tmp_path: Path) -> None:
         for name, size in (("x", 16), ("y", 1000))
     )
     graph = onnx.helper.make_graph(nodes, "flat", [x], [y], [weights])
-    # the opset is too old for scales per channel, so it is raised
+    # because the opset is too old for scales per channel, and must be raised
     opsets = [onnx.helper.make_opsetid("", 9)]
     path = tmp_path / "flat.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)

@@ -93,7 +93,7 @@ def test_every_brick_stands_alone_and_holds_no_weight(tmp_path: Path, make: Any)
 
 
 def test_the_same_piece_of_two_models_is_the_same_brick(tmp_path: Path) -> None:
-    """Weights and names do not distinguish bricks, but the stride does."""
+    """The stride distinguishes bricks, whereas weights and names do not."""
     digests = [
         {cut.brick.digest for cut in pieces_of(read(residual(tmp_path / f"{i}.onnx", **how)), 4)}
         for i, how in enumerate(({"seed": 1}, {"seed": 2, "blocks": 5}, {"stride": 2}))
@@ -197,13 +197,13 @@ def test_the_fixed_cost_of_a_run_is_counted_once() -> None:
 @pytest.mark.parametrize(
     ("maker_ns", "readers_ns", "left_ns"),
     [
-        # converted back, then converted again by both readers: in the model, no conversion is needed
+        # converted back, then converted again for each reader; the model needs neither conversion
         (7, (3, 2), 0),
-        (7, (3, 0), 7),  # one reader takes the plain layout: converted back once
-        (0, (3, 2), 3),  # made in the plain layout: converted once for both readers
+        (7, (3, 0), 7),  # one reader takes the plain layout, so the tensor is converted back once
+        (0, (3, 2), 3),  # made in the plain layout, so it is converted once for both readers
         (0, (0, 0), 0),
-        (None, (3, 2), 0),  # the maker accepts both layouts
-        (7, (None, 2), 0),  # a reader also accepts both layouts
+        (None, (3, 2), 0),  # because the maker accepts both layouts
+        (7, (None, 2), 0),  # because one reader also accepts both layouts
     ],
 )
 def test_layout_conversions_absent_from_the_model_are_subtracted(
@@ -263,11 +263,11 @@ def test_two_residual_networks_are_more_similar_than_other_kinds(tmp_path: Path)
         "vgg16": zoo.make("vgg16"),
     }
     graphs = {name: read(path) for name, path in paths.items()}
-    assert len(graphs["resnet101"].layers) == 345  # Benanza, table I
+    assert len(graphs["resnet101"].layers) == 345  # source: Benanza, table I
     shares = brick_tables.jaccard(
         {"models": {n: {"layers": [g.digest(x) for x in g.layers]} for n, g in graphs.items()}}
     )
-    assert shares["resnet50", "resnet101"] == 1  # a deeper stage has no new kinds of layers
+    assert shares["resnet50", "resnet101"] == 1  # because a deeper stage adds no new kinds of layers
     assert shares["resnet50", "resnet101"] > shares["resnet50", "vgg16"]
 
 
@@ -365,7 +365,7 @@ def test_a_run_is_stored_whole_and_shown_again_from_its_files(tmp_path: Path, pr
         assert model["layers"] == len(content["models"][name]["layers"])
     assert {row["brick"] for row in numbers["bricks"]} == set(content["bricks"])
     assert all(row["cpu_ns"] > 0 and row["is_fresh"] for row in numbers["bricks"])
-    # a second call has nothing to run; nor has a larger model with the same bricks
+    # A second call has nothing to run, and neither has a larger model that consists of the same bricks.
     assert "run         0 of " in prints(*_bricks(str(one), *common, str(tmp_path / "again")))
     larger = residual(tmp_path / "larger.onnx", seed=5, blocks=6)
     assert "run         0 of " in prints(*_bricks(str(larger), *common, str(tmp_path / "larger")))

@@ -1,4 +1,4 @@
-"""Bricks of graphs with QDQ, If, Loop, Scan, or weights in separate files."""
+"""Bricks of graphs with QDQ, If, Loop or Scan, or with weights in separate files."""
 
 import json
 from collections import Counter
@@ -53,7 +53,7 @@ def quantised(path: Path) -> Path:
 
 
 def pooled(path: Path) -> Path:
-    """Two branches, their concatenation, a pool and a layer, repeated once."""
+    """Writes two branches, their concatenation, a pool and a layer, twice in a row."""
     net, end = Net(), "x"
     for _ in range(2):
         joined = net.add(
@@ -65,7 +65,7 @@ def pooled(path: Path) -> Path:
 
 
 def biased(path: Path) -> Path:
-    """Convolutions whose bias is also quantised."""
+    """Writes convolutions whose biases are also quantised."""
     net, end = Net(), "x"
     for _ in range(5):
         weight, bias = net.weight(16, 16, 3, 3), net.weight(16)
@@ -76,7 +76,9 @@ def biased(path: Path) -> Path:
 @pytest.mark.parametrize("make", [residual, inception, pooled, biased])
 @pytest.mark.parametrize("most", [1, 4, 8])
 def test_bricks_of_integers_compute_integers(tmp_path: Path, make: Any, most: int) -> None:
-    """Bug: a brick between a QuantizeLinear and its DequantizeLinear computed floats: 1.55 times the model's time."""
+    """Bug: a brick between a QuantizeLinear and its DequantizeLinear computed floats, and took 1.55 times the model's
+    time.
+    """
     path = quantised(make(tmp_path / "net.onnx"))
     whole = executed(path, tmp_path)
     assert whole["QLinearConv"] >= 5
@@ -98,7 +100,7 @@ def test_bricks_of_integers_compute_integers(tmp_path: Path, make: Any, most: in
 
 
 def test_integer_pools_keep_the_layout_of_the_model(tmp_path: Path) -> None:
-    """Bug: in the plain layout they took forty times as long."""
+    """Bug: in the plain layout, the pools took forty times as long."""
     path = quantised(pooled(tmp_path / "net.onnx"))
     assert executed(path, tmp_path)["NhwcMaxPool"] == 2
     kernels = [
@@ -173,7 +175,7 @@ def test_published_integer_bricks_can_be_read_and_run(tmp_path: Path, make: Any)
 
 
 def test_a_made_up_model_of_integers_runs(tmp_path: Path) -> None:
-    """Bug: a layer with its DequantizeLinear nodes was taken for one node: a traceback."""
+    """Bug: a layer and its DequantizeLinear nodes were mistaken for one node, which caused a traceback."""
     path, file = quantised(residual(tmp_path / "net.onnx")), tmp_path / "made.onnx"
     assert main(["bricks", str(path), "--structure", "--synthetic", str(file)]) == 0
     whole = executed(file, tmp_path)
@@ -182,7 +184,7 @@ def test_a_made_up_model_of_integers_runs(tmp_path: Path) -> None:
 
 
 def test_a_resize_stays_with_what_it_resizes(tmp_path: Path) -> None:
-    """Bug: alone, the layer has a different kernel: U-Nets had a ratio of 1.12 to 1.14."""
+    """Bug: a layer without its Resize uses a different kernel, so U-Nets had a ratio of 1.12 to 1.14."""
     net, end = Net(), "x"
     scales = onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
     net.weights.append(scales)
@@ -191,7 +193,7 @@ def test_a_resize_stays_with_what_it_resizes(tmp_path: Path) -> None:
         end = net.add("Resize", end, "", "scales", mode="linear")
     path = net.save(tmp_path / "up.onnx", net.conv(end))
     whole = executed(path, tmp_path)
-    assert whole["Upsample"] == 2  # in the blocked layout
+    assert whole["Upsample"] == 2  # each in the blocked layout
     for most in (1, 3, 4):
         cuts = cuts_of(read(path), most)
         if most > 1:
@@ -221,7 +223,7 @@ def profiled(took_us: dict[str, int]) -> list[Event]:
 def test_conversions_around_a_sum_that_reads_an_input_are_known(
     tmp_path: Path, before: str, after: str
 ) -> None:
-    """a -> Conv -> back -> Concat(b) -> there -> Conv: if `b` were blocked, both conversions would disappear."""
+    """a -> Conv -> back -> Concat(b) -> there -> Conv: if `b` were blocked, neither conversion would be needed."""
     node = onnx.helper.make_node
     nodes = [
         node(after, ["a"], ["a1"], "first"),
@@ -238,7 +240,7 @@ def test_conversions_around_a_sum_that_reads_an_input_are_known(
     assert conversions.inputs_ns == (1000, None)
     assert conversions.outputs_ns == (8000,)
     assert conversions.inside == (((1,), 6000),)
-    if before == "Transpose":  # the brick itself contains no conversion
+    if before == "Transpose":  # the brick itself must not contain a conversion
         own = reorders(path, times, ("a", "b"), ("y",), ("Conv", "Transpose", "Concat"))
         assert (own.inputs_ns, own.outputs_ns) == ((0, None), (0,))
         assert own.inside == (((1,), 0),)
@@ -273,7 +275,7 @@ def value(name: str, shape: Sequence[int | str] | None, dtype: int = FLOAT) -> A
 
 
 def branch(name: str, times: int) -> Any:
-    """A graph of `times` matrix products with its own weight, or with `wide` from outside."""
+    """Returns a graph of `times` matrix products, with a weight inside the graph or with `wide` from outside."""
     weight = np.random.default_rng(times).standard_normal((64, 64)).astype(np.float32)
     steps = ["wide", *(f"step{i}" for i in range(times))]
     nodes = [onnx.helper.make_node("MatMul", [a, "w"], [b]) for a, b in pairwise(steps)]
@@ -282,7 +284,7 @@ def branch(name: str, times: int) -> Any:
 
 
 def choosing(path: Path) -> Path:
-    """An If whose condition the model computes from its input; every layer before it reads 8 x 64."""
+    """Writes an If whose condition the model computes from its input; every layer before the If reads 8 x 64."""
     node = onnx.helper.make_node
     nodes = [
         node("Relu", ["x"], ["wide"]),
@@ -299,7 +301,7 @@ def choosing(path: Path) -> Path:
 
 
 def looping(path: Path, scanned: str = "") -> Path:
-    """A Loop with three iterations of a matrix product, and the layers after it."""
+    """Writes a Loop that repeats a matrix product three times, and the layers after the Loop."""
     node = onnx.helper.make_node
     body = onnx.helper.make_graph(
         [node("MatMul", ["state", "weight"], ["next"]), node("Identity", ["go"], ["on"])],
@@ -325,7 +327,7 @@ def looping(path: Path, scanned: str = "") -> Path:
 
 
 def scanning(path: Path) -> Path:
-    """A Scan that adds up the rows of its input."""
+    """Writes a Scan that adds up the rows of its input."""
     node = onnx.helper.make_node
     body = onnx.helper.make_graph(
         [node("Add", ["sum", "row"], ["next"]), node("Identity", ["next"], ["kept"])],
@@ -356,7 +358,7 @@ def write(graph: Any, path: Path) -> Path:
 def test_control_flow_runs_in_bricks_and_is_not_published(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any, most: int
 ) -> None:
-    """Bug: it was refused with 'may contain trained numbers' (status 4), although nothing was published."""
+    """Bug: `bricks` refused the model with 'may contain trained numbers' (status 4), although nothing was published."""
     path = make(tmp_path / "net.onnx")
     out, database = tmp_path / "out", tmp_path / "db"
     words = ["bricks", str(path), "--rounds", "2", "-G", str(most), "--database", str(database)]
@@ -384,7 +386,7 @@ def test_a_brick_of_control_flow_has_no_name_of_the_model(tmp_path: Path, make: 
 
 
 def test_the_condition_of_an_if_is_taken_from_the_model(tmp_path: Path) -> None:
-    """Random numbers would take either branch."""
+    """With random numbers as its condition, an If would take either branch."""
     graph = read(choosing(tmp_path / "net.onnx"))
     cut = next(c for c in cuts_of(graph, 1) if "If" in c.brick.layers)
     assert cut.decided_by == ["large"]
@@ -405,7 +407,7 @@ def test_the_condition_of_an_if_is_taken_from_the_model(tmp_path: Path) -> None:
 
 
 def test_no_piece_begins_where_the_shape_depends_on_data(tmp_path: Path) -> None:
-    """Bug: no random input is valid here: such a brick failed, and the command with it (status 4)."""
+    """Bug: no random input is valid at this place, so the brick failed and the whole command with it (status 4)."""
     node = onnx.helper.make_node
     nodes = [
         node("Relu", ["x"], ["a"]),
@@ -451,7 +453,7 @@ def test_external_weights_are_made_up_like_the_others(tmp_path: Path, make: Any)
 
 
 def test_sizes_of_a_step_come_from_its_manifest(tmp_path: Path) -> None:
-    """Bug: the frames of a sequence were taken for the size of a frame, and the batch of a state had no size."""
+    """Bug: the number of frames in a sequence was taken for the size of a frame, and the state had no batch size."""
     from tests.builders.models import recurrent_nets
 
     path = recurrent_nets.gru_time_major(tmp_path / "m.onnx", None, None)

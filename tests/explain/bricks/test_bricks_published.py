@@ -1,4 +1,4 @@
-"""Published bricks on a different machine: order, database, refused folders."""
+"""Published bricks on a different machine: order, database, and refused folders."""
 
 import hashlib
 import json
@@ -71,7 +71,7 @@ def test_another_user_can_run_and_store_published_bricks(
     assert "construction" in output
     assert main(["bricks", "--from", str(tmp_path / "theirs")]) == 0
     assert output.endswith(capsys.readouterr().out)
-    # the owner's model has the same bricks, so nothing is left to run
+    # The owner's model consists of the same bricks, so nothing is left to run.
     assert not any(
         b.get("fresh") for b in _run(str(path), "-G", "4", out=tmp_path / "o")["bricks"].values()
     )
@@ -115,14 +115,14 @@ def _change(public: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def _another_brick(public: Path, index: dict[str, Any]) -> None:
-    """A brick under the first brick's name, with the matching checksum."""
+    """Stores a different brick under the first brick's name, with a matching checksum."""
     first, second = index["bricks"][:2]
     shutil.copyfile(public / second["file"], public / first["file"])
     first["sha256"] = hashlib.sha256((public / first["file"]).read_bytes()).hexdigest()
 
 
 def _a_name_that_is_no_text(public: Path, index: dict[str, Any]) -> None:
-    """protobuf returns such a name as bytes."""
+    """Stores a name that is not valid text, which protobuf returns as bytes."""
     first = index["bricks"][0]
     path = public / first["file"]
     path.write_bytes(path.read_bytes().replace(b"Conv", b"Con\xff"))
@@ -186,7 +186,7 @@ def test_a_changed_publication_is_refused_before_anything_runs(
 
 
 def test_tensors_that_do_not_fit_together_are_refused(tmp_path: Path, refuses: Said) -> None:
-    """A piece with a stride of two makes a smaller tensor than the next one reads."""
+    """The first piece has a stride of two, so its output is smaller than the input of the next piece."""
     one, two = residual(tmp_path / "1.onnx", stride=2), residual(tmp_path / "2.onnx")
     public = _published(tmp_path, one, two)
 

@@ -1,4 +1,4 @@
-"""`cold` on real models: each of our backends, tables shown again from the folder, and refusals."""
+"""`cold` on real models: each of our backends, tables printed again from the folder, and refusals."""
 
 import json
 import os
@@ -65,8 +65,8 @@ def test_every_built_in_backend_reports_its_phases(
 def test_every_storage_format_starts_or_has_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The digits have files for all frameworks but tract and trees. Two more formats, NNEF and ORT's own, are made from
-    ONNX.
+    """The digits are available for all frameworks except tract and trees. Two more formats, NNEF and ORT's own, are
+    made from ONNX.
     """
     pytest.importorskip("onnx")
     content = _measured(
@@ -85,7 +85,7 @@ def test_every_storage_format_starts_or_has_a_reason(
 
 
 def test_an_invalid_option_shared_with_run_is_reported_once(refuses: Said) -> None:
-    """Bug: both parsers of `cold` printed the same line."""
+    """Bug: `cold` uses two parsers, and both printed the same line."""
     assert refuses("cold", "digits", "--threads", "0") == "--threads: 0 must be between 1 and 1,024"
 
 

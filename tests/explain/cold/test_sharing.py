@@ -1,4 +1,4 @@
-"""Ways to share weights: memory of two workers, their answers, and the benefit estimate."""
+"""Ways to share weights: the memory of two workers, their answers, and the estimated benefit."""
 
 import json
 import mmap
@@ -81,7 +81,7 @@ def test_a_difference_of_one_bit_is_not_zero(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_sharing_pays_for_vgg16_and_not_for_a_model_below_a_megabyte(tmp_path: Path) -> None:
-    """TR7, with the constants of this machine."""
+    """Checks requirement TR7 with constants measured on this machine."""
     constants = measure.measure_constants(tmp_path)
     found = measure.benefit(MODELS_DIR / "digits.onnx", tmp_path)
     owner_bytes = found["owner_bytes"]
@@ -118,7 +118,7 @@ def test_sharing_is_measured_with_a_process_that_owns_the_weights(tmp_path: Path
 
 
 def _wide_net(path: Path) -> Path:
-    """Two layers of 67 MB each, whose activations are small."""
+    """Writes two layers of 67 MB each with small activations."""
     onnx = pytest.importorskip("onnx")
     helper, kind, width = onnx.helper, onnx.TensorProto.FLOAT, 4096
     random = np.random.default_rng(0)
@@ -145,7 +145,9 @@ def _rows(content: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]
 
 @pytest.mark.slow
 def test_workers_that_share_add_at_most_half_of_the_weights(tmp_path: Path) -> None:
-    """TR3 on a net of 134 MB: mapped and forked workers share, separate ones do not."""
+    """Checks requirement TR3 with a network of 134 MB: mapped and forked workers share the weights, separate workers do
+    not.
+    """
     path = _wide_net(tmp_path / "wide.onnx")
     words = ["cold", str(path), "--trials", "1", "--runs", "2", "--skip", "formats"]
     assert main([*words, "--out", str(tmp_path / "out"), "--quiet"]) == 0

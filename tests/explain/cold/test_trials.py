@@ -1,4 +1,4 @@
-"""Trials of a cold start: the page cache, the phases of a load, the shares of a first answer."""
+"""Trials of a cold start: the page cache, the phases of loading, and the parts of the first answer's time."""
 
 import sys
 import time
@@ -33,7 +33,7 @@ def test_a_dropped_file_is_not_in_the_page_cache_until_it_is_read(tmp_path: Path
 
 
 def test_remaining_time_follows_the_round_before() -> None:
-    """Bug: the remaining time jumped from 3 to 15 minutes, because formats differ by a factor of ten."""
+    """Bug: the remaining time jumped from 3 to 15 minutes, because the times of formats differ by a factor of ten."""
     assert remaining_s([1.0, 3.0], count=6, steps=3) == [2.0, 1.0, 3.0, 2.0]
     assert remaining_s([1.0, 3.0, 50.0, 2.0], count=9, steps=3) == [3.0, 50.0, 2.0, 3.0, 50.0]
     assert remaining_s([1.0] * 6, count=6, steps=3) == []

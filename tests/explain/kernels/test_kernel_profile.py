@@ -1,4 +1,4 @@
-"""The layer level by a backend's own profiler: kernels, nodes, named overhead, unreported quantities."""
+"""The layer level from a backend's own profiler: kernels, nodes, named overhead, and quantities it does not report."""
 
 import json
 import subprocess
@@ -146,7 +146,7 @@ def test_without_start_times_one_mean_call_is_drawn() -> None:
 
 
 def profiled(backend: str, out: Path, *options: str) -> Path:
-    """The layer level of the digits, in a separate process because frameworks keep their settings."""
+    """Profiles the layers of the digits model, in a separate process because frameworks keep their settings."""
     command = [sys.executable, "-m", "harness", "profile", "--backend", backend, "--quiet"]
     command += ["--levels", "layer", "--runs", "5", "--threads", "1", "--no-report"]
     for option in options:
@@ -163,7 +163,9 @@ def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def is_accounted(made: dict[str, list[dict[str, Any]]]) -> bool:
-    """Every node has a kernel or a reason; kernels and named overhead add up to the call; no time is negative."""
+    """Returns whether each node has a kernel or a reason, kernels and named overhead add up to the call, and no time is
+    negative.
+    """
     parts = {row["part"]: row["time_ns"] for row in made["accounted"]}
     own = [ns for part, ns in parts.items() if part[0] != "=" and part != "less the profiler"]
     return (
@@ -195,14 +197,14 @@ def test_openvino_kernels_of_digits_are_accounted_for(tmp_path: Path) -> None:
 def test_openvino_mean_of_last_calls_is_derived_from_two_means() -> None:
     from harness.backends.parts.openvino_kernels import last_mean_ns
 
-    means = [{"conv": 90}, {"conv": 60}, {"conv": 50}, {"conv": 45}]  # 90, 30, 30, 30 us
+    means = [{"conv": 90}, {"conv": 60}, {"conv": 50}, {"conv": 45}]  # 90, 30, 30 and 30 us of own time
     assert last_mean_ns(means, 3) == {"conv": 30_000}
     assert last_mean_ns(means, 4) == {"conv": 45_000}
     assert last_mean_ns([{"conv": 1}, {"conv": 0}], 1) == {"conv": 0}
 
 
 def between_kernels(profile: LayerProfile) -> float:
-    """Time that the runtime spends between kernels, as a share of the kernels' time."""
+    """Returns the time that the runtime spends between kernels, as a share of the kernels' time."""
     parts = ly.overhead(profile)
     return parts.named_ns["runtime, between kernels"] / parts.kernels_ns
 
@@ -228,7 +230,7 @@ def test_openvino_kernels_of_the_light_topologies_are_mapped_whole(name: str) ->
     mapped = {i for kernel in made.profile.kernels for i in kernel.nodes}
     assert mapped | made.profile.eliminated.keys() == set(range(len(made.file.nodes)))
     shares = [between_kernels(one.profile) for one in tries]
-    # Other programs interrupt some of the calls, within their kernels or between them.
+    # Other programs interrupt some calls, either within kernels or between them.
     assert abs(min(shares, key=abs)) <= 0.1
 
 
@@ -247,7 +249,7 @@ def test_torch_operators_of_digits_are_accounted_for(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs("torch")
 def test_torch_operators_of_an_exported_program_are_found(tmp_path: Path) -> None:
-    """Runs in a separate process, because frameworks in one process crash."""
+    """Runs in a separate process, because frameworks that share a process crash."""
     code = "from tests.explain.kernels.test_kernel_profile import exported; import pathlib, sys; "
     code += "exported(pathlib.Path(sys.argv[1]))"
     command = [sys.executable, "-c", code, str(tmp_path / "net.pt2")]
@@ -313,7 +315,7 @@ def test_tensorflow_kernels_of_digits_are_accounted_for(tmp_path: Path, kind: st
         fused = {row["nodes_of_the_file"] for row in made["layers"]}
         assert {"Conv2D+BiasAdd+Relu", "MatMul+BiasAdd"} <= fused
         assert shapes["digits_1/pool_1/MaxPool2d"] == "1x4x4x32"
-    else:  # its optimiser puts the pooling before the activation
+    else:  # because its optimiser moves the pooling before the activation
         assert shapes["PartitionedCall/Relu"] == "1x8x8x16"
         assert shapes["PartitionedCall/Relu_1"] == ""
 

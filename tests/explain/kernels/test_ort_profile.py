@@ -1,4 +1,4 @@
-"""Kernels of ONNX Runtime's profile, mapped to the nodes of the model's file."""
+"""The kernels in ONNX Runtime's profile, mapped to the nodes of the model's file."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ Node = tuple[str, str, Sequence[str], Sequence[str]]
 
 
 def graph(*nodes: Node, weights: Sequence[str] = (), outputs: Sequence[str] = ("y",)) -> Wiring:
-    """Each node as name, operator, inputs, outputs; the model's input is x."""
+    """Builds a graph. nodes: (name, operator, inputs, outputs); the model's input is x."""
     wired = [WiredNode(name, op, "", tuple(i), tuple(o)) for name, op, i, o in nodes]
     return Wiring(wired, ("x",), tuple(outputs), frozenset(weights))
 
@@ -236,8 +236,8 @@ def _quantised(tmp_path: Path, *, by_default: bool) -> tuple[LayerProfile, Path]
 
 @pytest.mark.parametrize("by_default", [True, False], ids=["signed", "unsigned"])
 def test_each_integer_kernel_covers_its_own_product(by_default: bool, tmp_path: Path) -> None:
-    """Bug: with quantize_static's default types, which ONNX Runtime turns from signed into
-    unsigned, the first QuantizeLinear stood for the whole network.
+    """Bug: with quantize_static's default types, which ONNX Runtime changes from signed to unsigned, the first
+    QuantizeLinear was mapped to the whole network.
     """
     found, path = _quantised(tmp_path, by_default=by_default)
     nodes = read_wiring(path).nodes
@@ -252,7 +252,7 @@ def test_each_integer_kernel_covers_its_own_product(by_default: bool, tmp_path: 
 
 
 def test_weights_that_are_stored_as_integers_count_as_integers(tmp_path: Path) -> None:
-    """Bug: a QGemm's weights were counted as float32, four times the bytes that it reads."""
+    """Bug: the weights of a QGemm were counted as float32, which is four times the bytes that the kernel reads."""
     found, path = _quantised(tmp_path, by_default=True)
     costs = node_costs(read_wiring(path), onnx_file.read(path, 1), {})
     assert [c.weight_bytes for c in costs if c.op_type == "Conv"] == [16 * 16 * 3 * 3] * 5
@@ -267,7 +267,7 @@ def test_weights_that_are_stored_as_integers_count_as_integers(tmp_path: Path) -
 @pytest.mark.parametrize("name", sorted(LIGHT.keys() - {"vgg19", "alexnet", "zfnet512"}))
 @pytest.mark.parametrize("level", ["all", "off"])
 def test_kernels_of_the_light_topologies_are_mapped_whole(name: str, level: str) -> None:
-    """The other three models add no new operators, and have half a GB of weights each."""
+    """The remaining three models add no operators, and each has half a GB of weights."""
     pytest.importorskip("onnxruntime")
     model = make(name)
     feeds = {LIGHT[name].input: np.zeros((1, 3, 224, 224), np.float32)}
@@ -280,7 +280,7 @@ def test_kernels_of_the_light_topologies_are_mapped_whole(name: str, level: str)
 
 @pytest.mark.parametrize("folded", [False, True])
 def test_a_model_without_any_executed_node_is_named(tmp_path: Path, folded: bool) -> None:
-    """folded: the model is only a sum of constants."""
+    """folded: whether the model consists only of a sum of constants."""
     onnx = pytest.importorskip("onnx")
     value, tensor = onnx.helper.make_tensor_value_info, onnx.helper.make_tensor
     nodes = [onnx.helper.make_node("Add", ["c", "c"], ["y"])] if folded else []

@@ -1,4 +1,4 @@
-"""The verb `machine`: plug-ins of a few lines, a filter, stored files, processes that die."""
+"""The verb `machine`: small plug-ins, a filter, stored files, and processes that die."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_benchmark_of_twenty_lines_is_listed_filtered_and_measured(prints: Said) -> None:
-    """CS7, CS6."""
+    """Checks requirements CS7 and CS6."""
     assert len(FILL.strip().splitlines()) <= 20
     assert prints(
         "machine", "--benchmark", "fill.py:Fill", "--list", "--filter", "Fill.*1048"
@@ -101,7 +101,7 @@ def test_stored_files_and_the_database_give_the_same_numbers_again(prints: Said)
 def test_a_point_is_in_its_file_before_the_database_may_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: if the database's disk was full, the point that had just been measured was lost."""
+    """Bug: if the disk of the database was full, the point that had just been measured was lost."""
 
     def full(*_: object) -> None:
         raise ConfigError("machine.sqlite cannot be used: database or disk is full")
@@ -129,7 +129,7 @@ def test_a_point_that_kills_its_process_does_not_stop_the_others(
 def test_a_point_that_hangs_is_ended_and_its_library_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: OpenVINO hung at its first point with two threads, and so did the verb."""
+    """Bug: OpenVINO hung at its first point with two threads, and the verb hung with it."""
     monkeypatch.setattr(session, "LIMIT_S", 3.0)
     Path("hanging.py").write_text(DYING.replace("os.abort()", "__import__('time').sleep(600)"))
     words = ["--benchmark", "hanging.py:Dying", "--filter", "Dying", "--out", "r", *QUICK]
@@ -142,7 +142,7 @@ def test_a_point_that_hangs_is_ended_and_its_library_is_left_out(
 
 def test_points_skipped_by_the_time_limit_are_measured_with_missing() -> None:
     words = ["--benchmark", "fill.py:Fill", "--filter", "^fill", "--point-time", "400ms", "--quiet"]
-    assert machine([*words, "--within", "50ms", "--out", "r"]) in (0, 4)  # 4: no point was begun
+    assert machine([*words, "--within", "50ms", "--out", "r"]) in (0, 4)  # 4: no point was started
     points = record.points(REPORT.read(Path("r")))
     assert len(points) == 2
     assert points[1].missing == session.OUT_OF_TIME
@@ -172,7 +172,7 @@ def test_a_filter_that_matches_nothing_suggests_list() -> None:
 
 
 def test_copies_show_warm_and_evicted_rates_with_their_spread(prints: Said) -> None:
-    """CS1: a copy of 256 KiB is at least twice as fast if it is in the caches."""
+    """Checks requirement CS1: a copy of 256 KiB is at least twice as fast if the data are in the caches."""
     words = ["--filter", "memory-copy/262144/", "--point-time", "400ms", "--quiet"]
     assert "evicted std" in prints("machine", *words, "--out", "r")
     content = REPORT.read(Path("r"))
@@ -180,16 +180,16 @@ def test_copies_show_warm_and_evicted_rates_with_their_spread(prints: Said) -> N
     (row,) = copies.to_json()["rows"]
     assert row["warm_/_evicted_ratio"] > 0
     warm, evicted = record.points(content)
-    # The fastest calls, which other programs do not delay.
+    # Compares the fastest calls, because other programs do not delay them.
     assert (warm.peak_per_s or 0) >= 2 * (evicted.peak_per_s or 0)
     assert None not in (warm.std_per_s, evicted.std_per_s)
     assert row["std_B_per_s"] == warm.std_per_s
     assert row["evicted_std_B_per_s"] == evicted.std_per_s
-    assert show_cell(2.5e9, "B/s") == "2.5 GB/s"  # 10^9, not 2^30
+    assert show_cell(2.5e9, "B/s") == "2.5 GB/s"  # a GB is 10^9 bytes, not 2^30
 
 
 def test_the_page_is_made_again_from_the_stored_file(capsys: pytest.CaptureFixture[str]) -> None:
-    """CS7: JSON in, plots out."""
+    """Checks requirement CS7: JSON in, plots out."""
     pytest.importorskip("plotly")
     words = [
         "--filter",
@@ -207,7 +207,7 @@ def test_the_page_is_made_again_from_the_stored_file(capsys: pytest.CaptureFixtu
 
 
 def test_a_curve_of_one_point_is_not_drawn() -> None:
-    """Bug: under --within 60s the page had an empty plot of copies, and round trips at one size."""
+    """Bug: with --within 60s, the page contained an empty plot of copies and round trips at only one size."""
     pytest.importorskip("plotly")
     words = ["--filter", "^(memory-copy/4096/|transport/.*/1024$|scan/.*/16$)"]
     assert machine([*words, "--out", "r", *QUICK]) == 0
@@ -251,7 +251,7 @@ _ERRORS = {"fp32": 1e-5, "bf16": 1e-2, "int8": 0.0}
 
 @pytest.mark.slow
 def test_every_library_has_peaks_and_reports_matrix_unit_use() -> None:
-    """TP1, TP4: right products, a spread, and a verdict with its evidence."""
+    """Checks requirements TP1 and TP4: right products, a spread, and a verdict with its evidence."""
     pytest.importorskip("onnxruntime")
     words = ["--filter", "gemm/.*/256/1$", "--point-time", "30ms", "--repeats", "3", "--quiet"]
     assert machine([*words, "--out", "r"]) == 0
@@ -268,7 +268,7 @@ def test_every_library_has_peaks_and_reports_matrix_unit_use() -> None:
     assert len(notes) == len(set(notes))
     for row in gemm["rows"]:
         assert row["matrix_unit"] in ("used", "not used", "unknown")
-        assert row.get("evidence") or notes  # a sentence that several rows share is a note
+        assert row.get("evidence") or notes  # a sentence that several rows share becomes a note
         assert row["peak_FLOP_per_s"] > 1e8
         assert row["CV_share"] >= 0
     reasons = {p.name: p.missing for p in record.points(content) if p.missing}

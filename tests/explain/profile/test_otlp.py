@@ -1,4 +1,4 @@
-"""Spans as OTLP, in a file and at a collector, read by the protocol's own package."""
+"""Spans as OTLP, in a file and at a collector, read with the protocol's own package."""
 
 import shutil
 import socket

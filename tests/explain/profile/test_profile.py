@@ -97,11 +97,11 @@ def test_a_chrome_trace_has_names_times_levels_and_its_id() -> None:
 @pytest.mark.parametrize(
     ("throughput", "best"),
     [
-        ({1: 100, 2: 104, 4: 300}, 1),  # doubling 1 gains 4 %
+        ({1: 100, 2: 104, 4: 300}, 1),  # doubling from 1 gains 4 %
         ({1: 100, 2: 106, 4: 111, 8: 400}, 2),  # 106 -> 111: 4.7 %
-        ({1: 100, 2: 200, 4: 400}, None),  # no larger batch was measured
+        ({1: 100, 2: 200, 4: 400}, None),  # because no larger batch was measured
         ({1: 100}, None),
-        ({1: 100, 2: 105}, 1),  # exactly 5 % is not more
+        ({1: 100, 2: 105}, 1),  # because exactly 5 % is not more than 5 %
     ],
 )
 def test_the_optimal_batch_is_the_first_that_doubling_does_not_help(
@@ -127,7 +127,7 @@ def test_the_dominant_third_is_named() -> None:
 
 
 def test_the_ridge_is_flops_over_bandwidth() -> None:
-    """XSP, section III-D: a V100 with 15.7 TFLOP/s and 900 GB/s."""
+    """The expected value follows XSP, section III-D: a V100 with 15.7 TFLOP/s and 900 GB/s."""
     peaks = Peaks(15.7e12, 900e9)
     assert round(peaks.ridge, 2) == 17.44
     assert [peaks.bound(i) for i in (17.0, 18.0, None)] == ["memory", "compute", None]
@@ -147,7 +147,7 @@ def test_a_table_says_the_same_in_text_json_and_csv() -> None:
 
 
 def chain(batch: int, *sizes: int) -> Graph:
-    """x -> t0 -> t1 ... sizes: number of float32 values per sample of each."""
+    """Builds x -> t0 -> t1 ... sizes: number of float32 values per sample in each tensor."""
     names = ["x", *(f"t{i}" for i in range(len(sizes) - 1))]
     nodes = tuple(
         Node(i, "", "Relu", "", {}, (a,), (b,), False, None)
@@ -171,7 +171,7 @@ def test_activations_grow_with_the_batch() -> None:
 
 
 def test_dimension_that_the_network_fixes_has_no_growth(tmp_path: Path) -> None:
-    """Bug: activations of tokens that are expanded to a constant size grew with the sequence length ** 0.00."""
+    """Bug: activations of tokens expanded to a constant size were reported to grow with the sequence length ** 0.00."""
     ids, wide = (odd_files.value(n, ["n", 8], odd_files.INT64) for n in ("ids", "wide"))
     nodes = [
         helper.make_node("Gather", ["ids", "zero"], ["first"], axis=1),
@@ -200,7 +200,7 @@ def test_counters_count_or_have_a_reason() -> None:
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The profile of the digits model, all levels."""
+    """Returns a profile of the digits model with all levels."""
     pytest.importorskip("onnxruntime")
     folder = tmp_path_factory.mktemp("profile") / "p"
     options = ["--queries", "64", "--runs", "5", "--batches", "1,2", "--threads", "1"]
@@ -276,7 +276,7 @@ def test_a_profile_on_a_disturbed_machine_states_it() -> None:
 def test_optimal_batch_not_bracketed_is_stated(
     throughput_per_s: dict[int, float], outcome: str
 ) -> None:
-    """Bug: the largest batch was called optimal although its doubling had not been measured."""
+    """Bug: the largest batch was called optimal although no batch of twice its size had been measured."""
     times = {
         str(batch): {"wall_ns": [batch * 10**9 / per_s] * 5, "cpu_ns": [1.0] * 5}
         for batch, per_s in throughput_per_s.items()
@@ -287,7 +287,7 @@ def test_optimal_batch_not_bracketed_is_stated(
 
 
 def level_of(**times_ns: float) -> Any:
-    """Kernels by name, whose types are the first letters."""
+    """Returns kernels by name; the first letters of each name are its type."""
     layers = [SimpleNamespace(name=n, op_type=n[0], latency_ns=ns) for n, ns in times_ns.items()]
     by_type: dict[str, float] = {}
     for layer in layers:
@@ -297,7 +297,7 @@ def level_of(**times_ns: float) -> Any:
 
 
 def test_a_sentence_says_where_most_time_is() -> None:
-    """Bug: two convolutions took 97 % of the time, and no line said so."""
+    """Bug: no line mentioned that two convolutions took 97 % of the time."""
     assert most_time(level_of(C1=50.0, R1=2.0, C2=47.0, M1=1.0)) == (
         "97 % of the kernels' time is in 2 of 4 kernels: C1 (C), C2 (C)"
     )
@@ -335,7 +335,7 @@ def test_kernels_and_named_overhead_add_up_to_the_call(profiled: Path) -> None:
 
 
 def test_the_work_of_the_digits_model_is_known(profiled: Path) -> None:
-    macs = 9 * 16 * 64 + 16 * 9 * 32 * 64 + 512 * 128 + 128 * 10  # two convolutions, two products
+    macs = 9 * 16 * 64 + 16 * 9 * 32 * 64 + 512 * 128 + 128 * 10  # two convolutions and two products
     assert sum(column(profiled, "nodes", "work_MAC")) == macs
     assert column(profiled, "kernels", "read_bytes")[-1] == 4 * (128 + 128 * 10 + 10)
     bounds = column(profiled, "kernels", "bound")
@@ -343,7 +343,7 @@ def test_the_work_of_the_digits_model_is_known(profiled: Path) -> None:
 
 
 def test_layers_by_batch_are_measured_at_each(profiled: Path) -> None:
-    """A15 of the digits model with --batches 1,2: weights are read once, whatever the batch."""
+    """Analysis A15 of the digits model with --batches 1,2: each batch reads the weights once."""
     content = json.loads((profiled / "profile.json").read_text())
     assert list(content["layer_batches"]["measured"]) == ["2"]
     one, two = stored(profiled)["whole_by_batch"]["rows"]
@@ -394,7 +394,7 @@ def _data_table(**data: Any) -> Table | None:
 
 
 def test_noise_is_compared_only_where_the_calls_support_it() -> None:
-    """Bug: the noise of a synthetic dataset was compared with noise: -28.7 %, +126.5 %."""
+    """Bug: for a synthetic dataset, noise was compared with noise: -28.7 %, +126.5 %."""
     calls = [100, 104, 97, 101, 99, 103, 102, 98]
     side = {"wall_ns": calls}
     assert _data_table(missing="the dataset is synthetic") is None
@@ -407,7 +407,7 @@ def test_noise_is_compared_only_where_the_calls_support_it() -> None:
 
 
 def test_tables_have_plain_titles_and_none_repeats_another(profiled: Path) -> None:
-    """Bug: titles contained codes of a paper, and `kinds` repeated `types` if no kernel was fused."""
+    """Bug: titles contained a paper's codes, and the table `kinds` repeated `types` if no kernel was fused."""
     content = json.loads((profiled / "profile.json").read_text())
     made = {table.key: table for table in every_table(Profiled(content))}
     assert not [table.about for table in made.values() if re.search(r"\bA\d", table.about)]
@@ -425,7 +425,7 @@ def test_the_trace_has_every_call_and_kernel_within_its_parent(profiled: Path) -
     levels = [e["args"]["level"] for e in events]
     assert levels.count("query") == 64
     assert levels.count("stage") == 4 * levels.count("batch")
-    assert levels.count("model") == 5 + 5  # bare and profiled
+    assert levels.count("model") == 5 + 5  # once bare and once profiled
     assert levels.count("layer") == 5 * len(stored(profiled)["layers"]["rows"])
     for event in events:
         level, parent = event["args"]["level"], by_id.get(event["args"].get("parent"))
@@ -447,7 +447,7 @@ def test_headers_of_the_environment_go_only_to_its_collector(
         assert main([*again, collector.address]) == 0
     keys = [headers.get("api-key") for headers in collector.headers]
     assert set(keys[: len(keys) // 2]) == {"s3cret-of-mine"}
-    assert set(keys[len(keys) // 2 :]) == {None}  # from the URL of a different server
+    assert set(keys[len(keys) // 2 :]) == {None}  # because the URL belongs to a different server
     shown = capfd.readouterr()
     assert f"spans to {collector.address}/v1/traces\n" in shown.err
     assert "s3cret" not in shown.out + shown.err
@@ -474,7 +474,7 @@ def test_otlp_has_the_spans_of_the_trace_file(profiled: Path, tmp_path: Path) ->
         assert (span.name, parent) == (event["name"], event["args"].get("parent"))
         took_ns = span.end_time_unix_nano - span.start_time_unix_nano
         assert took_ns == pytest.approx(event["dur"] * 1e3)
-    assert main([*again, str(file)]) == 2  # the file is never overwritten
+    assert main([*again, str(file)]) == 2  # because an existing file is never overwritten
 
 
 def test_missing_counters_have_a_reason(profiled: Path) -> None:
@@ -514,7 +514,7 @@ def test_a_stopped_profile_names_its_folder_and_keeps_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(config: RunConfig, **_: object) -> Finished:
-        # not at a point where it may be stopped: it has ended when the signal arrives
+        # Not at a point where the process may be stopped, so the work is complete when the signal is handled.
         with stoppable():
             signal.raise_signal(signal.SIGTERM)
             return System(1.0)(config)
@@ -572,7 +572,7 @@ def test_a_changed_profile_is_refused_in_one_line_in_every_view(
 
 @pytest.mark.slow
 def test_a_resnet_50_matches_the_published_numbers(tmp_path: Path) -> None:
-    """Benanza, table I: 175 layers, 3.87 GMAC; XSP: convolutions have most of the time."""
+    """Sources: Benanza, table I (175 layers, 3.87 GMAC), and XSP (convolutions take most of the time)."""
     pytest.importorskip("onnxruntime")
     out = tmp_path / "p"
     levels = ["--levels", "model,layer", "--batches", "1", "--runs", "5", "--threads", "1"]
@@ -582,7 +582,7 @@ def test_a_resnet_50_matches_the_published_numbers(tmp_path: Path) -> None:
     assert len(nodes) == 175
     assert 3.85e9 <= sum(row["work_MAC"] for row in nodes) <= 3.87e9
     assert all(row["kernels"] or row["eliminated"] for row in nodes)
-    assert 50 <= len(stored(out)["kernels"]["rows"]) <= 70  # fused: 175 nodes, 58 kernels in 1.31
+    assert 50 <= len(stored(out)["kernels"]["rows"]) <= 70  # fusion turns 175 nodes into 58 kernels in version 1.31
     assert column(out, "types", "type")[0] == "Conv"
     parts = {row["part"]: row["time_ns"] for row in stored(out)["accounted"]["rows"]}
     kernels = sum(ns for name, ns in parts.items() if name.startswith("kernels "))
@@ -622,7 +622,7 @@ def _calls(wall_ns: int, cpu_ns: int, last_ns: int = 0) -> dict[str, list[int]]:
 def test_calls_disturbed_by_other_programs_are_noted(
     kind: str, threads: int, calls: dict[str, list[int]], note: str | None
 ) -> None:
-    """Bug: with two threads, means were three times the medians, without a message."""
+    """Bug: with two threads, the means were three times the medians, and no message said so."""
     load = {"before": 9.0, "after": 9.5}
     profile = {"plain": _calls(100, 100), "profiled": _calls(100, 100)} | {kind: calls}
     content = {"layer": {"profile": profile}, "threads": threads, "load_average": load, "batch": 1}
@@ -632,7 +632,7 @@ def test_calls_disturbed_by_other_programs_are_noted(
 def test_a_file_of_a_fixed_batch_is_profiled_only_at_that_batch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: "batch 2: negative dimensions are not allowed"."""
+    """Bug: the message was "batch 2: negative dimensions are not allowed"."""
     pytest.importorskip("onnx")
     path = odd_files.fixed(tmp_path / "m.onnx", 1)
     out = tmp_path / "p"

@@ -1,4 +1,4 @@
-"""Profiles of models on a server: any scenario, and a server that takes one sample per request."""
+"""Profiles of models on a server, in any scenario, including a server that takes one sample per request."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ LOAD = (
 def test_a_model_on_a_server_is_profiled_under_load(
     backend: str, model: str, batches: list[str], tmp_path: Path
 ) -> None:
-    """Bugs: openai was refused for batches that nobody had requested; 64 connections caused a traceback."""
+    """Bugs: openai was refused because of batches that nobody had requested, and 64 connections caused a traceback."""
     pytest.importorskip("onnxruntime")
     out = tmp_path / "profile"
     with serving(model, "--backend", "ort") as served:

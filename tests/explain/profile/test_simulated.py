@@ -1,4 +1,4 @@
-"""Instructions simulated by valgrind: its output is parsed and labelled as simulated."""
+"""Instructions counted by valgrind: its output is parsed and labelled as simulated."""
 
 import json
 import shutil
@@ -47,7 +47,7 @@ fn=0x0000000004936720
 
 
 def test_a_dump_gives_totals_and_instructions_per_library(tmp_path: Path) -> None:
-    """Called functions are counted in their own place; zeros at the end of a line are omitted."""
+    """Each function is counted without the functions that it calls; the dump omits zeros at the end of a line."""
     file = tmp_path / "counts.2"
     file.write_text(DUMP)
     found = valgrind.read_dump(file)
@@ -73,7 +73,7 @@ def test_output_that_does_not_fit_is_refused(tmp_path: Path, text: str, message:
 
 
 def test_each_call_has_its_own_output(tmp_path: Path) -> None:
-    """Marks from the framework's own threads or libraries would shift the calls, so they are refused."""
+    """Marks made by the framework's threads or libraries would shift the calls, so they are refused."""
     out = tmp_path / "counts"
     for i in (1, 2, 3):
         (tmp_path / f"counts.{i}").write_text(DUMP)
@@ -123,7 +123,7 @@ def test_mistakes_are_reported_in_one_line_each(refuses: Said) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind here")
 def test_valgrind_counts_the_same_for_the_same_call(tmp_path: Path) -> None:
-    """The null backend has the shortest start: a minute."""
+    """Uses the null backend, because its start is the shortest: a minute."""
     out = tmp_path / "p"
     arguments = ["--backend", "null", "--levels", "library", "--counters", "valgrind", "--quiet"]
     assert main(["profile", *arguments, "--no-report", "--out", str(out)]) == 0

@@ -1,4 +1,4 @@
-"""Each kernel is compared with the peak of its own precision."""
+"""Each kernel is compared with the peak of the kernel's precision."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ PEAKS = Peaks(flops_per_s=100e9, bytes_per_s=10e9, int8_per_s=400e9)
 
 
 def layer(*, is_integer: bool) -> Layer:
-    """200 GFLOP/s at 10,000 FLOP/byte."""
+    """Returns a layer with 200 GFLOP/s at 10,000 FLOP/byte."""
     made = Layer.__new__(Layer)
     fields = dict.fromkeys(Layer.__dataclass_fields__) | {
         "latency_ns": 1e6,
@@ -73,7 +73,7 @@ def test_peaks_are_read_only_for_this_machine_and_these_versions(
 
 @pytest.mark.slow
 def test_layers_of_a_real_model_use_at_most_the_peak(tmp_path: Path) -> None:
-    """TP2: a convolution uses more of the peak than an elementwise kernel."""
+    """Checks requirement TP2: a convolution uses more of the peak than an elementwise kernel."""
     pytest.importorskip("onnxruntime")
     words = ["profile", "--model", "light/squeezenet", "--levels", "layer", "--threads", "1"]
     assert main([*words, "--quiet", "--out", str(tmp_path / "p")]) == 0

@@ -14,7 +14,7 @@ COUNT = 40
 
 
 class Good:
-    """Forty black images; the null backend's answer, 0, is always right."""
+    """Serves forty black images, for which the null backend's answer, 0, is always right."""
 
     def __init__(self, setup: DatasetSetup) -> None:
         self.loads = 0
@@ -65,7 +65,7 @@ class RaisesInWarmUp(Good):
 
 
 class RaisesInLoad(Good):
-    """Fails only when LoadGen loads samples, not in the warm-up."""
+    """Fails only when LoadGen loads samples, after a successful warm-up."""
 
     def load(self, indices: Sequence[int]) -> None:
         super().load(indices)
@@ -81,7 +81,7 @@ class RaisesInBatch(Good):
 
 
 class ForgetsLengths(Good):
-    """Returns one number for all samples instead of one number per sample."""
+    """Returns one number for all samples together instead of one per sample."""
 
     def lengths(self, indices: Sequence[int]) -> Any:
         return np.asarray([3])
@@ -93,10 +93,10 @@ class RaisesInLabel(Good):
 
 
 class BlocksInScoring(Good):
-    """Its labels can be checked before the run."""
+    """Returns labels that pass the checks before the run, but blocks while they are scored."""
 
     def label(self, index: int) -> int:
-        if "harness.results.verdict.score" in sys.modules:  # different in the measured process
+        if "harness.results.verdict.score" in sys.modules:  # true only in the measured process
             time.sleep(1e6)
         return super().label(index)
 
@@ -114,7 +114,7 @@ class BlocksInLoad(Good):
 
 
 class LoadsInSets(Good):
-    """Sets of ten samples; each set after the first takes longer than --hang-timeout."""
+    """Loads sets of ten samples; each set after the first takes longer than --hang-timeout."""
 
     performance_count = 10
 
@@ -125,7 +125,7 @@ class LoadsInSets(Good):
 
 
 class LoadsSlowly(Good):
-    """Loads longer than the tests' --hang-timeout, but reports its progress."""
+    """Takes longer to load than the tests' --hang-timeout, but reports its progress."""
 
     def __init__(self, setup: DatasetSetup) -> None:
         super().__init__(setup)

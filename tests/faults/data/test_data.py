@@ -1,4 +1,4 @@
-"""The data are missing, damaged or too few."""
+"""Runs whose data are missing, damaged or too few."""
 
 import json
 import shutil
@@ -159,7 +159,7 @@ def test_a_metric_for_other_answers_is_refused_before_the_run(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_manifest_without_argmax_is_refused_before_the_run(tmp_path: Path) -> None:
-    """Bug: only after the performance run and the accuracy run did the harness find that scores are not labels."""
+    """Bug: the harness noticed only after the performance run and the accuracy run that scores are not labels."""
     digits = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
     digits["files"] = {"onnx": {**digits["files"]["onnx"], "path": "digits.onnx"}}
     digits["outputs"] = [{"name": "logits"}]
@@ -216,7 +216,7 @@ def test_a_dataset_without_labels_has_no_score(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_samples_may_be_loaded_in_several_sets(tmp_path: Path) -> None:
-    """Loading is not timed: no run counts as hung between two sets."""
+    """Loading is not timed, so a run does not count as hung between two sets."""
     more = ("--hang-timeout", "3s", "--mode", "accuracy")
     done = run(*dataset("LoadsInSets", tmp_path / "r", *more))
     assert done.status == 0, done.said + done.printed
@@ -246,7 +246,7 @@ def test_a_dataset_that_reports_slow_loading_is_waited_for(tmp_path: Path) -> No
 
 
 def images(folder: Path, out: Path, *more: str) -> tuple[str, ...]:
-    """The real dataset `folder`; the manifest's files are for different backends."""
+    """Returns a run of the real dataset `folder`; the manifest's files belong to different backends."""
     (folder / "a").mkdir(parents=True)
     for i in range(6):
         write(folder / f"a/{i}.jpg", i)

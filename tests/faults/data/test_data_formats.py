@@ -24,7 +24,7 @@ from tests.faults.command import (
 from tests.plugins.datasets.test_image_datasets import overwritten
 
 NULL = (*SERVER, *SHORT, "--backend", "null")
-"""Runs with the digits model: one input `image`, float32 of 1x8x8."""
+"""Runs the digits model, whose single input is `image`, float32, 1x8x8."""
 
 
 def archive(labels: int = 40) -> bytes:
@@ -123,7 +123,7 @@ def test_a_jpeg_damaged_in_the_middle_is_found_by_a_check(tmp_path: Path) -> Non
 
 
 def manifest(folder: Path, **changed: object) -> Path:
-    """A run of the digits on the null backend, whose answers are ten zeros."""
+    """Writes a manifest of the digits for the null backend, which answers with ten zeros."""
     content = yaml.safe_load((ROOT / "harness/models/shipped/digits.yaml").read_text())
     path = folder / "m.yaml"
     path.write_text(yaml.safe_dump({**content, "files": {}, **changed}))
@@ -189,7 +189,7 @@ def test_a_name_of_the_hub_without_its_split_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("datasets.load")
     done = run_here(
         *NULL, "--dataset", "huggingface", "--data-dir", "hf:imdb", "--out", f"{tmp_path}/r",
-        "--hang-timeout", "60s",  # the package takes 8 s to import
+        "--hang-timeout", "60s",  # because the package takes 8 s to import
     )  # fmt: skip
     assert done.status == 2
     assert done.said == (

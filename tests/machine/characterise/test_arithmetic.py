@@ -1,4 +1,4 @@
-"""Products are right, peaks are the highest rates, and evidence decides about the matrix unit."""
+"""Products are right, peaks are the highest rates, and evidence decides whether the matrix unit is used."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ VNNI = ["avx512_vnni", "avx512_bf16", "avx512f"]
 
 @pytest.mark.parametrize("benchmark", [Reduction, Scan])
 def test_sums_as_matrix_products_are_right_to_1e_5(benchmark: Any) -> None:
-    """TP3: every segment size, compared with the native sums."""
+    """Checks requirement TP3: every segment size, compared with native sums."""
     points = list(benchmark().points(1))
     assert {p.settings["segment"] for p in points} == {*segments.SEGMENTS}
     assert {p.settings["way"] for p in points} == {*segments.WAYS}
@@ -82,7 +82,7 @@ def test_the_error_of_equal_answers_is_0() -> None:
 def test_the_matrix_unit_is_used_not_used_or_unknown_with_the_evidence(
     precision: str, flags: Any, kernels: str, ratio: Any, use: str, evidence: str
 ) -> None:
-    """TP4."""
+    """Checks requirement TP4."""
     verdict = mu.verdict(precision, flags, kernels, ratio)
     assert verdict.use == use
     assert evidence in verdict.evidence
@@ -100,7 +100,7 @@ def test_the_kernels_of_onednn_are_those_that_were_executed() -> None:
 
 
 def points(**rates: float) -> list[Measured]:
-    """Names are library_precision; rates in GFLOP/s."""
+    """rates: in GFLOP/s, named library_precision."""
     made = {}
     for name, rate in rates.items():
         library_name, precision = name.split("_")
@@ -125,7 +125,7 @@ def test_the_peak_is_the_fastest_call_of_any_library() -> None:
 
 
 def test_a_rate_is_compared_with_the_fp32_peak_of_all_libraries() -> None:
-    """Bug: a library with a disturbed fp32 rate seemed to use the unit even with an int8 rate this low."""
+    """Bug: a library whose fp32 measurement was disturbed seemed to use the matrix unit even at this low int8 rate."""
     every = points(ort_fp32=100, torch_fp32=50, torch_int8=180, ort_int8=400)
     content = {"instruction_sets": VNNI}
     found = {point.name: arithmetic.unit_of(point, every, content) for point in every}

@@ -20,7 +20,7 @@ def result(point: Point) -> dict[str, float]:
 
 
 def test_payload_returns_unchanged_and_in_process_is_the_fastest_way() -> None:
-    """CS2: no transport is faster than the same process."""
+    """Checks requirement CS2: no transport is faster than the same process."""
     pytest.importorskip("grpc")
     points = {
         str(p.settings["way"]): p for p in Transport().points(2) if p.settings["bytes"] == 2**20
@@ -28,14 +28,14 @@ def test_payload_returns_unchanged_and_in_process_is_the_fastest_way() -> None:
     assert points.keys() == WAYS.keys()
     times = {way: result(point) for way, point in points.items()}
     assert all(one["came_back_the_same"] for one in times.values())
-    # The order of pipes, sockets and HTTP depends on the machine, which other tests share.
+    # The order of pipes, sockets and HTTP is not checked, because it depends on the machine, which other tests share.
     assert times["in process"]["ns"] < min(
         one["ns"] for way, one in times.items() if way != "in process"
     )
 
 
 def test_a_copied_and_a_bound_input_give_identical_outputs() -> None:
-    """CS3."""
+    """Checks requirement CS3."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     points = list(InputHandling().points(2))
@@ -45,7 +45,7 @@ def test_a_copied_and_a_bound_input_give_identical_outputs() -> None:
 
 
 def test_the_first_write_to_a_page_is_measured_separately() -> None:
-    """CS4."""
+    """Checks requirement CS4."""
     by_state = {
         p.settings["pages"]: result(p)["ns"] for p in FirstTouch().points(1) if p.work == 2**20
     }

@@ -1,4 +1,4 @@
-"""A point is timed long enough and often enough, without the time between its calls."""
+"""A point is timed long and often enough, and without the time between its calls."""
 
 import time
 from pathlib import Path
@@ -21,10 +21,10 @@ QUICK = Plan(repeats=3, point_ns=6_000_000)
 
 
 def test_energy_is_that_of_a_call_and_absent_without_a_meter() -> None:
-    """TP5."""
+    """Checks requirement TP5."""
 
     class Meter(HoldsNothing):
-        """The counter grows by ten joules per reading, and wraps at 100."""
+        """A meter whose counter grows by ten joules per reading and wraps at 100."""
 
         joules = 85.0
 
@@ -66,7 +66,7 @@ def test_a_point_lasts_its_least_time_in_all_its_repetitions() -> None:
 
 def test_point_ends_early_if_repetitions_agree_unless_thorough() -> None:
     plan = Plan(repeats=5)
-    assert not plan.is_enough([100.0, 100.0])  # too few repetitions for a spread
+    assert not plan.is_enough([100.0, 100.0])  # because a spread needs more repetitions
     assert plan.is_enough([100.0, 100.5, 99.5])
     assert not plan.is_enough([100.0, 110.0, 99.5, 100.0])
     assert plan.is_enough([100.0, 110.0, 99.5, 100.0, 90.0])
@@ -92,7 +92,7 @@ def test_work_between_calls_runs_before_each_call_and_is_not_timed() -> None:
     timed_part = order[order.index("between") :]
     assert timed_part[::2] == ["between"] * (len(timed_part) // 2)
     assert timed_part[1::2] == ["call"] * (len(timed_part) // 2)
-    assert min(result["repetitions_ns"]) < 500_000  # the sleep lasts 1,000,000
+    assert min(result["repetitions_ns"]) < 500_000  # although the sleep lasts 1,000,000 ns
 
 
 def test_the_spread_is_that_of_the_repetitions() -> None:
@@ -135,7 +135,7 @@ def test_threads_get_a_core_each_before_they_share_one() -> None:
 
 
 def test_fact_that_the_kernel_does_not_report_is_unknown_with_a_reason(tmp_path: Path) -> None:
-    """CS5: missing files are no error."""
+    """Checks requirement CS5: missing files are not an error."""
     facts = {fact.name: fact for fact in hygiene.facts(tmp_path, tmp_path / "enabled")}
     for name in ("governor", "turbo", "SMT", "NUMA nodes", "huge pages"):
         assert facts[name].value == hygiene.UNKNOWN

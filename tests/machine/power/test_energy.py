@@ -1,4 +1,4 @@
-"""The energy of a window is exact, or missing with a reason."""
+"""The energy of a window is exact, or is missing with a reason."""
 
 import itertools
 from pathlib import Path
@@ -30,7 +30,7 @@ def stamps(gaps_ms: list[int]) -> list[int]:
 
 
 def inside(at: list[int], low: float, high: float) -> tuple[int, int]:
-    """Returns a window between these fractions of the readings' time."""
+    """Returns a window between two fractions of the readings' time."""
     length = at[-1] - at[0]
     return at[0] + int(low * length), at[0] + int(high * length)
 
@@ -94,7 +94,7 @@ def test_a_counter_that_goes_back_without_a_wrap_gives_no_reading() -> None:
 
 @pytest.mark.parametrize("before", [20.0, 130_000.0, 250_000.0])
 def test_a_reset_counter_has_not_wrapped(before: float) -> None:
-    """Like a suspended machine; the energy would equal the counter's full range."""
+    """A suspended machine resets its counter; with a wrap, the energy would equal the counter's full range."""
     at = stamps([50] * 40)
     wrapped = COUNTER._replace(wraps_at_joules=262_143.328850)
     readings = [(t, before + n if n < 20 else n - 20.0) for n, t in enumerate(at)]
@@ -104,7 +104,7 @@ def test_a_reset_counter_has_not_wrapped(before: float) -> None:
 
 def test_the_peak_is_the_highest_mean_over_a_second() -> None:
     at = stamps([100] * 100)
-    busy = range(41, 61)  # two seconds of 200 W, otherwise 50 W
+    busy = range(41, 61)  # two seconds at 200 W, and 50 W before and after
     readings = [(t, 200.0 if n in busy else 50.0) for n, t in enumerate(at)]
     found = cut(POWER, readings, at[0], at[-1])
     assert isinstance(found, Energy)
@@ -124,7 +124,7 @@ def test_the_peak_is_the_highest_mean_over_a_second() -> None:
     ],
 )  # fmt: skip
 def test_a_window_without_a_reading_has_a_reason(kept: tuple[int, ...], reason: str) -> None:
-    """A window from 2.0 to 8.0 s with a reading every 0.1 s. kept: first and last kept reading."""
+    """The window lasts from 2.0 to 8.0 s, with a reading every 0.1 s. kept: first and last reading that are kept."""
     pairs = list(zip(kept[::2], kept[1::2], strict=True))
     shift = 10 if "nearest" in reason else 0
     at = [START_NS + n * 100 * NS_PER_MS for n in range(101)]
@@ -242,9 +242,9 @@ def test_a_report_without_a_window_or_a_reading_has_a_reason() -> None:
         ("command:sh", 0.001, True),
         ("command:sh#2", 0.001, True),
         ("ptdaemon:wall", 0.001, True),
-        ("hwmon:nic/power1", 0.001, False),  # meter of a part
+        ("hwmon:nic/power1", 0.001, False),  # a meter for a single part
         ("command:sh", 130e3, False),  # a rack
-        ("command:sh", 0.4, False),  # the smallest board
+        ("command:sh", 0.4, False),  # a plausible value for the smallest board
     ],
 )
 def test_a_mean_power_of_no_computer_is_doubted(name: str, watts: float, doubted: bool) -> None:

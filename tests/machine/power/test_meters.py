@@ -1,4 +1,4 @@
-"""Meters read the kernel's files, NVML and programs, and refuse with the cause and the remedy."""
+"""Meters read the kernel's files, NVML and programs; a refusal names the cause and the remedy."""
 
 import importlib.util
 import os
@@ -50,7 +50,7 @@ def test_rapl_reads_every_zone_in_joules_and_describes_it(tmp_path: Path) -> Non
 
 
 def told_by(enter: Callable[[str], AbstractContextManager[object]], argument: str) -> str:
-    """The error of a meter that cannot be entered."""
+    """Returns the error of a meter that cannot be started."""
     with pytest.raises(ConfigError) as raised, enter(argument):
         pass
     return str(raised.value)
@@ -66,7 +66,7 @@ def test_rapl_without_permission_names_the_command_that_grants_it(
             raise PermissionError(13, "Permission denied", path)
         return 1.0
 
-    monkeypatch.setattr(rapl, "micro", denied)  # tests may run as root, which can read every file
+    monkeypatch.setattr(rapl, "micro", denied)  # because tests may run as root, which can read every file
     assert told_by(RaplMeter, str(root)) == (
         f"meter 'rapl': only root may read {root}/intel-rapl:0/energy_uj; this allows it until the next boot: "
         f"sudo chmod a+r {root}/*/energy_uj"
@@ -96,7 +96,7 @@ def test_rapl_leaves_out_a_zone_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def hwmon(root: Path) -> Path:
-    """A board with two channels, one of them averaged, and a socket that counts energy."""
+    """Makes a board with two channels, one of them averaged, and a socket that counts energy."""
     files(root / "hwmon0", {"name": "coretemp", "temp1_input": 40_000})
     files(
         root / "hwmon1",
@@ -121,7 +121,7 @@ def test_hwmon_reads_power_in_watts_and_counters_in_joules(tmp_path: Path) -> No
 def test_hwmon_without_permission_names_the_command_that_grants_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only root can read amd_energy's counters, because they leak secrets like RAPL's counters."""
+    """Only root can read amd_energy's counters, because they leak secrets as RAPL's counters do."""
     path = files(tmp_path / "hwmon2", {"name": "amd_energy", "energy12_input": 7})
 
     def denied(path: str) -> float:
