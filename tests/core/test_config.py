@@ -230,7 +230,7 @@ configs = st.fixed_dictionaries(
             unique_by=lambda item: item[0],
         ).map(tuple),
         "backend_option": st.lists(
-            st.tuples(names, texts.filter(lambda text: not text.startswith("@"))),  # names a file
+            st.tuples(names, texts.filter(lambda text: not text.startswith("@"))),  # `@` names a file
             max_size=3,
             unique_by=lambda item: item[0],
         ).map(tuple),

@@ -20,7 +20,7 @@ offsets_ns = st.integers(-(10**12), 10**12)
 
 
 def pinged(offset_ns: int, ways: list[tuple[int, int, int]]) -> Callable[[], Ping]:
-    """Pings to a clock that is ahead by this time. ways: ns to the node, on the node, and back."""
+    """Returns pings to a clock that is ahead by `offset_ns`. ways: ns to the node, on the node, and back."""
     begun_ns, left = 10**18, iter(ways)
 
     def ping() -> Ping:
@@ -49,7 +49,9 @@ def test_drift_comes_with_its_error() -> None:
 
 
 def exchanged(clock_ns: Callable[[int], int], count: int, seed: int) -> list[Ping]:
-    """A ping every 10 ms, with delays of up to 1 ms. clock_ns: the other clock's lead at a given time."""
+    """Returns a ping every 10 ms, with delays of up to 1 ms. clock_ns: how far the other clock is ahead at a given
+    time.
+    """
     random = np.random.default_rng(seed)
     found = []
     for sent in range(0, count * 10 * NS_PER_MS, 10 * NS_PER_MS):
@@ -74,7 +76,7 @@ def test_a_clock_that_only_slews_has_no_step(ahead_ns: int, seed: int) -> None:
     st.integers(0, 99),
 )
 def test_a_clock_that_is_set_in_the_run_is_found(by_ns: int, seed: int) -> None:
-    """This also holds if the clock is set back before the end, which the pings before and after do not show."""
+    """The test also sets the clock back before the end, which the pings before and after the run do not show."""
     pings = exchanged(lambda at_ns: by_ns if NS_PER_S < at_ns < 3 * NS_PER_S else 0, 500, seed)
     clocks = offsets_of(np.array(pings))
     assert step_ns([clocks[0], clocks[-1]]) == 0

@@ -1,4 +1,4 @@
-"""The affinity mask, the quota and SMT siblings determine the available cores."""
+"""The affinity mask, the quota and SMT siblings determine which cores are available."""
 
 import os
 from pathlib import Path

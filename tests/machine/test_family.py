@@ -1,4 +1,4 @@
-"""The resource use of a process and its descendants is added up from the real /proc."""
+"""The resource use of a process and its descendants is summed from the real /proc."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from tests.builders.power_trees import STATUS, files
 from tests.builders.support import present
 
 STAT = "1 (a b) S " + "0 " * 15 + "{} 0"
-"""Returns the line of `stat` of a thread with this nice value."""
+"""Format of the line in `stat` for a thread with a given nice value."""
 
 COMPUTES = "print(1, flush=True)\nwhile True: pass"
 FAMILY = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
@@ -21,7 +21,7 @@ FAMILY = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel has no schedstat")
 def test_computing_and_waiting_for_a_core_differ_from_sleeping() -> None:
-    """Bug: by CPU time alone, a backend that shares its core seemed to have waited."""
+    """Bug: a backend that shared its core seemed to have waited, because only CPU time was compared."""
     one_core = ("taskset", "-c", "0", sys.executable, "-c")
     programs = [COMPUTES, FAMILY, "import time; print(1, flush=True); time.sleep(60)"]
     processes = [
@@ -47,7 +47,7 @@ def test_computing_and_waiting_for_a_core_differ_from_sleeping() -> None:
     for computed_s, waited_s in zip(cpu_s[:2], queue_s[:2], strict=True):
         assert (
             computed_s + waited_s > 0.7 * took_s
-        )  # on a busy machine some time passes between the readings
+        )  # because some time passes between the readings on a busy machine
         assert waited_s > 0.1 * took_s
     assert cpu_s[2] + queue_s[2] < 0.3 * took_s
 
@@ -70,7 +70,7 @@ def test_the_wait_of_ended_threads_stays_in_the_sum(tmp_path: Path) -> None:
         files(folder / f"task/{thread}", task)
     family = Family(1, tmp_path)
     assert family.read()[RUN_QUEUE] == 5.0
-    # a new thread that got the same number
+    # a new thread that reuses the number
     files(folder / "task/2", {"schedstat": "1 500000000 1"})
     assert family.read()[RUN_QUEUE] == 5.5
 
@@ -101,14 +101,14 @@ time.sleep(60)
 def test_changes_to_a_process_by_another_program_are_counted(
     command: tuple[str, ...], column: str
 ) -> None:
-    """Bug: all threads were moved to one core during the run, and no file recorded it."""
+    """Bug: no file recorded that all threads were moved to one core during the run."""
     with subprocess.Popen([sys.executable, "-c", SPINS], stdout=subprocess.PIPE) as process:
         try:
             present(process.stdout).readline()
             family = Family(process.pid)
             before, again = family.read(), family.read()
             subprocess.run([*command, str(process.pid)], check=True, capture_output=True)
-            if column == STOPPED:  # a busy machine delivers the signal later
+            if column == STOPPED:  # because a busy machine delivers the signal later
                 os.waitpid(process.pid, os.WUNTRACED)
             after = family.read()
         finally:
@@ -130,7 +130,7 @@ def test_widened_core_mask_is_not_a_loss(tmp_path: Path) -> None:
 
 
 def test_ended_or_reused_thread_number_is_not_a_loss(tmp_path: Path) -> None:
-    """Bug: a thread with nice value -5 that ended between two reads seemed to have lost priority."""
+    """Bug: a thread with nice value -5 that ended between two readings seemed to have lost priority."""
     folder = files(tmp_path / "1", {"stat": "1 (a b) S " + "0 " * 20 + "1"})
     family = Family(1, tmp_path)
     status = f"{STATUS.format(1, 1)}\nCpus_allowed:\t{{}}"

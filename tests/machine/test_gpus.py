@@ -1,4 +1,4 @@
-"""NVML's readings of a run's GPUs, and the resulting doubts. NVML is a stand-in."""
+"""NVML's readings of the GPUs in a run, and the doubts that follow from them. NVML is replaced by a stand-in."""
 
 import sys
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def test_gpu_reports_its_model_and_settings(nvml: FakeNvml) -> None:
 
 
 def test_value_that_a_gpu_does_not_report_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small or virtual GPU supports only a part of NVML."""
+    """A small or virtual GPU supports only part of NVML."""
     few = {name: H100[name] for name in ("nvmlDeviceGetName", "nvmlDeviceGetTemperature")}
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(few))
     gpus = Gpus("cuda")
@@ -124,7 +124,7 @@ def test_rows_of_the_host_have_the_gpus_state(nvml: FakeNvml) -> None:
 def test_other_processes_are_counted_if_the_numbers_are_this_machines(
     running: list[int], ours: list[int], others: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a container NVML reports the host's process numbers, so ours are not among them."""
+    """In a container, NVML reports process numbers of the host, which do not include ours."""
     processes = [SimpleNamespace(pid=pid) for pid in running]
     fake = FakeNvml({**H100, "nvmlDeviceGetComputeRunningProcesses": processes})
     monkeypatch.setitem(sys.modules, "pynvml", fake)

@@ -104,7 +104,7 @@ STAT = "1 (python) S " + "0 " * 20 + "100"
 
 
 def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
-    """Bug: the kernel forgets ended processes, so the sum fell."""
+    """Bug: the sum decreased, because the kernel forgets processes that have ended."""
     process = tmp_path / "proc/1"
 
     def says(thread: int, voluntary: int, involuntary: int) -> None:
@@ -124,10 +124,10 @@ def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
     shutil.rmtree(process / "task/2")
     says(1, 12, 1)
     reader.look()
-    says(2, 3, 0)  # a new thread that got the same number
+    says(2, 3, 0)  # a new thread that reuses the number
     reader.look()
     shutil.copytree(process, tmp_path / "proc/9")
-    reader.pids = [9]  # a row of the accuracy run
+    reader.pids = [9]  # a row that belongs to the accuracy run
     reader.look()
     names = ("measured_voluntary_switches", "measured_involuntary_switches")
     counted = [tuple(row[n] for n in names) for row in reader.log.rows]
@@ -135,7 +135,9 @@ def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
 
 
 def test_instances_in_processes_of_their_own_are_counted(tmp_path: Path) -> None:
-    """Bug: the run used 2.59 s of CPU time, but 0.05 s were recorded, because only the idle parent was read."""
+    """Bug: the run used 2.59 s of CPU time, but only 0.05 s were recorded, because only the idle parent process was
+    read.
+    """
 
     def says(pid: int, ticks: int, pages: int, children: str = "") -> None:
         task = tmp_path / f"proc/{pid}/task/{pid}"
@@ -167,7 +169,7 @@ def test_instances_in_processes_of_their_own_are_counted(tmp_path: Path) -> None
 
 
 def test_load_and_warm_up_of_instances_do_not_hide_others() -> None:
-    """Bug: 2 s of warm-up in child processes were subtracted from the CPU time of other programs."""
+    """Bug: 2 s of warm-up in child processes were subtracted from the CPU time used by other programs."""
     burn = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
     waits = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); "
     with subprocess.Popen(
@@ -180,7 +182,7 @@ def test_load_and_warm_up_of_instances_do_not_hide_others() -> None:
         before = host._own_cpu_s()
         measured.communicate()
     after = host._own_cpu_s()
-    assert load._not_ours_s - before > 0.4  # the child's children were counted at the start
+    assert load._not_ours_s - before > 0.4  # because the child's children were counted at the start
     assert after - load._not_ours_s < 0.3
 
 
@@ -217,7 +219,7 @@ def summarised(count: int, columns: Mapping[str, tuple[float, float]]) -> dict[s
     ],
 )
 def test_a_wrong_row_is_named(row: str, said: str, tmp_path: Path) -> None:
-    """Bug: `check` said "TypeError: float() argument must be a string"."""
+    """Bug: `check` reported "TypeError: float() argument must be a string"."""
     (tmp_path / "host.csv").write_text(f"wall_ns,celsius\n1,2\n{row}\n")
     with pytest.raises(ValueError, match=f"^{said}$"):
         HostLog.read(tmp_path / "host.csv")
@@ -242,14 +244,14 @@ def doubts(count: int, columns: Mapping[str, tuple[float, float]]) -> list[Reaso
 
 
 def test_a_falling_frequency_is_a_doubt() -> None:
-    """Only the fastest core counts, because idle cores reduce their clock."""
+    """Only the fastest core counts, because idle cores lower their frequency."""
     idle = {"mhz_cpu0": (3000.0, 800.0), "mhz_cpu1": (3100.0, 3100.0)}
     assert doubts(12, idle) == []
     dropping = {"mhz_cpu0": (3000.0, 800.0), "mhz_cpu1": (3100.0, 2000.0)}
     (doubt,) = doubts(12, dropping)
     assert doubt.code == "frequency-dropped"
     assert "at 2,950 MHz in the first third of the run and at 2,150 in the last" in doubt.text
-    assert doubts(8, dropping) == []  # too short for a statement
+    assert doubts(8, dropping) == []  # because the run is too short to judge
 
 
 def test_thermal_throttling_is_a_doubt() -> None:
@@ -264,17 +266,17 @@ def test_thermal_throttling_is_a_doubt() -> None:
     ("megabytes", "samples", "said"),
     [
         ([300, 330, 360, 390, 420], 1000, True),
-        ([300, 340, 380, 390, 400], 1000, False),  # the growth slows down
-        ([300, 330, 360, 360, 420], 1000, False),  # in one step
-        ([300, 304, 308, 312, 316], 1000, False),  # a few megabytes
-        ([3000, 3030, 3060, 3090, 3120], 1000, False),  # a few percent
-        ([300, 330, 360, 390, 420], 10**6, False),  # LoadGen's records of a million samples
+        ([300, 340, 380, 390, 400], 1000, False),  # because the growth slows down
+        ([300, 330, 360, 360, 420], 1000, False),  # because memory grows in a single step
+        ([300, 304, 308, 312, 316], 1000, False),  # because it grows by only a few megabytes
+        ([3000, 3030, 3060, 3090, 3120], 1000, False),  # because it grows by only a few percent
+        ([300, 330, 360, 390, 420], 10**6, False),  # because LoadGen records a million samples
     ],
 )
 def test_memory_that_grows_to_the_end_is_a_doubt(
     megabytes: list[int], samples: int, said: bool
 ) -> None:
-    """Bug: a backend kept 139 MB of 264 batches without a doubt."""
+    """Bug: a backend that kept 139 MB from 264 batches caused no doubt."""
     held = [n * 1e6 for n in megabytes for _ in range(3)][:-2]
     counts: list[Row] = [
         {"wall_ns": START_NS + n * NS_PER_S, ANONYMOUS: value} for n, value in enumerate(held)
@@ -295,7 +297,7 @@ def _summary_of(counts: list[Row]) -> dict[str, object]:
 
 @pytest.mark.parametrize(("faults", "codes"), [(10, []), (11, ["paged"])])
 def test_many_major_page_faults_are_a_doubt(faults: int, codes: list[str]) -> None:
-    """More than one sample in a hundred of the thousand samples."""
+    """A doubt follows if more than one in a hundred of the thousand samples caused a major fault."""
     columns = {"measured_major_faults": (50.0, 50.0 + faults), "memory_available_bytes": (9e9, 2e9)}
     found = doubts(5, columns)
     assert [d.code for d in found] == codes
@@ -325,7 +327,7 @@ def test_many_involuntary_switches_are_a_doubt(
 
 
 def test_threads_that_lose_their_cores_to_other_processes_are_not_too_many() -> None:
-    """Bug: the advice was `use fewer --instances and --threads` at 1 x 2 threads, with other programs on the cores."""
+    """Bug: at 1 x 2 threads, with other programs on the cores, the advice was `use fewer --instances and --threads`."""
     columns = {"measured_involuntary_switches": (7.0, 1007.0), "measured_cpu_s": (2.0, 7.0)}
     busy = summarised(5, columns)
     (found,) = host_doubts(busy, "server", 100, 0.55)
@@ -335,7 +337,7 @@ def test_threads_that_lose_their_cores_to_other_processes_are_not_too_many() -> 
 
 
 def test_doubt_about_a_preempted_client_does_not_mention_instances() -> None:
-    """Bug: a server answered, but the doubt advised fewer --instances of a model that did not run here."""
+    """Bug: the doubt advised fewer --instances, although the model ran on a server and not on this machine."""
     columns = {"measured_involuntary_switches": (7.0, 1007.0), "measured_cpu_s": (2.0, 7.0)}
     (found,) = host_doubts(summarised(5, columns), "server", 100, remote=True)
     assert found.code == "preempted"

@@ -1,4 +1,4 @@
-"""Threads run on their processors, as the kernel's accounts show."""
+"""Threads run on their assigned processors, as the kernel's accounting shows."""
 
 import os
 import threading
@@ -19,7 +19,7 @@ several = pytest.mark.skipif(len(MASK) < 2, reason="needs two processors")
 
 
 def spin(milliseconds: int = 20) -> None:
-    """Computes for this processor time, even on a busy machine."""
+    """Computes until the thread has used this much processor time, even on a busy machine."""
     end = time.thread_time_ns() + milliseconds * 1_000_000
     while time.thread_time_ns() < end:
         pass
@@ -61,14 +61,14 @@ def test_threads_started_within_running_on_keep_the_narrow_mask() -> None:
 
 
 def computing(where: list[int], more: list[int]) -> Placed:
-    """Returns the readings of an instance on `where` whose second thread may run on `more`."""
+    """Returns the readings for an instance on `where` whose second thread may also run on `more`."""
     leave, done = threading.Event(), threading.Event()
 
     def compute() -> None:
         run_on(more)
         spin()
         done.set()
-        leave.wait()  # an ended thread cannot be looked up
+        leave.wait()  # because an ended thread cannot be looked up
 
     with running_on(where):
         threads = ComputingThreads()
@@ -83,7 +83,7 @@ def computing(where: list[int], more: list[int]) -> Placed:
 
 
 def sleeping(where: list[int]) -> Placed:
-    """Returns the readings of an instance on `where` next to a sleeping thread."""
+    """Returns the readings for an instance on `where` next to a sleeping thread."""
     leave = threading.Event()
     thread = threading.Thread(target=leave.wait)
     thread.start()
@@ -97,18 +97,19 @@ def sleeping(where: list[int]) -> Placed:
 
 
 def seen_alone(request: Mapping[str, Any]) -> dict[str, Any]:
-    time.sleep(0.2)  # threads that NumPy's BLAS has just started spin for a short time
+    time.sleep(0.2)  # because threads that NumPy's BLAS has just started spin for a short time
     return {"placed": globals()[request["function"]](*request["masks"])}
 
 
 def alone(function: str, *masks: list[int]) -> Placed:
-    """Runs in a child process, because threads of pytest-xdist and other tests compute in this process."""
+    """Calls the function in a child process, because threads of pytest-xdist and other tests compute in this process.
+    """
     found = call(f"{__name__}:seen_alone", {"function": function, "masks": masks}, None)
     return Placed(*found["placed"])
 
 
 def tries(function: str, *masks: list[int]) -> Iterator[Placed]:
-    """On a busy machine a thread of the child may sometimes run for longer than `LEAST_NS`."""
+    """Repeats the measurement, because a thread of the child may run longer than `LEAST_NS` on a busy machine."""
     return (alone(function, *masks) for _ in range(5))
 
 

@@ -1,4 +1,4 @@
-"""The harness's files are compared with a release or commit; unnamed code in Python's start is found."""
+"""The harness compares its files with a release or commit, and finds start-up code that nobody named."""
 
 import base64
 import hashlib
@@ -57,7 +57,7 @@ def test_folder_of_a_plug_in_in_pythonpath_is_not_start_up_code(
 
 
 def library(folder: Path, name: str) -> Path:
-    """A library that can also be an auditor of the loader."""
+    """Builds a library that can also act as an auditor of the loader."""
     (folder / "empty.c").write_text("unsigned la_version(unsigned v) { return v; }\n")
     path = folder / name
     command = ["cc", "-shared", "-fPIC", "-o", str(path), str(folder / "empty.c")]
@@ -69,7 +69,7 @@ def library(folder: Path, name: str) -> Path:
 def test_a_library_of_the_loaders_variables_is_listed(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: LD_AUDIT replaced functions of the backend, and `isolated` was true."""
+    """Bug: LD_AUDIT replaced functions of the backend although `isolated` was true."""
     path = library(tmp_path, "libodd.so")
     monkeypatch.setenv(variable, str(path))
     (entry,) = (one for one in startup_code() or () if one["name"] == "libodd.so")
@@ -89,7 +89,7 @@ def test_library_that_replaces_one_of_the_system_is_listed(
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The packages folder of an empty virtual environment, in which the harness looks for code."""
+    """Returns the packages folder of an empty virtual environment, in which the harness looks for code."""
     command = [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")]
     subprocess.run(command, check=True)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "venv/bin/python"))
@@ -99,7 +99,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def record(packages: Path, distribution: str, **files: bytes) -> None:
-    """Writes files by their names without suffix, with pip's RECORD of them."""
+    """Writes files named without their suffix, and pip's RECORD that lists them."""
     info = packages / f"{distribution}-1.0.dist-info"
     info.mkdir()
     rows = []
@@ -173,7 +173,9 @@ def test_a_clean_checkout_differs_in_nothing(checkout: Path) -> None:
 
 @pytest.mark.parametrize("name", ["harness/judge.py", "backends/ort.py", "harness/judge.so"])
 def test_a_changed_or_added_file_of_a_checkout_is_named(name: str, checkout: Path) -> None:
-    """The check also finds a library that `git status` omits: Python imports it before the module of its name."""
+    """The check also finds a library that `git status` omits; Python imports a library before a module of the same
+    name.
+    """
     before = harness_files(checkout)["sha256"]
     git(checkout, "update-index", "--assume-unchanged", "harness/judge.py")
     (checkout / name).write_text("reasons = []\n")
@@ -199,7 +201,7 @@ def test_data_in_a_checkout_is_not_read_and_an_unreadable_file_differs(
 
 
 def test_a_copy_without_its_commit_has_no_identity(checkout: Path) -> None:
-    """Bug: a changed copy without reasons was VALID without a doubt."""
+    """Bug: a changed copy of the harness produced VALID runs without a doubt."""
     (checkout / ".git").rename(checkout / "elsewhere")
     assert judged(checkout) == (None, None, [])
 

@@ -1,4 +1,4 @@
-"""A thread's time slice is shortened if the kernel allows it; otherwise the reason is returned."""
+"""The thread's time slice is shortened if the kernel allows it; otherwise the reason is returned."""
 
 import os
 import threading
@@ -9,11 +9,11 @@ from harness.machine import slices
 from harness.machine.slices import SLICE_NS, shorten_slice
 
 SLICES_FROM = (6, 12)
-"""The first Linux with slices of threads."""
+"""The first Linux version with time slices per thread."""
 
 
 def in_thread() -> tuple[str, int, int]:
-    """Returns the result of shorten_slice in a new thread, this thread's slice and the caller's slice in ns."""
+    """Returns the result of shorten_slice in a new thread, and the slices of this thread and of its caller in ns."""
     found: list[tuple[str, int]] = []
     get = slices._GET[os.uname().machine]
 

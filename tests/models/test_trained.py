@@ -1,4 +1,4 @@
-"""Trained models from their publishers' packages: valid in every scenario, and alike on every runtime."""
+"""Trained models from their publishers' packages: valid in every scenario, and equal on every runtime."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.builders.support import SCENARIOS
 from tests.faults.command import Ended, result, start
 
 MADE_FROM_A_SEED = ("basic-pitch", "ppocr-rec")
-"""Models whose dataset is made for them."""
+"""Models whose dataset is generated for them."""
 
 MODELS = (*MADE_FROM_A_SEED, "magika", "silero-vad")
 RUNTIMES = [
@@ -30,12 +30,12 @@ RUNTIMES = [
 ]
 
 LIMIT_S = 1700
-"""Time limit of one run. Multi-stream answers 5,296 samples, which takes long on two busy cores."""
+"""Time limit for one run. Multi-stream issues 5,296 samples, which takes long on two busy cores."""
 
 
 @pytest.mark.parametrize("name", MADE_FROM_A_SEED)
 def test_the_dataset_of_the_manifest_fits_model_and_metric(name: str) -> None:
-    """A perfect model, which answers with the labels, reaches 100 %."""
+    """A perfect model, which returns the labels, scores 100 %."""
     model = load_model(name)
     assert model.manifest is not None
     assert model.accuracy is not None
@@ -48,7 +48,7 @@ def test_the_dataset_of_the_manifest_fits_model_and_metric(name: str) -> None:
 
 
 def scored(name: str, data: Any) -> Score:
-    """The score of the labels as answers."""
+    """Returns the score if the answers are the labels."""
     model = load_model(name)
     assert model.accuracy is not None
     symbols = model.accuracy.symbols
@@ -77,7 +77,7 @@ def test_symbols_of_the_text_recogniser_cover_its_classes() -> None:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache into which the packages are downloaded once."""
+    """Returns a cache into which the packages are downloaded once."""
     return tmp_path_factory.mktemp("cache")
 
 

@@ -1,4 +1,4 @@
-"""The similarity of answers: one module serves every part of the harness."""
+"""One module decides for all parts of the harness how similar two answers are."""
 
 import re
 from pathlib import Path
@@ -52,12 +52,12 @@ def test_answers_of_other_types_or_lengths_have_no_distance() -> None:
     assert distance([]) is None
     assert distance([(np.array([1]), np.array([1]))]) is None
     assert distance([(floats(1), floats(1)), (floats(1, 2), floats(1))]) is None
-    assert not is_close(np.array([1]), np.array([1]), 1.0)  # integers are equal or different
+    assert not is_close(np.array([1]), np.array([1]), 1.0)  # integers are either equal or different
     assert not is_close(floats(1), floats(1, 2), 1.0)
 
 
 def test_masked_scores_hide_no_difference() -> None:
-    """Bug: with half of the scores at -Inf, any two answers were close."""
+    """Bug: if half of the scores were -Inf, any two answers counted as close."""
     masked = floats(-np.inf, -np.inf, 2)
     assert is_close(masked, masked, 1e-3)
     assert not is_close(floats(-np.inf, -np.inf, 3), masked, 1e-3)
@@ -73,7 +73,7 @@ def test_a_payload_that_holds_no_whole_number_of_elements_is_bytes() -> None:
     ("ours", "theirs", "far", "alike"),
     [
         (floats(1, 0), floats(1.005, 0), 0.01, True),
-        (floats(1, 0), floats(1.05, 0), 0.01, False),  # the label is the same, the scores are not
+        (floats(1, 0), floats(1.05, 0), 0.01, False),  # the label is the same, but the scores differ
         (floats(1, 0), floats(1.05, 0), 0.1, True),
         (floats(1, 0), floats(np.nan, 0), 0.1, False),
         (floats(0, 0), floats(1e-6, 0), 0.01, True),
@@ -115,7 +115,7 @@ def test_the_grids_divergence_is_the_same_distance() -> None:
     ],
 )
 def test_everything_that_compares_answers_does_it_here(name: str) -> None:
-    """Bug: the harness had five definitions of the similarity of two answers."""
+    """Bug: the harness contained five definitions of the similarity of two answers."""
     source = (ROOT / "harness" / f"{name}.py").read_text(encoding="utf-8")
     assert "from harness.results.agreement import" in source
     assert not re.search(r"linalg\.norm|isclose|frombuffer", source)

@@ -1,4 +1,4 @@
-"""`check` derives a run's verdict from its files, and finds manual edits."""
+"""`check` derives a run's verdict from its files, and detects manual edits."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("check") / "run"
     arguments = ["--scenario", "server", "--target-qps", "2000", "--queries", "2010"]
     arguments += ["--meter", "estimate=4"]
-    arguments += ["--slo", "p99=5s"]  # a verdict that no busy machine changes
+    arguments += ["--slo", "p99=5s"]  # so that a busy machine does not change the verdict
     assert main([*arguments, "--out", str(out), "--quiet"]) == 0
     return out
 
@@ -49,7 +49,7 @@ def test_a_finished_run_agrees_with_its_files(run: Path, prints: Said) -> None:
 def test_agreement_names_the_verdict_of_an_invalid_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: for an INVALID run `check` said only that its files agree."""
+    """Bug: for an INVALID run, `check` printed only that its files agree."""
     run = tmp_path / "missed"
     words = [
         *("--scenario", "single-stream", "--backend", "null", "--slo", "p90=1ns"),
@@ -124,7 +124,7 @@ def test_a_configuration_edited_by_hand_is_found(
 def test_a_request_that_was_not_kept_by_a_run_is_reported_in_one_line(
     asked: object, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a wrong value was two lines, and the second line was about --scenario of a command line."""
+    """Bug: a wrong value caused two lines, the second of which was about --scenario on a command line."""
     edit(run / "findings.json", lambda said: said.update(asked=asked))
     assert main(["check", str(run)]) == 2
     err = capsys.readouterr().err
@@ -153,7 +153,7 @@ def test_an_edit_in_any_file_is_found(
 
 
 def test_the_findings_as_json(run: Path, prints: Said) -> None:
-    """Bug: --json was unknown, so that a script had to read sentences."""
+    """Bug: `check` did not support --json, so a script had to parse sentences."""
     (found,) = json.loads(prints("check", run, "--json"))
     assert found["agrees"]
     assert (found["folder"], found["verdict"], found["reasons"]) == (str(run), "VALID", [])
@@ -169,7 +169,7 @@ def test_the_findings_as_json(run: Path, prints: Said) -> None:
 def test_the_score_is_computed_again_unless_the_stored_one_counts(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: `submit plan` computed each score again, minutes of CPU time with rouge."""
+    """Bug: `submit plan` computed each score again, which takes minutes of CPU time for rouge."""
     monkeypatch.setattr(score, "compute", lambda *_: pytest.fail("computed again"))
     assert not check(run, scores=False)
     with pytest.raises(pytest.fail.Exception, match="computed again"):
@@ -177,7 +177,7 @@ def test_the_score_is_computed_again_unless_the_stored_one_counts(
 
 
 def test_missing_file_of_the_seal_is_named(run: Path, refuses: Said) -> None:
-    """Bugs: `rerun` said that the run had ended before its first query, and `check` FileNotFoundError."""
+    """Bugs: `rerun` reported that the run had ended before its first query, and `check` reported FileNotFoundError."""
     for name, verb in (("findings.json", "check"), ("config.yaml", "rerun")):
         (run / name).unlink()
         told = f"{run} has no {name}, which SHA256SUMS lists: copy the run's whole folder again"
@@ -210,7 +210,7 @@ def test_missing_file_is_found(run: Path, name: str) -> None:
 
 
 def test_a_missing_file_comes_before_what_follows_from_it(run: Path) -> None:
-    """Bug: `submit plan` shows the first line, which was about the verdict."""
+    """Bug: `submit plan` prints the first line, which was about the verdict instead of the missing file."""
     path = run / "performance/run_1/mlperf_log_detail.txt"
     path.unlink()
     first, *others = check(run)
@@ -288,7 +288,7 @@ def test_a_plan_without_its_bound_is_named(run: Path, refuses: Said) -> None:
 def test_a_broken_table_of_samples_is_named(
     run: Path, name: str, content: str, refuses: Said
 ) -> None:
-    """Bug: the message named findings.json."""
+    """Bug: the message named findings.json instead of the broken table."""
     power = PowerLog((PowerSource("x", "all", "W"),)).to_json()
     edit(run / "findings.json", lambda said: said.update(power=power))
     (run / "power.csv").write_text("")
@@ -305,7 +305,7 @@ def test_folder_without_a_run_is_reported_in_one_line(tmp_path: Path, refuses: S
 def test_a_folder_of_runs_names_its_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
-    """`check results`, and every other verb that reads a run, said only that a file was missing.
+    """Bug: `check results`, and every other verb that reads a run, reported only that a file was missing.
 
     Bug: run-2 was listed before run-1.
     """
@@ -326,7 +326,7 @@ def test_a_folder_of_runs_names_its_newest(
 
 @pytest.mark.parametrize("name", ["result.json", "findings.json", "performance/run_1/run.json"])
 def test_repeated_key_in_a_file_is_named(run: Path, name: str) -> None:
-    """Bug: `{"verdict": "INVALID", ..., "verdict": "VALID"}` agreed with the files."""
+    """Bug: a file with `{"verdict": "INVALID", ..., "verdict": "VALID"}` agreed with the other files."""
     text = (run / name).read_text()
     (run / name).write_text(text.replace("{", '{"verdict": "INVALID", "verdict": "VALID", ', 1))
     with pytest.raises(ConfigError, match="'verdict' appears twice"):
@@ -347,7 +347,7 @@ def test_repeated_key_in_a_file_is_named(run: Path, name: str) -> None:
 def test_an_edit_of_loadgens_files_is_found(
     run: Path, name: str, old: str, new: str, finding: str
 ) -> None:
-    """Bug: `check` believed the detail log and three lines of the summary."""
+    """Bug: `check` trusted the detail log and three lines of the summary."""
     path = run / "performance" / "run_1" / name
     text = path.read_text()
     edited = re.sub(old, new, text)

@@ -1,4 +1,4 @@
-"""`check` runs no code that the folder names, and accepts an unchanged run from any working directory."""
+"""`check` runs no code that the folder names, and accepts an unedited run from any working directory."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ dataset: digits
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run with every kind of plug-in, a model and a hook, all named by relative paths."""
+    """Returns a run with every kind of plug-in, a model and a hook, all named by relative paths."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     shutil.copy(MODELS_DIR / "digits.onnx", tmp_path)
@@ -66,7 +66,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_untouched_run_of_own_plugins_agrees_from_any_folder(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: `check` accused runs whose plug-ins were named by a relative path."""
+    """Bug: `check` reported contradictions in runs whose plug-ins were named by a relative path."""
     names = (f"{run.parent}/data.py:Mine", f"{run.parent}/mine.py:Metric")
     assert json.loads((run / "result.json").read_text())["dataset"] == "data.py:Mine"
     monkeypatch.chdir("/")
@@ -85,19 +85,19 @@ def test_an_untouched_run_of_own_plugins_agrees_from_any_folder(
 
 
 def test_a_dataset_of_another_package_runs_only_when_it_is_trusted(run: Path) -> None:
-    """Bug: `check` ran the datasets and metrics that other packages register."""
+    """Bug: `check` ran datasets and metrics that other packages register."""
     edit(run / "findings.json", lambda said: said.update(dataset="theirs"))
     assert untrusted(run) == ["theirs", f"{run.parent}/mine.py:Metric"]
     assert untrusted(run, ["theirs", "mine.py:Metric"]) == []
 
 
 def test_code_that_is_put_into_the_folder_does_not_run(run: Path) -> None:
-    """Bug: `check` imported a file that findings.json named, with the rights of the checking user."""
+    """Bug: `check` imported a file that findings.json named, with the rights of the user who ran `check`."""
     planted = run / "x.py"
     planted.write_text("open(__file__ + '.ran', 'w')")
     for name in ("findings.json", "config.yaml"):
         text = (run / name).read_text()
         (run / name).write_text(text.replace(f"{run.parent}/data.py:Mine", f"{planted}:D"))
     assert untrusted(run) == [f"{planted}:D", f"{run.parent}/mine.py:Metric"]
-    assert check(run)  # result.json and findings.json still name the other file
+    assert check(run)  # because result.json and findings.json still name the other file
     assert not Path(f"{planted}.ran").exists()

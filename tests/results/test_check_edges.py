@@ -1,4 +1,4 @@
-"""`check` in special cases: a missing part, a count of warnings, a run without a schedule."""
+"""`check` in special cases: a missing part, a number of warnings, or a run without a schedule."""
 
 import json
 import shutil
@@ -75,7 +75,8 @@ def test_the_peak_of_a_search_is_the_load_of_its_run() -> None:
 
 @pytest.mark.slow
 def test_official_accuracy_run_may_hold_the_number_of_loadgens_table(tmp_path: Path) -> None:
-    """Bug: the answers' run of wan-2.2-t2v-a14b held 248 samples, as in LoadGen's table, and the manifest has 50."""
+    """Bug: the accuracy run of wan-2.2-t2v-a14b held 248 samples, as in LoadGen's table, although the manifest says 50.
+    """
     pytest.importorskip("onnxruntime")
     model = load_mapping(MODELS_DIR / "digits.yaml")
     shutil.copy(MODELS_DIR / "digits.onnx", tmp_path)
@@ -91,7 +92,7 @@ def test_official_accuracy_run_may_hold_the_number_of_loadgens_table(tmp_path: P
 
 
 def test_a_float_may_differ_in_its_last_digits_only() -> None:
-    """Bug: `check` contradicted a run, because NumPy had added up its numbers in another order."""
+    """Bug: `check` found a contradiction in a run because NumPy had summed its numbers in a different order."""
     stored, other = 2.6846394233283455, 2.6846394233283446
     assert not [*compared("a", {"x": stored, "n": 3}, {"x": other, "n": 3})]
     assert [*compared("a", {"x": 2.6846394}, {"x": 2.6846395})]

@@ -1,4 +1,4 @@
-"""`check` of a study's folder checks the seal of the study, and then each run in it."""
+"""On a study's folder, `check` checks the seal of the study and then each run in it."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ VALID = "result.json agrees with the files; the run is VALID"
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    """The folder of --repeats, with two golden runs in it."""
+    """Returns a --repeats folder with two golden runs in it."""
     folder = tmp_path / "all"
     for number, name in enumerate(("closed-loop", "closed-loop-again"), 1):
         shutil.copytree(FOLDERS / name, folder / f"run-{number}")
@@ -43,7 +43,7 @@ def test_every_study_is_known_by_its_file() -> None:
 
 
 def test_check_of_a_study_checks_each_run(study: Path, prints: Said) -> None:
-    """Bug: `check` of the folder of a sweep, of --repeats or of a grid asked whether it is a run's folder."""
+    """Bug: on the folder of a sweep, of --repeats or of a grid, `check` asked whether it is a run's folder."""
     assert prints("check", study).splitlines() == [
         f"{study}: its files match SHA256SUMS",
         f"{study}/run-1: {VALID}",
@@ -85,7 +85,7 @@ def test_a_study_without_a_seal_differs_and_its_broken_runs_are_left_out(
     ("code", "count"), [("slo-missed", 1), ("did-not-finish", 0), ("not-saved", 0)]
 )
 def test_an_invalid_run_has_a_seal_unless_it_was_killed(code: str, count: int, study: Path) -> None:
-    """Bug: the seal of an INVALID run could be removed unseen."""
+    """Bug: the seal of an INVALID run could be removed unnoticed."""
     run = study / "run-1"
     digests.remove(run)
     stored = {"verdict": "INVALID", "reasons": [{"code": code, "text": ""}]}
@@ -103,10 +103,10 @@ def test_a_malformed_result_is_reported_without_traceback(
 
 
 def test_a_rerun_is_outside_every_sealed_folder(study: Path, tmp_path: Path) -> None:
-    """Bug: `rerun` of a probe wrote into the folder of the peak, and broke its seal."""
+    """Bug: `rerun` of a probe wrote into the folder of `peak`, and thereby broke its seal."""
     assert _new_folder(study / "run-1", "rerun") == tmp_path / "all-run-1-rerun"
     (tmp_path / "all-run-1-rerun").mkdir()
     assert _new_folder(study / "run-1", "rerun") == tmp_path / "all-run-1-rerun-2"
-    digests.remove(study)  # a killed sweep: its runs are its points
+    digests.remove(study)  # as in a killed sweep, whose runs are its points
     assert _new_folder(study / "run-1", "rerun") == tmp_path / "all-run-1-rerun-2"
     assert _new_folder(study, "rerun") == tmp_path / "all-rerun"

@@ -1,4 +1,4 @@
-"""Costs and energies per sample and token."""
+"""Cost and energy per sample and per token."""
 
 from typing import Any, cast
 

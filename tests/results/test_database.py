@@ -1,4 +1,4 @@
-"""`runs`: filters, exports, files of a different schema, deleted folders."""
+"""`runs`: filters, exports, files with a different schema, and deleted folders."""
 
 import csv
 import io
@@ -155,7 +155,7 @@ def test_locked_database_is_reported_and_stays_intact(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a link of another user")
 def test_a_database_that_another_user_linked_is_not_changed(tmp_path: Path) -> None:
-    """Bug: in a shared folder, a link led to a file of the user, which was then overwritten."""
+    """Bug: in a shared folder, a link led to one of the user's files, which was then overwritten."""
     link = database.path_in(tmp_path)
     link.symlink_to(tmp_path / "elsewhere")
     database.add(tmp_path, "own", stored_result("2026-01-01"))

@@ -1,4 +1,4 @@
-"""Each number of a run has one name in all outputs."""
+"""Each number of a run has the same name in all outputs."""
 
 from harness.results import database
 from harness.results.numbers import OPEN, Number, deciding_number, numbers
@@ -54,7 +54,7 @@ def test_a_row_of_the_database_holds_numbers_of_the_run_by_the_same_names() -> N
 
 
 def test_an_slo_on_a_token_time_alone_names_the_number_that_decides() -> None:
-    """Bug: repeats and compare judged the p99 of whole answers, which nobody had asked for."""
+    """Bug: repeats and compare judged the p99 of whole answers, although the SLO was only on a token time."""
     known = numbers(RESULT)
     assert deciding_number(RESULT, known) == "ttft_p99"
     assert deciding_number({**RESULT, "slo": "ttft:p99=2s p99=9s"}, known) == "p99"

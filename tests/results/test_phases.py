@@ -1,4 +1,4 @@
-"""The window of a run is divided among the phases of its requests, and nothing is lost."""
+"""The phases of requests divide the window of a run without a remainder."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from harness.results.tokens.phases import phases
 
 
 def rows(*stamps: tuple[int, int, int], failed: int = 0) -> Completions:
-    """stamps: (sent, first token, completed) of each request. failed: number of further requests that failed."""
+    """stamps: (sent, first token, completed) for each request. failed: number of additional requests that failed."""
     sent, first, done = np.array([*stamps, *[(0, 0, 100)] * failed], np.int64).T
     failures = np.array([0] * len(stamps) + [1] * failed)
     columns: dict[str, Any] = {
@@ -28,7 +28,7 @@ def rows(*stamps: tuple[int, int, int], failed: int = 0) -> Completions:
         ([(0, 30, 100)], (0.3, 0.7, 0.0)),
         ([(10, 30, 60)], (0.2, 0.3, 0.5)),
         ([(0, 50, 100), (0, 50, 100)], (0.5, 0.5, 0.0)),
-        # From 20 to 40 both wait, or one waits while the other generates: each has a half.
+        # From 20 to 40, both requests wait, or one waits while the other generates; each state takes half of the time.
         ([(0, 20, 40), (20, 40, 60)], (0.2 + 0.1, 0.1 + 0.2, 0.4)),
         ([(-50, 50, 150)], (0.5, 0.5, 0.0)),
     ],

@@ -1,4 +1,4 @@
-"""Neither the files for other readers nor a published copy contain a marker of the user or machine."""
+"""Neither files for other readers nor a published copy contain a text that identifies the user or the machine."""
 
 import json
 import platform
@@ -22,7 +22,8 @@ from tests.builders.edited import edit
 from tests.builders.refusals import Said
 
 USER, HOST, PASSWORD, FOLDER = "marieuser", "secretive-host", "hunter2pass", "confidential"
-"""Markers: the folder is in the home folder and contains data, plug-ins, the model and the meter."""
+"""Identifying texts ("markers"): FOLDER lies in the home folder and contains data, plug-ins, the model and the meter.
+"""
 
 PLUGINS = """
 import dataclasses
@@ -50,7 +51,7 @@ class Digits(DigitsDataset):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A real run that contains every marker."""
+    """Makes a real run that contains every marker."""
     top = tmp_path_factory.mktemp("publish")
     home = top / "home" / USER
     folder = home / FOLDER
@@ -95,7 +96,9 @@ def markers_in(path: Path) -> list[str]:
 def test_results_pages_and_tables_hold_no_marker(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: result.json and report.html contained the meter's password; all files contained home, user and host."""
+    """Bug: result.json and report.html contained the meter's password, and all files contained the home folder, user
+    and host.
+    """
     for name in ("result.json", "environment.json", "host.csv", "power.csv", "metrics.prom"):
         assert markers_in(run / name) == []
     assert markers_in(run / "report.html") == []
@@ -106,7 +109,7 @@ def test_results_pages_and_tables_hold_no_marker(
     assert content["environment"]["machine"]["host"] == private.host_id()
     assert content["environment"]["variables"]["LD_PRELOAD"] == "faster.so"
     assert content["dataset_description"]["source"] == f"~/{FOLDER}/images"
-    assert PASSWORD in (run / "config.yaml").read_text()  # a repetition needs it
+    assert PASSWORD in (run / "config.yaml").read_text()  # because a repetition needs it
     assert markers_in(run.parent / "runs.sqlite") == []
     results = ["--results", str(run.parent)]
     capsys.readouterr()
@@ -181,7 +184,7 @@ def test_a_copy_runs_no_file_that_lies_in_the_working_directory(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Bug: the bare names in a copy referred to files of the working directory."""
+    """Bug: the bare names in a copy referred to files in the working directory."""
     monkeypatch.chdir(run.parent.parent / FOLDER)
     capsys.readouterr()
     assert main([*words, str(copy), "--trust", "own.py:Mine", "--trust", "own.py:Digits"]) == 2
@@ -205,7 +208,7 @@ def test_a_copy_runs_with_files_of_the_command_line(
 def test_copy_without_a_score_does_not_mention_it(
     copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: for a run without a score `check` said that it used the stored score."""
+    """Bug: for a run without a score, `check` reported that it used the stored score."""
     assert list(notes(copy))
     there = Path(shutil.copytree(copy, tmp_path / "copy"))
     none = {"value": None, "reason": "performance run only"}
@@ -232,7 +235,7 @@ def test_an_existing_folder_is_refused(run: Path, copy: Path, refuses: Said) -> 
 def test_a_name_that_is_a_word_of_results_is_replaced_in_paths_only(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A user name such as `server` or a key of LoadGen's log must not change a result."""
+    """A user name such as `server`, or one equal to a key in LoadGen's log, must not change a result."""
     for name in ("server", "generated", "ort"):
         monkeypatch.setenv("USER", name)
         text = f'{{"scenario": "{name}", "key": "x_{name}_y", "path": "/data/{name}/x"}}'
@@ -248,7 +251,7 @@ def test_texts_of_a_run_from_elsewhere_are_replaced() -> None:
 
 
 def test_long_texts_that_yaml_folds_are_replaced(run: Path) -> None:
-    """Bug: a command line was found only if it was in one line."""
+    """Bug: a command line was replaced only if it was on a single line."""
     words = " ".join(f"-P {PASSWORD}{i}" for i in range(40))
     folder = run.parent / "folded"
     folder.mkdir()
@@ -280,7 +283,7 @@ def test_a_study_is_published_with_its_runs(
 
 
 def test_a_published_copy_is_not_packed(run: Path, copy: Path) -> None:
-    """`check` uses the stored score, because the data are missing."""
+    """In a published copy, `check` uses the stored score because the data are missing."""
     assert FinishedRun("single-stream", "performance", run).differences() == []
     (problem,) = FinishedRun("single-stream", "performance", copy).differences()
     assert problem.startswith(f"{copy} is a published copy")
@@ -289,7 +292,7 @@ def test_a_published_copy_is_not_packed(run: Path, copy: Path) -> None:
 def test_short_names_and_arguments_bend_no_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numbers that look like a name stay, in text and arrays; a name at the end of a path is removed."""
+    """Numbers that look like a name stay, in text and in arrays; a name at the end of a path is removed."""
     monkeypatch.setenv("USER", "eva")
     config = {"scenario": "server", "backend": "ort", "meter": ["lamp.py:Lamp=100"]}
     settings = yaml.safe_dump({**config, "data_dir": "/scratch/eva"})

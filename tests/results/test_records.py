@@ -1,4 +1,4 @@
-"""A foreign completions.npz takes only as much memory as it has bytes."""
+"""Reading a foreign completions.npz takes only as much memory as the file has bytes."""
 
 import io
 import zipfile
@@ -13,7 +13,7 @@ from tests.builders.support import evidence, present
 
 
 def _header(count: int) -> bytes:
-    """Returns an .npy file that claims `count` numbers but contains none."""
+    """Returns an .npy file that claims to contain `count` numbers but contains none."""
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         file, {"descr": "<i8", "fortran_order": False, "shape": (count,)}
@@ -36,7 +36,7 @@ def _claim(path: Path) -> None:
 def test_columns_that_are_larger_than_their_file_are_refused(
     write: object, said: str, tmp_path: Path
 ) -> None:
-    """Bug: a file of 80 kB took 80 MB of memory, and an allocation of 8 PB ended with a traceback."""
+    """Bug: a file of 80 kB took 80 MB of memory, and the attempt to allocate 8 PB ended with a traceback."""
     assert callable(write)
     run = evidence("server")
     records.write(tmp_path, run, (run.looks and "") or "")

@@ -1,4 +1,4 @@
-"""config.yaml means the same in every folder, because it contains absolute paths."""
+"""config.yaml means the same in every folder, because its paths are absolute."""
 
 import json
 import os
@@ -18,7 +18,7 @@ METER = "while :; do cat watts; sleep 0.05; done"
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with files that a meter may need; the command is run in it."""
+    """Makes a folder with files that a meter may need, and runs the command in it."""
     folder = tmp_path / "with space"
     files(folder / "tree", {"name": "x"})
     files(folder / "pdu", {"read": "#"})

@@ -1,4 +1,4 @@
-"""result.json from golden evidence: LoadGen's numbers, each null if it was not measured."""
+"""result.json made from golden evidence: LoadGen's numbers, with null for each number that was not measured."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ def test_a_golden_run_is_valid_with_loadgens_numbers(scenario: str) -> None:
     assert found["headline"]["value"] == log.get(found["headline"]["source"].split()[1])
     assert found["power"] is None
     assert found["power_reason"]
-    verdict = (found["steady"] or {}).get("verdict")  # the golden Offline run has 15 batches
+    verdict = (found["steady"] or {}).get("verdict")  # because the golden Offline run has only 15 batches
     assert (verdict is None) == (scenario == "offline")
     assert ("drift" in [d["code"] for d in found["doubts"]]) == (verdict == "not steady")
     intervals = found["latency_intervals_ns"]
@@ -65,7 +65,7 @@ def test_latencies_of_a_run_that_died_are_marked_as_from_the_journal(scenario: s
 
 @each_scenario
 def test_latencies_without_a_usable_log_name_the_log_and_no_interruption(scenario: str) -> None:
-    """Bug: `check` called a run with a truncated log interrupted."""
+    """Bug: `check` reported a run with a truncated log as interrupted."""
     run = evidence(scenario)
     cut = replace(run, log=replace(run.log, complete=False))
     found = result(findings(scenario, cut))
@@ -75,7 +75,7 @@ def test_latencies_without_a_usable_log_name_the_log_and_no_interruption(scenari
 
 @pytest.mark.parametrize("scenario", ["single-stream", "multi-stream"])
 def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: str) -> None:
-    """LoadGen writes 0 if it had too few queries for early stopping."""
+    """LoadGen writes 0 if there were too few queries for early stopping."""
     run = evidence(scenario)
     key = registry.load("scenario", scenario).early_stopping_key
     values = {**run.log.values, key: 0, "early_stopping_met": False, "result_validity": "INVALID"}
@@ -91,9 +91,10 @@ def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: 
 def test_plan_shows_the_actual_cores_of_loadgens_thread(
     ended: Any, issuer: list[int] | None
 ) -> None:
-    """Bug: a shared dispatcher's entry belongs to the first instance, but the remainder was shown there.
+    """Bug: the plan showed the remaining cores, although the entry of a shared dispatcher belongs to the first
+    instance.
 
-    A run that died did not report it, so the plan is shown instead.
+    A run that died did not report its cores, so the planned cores are shown.
     """
     spec = InstanceGroup(1, 1, 8, pinned=((0,),), issuer=(3,))
     found = findings("server", evidence("server", ended=ended))
@@ -119,7 +120,7 @@ def test_growth_of_memory_is_the_runs_or_absent(
 
 
 def test_time_in_the_run_queue_counts_as_busy() -> None:
-    """Bug: an honest backend on a busy machine had a busy share of 0.15, as if it had slept."""
+    """Bug: on a busy machine, an honest backend had a busy share of 0.15, as if it had slept."""
     run = evidence("offline")
     numbers = performance.Performance(run, None)
     process = result(findings("offline", run))["measured_process"]
@@ -133,7 +134,7 @@ def test_time_in_the_run_queue_counts_as_busy() -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_batches_of_no_samples_are_a_reason_and_no_division_by_zero(scenario: str) -> None:
-    """Bug: NumPy warned of a division by zero, and the time in the backend was infinite."""
+    """Bug: NumPy warned about a division by zero, and the time in the backend was infinite."""
     run = evidence(scenario)
     assert run.done is not None
     sizes = np.zeros_like(run.done.columns["batch_size"])
@@ -192,7 +193,7 @@ def test_meter_without_stored_readings_is_not_reported_as_missing() -> None:
 def test_a_result_saved_again_repeats_no_computation(
     scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: a run of a million queries was sorted and simulated four times between its steps."""
+    """Bug: between its steps, a run of a million queries was sorted and simulated four times."""
     found = findings(scenario, evidence(scenario))
     first = result(found)
     monkeypatch.delattr(performance, "latency_intervals")
@@ -200,11 +201,11 @@ def test_a_result_saved_again_repeats_no_computation(
     for name in ("stages.summarise", "stages.percentiles", "reference.report"):
         monkeypatch.delattr(f"harness.results.evidence.{name}")
     assert result(found) == first
-    found.ceiling_per_s = 1e6  # known only at the end
+    found.ceiling_per_s = 1e6  # a value that is known only at the end
     told = result(found)["reference"]
     assert told == first["reference"] or told["null_backend_per_s"] == 1e6
     found.performance = evidence(scenario)
-    # numbers of a different run do not apply to this run
+    # Numbers from a different run must not be used for this run.
     with pytest.raises((AttributeError, NameError)):
         result(found)
 
@@ -221,7 +222,7 @@ def test_a_result_saved_again_repeats_no_computation(
 def test_reference_waits_as_long_as_the_run(
     changed: dict[str, Any], wait_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With --dispatch deadline the wait is short enough for a batch of 1 ms to meet the SLO of 50 ms."""
+    """With --dispatch deadline, the wait is short enough for a batch of 1 ms to meet the SLO of 50 ms."""
     given: list[int] = []
 
     def note(*_: object, wait_ns: int) -> dict[str, Any]:
@@ -260,7 +261,7 @@ def test_result_names_synthetic_integers(about: dict[str, Any], told: str) -> No
 def test_answers_of_a_performance_run_have_the_shape_that_the_metric_takes(
     shape: list[int], dtype: str, told: list[str]
 ) -> None:
-    """Bug: only an accuracy run noticed that the target's metric cannot score the answers."""
+    """Bug: only an accuracy run detected that the target's metric cannot score the answers."""
     run = evidence("server", ended={**ENDED, "answer_shape": shape, "answer_dtype": dtype})
     found = result(findings("server", run, loaded=LOADED))
     texts = [d["text"] for d in found["doubts"] if d["code"] == "target-not-checked"]

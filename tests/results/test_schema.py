@@ -30,7 +30,7 @@ def test_every_key_is_documented() -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_result_of_any_outcome_fits_the_schema(scenario: str) -> None:
-    """`result` validates what it returns."""
+    """`result` validates the value that it returns."""
     died = Reason("died", "the measured process was killed by SIGKILL in the run")
     result(findings(scenario, evidence(scenario)))
     result(findings(scenario, evidence(scenario, failure=died, ended=None)))

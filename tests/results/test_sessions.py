@@ -1,4 +1,4 @@
-"""Summary of the sessions of a run."""
+"""The summary of the sessions in a run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,8 +17,8 @@ MS = 1_000_000
 def run(
     *rows: tuple[int, int, int, int, int], lag_ms: float = 0.5, tokens: Sequence[int] = ()
 ) -> Evidence:
-    """rows: (session, turns of the session, due ms, completed ms, failed). tokens: tokens of the answers. Their first
-    token comes 5 ms before their end.
+    """rows: (session, number of turns in the session, due ms, completed ms, failed). tokens: token counts of the
+    answers. The first token of each answer comes 5 ms before its end.
     """
     session, turns, due, completed, failed = np.array(rows).T
     columns = {
@@ -70,7 +70,7 @@ def test_a_user_gets_the_tokens_of_the_time_in_which_it_waits() -> None:
     found = present(section(run(*rows, tokens=(6, 10, 4))))
     assert present(found["busy_ns"])["p99"] == 40 * MS
     assert present(found["idle_ns"])["p99"] == 90 * MS
-    # 16 tokens in 40 ms, and 4 tokens in 20 ms.
+    # One answer has 16 tokens in 40 ms, the other 4 tokens in 20 ms.
     assert found["tokens_per_s"] == {"p50": 400.0, "p10": 200.0, "p1": 200.0}
     assert present(found["turns"][0]["tpot_ns"])["p99"] == 5 * MS // 3
     assert found["turns"][1]["tpot_ns"] == {

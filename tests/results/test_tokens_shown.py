@@ -1,4 +1,4 @@
-"""The line about tokens contains the known numbers, and omits unknown numbers."""
+"""The line about tokens contains the numbers that are known, and omits unknown ones."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_the_share_of_the_cache_is_shown_beside_the_possible_share() -> None:
 
 
 def test_more_cached_than_possible_names_the_size_of_the_blocks() -> None:
-    """Bug: `23.2 % of the prompts cached (10.2 % possible)` of a server whose blocks have 4 tokens."""
+    """Bug: for a server with blocks of 4 tokens, the line was `23.2 % of the prompts cached (10.2 % possible)`."""
     tokens = {"answers": 1, "output_per_s": 120.0, "cached": 232, "input": 1000, "reusable": 102}
     assert shown({"tokens": {**tokens, "cache_block_tokens": 16}}) == (
         "120 tokens/s, 23.2 % of the prompt tokens cached (more than 10.2 % in blocks of 16 tokens: the server's are "
@@ -56,14 +56,16 @@ def test_more_cached_than_possible_names_the_size_of_the_blocks() -> None:
 
 
 def test_prompts_without_an_answer_leave_no_share_of_the_cache() -> None:
-    """Bug: after a server had died, 1,614 % of the prompts could have been cached."""
+    """Bug: after a server had died, the line said that 1,614 % of the prompts could have been cached."""
     tokens = {"answers": 1, "output_per_s": 120.0, "cached": 450, "input": 1000, "reusable": 16140}
     assert shown({"tokens": tokens, "queries": {"samples_issued": 20}}) == "120 tokens/s"
     assert "possible" in str(shown({"tokens": tokens, "queries": {"samples_issued": 1}}))
 
 
 def test_a_cancellation_without_streams_is_followed_by_an_answer() -> None:
-    """Bug: `1 requests … with 1 tokens`, and without streams the time of a whole reply was the one of a first token."""
+    """Bug: the text was `1 requests … with 1 tokens`; without streams, the time of a whole reply was reported as the
+    time to the first token.
+    """
     found = {"cancelled": 1, "after_ns": 5_000_000, "begun": 1, "tokens": 1}
     result = {
         "cancellations": {**found, "next_first_token_ns": TIMES, "other_first_token_ns": TIMES}
@@ -82,7 +84,7 @@ def test_percentiles_of_probes_have_the_number_of_probes() -> None:
 
 @pytest.mark.parametrize(("time", "name"), [("ttft_ns", "TTFT"), ("latency_ns", "latency")])
 def test_the_slowest_model_is_shown_with_its_time(time: str, name: str) -> None:
-    """Bug: `slowest adapter, 1.44 x the fastest at p90` reads as a speed, and no p90 was shown."""
+    """Bug: `slowest adapter, 1.44 x the fastest at p90` read like a speed, and no p90 was shown."""
     models = [
         {"model": model, "requests": 9, "ttft_ns": None, time: {**TIMES, "p90": p90}}
         for model, p90 in (("adapter", 12_000_000), ("base", 8_000_000))

@@ -149,9 +149,9 @@ def test_hwmon_without_a_sensor_is_refused(
 
 
 class FakeNvml(ModuleType):
-    """Stands in for nvidia-ml-py's functions: two GPUs, the second of which is too old to count energy.
+    """Stands in for nvidia-ml-py's functions, with two GPUs; the second GPU is too old to count energy.
 
-    refusal: nvmlInit's error, "" if it works. joules: energy of the first GPU; None after it is lost.
+    refusal: nvmlInit's error, or "" if it succeeds. joules: energy of the first GPU; None after the GPU is lost.
     """
 
     class NVMLError(Exception):
@@ -245,7 +245,7 @@ def test_an_estimate_is_busy_time_times_watts_and_is_called_estimated() -> None:
     with EstimateMeter("") as meter, EstimateMeter(str(8.0 * (os.cpu_count() or 1))) as double:
         ((one,), (two,)) = meter.read(), double.read()
         (source,) = meter.sources()
-    assert two / one == pytest.approx(2.0, rel=1e-3)  # the machine worked between the two readings
+    assert two / one == pytest.approx(2.0, rel=1e-3)  # other programs ran between the two readings
     assert source.provenance == "estimated"
     assert source.domain.endswith("x 4 W per hardware thread; no power was measured")
 
@@ -330,7 +330,7 @@ def test_a_reading_without_the_end_of_its_line_is_read(tmp_path: Path) -> None:
 
 
 def test_a_command_and_its_children_end_with_a_supervisor_that_is_killed() -> None:
-    """Bug: the program continued after SIGKILL of the supervisor."""
+    """Bug: the program continued to run after its supervisor was killed with SIGKILL."""
     seconds = f"9{os.getpid()}"
     code = (
         "import sys, time; from harness.machine.power.meters.command import CommandMeter\n"
@@ -407,7 +407,7 @@ def test_wrong_names_missing_extras_and_silent_meters_are_reported_at_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Bug: each kind of mistake hid the next kind."""
+    """Bug: a mistake of one kind hid mistakes of the next kind."""
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "pynvml" else real(n))
     monkeypatch.setitem(sys.modules, "pynvml", None)

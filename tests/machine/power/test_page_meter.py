@@ -1,4 +1,4 @@
-"""Power on a page of Prometheus metrics is read in joules or watts, and a page without it is refused."""
+"""Power on a Prometheus metrics page is read in joules or watts; a page without power is refused."""
 
 import threading
 from collections.abc import Iterator

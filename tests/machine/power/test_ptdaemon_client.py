@@ -1,4 +1,4 @@
-"""power-dev's own client and server, with a stand-in for PTDaemon: HARNESS_POWER_DEV=CHECKOUT."""
+"""power-dev's client and server with a stand-in for PTDaemon; needs HARNESS_POWER_DEV=CHECKOUT."""
 
 import json
 import os
@@ -34,7 +34,7 @@ REFUSED = [
     "Check PTD configuration",
     "Check debug is disabled on server-side",
 ]
-"""Checks that pass only with a real PTDaemon, and with a server that does not shorten waits (MLPP_DEBUG)."""
+"""Checks that pass only with a real PTDaemon and a server that does not shorten waits (MLPP_DEBUG)."""
 
 
 def free_port() -> int:
@@ -45,7 +45,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An NTP server without ntpdate, so that no program sets this machine's clock."""
+    """Yields an NTP server without ntpdate, so that no program sets this machine's clock."""
     (tmp_path / "bin").mkdir()
     for name in ("ntpdate", "sudo"):
         (tmp_path / "bin" / name).write_text("#!/bin/sh\nexit 1\n")
@@ -60,7 +60,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @contextmanager
 def director(folder: Path) -> Iterator[tuple[int, "subprocess.Popen[str]"]]:
-    """power-dev's server with its PTDaemon and short waits; returns its port and its process."""
+    """Yields the port and the process of power-dev's server, which runs with its PTDaemon and short waits."""
     ptd, port = folder / "ptd", free_port()
     ptd.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/ptd_stand_in.py" "$@"\n')
     ptd.chmod(0o755)
@@ -137,8 +137,8 @@ def test_a_session_measures_the_run_and_the_checker_refuses_the_stand_in(
     shutil.copytree(performance, place)
     found = {f.rule for f in validate(tmp_path / "tree", load_round()).findings}
     assert {rule for rule in found if rule.startswith("power-")} == {
-        "power-meter", "power-log", "power-session",  # values that its checker also refuses
-        "power-files",  # the analyser's table and power settings
+        "power-meter", "power-log", "power-session",  # power-dev's checker also refuses these values
+        "power-files",  # contain the analyser's table and power settings
     }  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def test_a_session_measures_the_run_and_the_checker_refuses_the_stand_in(
 def test_a_rehearsal_with_power_goes_from_plan_to_the_packed_session(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The tree has the session; the validator reports only that a stand-in made it."""
+    """The tree contains the session, and the validator reports only that a stand-in made it."""
     words = ["--rehearsal", "--duration", "3s", "--division", "open", "--submitter", "LabOrg"]
     words += ["--system", "box", "--category", "edge", "--benchmark", "resnet", "--model", "digits"]
     words += ["--scenarios", "SingleStream", "--work", str(tmp_path / "work")]

@@ -1,4 +1,4 @@
-"""Energy follows from spl.txt by MLPerf's formula; its note says whether it is official."""
+"""The energy follows from spl.txt by MLPerf's formula, and its note says whether it is official."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ WINDOW = (BEGIN_NS, BEGIN_NS + 4 * NS_PER_S)
 
 
 def sample(at_ms: int, watts: float, more: str = "", mark: str = f"{SESSION}_testing") -> str:
-    """at_ms: time since the start of the run."""
+    """Returns a line of spl.txt. at_ms: time since the start of the run."""
     at = (BEGIN + timedelta(milliseconds=at_ms)).strftime("%m-%d-%Y %H:%M:%S.%f")[:-3]
     return (
         f"Time,{at},Watts,{watts:.6f},Volts,228.570000,Amps,0.206430,PF,0.486400,Mark,{mark}{more}"
@@ -30,7 +30,7 @@ def sample(at_ms: int, watts: float, more: str = "", mark: str = f"{SESSION}_tes
 
 
 def session(performance: Path, lines: Sequence[str], refused: Sequence[str] = ()) -> PtdaemonLog:
-    """The client's files: client.json, and the samples of the testing phase."""
+    """Writes the client's files: client.json, and the samples of the testing phase."""
     for name in ("power", "run_1"):
         (performance / name).mkdir(parents=True, exist_ok=True)
     (performance / "power/client.json").write_text(json.dumps({"session_name": SESSION}))
@@ -68,7 +68,7 @@ def test_the_sum_of_channels_and_analysers_is_read(more: str, tmp_path: Path) ->
 
 
 def test_one_lost_sample_is_bridged(tmp_path: Path) -> None:
-    # the first sample arrives 2.408 s after the start
+    # in which the first sample arrives 2.408 s after the start
     found = session(tmp_path, SAMPLES[3:]).energy(WINDOW)
     assert found == Energy(96.0, 24.0, 26.0, 2)
 

@@ -1,6 +1,6 @@
-"""`--meter ptdaemon`: one command makes a complete session, and each error is one line.
+"""With `--meter ptdaemon`, one command makes a complete session, and each error is one line.
 
-The client here is the test's own (tests/stand_ins/power_dev.py); test_power_dev.py has MLCommons'.
+These tests use a client of the tests (tests/stand_ins/power_dev.py); test_power_dev.py uses MLCommons'.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def result(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A session that its checker refuses, started next to a foreign folder `harness`."""
+    """Makes a session that its checker refuses, started next to a foreign folder `harness`."""
     folder = tmp_path_factory.mktemp("session")
     power_dev = checkout(folder / "power-dev", checker=REFUSES)
     (folder / "harness").mkdir()
@@ -52,7 +52,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_workload_imports_nothing_that_its_command_did_not(finished: Path) -> None:
-    """Bug: `mlperf-harness` next to a folder `harness` measured with this folder's code."""
+    """Bug: `mlperf-harness`, started next to a folder `harness`, ran the code in that folder."""
     assert f"{sys.executable} -P -m harness " in (finished / "workload.sh").read_text()
 
 
@@ -286,7 +286,7 @@ def test_an_invalid_run_is_measured_to_its_end_with_other_meters(
 
 @pytest.mark.slow
 def test_ctrl_c_stops_the_client_and_its_run(tmp_path: Path) -> None:
-    """The run saves its data, and its folder is kept."""
+    """The run saves its data and keeps its folder."""
     power_dev, out = checkout(tmp_path / "power-dev"), tmp_path / "run"
     arguments = [*RUN, "--duration", "60s", "--no-metrics", "--out", str(out), *meter(power_dev)]
     words = [sys.executable, "-m", "harness", *arguments]

@@ -1,4 +1,4 @@
-"""Before the run, popularity x load time / bytes decides which models to keep."""
+"""Before the run, popularity x load time / bytes decides which models stay in memory."""
 
 from harness.models.cache.benefit import Benefit, Candidate, benefits, expected_load_ns
 
@@ -8,8 +8,8 @@ def test_models_that_save_most_per_byte_are_kept_within_the_capacity() -> None:
         [
             Candidate(0.5, 100, 50, False),  # saves 1 per byte
             Candidate(0.3, 1000, 100, False),  # saves 3 per byte
-            Candidate(0.1, 10, 1, False),  # saves 1 per byte, and fits next to the other model
-            Candidate(0.1, 10, 10, True),  # saves little, and is always resident
+            Candidate(0.1, 10, 1, False),  # saves 1 per byte, and fits into the remaining space
+            Candidate(0.1, 10, 10, True),  # saves little, but is always resident
         ],
         111,
     )
@@ -23,7 +23,7 @@ def test_model_without_requests_is_not_kept() -> None:
 
 
 def test_popular_large_model_may_beat_a_tiny_rare_one() -> None:
-    """A rarely requested model of 0.5 MB that loads in 1 ms, and a model of 528 MB that loads in 1.4 s."""
+    """Compares a rarely requested model of 0.5 MB that loads in 1 ms with a model of 528 MB that loads in 1.4 s."""
     tiny, vgg = (
         Candidate(0.001, 1_000_000, 500_000, False),
         Candidate(0.9, 1_400_000_000, 528_000_000, False),

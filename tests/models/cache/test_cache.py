@@ -1,4 +1,5 @@
-"""A cache with several threads: one load per miss, errors for all waiting threads, no use of closed models."""
+"""A cache used by several threads: one load per miss, errors reach all waiting threads, and closed models are not used.
+"""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""The file of --models: its content, all its problems at once, and the samples of each model."""
+"""The file for --models: its content, all its problems at once, and each model's samples."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The cache keeps the right items: compared with a simulation by lists, and by laws for any order of requests."""
+"""The cache keeps the right items, compared with a simulation on lists and with laws for any order of requests."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from harness.models.cache.residents import EAGER, FIFO, LCU, LRU, NEVER, POLICIE
 from harness.models.cache.trace import Served, play
 
 SIZES = {key: 10 + 7 * (key % 5) for key in range(40)}
-"""Bytes of 40 items: 10 to 38."""
+"""Sizes of 40 items: 10 to 38 bytes."""
 
 
 class _ByLists:
-    """A cache with plain lists, written only from the definitions of the policies."""
+    """A cache made of plain lists, written only from the definitions of the policies."""
 
     def __init__(self, sizes: Mapping[int, int], capacity: int, policy: str, always: set[int]):
         self.sizes, self.capacity, self.policy, self.always = sizes, capacity, policy, always
@@ -26,7 +26,7 @@ class _ByLists:
         self.history: list[int] = []
         self.requests = Counter[int]()
         self.loaded: list[int] = []
-        """Returns the kept items in the order of their loading."""
+        """The items that are kept, in the order in which they were loaded."""
 
     def serve(self, key: int) -> Served:
         how, evicted = HIT, list[int]()
@@ -79,7 +79,7 @@ def test_ten_thousand_requests_are_served_as_by_the_simulation(policy: str) -> N
 
 
 def test_a_scripted_trace_evicts_by_the_policy() -> None:
-    """Room for two items: 0 was requested most often, 1 least recently."""
+    """The cache has room for two items; item 0 was requested most often, item 1 least recently."""
     script = [0, 1, 0, 1, 0, 2]
     sizes = dict.fromkeys(range(3), 1)
     evicted = {
@@ -141,7 +141,7 @@ _steps = st.lists(st.tuples(st.booleans(), st.integers(0, 7)), max_size=80)
 def test_nothing_in_use_is_evicted_and_the_capacity_holds(
     steps: list[tuple[bool, int]], sizes: list[int], capacity: int, policy: str
 ) -> None:
-    """Requests overlap: each step starts or ends one request."""
+    """Requests overlap, because each step starts or ends one request."""
     always = {0: sizes[0]} if sizes[0] <= capacity else {}
     residents, in_use = Residents(capacity, policy, always), Counter[int]()
     kept = set(always)

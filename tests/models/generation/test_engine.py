@@ -1,4 +1,4 @@
-"""The engine of language models: a batch with a cache gives the same answers as single prompts without a cache."""
+"""The engine for language models: a batch with a cache gives the same answers as single prompts without a cache."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -48,7 +48,7 @@ def session() -> Any:
 
 
 def recomputed(prompt: Sequence[int], most: int, *, ignores_end: bool = False) -> list[int]:
-    """Returns the answer without a cache: each step computes all tokens again."""
+    """Returns the answer computed without a cache, where each step computes all tokens again."""
     past = {
         spec.name: np.zeros((1, spec.shape[1], 0, spec.shape[3]), np.float32)
         for spec in session().get_inputs()
@@ -70,7 +70,7 @@ def recomputed(prompt: Sequence[int], most: int, *, ignores_end: bool = False) -
 def test_sequences_in_a_shared_batch_get_the_same_answers_as_alone(
     generator: Generator,
 ) -> None:
-    """Six prompts of 1 to 13 tokens share three rows; one of them arrives after each step."""
+    """Six prompts of 1 to 13 tokens share three rows of the batch; one prompt arrives after each step."""
     waiting = [Answering(tokens_of(text), 5 + 4 * i) for i, text in enumerate(PROMPTS)]
     added: list[Answering] = []
     most = 0

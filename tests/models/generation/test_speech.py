@@ -1,4 +1,4 @@
-"""Sounds on a speech engine: what the harness does around it, with an engine that hears one word per second."""
+"""Sounds on a speech engine: tests the harness around an engine that recognises one word per second."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ RATE_HZ = 16_000
 
 
 class Ear:
-    """Hears a word for each second of sound."""
+    """Recognises one word for each second of sound."""
 
     end = (END,)
 

@@ -1,4 +1,4 @@
-"""Prompts that a token engine answers: who joins, who leaves, and what ends an answer."""
+"""Prompts on a token engine: which prompts join a batch, which leave it, and what ends an answer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,9 @@ ABOUT = Generation(context=12, vocabulary=10, end=(END,))
 
 
 class Scripted:
-    """Answers a prompt with the prompt's tokens, one per step, and records its calls. `silent`: keys without a token."""
+    """Answers a prompt with the prompt's own tokens, one per step, and records the calls. `silent`: keys that receive
+    no token.
+    """
 
     def __init__(self) -> None:
         self.calls: list[Any] = []

@@ -1,4 +1,4 @@
-"""MACs, FLOPs and bytes agree with numbers calculated by hand."""
+"""MACs, FLOPs and bytes agree with values calculated by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ IMAGE = _f32(1, 3, 224, 224)
     [
         # ResNet's first layer: 112 * 112 * 64 outputs of 3 * 7 * 7 taps
         ("Conv", {}, [IMAGE, _f32(64, 3, 7, 7)], _f32(1, 64, 112, 112), 118_013_952, 236_027_904),
-        # MobileNet's depthwise: (Cout, Cin / group, 3, 3) = 9 taps per output, and a bias
+        # MobileNet's depthwise layer: (Cout, Cin / group, 3, 3) = 9 taps per output, and a bias
         ("Conv", {"group": 32}, [_f32(1, 32, 112, 112), _f32(32, 1, 3, 3), _f32(32)], _f32(1, 32, 112, 112), 3_612_672, 7_225_344 + 401_408),
         # a dilated kernel still has nine weights
         ("Conv", {"dilations": [2, 2]}, [_f32(1, 8, 20, 20), _f32(4, 8, 3, 3)], _f32(1, 4, 16, 16), 73_728, 147_456),
@@ -99,7 +99,7 @@ def test_coverage_counts_nodes_and_time_and_names_unknown_operators() -> None:
 def test_macs_of_whole_models(
     name: str, gmacs: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Howard et al. 2017 and Sandler et al. 2018: 569 and 300 million multiply-adds."""
+    """Sources: Howard et al. 2017 and Sandler et al. 2018, with 569 and 300 million multiply-adds."""
     found = _costs(name, tmp_path, monkeypatch)
     assert total(found).macs == pytest.approx(gmacs * 1e9, rel=0.01)
     assert all(c.flops is not None for c in found)
@@ -110,7 +110,7 @@ def test_macs_of_whole_models(
 def test_macs_of_large_models(
     name: str, gmacs: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Benanza, table I: 3.87 G; VGG-16 is 15.47 G by its definition, the table has 15.38."""
+    """Source: Benanza, table I. ResNet-50 has 3.87 G; VGG-16 has 15.47 G by definition, but 15.38 G in the table."""
     assert total(_costs(name, tmp_path, monkeypatch)).macs == pytest.approx(gmacs * 1e9, rel=0.003)
 
 

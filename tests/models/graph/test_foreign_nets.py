@@ -1,4 +1,4 @@
-"""`profile` and `advise` on files of foreign tools do not crash, and count all work exactly once."""
+"""`profile` and `advise` do not crash on files of foreign tools, and count all work exactly once."""
 
 import re
 import subprocess
@@ -61,14 +61,14 @@ def test_binary_metadata_of_nodes_is_skipped(tmp_path: Path, external: bool) -> 
 
 
 def test_truncated_file_is_refused_as_not_an_onnx_model(tmp_path: Path) -> None:
-    """Bug: a BufferError, caused by closing a map before its views, hid the cause."""
+    """Bug: a map was closed before its views, and the resulting BufferError hid the cause."""
     whole = nets.with_metadata(tmp_path / "net.onnx").read_bytes()
     path = tmp_path / "cut.onnx"
     refused = 0
     for size in range(0, len(whole), 101):
         path.write_bytes(whole[:size])
         try:
-            read_wiring(path)  # a message cut between two fields is still valid
+            read_wiring(path)  # because a message cut between two fields is still valid
         except ConfigError as e:
             assert str(e).startswith(f"{path} is not an ONNX model")  # noqa: PT017
             refused += 1
@@ -91,7 +91,7 @@ def test_a_file_as_torch_writes_it_is_profiled(tmp_path: Path, backend: str) -> 
     counts = re.search(r"of 5 nodes, (\d) mapped, (\d) eliminated", text)
     assert counts is not None
     mapped, eliminated = map(int, counts.groups())
-    # OpenVINO counts whole microseconds: on some cores the sum and its Relu take less than one.
+    # OpenVINO counts whole microseconds, and on some cores the sum and its Relu take less than one.
     untimed = len(re.findall(r"OpenVINO counted no time", text)) if backend == "openvino" else 0
     assert (mapped + eliminated, eliminated) == (5, untimed)
 
@@ -100,7 +100,7 @@ def test_a_file_as_torch_writes_it_is_profiled(tmp_path: Path, backend: str) -> 
 @pytest.mark.skipif(not find_spec("torch") or not find_spec("onnxscript"), reason="no exporter")
 @pytest.mark.parametrize("backend", ["ort", "openvino"])
 def test_a_file_of_torchs_newest_exporter_is_profiled(tmp_path: Path, backend: str) -> None:
-    """Exports in a separate process, because frameworks in one process crash."""
+    """Exports in a separate process, because frameworks that share a process crash."""
     path = tmp_path / "net.onnx"
     code = "import pathlib, sys; from tests.builders.models.foreign_nets import from_torch; "
     code += "from_torch(pathlib.Path(sys.argv[1]))"
@@ -138,7 +138,7 @@ QUANTISED = graph(
 def test_integer_kernel_stands_for_one_operator_and_its_quantisation(
     weights: tuple[str, str],
 ) -> None:
-    """Bug: in a different layout no tensor has the file's names, and each kernel then stood for all nodes."""
+    """Bug: in a different layout, no tensor keeps the file's names, so each kernel was mapped to all nodes."""
     executed = graph(
         ("", "QuantizeLinear", ["x", "s"], ["xq"]),
         ("Transpose", "Transpose", ["xq"], ["t0"]),
@@ -174,7 +174,8 @@ def test_nameless_node_read_by_several_kernels_keeps_its_own_kernel() -> None:
 
 
 def test_kernel_before_a_layout_change_is_identified_by_its_result() -> None:
-    """Bug: x * sigmoid(x): the fused kernel has no name of the file, and also took the pooling after it."""
+    """Bug: for x * sigmoid(x), the fused kernel had no name from the file, and was also mapped to the pooling after it.
+    """
     file = graph(
         ("", "Conv", ["x", "w"], ["a"]),
         ("", "Sigmoid", ["a"], ["b"]),
@@ -245,7 +246,7 @@ def test_shared_work_is_counted_once_in_any_division(times: list[int], macs: int
 
 
 def test_a_kernel_that_cannot_multiply_has_no_work() -> None:
-    """Bug: a wrong map assigned 16.8 MMAC in 45 us to a QuantizeLinear, and `profile` printed them."""
+    """Bug: a wrong mapping assigned 16.8 MMAC in 45 us to a QuantizeLinear, and `profile` printed them."""
     costs = [node_cost(0, "QuantizeLinear"), node_cost(100, "Gemm")]
     wrong = profile_of(kernel("QuantizeLinear", (0, 1), 45), kernel("QGemm", (0,), 900))
     layers = layers_of(wrong, costs)
@@ -274,7 +275,7 @@ def test_kernel_that_only_moves_data_gets_no_share_of_the_work() -> None:
 
 
 def test_kernel_that_cannot_multiply_gets_no_share_of_a_product() -> None:
-    """OpenVINO strides the preceding convolution, and pools its other input: pooling is not a convolution."""
+    """OpenVINO moves a stride to the preceding convolution and pools the other input; pooling is not a convolution."""
     profile = profile_of(kernel("Pooling", (0,), 300), kernel("Convolution", (0,), 100))
     assert [layer.macs for layer in layers_of(profile, [node_cost(1000)])] == [0, 1000]
     norm = NodeCost("n", "Softmax", "", 0, 900, 0)
@@ -313,7 +314,7 @@ PEAKS = Peaks(flops_per_s=1e11, bytes_per_s=1e10)
             ),
         ),
         (
-            [kernel("Conv", (i,), 500) for i in range(3)],  # a call takes 1 us
+            [kernel("Conv", (i,), 500) for i in range(3)],  # because a call takes 1 us
             [node_cost(20_000)] * 3,
             (
                 "model-above-peak: the whole call computes at 120 % of the measured peak: the "
@@ -389,7 +390,7 @@ def profiled(path: Path, feeds: dict[str, Any]) -> tuple[LayerProfile, list[Node
 
 
 def made(kind: str, folder: Path) -> Path:
-    """Makes the file of this kind, from its float32 original if it has one."""
+    """Writes the file of this kind, from its float32 original if it has one."""
     whole, path = nets.classifier(folder / "whole.onnx"), folder / f"{kind}.onnx"
     if kind in ("QDQ", "QOperator"):
         return nets.quantised(whole, path, kind)
@@ -402,7 +403,7 @@ def made(kind: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["QDQ", "silu", "silu QDQ"])
 def test_the_kernels_work_is_the_nodes_work(kind: str, tmp_path: Path) -> None:
-    """Bug: for QDQ the number was 267 times as high."""
+    """Bug: for QDQ, the work was reported 267 times too high."""
     pytest.importorskip("onnxruntime")
     profile, nodes = profiled(made(kind, tmp_path), ROWS)
     layers = layers_of(profile, nodes)
@@ -415,7 +416,9 @@ def test_the_kernels_work_is_the_nodes_work(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["shuffled", "BASIC", "EXTENDED", "ALL", "QOperator", "QDQ"])
 def test_work_of_a_file_of_any_writer_is_complete(kind: str, tmp_path: Path) -> None:
-    """Bug: an optimised file lost 89 % of its MACs, integer operators lost 97 %, an unordered file lost all."""
+    """Bug: an optimised file lost 89 % of its MACs, integer operators lost 97 %, and a file with unordered nodes lost
+    all.
+    """
     pytest.importorskip("onnxruntime")
     profile, nodes = profiled(made(kind, tmp_path), ROWS)
     assert [cost.op_type for cost in nodes if cost.flops is None] == []
@@ -441,7 +444,7 @@ def test_work_of_an_optimised_transformer_is_complete(tmp_path: Path) -> None:
 
 
 def test_shapes_of_the_runtimes_own_operators_are_those_that_it_makes(tmp_path: Path) -> None:
-    """Compares every tensor of the optimised files with ONNX Runtime's report of the executed kernels."""
+    """Compares every tensor in the optimised files with ONNX Runtime's report of the executed kernels."""
     pytest.importorskip("onnxruntime")
     for kind in ("ALL", "QOperator"):
         path = made(kind, tmp_path)
@@ -543,12 +546,12 @@ def test_unknown_work_reports_a_missing_rule_or_shape() -> None:
 def test_multiplications_of_a_network_are_complete_or_absent(
     write: Any, shapes: dict[str, tuple[int, ...]], macs: int | None, tmp_path: Path
 ) -> None:
-    """Bug: a part of the MACs was reported as the network's total, without a message."""
+    """Bug: only a part of the MACs was counted, and reported as the network's total without a message."""
     assert onnx_macs(write(tmp_path / "net.onnx"), shapes) == macs
 
 
 def test_an_embedding_is_charged_with_the_rows_that_it_picks(tmp_path: Path) -> None:
-    """Bug: the node was charged with its whole table: 46.9 MB instead of 0.2 MB."""
+    """Bug: the node was charged with its whole table, 46.9 MB instead of 0.2 MB."""
     pytest.importorskip("onnxruntime")
     path = nets.embedding(tmp_path / "net.onnx", words=1000, width=16)
     profile, nodes = profiled(path, {"ids": np.ones((2, 8), np.int64)})
@@ -585,7 +588,7 @@ def test_fused_embeddings_are_charged_with_the_rows_that_they_pick() -> None:
 
 
 def test_a_constant_that_cannot_be_read_is_reported_in_one_line(tmp_path: Path) -> None:
-    """Bug: an unknown element type and too few bytes caused tracebacks."""
+    """Bug: an unknown element type or too few bytes caused a traceback."""
     for change, told in (
         ({"data_type": 77}, "it has the unknown element type 77"),
         ({"raw_data": b"1234"}, "cannot reshape array"),

@@ -1,4 +1,4 @@
-"""Graphs read from ONNX files: shapes, order, constants, and which layers are alike."""
+"""Graphs read from ONNX files: shapes, order, constants, and which layers are equal."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ onnx = pytest.importorskip("onnx")
 def save(
     path: Path, nodes: list[Any], inputs: dict[str, Any], outputs: list[str], **weights: Any
 ) -> Path:
-    """A model of float32 inputs. weights: arrays by name."""
+    """Writes a model with float32 inputs. weights: arrays by name."""
     values = [odd_files.value(name, shape) for name, shape in inputs.items()]
     ends = [odd_files.value(name, None) for name in outputs]
     return odd_files.write(path, nodes, values, ends, weights)
@@ -93,7 +93,7 @@ def test_shapes_computed_in_the_graph_are_known(tmp_path: Path) -> None:
 
 
 def test_sizes_computed_by_the_model_determine_further_shapes(tmp_path: Path) -> None:
-    """Like position embeddings that are cut to the length of a text."""
+    """Models compute such sizes when they cut position embeddings to the length of a text."""
     nodes = [
         onnx.helper.make_node("Shape", ["x"], ["whole"]),
         onnx.helper.make_node("Slice", ["whole", "one", "two"], ["length"]),

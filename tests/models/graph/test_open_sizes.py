@@ -1,4 +1,4 @@
-"""An open size of a file is open in every verb, whatever notation the exporter uses."""
+"""A size that a file leaves open is open in every verb, whatever notation the exporter uses."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from tests.builders.refusals import refusals
 def test_each_open_size_is_requested_and_set_by_its_position(
     size: int | str, tmp_path: Path
 ) -> None:
-    """Bug: "all elements of broadcast shape must be non-negative", as a traceback."""
+    """Bug: a traceback ended with "all elements of broadcast shape must be non-negative"."""
     path = pooled(tmp_path / "m.onnx", size)
     assert refusals(read, path) == [
         f"{path}: dimension 'x[{axis}]' of input 'x' has no size: set it, e.g. --size 'x[{axis}]=64'"
@@ -46,7 +46,7 @@ def test_each_open_size_is_requested_and_set_by_its_position(
 def test_sizes_of_a_manifest_are_used_unless_the_user_sets_others(
     more: tuple[str, ...], width: int, tmp_path: Path
 ) -> None:
-    """Bug: a text recogniser with an open width had no size, although its manifest fixes it."""
+    """Bug: a text recogniser with an open width got no size, although its manifest fixes the width."""
     ends = value("x", ("n", 3, "wide", "wide")), value("y", ("n", 3, 1, 1))
     pool = helper.make_node("GlobalAveragePool", ["x"], ["y"])
     write(tmp_path / "m.onnx", [pool], ends[:1], ends[1:])
@@ -65,7 +65,7 @@ def test_sizes_of_a_manifest_are_used_unless_the_user_sets_others(
 
 
 def test_a_named_batch_is_the_batch_of_a_state_as_well(tmp_path: Path) -> None:
-    """Bug: a detector of speech had no size for `batch` in [2, batch, 128], and 64 was proposed."""
+    """Bug: a voice detector got no size for `batch` in [2, batch, 128], and the message proposed 64."""
     ends = [value("x", ("batch", 4)), value("state", (2, "batch", 4)), value("y", (2, "batch", 4))]
     node = helper.make_node("Add", ["x", "state"], ["y"])
     path = write(tmp_path / "m.onnx", [node], ends[:2], ends[2:])
@@ -90,7 +90,7 @@ def test_declared_name_of_a_size_is_kept() -> None:
 
 
 def test_two_question_marks_have_two_sizes(tmp_path: Path) -> None:
-    """Bug: "? is 48 in x and 192 in x"."""
+    """Bug: the message was "? is 48 in x and 192 in x"."""
     from harness.backends.ort import OrtBackend
     from harness.datasets.synthetic import SyntheticDataset
     from harness.types import DatasetSetup

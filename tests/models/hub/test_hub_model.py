@@ -1,4 +1,4 @@
-"""Models of the HuggingFace Hub: the real client with a stand-in for its API, then without network."""
+"""Models from the HuggingFace Hub: the real client with a stand-in for the Hub's API, then without a network."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def visit_again() -> None:
-    """Resets the client to the state of a new process."""
+    """Resets the client to its state in a new process."""
     repository.listing.cache_clear()
 
 
@@ -164,7 +164,7 @@ def test_a_damaged_download_is_refused(hub: Hub, content: bytes) -> None:
         ConfigError, match=r"its digest is \w{12}…, but the hub's is \w{12}…: remove "
     ):
         model.obtain(ONNX, quiet)
-    with pytest.raises(ConfigError, match="its digest is"):  # the file is now in the cache
+    with pytest.raises(ConfigError, match="its digest is"):  # because the file is now in the cache
         model.path(ONNX)
 
 
@@ -197,7 +197,7 @@ TENSORFLOW = ("savedmodel", "keras")
 
 
 def saved_model(prefix: str = "") -> dict[str, bytes]:
-    """Returns files of a repository with the digits as a SavedModel below `prefix`, and other files."""
+    """Returns the files of a repository that contains the digits as a SavedModel below `prefix`, and other files."""
     files = (p for p in SAVED.rglob("*") if p.is_file())
     inside = {f"{prefix}{p.relative_to(SAVED).as_posix()}": p.read_bytes() for p in files}
     return {**inside, "README.md": b"text", f"{prefix}pytorch_model.bin": b"1", "other/x.pb": b"2"}
@@ -207,7 +207,7 @@ def saved_model(prefix: str = "") -> dict[str, bytes]:
 def test_a_saved_model_comes_as_a_folder_of_its_own(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
-    """Bug: the user had to download the folder and pass its path."""
+    """Bug: the user had to download the folder and specify its path."""
     commit = hub.push("org/net", saved_model(prefix))
     model = load_model("hf:org/net@main")
     name = f"hf:org/net@{commit}:{prefix}saved_model.pb"
@@ -217,7 +217,7 @@ def test_a_saved_model_comes_as_a_folder_of_its_own(
     with pytest.raises(ConfigError, match=r"saved_model.pb is a SavedModel: pass --backend tensor"):
         model.obtain(ONNX, quiet)
     model.obtain(TENSORFLOW, quiet)
-    # into the Hub's cache, not the model's cache
+    # This file goes into the Hub's cache, not into the model's.
     repository.download("org/net", commit, "README.md")
     path = model.path(TENSORFLOW)
     assert path is not None
@@ -283,4 +283,4 @@ def test_a_run_keeps_the_commit_and_is_repeated_without_network(tmp_path: Path) 
     assert yaml.safe_load(config.read_text())["model"] == name
     again = run("--config", str(config), "--out", f"{tmp_path}/r2", env=env)
     assert again.status == 0, again.said
-    assert run("check", f"{tmp_path}/r2").status == 0  # without the cache
+    assert run("check", f"{tmp_path}/r2").status == 0  # the run's files suffice without the cache

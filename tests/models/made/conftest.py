@@ -1,4 +1,4 @@
-"""A folder for the files of models that the tests of a module build once."""
+"""Folders for model files that the tests of a module build only once."""
 
 from pathlib import Path
 

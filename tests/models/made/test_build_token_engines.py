@@ -1,4 +1,4 @@
-"""The files of token engines are written again from tinylm.onnx, byte by byte."""
+"""Writes the files of the token engines again from tinylm.onnx, and compares them byte by byte."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ GENAI, OPENVINO, GGUF = script.FILES
 
 
 def same(made: Path, shipped: Path) -> bool:
-    """Returns whether both have the same files with the same bytes."""
+    """Returns whether both folders contain the same files with the same bytes."""
     one, other = files_of(made), files_of(shipped)
     return one.keys() == other.keys() and all(
         one[name].read_bytes() == other[name].read_bytes() for name in one
@@ -32,7 +32,7 @@ def test_the_folder_of_onnx_runtime_genai_is_written_again(tmp_path: Path) -> No
 
 
 def test_the_files_of_all_engines_are_written_again(tmp_path: Path) -> None:
-    """Runs in a separate process, because OpenVINO numbers the operations of a process."""
+    """Runs in a separate process, because OpenVINO numbers operations throughout a process."""
     for name in ("onnx", "openvino", "gguf"):
         pytest.importorskip(name)
     command = [sys.executable, "-m", script.__name__, "--out", str(tmp_path)]

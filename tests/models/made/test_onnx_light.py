@@ -1,4 +1,5 @@
-"""The topologies of the onnx package take any batch, give plausible numbers, and are marked everywhere."""
+"""The topologies of the onnx package accept any batch, return plausible numbers, and are marked as examples everywhere.
+"""
 
 import importlib.util
 import json
@@ -121,7 +122,7 @@ def test_list_shows_each_light_model(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["densenet121", "resnet50", "shufflenet", "squeezenet"])
 def test_multiplications_are_those_of_onnx_tool(name: str) -> None:
-    """The source also counts the addition of a bias as a multiplication, one per element of the output."""
+    """The source also counts the addition of a bias as one multiplication per output element."""
     onnx_tool = pytest.importorskip("onnx_tool")
     path = onnx_light.make(name)
     graph = onnx_file.read(path)

@@ -1,4 +1,4 @@
-"""The embedded language model's files equal the script's output, except for the trained parts."""
+"""The files of the embedded language model equal the script's output, except for the trained parts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The networks built here have known sizes and plausible numbers, and work like any model."""
+"""The networks built by the harness have known sizes, return plausible numbers, and work like any model."""
 
 from pathlib import Path
 
@@ -22,14 +22,14 @@ PUBLISHED = {
     "mobilenet_v2": (0.3008, 3_538_984),
     "vgg16": (15.47, 138_357_544),
 }
-"""10^9 MACs, and parameters with batch normalisation's moving statistics."""
+"""10^9 MACs, and parameters including the moving statistics of batch normalisation."""
 
 FAST = ("mobilenet_v1", "mobilenet_v2")
 EACH = [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in zoo.ZOO]
 
 
 def giga_macs(graph: Graph) -> float:
-    """MACs of convolutions and matrix products for one image."""
+    """Returns the MACs of convolutions and matrix products for one image, in 10^9."""
     total = 0
     for node in graph.nodes:
         if node.op_type in ("Conv", "Gemm"):

@@ -1,4 +1,5 @@
-"""A fetched file is complete, has the right checksum and comes from the manifest's address; otherwise none is kept."""
+"""A fetched file is complete, has the right checksum and comes from the manifest's address; otherwise it is not kept.
+"""
 
 import hashlib
 import http.client
@@ -44,7 +45,7 @@ class Breaks(Answer):
 
 
 class Drips(Answer):
-    """Sends one byte per half a minute, by a clock that the test controls."""
+    """Sends one byte every half minute, by a clock that the test controls."""
 
     now_s = 0.0
 
@@ -71,7 +72,7 @@ def refused(path: Path, answer: Any, sha256: str = SHA256) -> str:
 
 
 def test_slow_server_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: each byte had 30 s, but the whole transfer had no limit."""
+    """Bug: each byte was allowed 30 s, but the whole transfer had no limit."""
     monkeypatch.setattr(f"{fetching.__name__}.time.monotonic", lambda: Drips.now_s)
     assert "(3 B in 87 s is too slow)" in refused(tmp_path / "m", Drips())
 
@@ -79,7 +80,7 @@ def test_slow_server_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_file_that_does_not_fit_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: the download first filled the disk."""
+    """Bug: the download filled the disk before it failed."""
     free = SimpleNamespace(free=5000)
     monkeypatch.setattr(f"{fetching.__name__}.shutil.disk_usage", lambda _: free)
     assert "(it has 7.00 kB, but only 5.00 kB are free on the disk)" in refused(
@@ -152,7 +153,7 @@ def test_only_https_and_file_are_opened(scheme: str) -> None:
 
 @pytest.fixture
 def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The manifest of the digits model with a file: address to fetch from."""
+    """Writes a manifest of the digits model whose file is fetched from a file: address."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     content = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
     content["name"] = "far"

@@ -1,4 +1,4 @@
-"""A model's digest covers every file that it reads, and it reads no file outside its folder."""
+"""A model's digest covers every file that the model reads, and a model reads no file outside its folder."""
 
 import hashlib
 import json
@@ -108,7 +108,7 @@ def test_weights_outside_of_the_folder_are_refused(location: str, tmp_path: Path
 
 
 def test_a_model_in_a_cache_of_links_is_read(tmp_path: Path) -> None:
-    """Caches store files by their digest, with links that have the original names."""
+    """Caches store files by their digest, and link to them under the original names."""
     (tmp_path / "blobs").mkdir()
     (tmp_path / "names").mkdir()
     path = split(tmp_path / "blobs")
@@ -119,7 +119,7 @@ def test_a_model_in_a_cache_of_links_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["weights.bin", "circle"])
 def test_missing_weights_are_named(name: str, tmp_path: Path) -> None:
-    """Bug: for a cycle of links the message depended on the version of Python."""
+    """Bug: for a cycle of links, the message depended on the Python version."""
     path = split(tmp_path, name)
     (tmp_path / name).unlink(missing_ok=True)
     if name == "circle":
@@ -211,7 +211,7 @@ def test_an_external_path_does_not_leave_the_folder(path: str, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_repeated_run_notices_changed_weights(tmp_path: Path) -> None:
-    """The real command records the digest, and refuses a second run if the digest differs."""
+    """The real command records the digest, and refuses a second run if the digest has changed."""
     path = split(tmp_path)
     ask = ("--scenario", "offline", "--mode", "performance", "--queries", "200")
     done = run(*ask, "--model", str(path), "--out", f"{tmp_path}/r")
@@ -225,16 +225,16 @@ def test_a_repeated_run_notices_changed_weights(tmp_path: Path) -> None:
 
 
 def test_model_saved_by_onnx_with_external_data_names_both_files(tmp_path: Path) -> None:
-    """Stores weights in a separate file with the onnx package itself."""
+    """The onnx package itself stores the weights in a separate file."""
     whole = onnx.load(MODELS_DIR / "digits.onnx")
     onnx.save(whole, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=64)  # fmt: skip
     assert list(files_of(tmp_path / "m.onnx")) == ["m.data", "m.onnx"]
 
 
 def odd(content: bytes, way: str) -> bytes:
-    """A model that is the same for every protobuf parser, because parsers accept unknown fields."""
+    """Returns a model that every protobuf parser reads alike, because parsers accept unknown fields."""
     if way == "a group":
-        return content + b"\xc3\x3e\xc4\x3e"  # field 1000 starts and ends
+        return content + b"\xc3\x3e\xc4\x3e"  # start and end of field 1000
     if way == "no UTF-8":
         return content.replace(b"checksum", b"check\xff\xfe!")
     return content
@@ -242,7 +242,7 @@ def odd(content: bytes, way: str) -> bytes:
 
 @pytest.mark.parametrize("way", ["a group", "no UTF-8"])
 def test_weights_file_is_found_despite_odd_bytes(way: str) -> None:
-    """Bug: after a ValueError the file counted as complete by itself: its weights could change unnoticed."""
+    """Bug: after a ValueError, the file was considered complete without its weights, which could change unnoticed."""
     tensor = external("weights.bin")
     tensor.external_data.add(key="checksum", value="0")
     model = helper.make_model(helper.make_graph([], "g", [], [], [tensor]))
@@ -251,7 +251,7 @@ def test_weights_file_is_found_despite_odd_bytes(way: str) -> None:
 
 
 def test_a_tensor_in_two_parts_is_one_tensor() -> None:
-    """Parsers merge the parts: one part says that the data are external, the other part says where."""
+    """Parsers merge the two parts: one says that the data are external, the other says where."""
     tensor, where = external("weights.bin"), external("weights.bin")
     tensor.ClearField("external_data")
     where.ClearField("data_location")

@@ -18,7 +18,7 @@ def refusal(path: Path, *formats: str) -> str:
 
 
 def test_a_file_for_another_backend_names_that_backend(tmp_path: Path) -> None:
-    """Bug: "Protobuf parsing failed", and "your checkpoint file is corrupted" for an ONNX file."""
+    """Bug: for an ONNX file, the messages were "Protobuf parsing failed" and "your checkpoint file is corrupted"."""
     for name in ("m.pt2", "m.onnx"):
         (tmp_path / name).write_bytes(b"\x08\x07")
     torch = "m.pt2 is a torch.export program: pass --backend torch"
@@ -32,7 +32,7 @@ def test_a_file_for_another_backend_names_that_backend(tmp_path: Path) -> None:
 def test_folder_or_text_without_a_model_is_refused_with_the_formats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: a folder led to "no model named 'docs'", and a text was parsed as a model."""
+    """Bug: a folder caused "no model named 'docs'", and a text file was parsed as a model."""
     monkeypatch.chdir(tmp_path)
     Path("docs").mkdir()
     Path("README.md").write_text("# Größe\n")

@@ -1,4 +1,4 @@
-"""MLPerf v6.1's tasks of speech, images, videos, products and calls: manifest, round, LoadGen and checker agree."""
+"""MLPerf v6.1's tasks for speech, images, videos, products and calls: manifest, round, LoadGen and checker agree."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -14,10 +14,10 @@ class Task(NamedTuple):
     """Numbers of one benchmark from mlcommons/inference b66003e."""
 
     samples: int
-    """Samples that a performance run holds by LoadGen's table."""
+    """Samples that a performance run holds, according to LoadGen's table."""
     equal_issue: bool
     metric: str
-    """The round's name of the manifest's score."""
+    """The round's name for the manifest's score."""
     target: float
     limit_ms: int | None = None
     """The bound of Server's p99."""

@@ -1,4 +1,4 @@
-"""The doubt about a manifest that judges a shipped model by different values names each value."""
+"""If a manifest judges a shipped model by different values, the doubt names each value."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_the_shipped_manifest_and_a_copy_of_it_are_not_doubted(tmp_path: Path) -
 def test_a_changed_judge_under_a_shipped_name_or_file_is_named(
     accuracy: dict[str, Any], fields: dict[str, Any], key: str, tmp_path: Path
 ) -> None:
-    """Bug: a target of 0 under the shipped name was VALID, and no file recorded the tolerance."""
+    """Bug: with a target of 0 under the shipped name, a run was VALID, and no file recorded the tolerance."""
     (found,) = differences(own(tmp_path, accuracy, **fields))
     assert found[0] == "digits"
     assert [line.split(" is ")[0] for line in found[1]] == [key]
@@ -88,7 +88,7 @@ def test_a_judge_that_lets_wrong_answers_pass_is_doubted(
 def test_target_of_a_score_that_is_not_a_share_is_not_judged(
     target: float, lower_is_better: bool
 ) -> None:
-    """A root mean square may be 2.5, and a log-likelihood -7."""
+    """Such a score may be a root mean square of 2.5 or a log-likelihood of -7."""
     score = Score(
         metric="m", value=2.4, unit="", samples=100, line="", lower_is_better=lower_is_better
     )

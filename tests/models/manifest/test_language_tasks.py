@@ -1,4 +1,4 @@
-"""MLPerf v6.1's language tasks: manifests, rules, LoadGen's table and the checker have the same numbers."""
+"""MLPerf v6.1's language tasks: manifests, rules, LoadGen's table and the checker agree on the numbers."""
 
 import os
 import runpy
@@ -21,11 +21,11 @@ from tests.stand_ins.servers.token_server import VLLM, TokenServer
 
 DOC = (Path(__file__).parents[3] / "docs/manifest.md").read_text(encoding="utf-8")
 CHECKOUT = "MLPERF_INFERENCE"
-"""Environment variable: a checkout of mlcommons/inference."""
+"""Environment variable with the path of a checkout of mlcommons/inference."""
 
 
 class Task(NamedTuple):
-    """Numbers of one benchmark from mlcommons/inference b66003e. Limits: p99 of TTFT and TPOT in ms."""
+    """Numbers of one benchmark from mlcommons/inference b66003e. Limits: the p99 of TTFT and TPOT, in ms."""
 
     benchmark: str
     samples: int
@@ -33,7 +33,7 @@ class Task(NamedTuple):
     server: tuple[int, int] | None
     interactive: tuple[int, int] | None
     score: tuple[float, float]
-    """The reference's score, and the share of it that a run must reach."""
+    """The reference's score, and the share of the score that a run must reach."""
 
 
 TASKS = {
@@ -45,7 +45,7 @@ TASKS = {
 }
 
 REASONING = ("deepseek-r1", "gpt-oss-120b")
-"""Models whose answers MLCommons' own scripts score."""
+"""Models whose answers are scored by MLCommons' own scripts."""
 
 
 def manifest_of(name: str) -> Manifest:
@@ -55,7 +55,7 @@ def manifest_of(name: str) -> Manifest:
 
 
 def official_constants() -> Mapping[str, Any]:
-    """Reads the official checker's constants as data, without imports."""
+    """Reads the official checker's constants as data, without importing the checker."""
     checkout = os.environ.get(CHECKOUT)
     if not checkout:
         pytest.skip(f"set {CHECKOUT} to a checkout of mlcommons/inference")

@@ -1,4 +1,4 @@
-"""Fields of a manifest for states, constants and batch axes: what they mean together, and what is refused."""
+"""Fields of a manifest for states, constants and batch axes: what they mean in combination, and which are refused."""
 
 from typing import Any
 

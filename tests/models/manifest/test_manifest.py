@@ -42,7 +42,7 @@ def test_every_embedded_file_is_the_one_its_manifest_says() -> None:
 
 @pytest.fixture
 def content(tmp_path: Path) -> dict[str, Any]:
-    """Returns a good manifest's content; its only file is in tmp_path."""
+    """Returns the content of a good manifest; its only file is in tmp_path."""
     (tmp_path / "m.onnx").write_bytes(b"weights")
     found: dict[str, Any] = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
     digest = sha256_of(tmp_path / "m.onnx")
@@ -103,7 +103,7 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path, content: dict[str, A
 def test_omitted_checksum_means_the_users_own_file(
     file: dict[str, Any], own: bool, tmp_path: Path, content: dict[str, Any]
 ) -> None:
-    """`null` means that the publisher states no value."""
+    """`null` means that the publisher does not state a value."""
     content["files"] = {"onnx": {"path": "m.onnx", **file}}
     model = written(tmp_path, content)
     assert model.unpinned_own == (["m.onnx"] if own else [])
@@ -269,7 +269,7 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
 
 def test_a_bare_file_is_a_model_without_a_description(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
-    path.write_bytes(b"\x08\x08")  # only a version of ONNX
+    path.write_bytes(b"\x08\x08")  # contains only a version of ONNX
     model = load_model(str(path))
     assert (model.name, model.manifest, model.inputs, model.output) == ("net", None, (), None)
     assert model.path(("onnx",)) == path
@@ -311,7 +311,7 @@ def test_manifest_without_inputs_is_refused(content: dict[str, Any]) -> None:
 def test_ambiguous_value_is_refused(
     field: str, value: object, told: str, content: dict[str, Any]
 ) -> None:
-    """Bug: `topk: 0` meant five classes; of two outputs or steps with the same name, one was dropped."""
+    """Bug: `topk: 0` meant five classes, and one of two outputs or steps with the same name was dropped."""
     assert told in refusal(parse_manifest, {**content, field: value}, "m.yaml")
 
 

@@ -1,4 +1,4 @@
-"""The ready manifests agree with LoadGen's own table, and real files of their shape run."""
+"""The ready manifests agree with LoadGen's own table, and real files with the described shapes run."""
 
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def test_counts_and_bounds_are_those_of_loadgens_table(name: str, tmp_path: Path
     (tmp_path / "user.conf").write_text("")
     conf = str(tmp_path / "user.conf")
     load = official_load("server", manifest.mlperf_model, conf, 10**6, held=7)
-    # the table refers to the dataset: 43 volumes; or it has no row
+    # the table refers to the dataset's 43 volumes, or has no row for the benchmark
     whole_set = name == "3d-unet" or name in UNLISTED
     assert load.performance_count == (7 if whole_set else manifest.performance_count)
     slo = load_model(name).slo
@@ -98,7 +98,7 @@ def _super_resolution(path: Path) -> Path:
 
 
 def _classes(path: Path) -> Path:
-    """Like MobileNet: an image -> logits."""
+    """Writes a model like MobileNet: an image -> logits."""
     nodes = [
         helper.make_node("GlobalAveragePool", ["input"], ["means"]),
         helper.make_node("Flatten", ["means"], ["output"]),
@@ -108,7 +108,7 @@ def _classes(path: Path) -> Path:
 
 
 def _labels(path: Path) -> Path:
-    """Like MLPerf's ResNet-50: an image -> its class."""
+    """Writes a model like MLPerf's ResNet-50: an image -> its class."""
     nodes = [
         helper.make_node("ReduceMean", ["input_tensor:0"], ["mean"], axes=[1, 2, 3], keepdims=0),
         helper.make_node("Cast", ["mean"], ["ArgMax:0"], to=INT64),
@@ -118,7 +118,7 @@ def _labels(path: Path) -> Path:
 
 
 def _head(path: Path) -> Path:
-    """Like YOLO: an image -> 84 numbers for each of 64 anchors."""
+    """Writes a model like YOLO: an image -> 84 numbers for each of 64 anchors."""
     pool = {"kernel_shape": [80, 80], "strides": [80, 80]}
     nodes = [
         helper.make_node("AveragePool", ["images"], ["means"], **pool),
@@ -130,7 +130,7 @@ def _head(path: Path) -> Path:
 
 
 def _spans(path: Path) -> Path:
-    """Like BERT: three arrays -> two logits per position."""
+    """Writes a model like BERT: three arrays -> two logits per position."""
     names, size = ("input_ids", "input_mask", "segment_ids"), ["batch", 384]
     nodes = [
         helper.make_node("Add", names[:2], ["two"]),
@@ -168,7 +168,7 @@ def _volumes(path: Path) -> Path:
 def test_a_file_of_the_same_shape_runs(
     name: str, graph: Any, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest's steps make the input from photographs, and accept the model's answers."""
+    """The manifest's steps turn photographs into the input, and accept the model's answers."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     graph(tmp_path / "m.onnx")
     content = yaml.safe_load((MODELS_DIR / f"{name}.yaml").read_text())
@@ -185,7 +185,7 @@ def test_a_file_of_the_same_shape_runs(
 
 
 def _fields(schema: dict[str, Any], defs: dict[str, Any], prefix: str = "") -> set[str]:
-    """Dotted names, `*` for a list's or a mapping's entries."""
+    """Returns the dotted names of all fields, with `*` for the entries of a list or mapping."""
     if "$ref" in schema:
         schema = defs[schema["$ref"].rpartition("/")[2]]
     found = set()
@@ -200,7 +200,8 @@ def _fields(schema: dict[str, Any], defs: dict[str, Any], prefix: str = "") -> s
 
 
 def test_every_field_is_on_the_page() -> None:
-    # The steps check themselves (harness/models/steps/steps.py); pydantic sees tuples of Step there.
+    # The steps validate themselves (harness/models/steps/steps.py), because pydantic sees only tuples of Step in this
+    # place.
     schema = Manifest.model_json_schema()
     found = _fields(schema, schema["$defs"])
     names = {n for n in found if "preprocess." not in n and "postprocess." not in n}

@@ -1,4 +1,4 @@
-"""The requirements of a manifest are checked before anything is loaded; each failure is one line."""
+"""A manifest's requirements are checked before anything is loaded, and each failure is one line."""
 
 from pathlib import Path
 from typing import Any

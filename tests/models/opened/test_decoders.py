@@ -1,4 +1,4 @@
-"""`init` recognises a decoder whose cache grows, and writes a manifest with which prompts are answered."""
+"""`init` recognises a decoder whose cache grows, and writes a manifest that can answer prompts."""
 
 import shutil
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_a_file_with_further_inputs_is_not_a_decoder() -> None:
 
 
 class Step:
-    """Returns these outputs, or raises if they are None."""
+    """Returns these outputs, or raises an exception if they are None."""
 
     def __init__(self, outputs: object) -> None:
         self._outputs = outputs
@@ -73,7 +73,7 @@ def test_a_decoder_that_cannot_step_is_refused_in_one_line(outputs: object, prob
 
 
 def test_a_mask_that_is_passed_on_is_not_a_state(tmp_path: Path) -> None:
-    """Bug: the mask of an encoder became a state, and its samples sequences."""
+    """Bug: the mask of an encoder was taken for a state, and its samples for sequences."""
     pytest.importorskip("onnx")
     from onnx import TensorProto, helper
 

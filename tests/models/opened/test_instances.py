@@ -1,4 +1,4 @@
-"""instances x threads x batch: planned from the cores; only the user may exceed them."""
+"""Instances x threads x batch are planned from the cores, and only the user may exceed them."""
 
 import json
 from typing import Any
@@ -76,9 +76,9 @@ def test_the_plan_fits_the_cores(
 def test_a_gpu_has_a_few_instances_and_large_batches(
     cores: Cores, scenario: str, asked: dict[str, Any], plan: tuple[int, int, int]
 ) -> None:
-    """Bug: a machine with 16 cores and one GPU got 16 instances with batches of 8."""
+    """Bug: on a machine with 16 cores and one GPU, the plan was 16 instances with batches of 8."""
     config = RunConfig(**{"scenario": scenario, "device": "cuda", "backend": "torch", **asked})
-    model = load_model("mobilenet")  # its manifest does not mention batches
+    model = load_model("mobilenet")  # because its manifest does not mention batches
     found = instances.plan(config, registry.load("scenario", scenario), model, cores)
     assert (found.instances, found.threads, found.max_batch) == plan
 
@@ -102,7 +102,7 @@ def test_a_gpu_that_no_instance_would_use_is_refused(
 
 
 def test_nodes_are_announced_as_nodes() -> None:
-    """Bug: the text said "2 connections to each server"."""
+    """Bug: the text was "2 connections to each server"."""
     found = planned(TWO, nodes="local:2", node_urls=("http://a:1", "http://b:1"), max_batch=4)
     assert str(found) == "2 nodes, batch ≤ 4"
     assert str(found._replace(connections=1)) == "1 connection to each server, batch ≤ 4"
@@ -115,7 +115,7 @@ def test_nodes_are_announced_as_nodes() -> None:
 def test_every_user_of_a_closed_loop_has_a_connection(
     asked: dict[str, Any], connections: int
 ) -> None:
-    """Bug: of 100 users, 36 waited in the client, because 64 was the default."""
+    """Bug: of 100 users, 36 waited in the client, because the default was 64 connections."""
     assert planned(TWO, "server", url=("http://a:1",), **asked).connections == connections
 
 
@@ -160,7 +160,7 @@ def test_oversubscription_is_refused_with_its_numbers_unless_forced(
         (EIGHT, "server", {"threads": 3}, ((0, 1, 2), (3, 4, 5)), (6, 7), True),
         (SMT, "server", {}, ((0,), (1,), (2,)), (3,), True),
         (SMT, "offline", {"instances": 2, "threads": 4}, ((0, 4, 1, 5), (2, 6, 3, 7)), (), True),
-        # both instances share the second core: an instance that spins there takes it from the other
+        # Both instances share the second core, and an instance that spins would take it from the other.
         (SMT, "offline", {"instances": 2, "threads": 3}, ((0, 4, 1), (5, 2, 6)), (3, 7), False),
         (SMT, "server", {"instances": 1, "threads": 5}, ((0, 4, 1, 5, 2),), (6, 3, 7), False),
         (SMT, "server", {"instances": 1, "threads": 6}, ((0, 4, 1, 5, 2, 6),), (3, 7), True),
@@ -180,8 +180,8 @@ def test_pinned_instances_share_no_core_and_loadgen_has_the_rest(
         (TWO, "single-stream", {}, True),
         (TWO, "multi-stream", {"threads": 1}, True),
         (SMT, "single-stream", {}, True),
-        (SMT, "single-stream", {"threads": 8}, False),  # threads on SMT siblings would spin
-        (TWO._replace(quota=2.0), "single-stream", {}, False),  # spinning would use up the quota
+        (SMT, "single-stream", {"threads": 8}, False),  # because threads on SMT siblings would spin
+        (TWO._replace(quota=2.0), "single-stream", {}, False),  # because spinning would use up the quota
         (TWO, "offline", {"instances": 1}, False),
         (TWO, "server", {"instances": 1}, False),
     ],
@@ -197,12 +197,12 @@ def test_a_stream_has_separate_cores_even_without_pinning(
     ("cores", "scenario", "asked", "wide"),
     [
         (TWO, "server", {}, (0, 1)),
-        (EIGHT, "server", {}, tuple(range(7))),  # one core belongs to LoadGen
+        (EIGHT, "server", {}, tuple(range(7))),  # because one core belongs to LoadGen
         (SMT, "server", {}, (0, 1, 2)),
-        (SMT, "server", {"instances": 2, "threads": 1}, ()),  # the threads may move to other cores
+        (SMT, "server", {"instances": 2, "threads": 1}, ()),  # because the threads may move to other cores
         (TWO, "server", {"dispatch": "greedy"}, ()),
         (TWO, "server", {"instances": 1}, ()),
-        (EIGHT, "server", {"instances": 2}, ()),  # with three threads each
+        (EIGHT, "server", {"instances": 2}, ()),  # with three threads per instance
         (TWO, "offline", {}, ()),
         (TWO, "single-stream", {}, ()),
         (TWO._replace(quota=2.0), "server", {}, ()),
@@ -238,7 +238,7 @@ def test_one_thread_per_core_and_more_threads_than_cores_contradict() -> None:
     [
         ("offline", "mobilenet", {}, True),
         ("offline", "mobilenet", {"max_batch": 8}, False),
-        ("offline", "digits", {}, False),  # its manifest sets the batch
+        ("offline", "digits", {}, False),  # because its manifest sets the batch
         ("server", "mobilenet", {}, False),
         ("multi-stream", "mobilenet", {}, False),
     ],
@@ -264,8 +264,8 @@ def test_only_offline_without_a_set_batch_may_shrink_it(
             "single-stream",
             {"backend": "tensorflow"},
             False,
-        ),  # its threads are fixed in a process
-        (TWO, "single-stream", {"backend": "tract"}, False),  # it has one thread
+        ),  # because a process fixes its threads
+        (TWO, "single-stream", {"backend": "tract"}, False),  # because it has one thread
         (TWO, "single-stream", {"device": "cuda:0", "backend": "torch"}, False),
         (Cores(((5,),)), "single-stream", {}, False),
         (TWO, "offline", {"instances": 1}, False),

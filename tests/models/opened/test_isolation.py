@@ -1,4 +1,4 @@
-"""A plug-in in a separate process reaches neither LoadGen nor the run's files, and its failures are reported."""
+"""A plug-in in a separate process cannot reach LoadGen or the run's files, and its failures are reported."""
 
 import os
 import signal
@@ -133,8 +133,8 @@ def setup(folder: Path) -> BackendSetup:
 def test_a_plug_in_reaches_neither_files_nor_memory_of_the_harness(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: with processes=on a plug-in could still edit LoadGen's logs, and the path of its output showed their folder
-    and the run's name.
+    """Bug: with processes=on, a plug-in could still edit LoadGen's logs, because the path of its output revealed their
+    folder and the run's name.
     """
     (tmp_path / "plugin.py").write_text(REACHES)
     (tmp_path / "log.txt").write_text("LoadGen's")
@@ -144,11 +144,11 @@ def test_a_plug_in_reaches_neither_files_nor_memory_of_the_harness(
         assert [link.partition(":")[0] for link in about["open"][1:]] == ["pipe", "pipe"]
         assert str(tmp_path) not in " ".join([about["words"].replace(str(Path.cwd()), "")])
         kinds = sorted(link.partition(":")[0] for link in about["descriptors"])
-        assert kinds.count("socket") == 1  # the harness's messages
-        assert len([link for link in about["descriptors"] if "memfd" in link]) == 2  # in and out
+        assert kinds.count("socket") == 1  # the channel for the harness's messages
+        assert len([link for link in about["descriptors"] if "memfd" in link]) == 2  # one for input, one for output
         assert about["temporary"] == "done"
         needs_landlock(backend)
-        assert all(about["limited"])  # every thread, including numpy's threads
+        assert all(about["limited"])  # for every thread, including numpy's
         assert set(about["reached"].values()) <= {"Permission denied", "Invalid cross-device link"}
     assert (tmp_path / "log.txt").read_text() == "LoadGen's"
     assert "printed by the plug-in" in capfd.readouterr().err
@@ -264,7 +264,9 @@ def test_value_other_than_on_or_off_is_refused() -> None:
 def test_a_cheat_that_changes_loadgens_process_fails_in_a_separate_process(
     name: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Each cheat is INVALID in LoadGen's process (tests/adversaries); here its numbers are honest."""
+    """Each cheat is INVALID in LoadGen's process (tests/adversaries), whereas its numbers are honest in a separate
+    process.
+    """
     out = tmp_path / "r"
     done = run(*options, *PROCESSES, "--backend", f"{ADVERSARIES}/{name}", "--out", str(out))
     assert done.status == 0, done.said + done.printed
@@ -302,7 +304,7 @@ def test_under_the_official_rules_a_plug_in_runs_in_its_own_process(tmp_path: Pa
 def test_code_beside_loadgen_is_named(tmp_path: Path) -> None:
     for n, (more, official, status) in enumerate(
         [
-            (("--backend", EARLY, *OFF), ("--mlperf",), 4),  # its accuracy run reveals it
+            (("--backend", EARLY, *OFF), ("--mlperf",), 4),  # because its accuracy run reveals it
             (("--backend", "null", "--dataset", f"{DATA}:Good"), (), 0),
         ]
     ):
@@ -346,7 +348,7 @@ def test_a_fault_has_the_same_reason_as_elsewhere(
     fault: str, status: int, code: str, text: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "r"
-    more = SOON if fault == "load:block" else ()  # a start takes longer on a busy machine
+    more = SOON if fault == "load:block" else ()  # because a start takes longer on a busy machine
     done = run_faults(fault, out, tmp_path, *more)
     assert done.status == status, done.said + done.printed
     folder = out if out.exists() else tmp_path / "r.partial"

@@ -1,4 +1,5 @@
-"""Files whose inputs are not batches, or whose outputs are not arrays: a result, or one line with a solution."""
+"""Files whose inputs are not batches or whose outputs are not arrays lead to a result, or to one line with a solution.
+"""
 
 import re
 import zipfile
@@ -30,14 +31,14 @@ WAY_OUT = "docs/manifest.md#states-and-other-batch-axes"
 
 
 def answered(path: Path, **values: object) -> Baseline:
-    """Returns the answers to three samples of noise."""
+    """Returns the model's answers to three samples of noise."""
     with ExitStack() as stack:
         (subject,) = subjects({"model": str(path), **values}, stack)
         return Baseline(subject, 3, open_runner(subject, stack))
 
 
 def refused(path: Path) -> str:
-    """Returns the line of `init`, which a run also prints."""
+    """Returns the line that `init` prints, which a run also prints."""
     with pytest.raises(ConfigError) as in_run:
         answered(path)
     assert refusal(manifest_of, path, path.with_suffix(".yaml"), {}) == str(in_run.value)
@@ -46,7 +47,7 @@ def refused(path: Path) -> str:
 
 
 def described(path: Path) -> Path:
-    """The manifest that `init` writes."""
+    """Returns the manifest that `init` writes."""
     manifest = path.with_suffix(".yaml")
     manifest.write_text(manifest_of(path, manifest, {}))
     return manifest
@@ -87,7 +88,7 @@ def test_a_session_beside_a_run_skips_maps_as_the_run_does(tmp_path: Path) -> No
 def test_a_file_without_arrays_is_reported_in_one_line(
     write: Callable[[Path], Path], line: str, tmp_path: Path
 ) -> None:
-    """Bug: the harness treated a sequence of tensors as the rows of the batch."""
+    """Bug: the harness took a sequence of tensors for the rows of the batch."""
     path = write(tmp_path / "m.onnx")
     assert refused(path).startswith((f"{path}: {line}", f"{path} {line}"))
 
@@ -97,7 +98,7 @@ def test_a_file_without_arrays_is_reported_in_one_line(
 def test_model_with_a_state_is_refused_with_advice(
     batch: int | str, layers: int, tmp_path: Path
 ) -> None:
-    """Bug: "--input-shape state=1x64x128", and `init` wrote `max_batch: 2 # the file fixes it`."""
+    """Bug: the advice was "--input-shape state=1x64x128", and `init` wrote `max_batch: 2 # the file fixes it`."""
     path = odd_files.recurrent(tmp_path / "m.onnx", layers, batch, rate=False)
     line = refusal(answered, path)
     name = batch if batch in ("batch", "N") else "?"
@@ -143,7 +144,7 @@ def test_an_input_with_a_fixed_batch_next_to_an_open_batch_is_kept(
 def test_size_that_is_not_the_batch_is_accepted(
     first: str | None, other: tuple[int | str | None, ...]
 ) -> None:
-    """Bug: the name `n` meant the batch in every place, and so did each open size of three dimensions."""
+    """Bug: the name `n` always meant the batch, and so did each open size in an input with three dimensions."""
     specs = (TensorSpec("x", "float32", (first, "n")), TensorSpec("y", "float32", other))
     assert fixed_batch(specs) == other[0]
 
@@ -167,7 +168,7 @@ def test_size_that_is_not_the_batch_is_accepted(
     ],
 )
 def test_file_that_is_not_a_model_is_named(content: bytes, line: str, tmp_path: Path) -> None:
-    """Bug: "INVALID_PROTOBUF : Load model failed: Protobuf parsing failed"."""
+    """Bug: the message was "INVALID_PROTOBUF : Load model failed: Protobuf parsing failed"."""
     (tmp_path / "m.onnx").write_bytes(content)
     with pytest.raises(ConfigError, match=f"m.onnx: {line}"):
         answered(tmp_path / "m.onnx")
@@ -178,7 +179,7 @@ def test_file_that_is_not_a_model_is_named(content: bytes, line: str, tmp_path: 
 
 
 def test_one_number_for_a_whole_batch_is_reported_in_one_line(tmp_path: Path) -> None:
-    """Bug: "infer raised TypeError: iteration over a 0-d array"."""
+    """Bug: the message was "infer raised TypeError: iteration over a 0-d array"."""
     with pytest.raises(ConfigError, match="the model returned 1 row for 3 samples"):
         answered(odd_files.reduced_to_one(tmp_path / "m.onnx"))
 
@@ -198,7 +199,7 @@ def test_one_number_for_a_whole_batch_is_reported_in_one_line(tmp_path: Path) ->
 def test_an_operator_without_an_implementation_is_explained(
     opset: int, kind: int, line: str, tmp_path: Path
 ) -> None:
-    """Bug: "NOT_IMPLEMENTED : Could not find an implementation for Add(6)" alone."""
+    """Bug: the only message was "NOT_IMPLEMENTED : Could not find an implementation for Add(6)"."""
     path = odd_files.doubled(tmp_path / "m.onnx", opset, kind)
     assert f"{path}: ONNX Runtime cannot load it: {line}" in refused(path)
 
@@ -207,7 +208,7 @@ def test_an_operator_without_an_implementation_is_explained(
 def test_a_batch_that_the_graph_refuses_is_one_line_without_a_class(
     write: Callable[[Path], Path], tmp_path: Path
 ) -> None:
-    """Bug: "infer raised InvalidArgument: [ONNXRuntimeError] : 2 : …"."""
+    """Bug: the message was "infer raised InvalidArgument: [ONNXRuntimeError] : 2 : …"."""
     path = write(tmp_path / "m.onnx")
     with OrtBackend(setup(path)) as backend:
         for count in (2, 5):
@@ -229,7 +230,7 @@ def test_init_finds_that_a_graph_takes_one_sample_alone(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_batch_is_refused_by_init_without_a_circle(tmp_path: Path) -> None:
-    """Bug: "field 'inputs': each has a `value`: at least one must take data"."""
+    """Bug: the message was "field 'inputs': each has a `value`: at least one must take data"."""
     path = odd_files.without_batch(tmp_path / "m.onnx")
     assert refusal(manifest_of, path, tmp_path / "m.yaml", {}) == (
         "input 'x' of the model has the shape [8], in which no dimension is the batch: export the model with the batch "
@@ -245,7 +246,7 @@ def test_an_operator_of_another_library_is_refused_with_advice(tmp_path: Path) -
 
 
 def test_weights_and_checkpoints_are_named_by_init_too(tmp_path: Path) -> None:
-    """Bug: "here their shapes will do" after a file that cannot be loaded."""
+    """Bug: the message about a file that cannot be loaded ended with "here their shapes will do"."""
     weights, checkpoint, old = (tmp_path / name for name in ("a.pth", "a.pt", "old.pt"))
     old.write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02")
     weights.write_bytes(b"\x80\x02")

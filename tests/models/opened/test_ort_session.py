@@ -1,4 +1,5 @@
-"""Sessions outside a run have the same options as the backend's own: the test reads and compares them."""
+"""Sessions outside a run use the same options as the backend's own sessions; the test reads and compares the options.
+"""
 
 import ast
 from itertools import product
@@ -25,7 +26,7 @@ CONFIG = (
 
 
 def read_back(session: Any) -> dict[str, Any]:
-    """Returns all that ONNX Runtime reports about a session's options."""
+    """Returns everything that ONNX Runtime reports about a session's options."""
     options = session.get_session_options()
     names = [n for n in dir(options) if not n.startswith("_") and not callable(getattr(options, n))]
     found = {name: getattr(options, name) for name in names}
@@ -61,7 +62,7 @@ def test_each_option_changes_the_session_as_in_the_backend(
     assert read_back(ours) == theirs
     assert theirs["session.intra_op.allow_spinning"] == str(
         int(spinning == "on" or (spinning == "auto" and owns_cores))
-    )  # the compared value is not the default of both
+    )  # so that the compared value is not the default of both
 
 
 def test_session_without_options_has_the_defaults_of_the_backend() -> None:
@@ -104,13 +105,13 @@ def test_a_profiled_session_leaves_its_events_and_its_graph(tmp_path: Path) -> N
     session.run(None, {name: np.zeros((2, 1, 8, 8), np.float32)})
     assert Path(session.end_profiling()).parent == tmp_path
     kinds = {node.op_type for node in onnx.load(tmp_path / "graph.onnx").graph.node}
-    assert "FusedConv" in kinds  # `extended`, and not a lower level
+    assert "FusedConv" in kinds  # which requires the level `extended`
 
 
 def test_only_one_module_of_the_harness_makes_a_session() -> None:
-    """Any other way to make a session would have its own settings, like a peak of the machine.
+    """A session made elsewhere would have different settings; only `machine`, which measures peaks, may make one.
 
-    The worker of `cold` that shares weights changes how the backend's own session is made.
+    The worker of `cold` that shares weights may, too, because it changes how the backend makes its session.
     """
     others = {"machine/characterise/arithmetic/libraries/ort.py", "explain/cold/sharing/adapt.py"}
     makers = []

@@ -1,4 +1,4 @@
-"""An instance in a separate process answers like an instance in this process, and reports failures."""
+"""An instance in a separate process returns the same answers as an instance in this process, and reports failures."""
 
 import os
 import signal
@@ -101,8 +101,7 @@ def test_arrays_are_read_as_written_whatever_came_before(rounds: list[list[Any]]
     ],
 )
 def test_no_view_shows_memory_that_is_not_shared(dtype: str, shape: Any, start: int) -> None:
-    """Bug: the other process could pass off its bytes as pointers to objects, or name a place before
-    the first byte.
+    """Bug: the other process could pass off its bytes as pointers to objects, or point to memory before the first byte.
     """
     fd = os.memfd_create("test")
     try:
@@ -166,11 +165,11 @@ def test_error_in_the_separate_process_is_raised_in_this_one(plugin: str) -> Non
 
 
 def test_no_garbage_is_collected_there_during_a_run(plugin: str) -> None:
-    """Bug: the process was frozen before the warm-up, and its garbage collector continued in the run."""
+    """Bug: the process was frozen before the warm-up, and its garbage collector ran during the run."""
     with SeparateInstance(plugin, setup("garbage")) as backend:
         warm, frozen = np.asarray(backend.infer(batch(1))).tolist()
         assert warm
-        for _ in range(2):  # as many as the sets of samples in an accuracy run
+        for _ in range(2):  # as many as an accuracy run has sets of samples
             backend.start_run()
             collects, now_frozen = np.asarray(backend.infer(batch(1))).tolist()
             assert not collects
@@ -257,4 +256,4 @@ def test_processor_time_of_a_grandchild_that_lives_is_counted() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         used_s = children_cpu_s() - before_s
-    assert used_s > 0.15  # in ticks of 10 ms
+    assert used_s > 0.15  # counted in ticks of 10 ms

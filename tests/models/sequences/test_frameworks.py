@@ -1,4 +1,6 @@
-"""One recurrent model in the format of each framework that has states: `init` finds them, and the answers are equal."""
+"""One recurrent model in the format of each framework that supports states: `init` finds the states, and the answers
+agree.
+"""
 
 import subprocess
 import sys
@@ -39,7 +41,7 @@ with ExitStack() as stack:
     np.save(out, opened.infer(Batch(len(samples), {name: samples})))
     assert opened.describe()["states"], manifest.read_text()
 """
-"""Runs in a separate process, because a framework keeps its threads."""
+"""Runs in a separate process, because a framework keeps its threads until the process ends."""
 
 OF_TORCH = """
 import sys

@@ -1,4 +1,4 @@
-"""Models with states, constants and other batch axes answer as ONNX Runtime called directly does."""
+"""Models with states, constants and other batch axes return the same answers as direct calls of ONNX Runtime."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def drawn(*shape: int) -> Array:
 
 
 def content(path: Path) -> dict[str, Any]:
-    """The manifest that `init` writes, as a mapping."""
+    """Returns the manifest that `init` writes, as a mapping."""
     text = manifest_of(path, path.with_suffix(".yaml"), {})
     parsed: dict[str, Any] = yaml.safe_load(text)
     return parsed
@@ -92,14 +92,14 @@ def test_init_finds_a_state_with_the_batch_first(tmp_path: Path) -> None:
 
 
 def test_init_pairs_states_of_one_shape_in_their_order(tmp_path: Path) -> None:
-    """Bug: the outputs of torch.export have no names that show their state."""
+    """Bug: states were not found, because torch.export gives outputs names that do not show their state."""
     names = ("h0", "c0", "output_1", "output_2")
     states = content(nets.lstm(tmp_path / "m.onnx", "batch", names))["states"]
     assert {n: one["output"] for n, one in states.items()} == {"h0": "output_1", "c0": "output_2"}
 
 
 def test_a_state_without_a_batch_counts_the_frames(tmp_path: Path) -> None:
-    """Bug: `init` made a constant of it, so the model saw the first frame again and again."""
+    """Bug: `init` declared it as a constant, so the model saw the first frame again and again."""
     path = nets.counting(tmp_path / "m.onnx")
     found = content(path)
     assert found["states"]["frame_in"]["batch_axis"] == "none"
@@ -155,7 +155,7 @@ def test_a_batch_leaves_no_state_for_the_next(tmp_path: Path) -> None:
 
 
 def test_the_state_changes_the_answer_of_a_frame(tmp_path: Path) -> None:
-    """Otherwise the tests here could not fail for a lost state."""
+    """If it did not, these tests could not detect a lost state."""
     same = np.repeat(drawn(1, 1, nets.FEATURES), 4, axis=1)
     with opened(nets.lstm(tmp_path / "m.onnx")) as backend:
         (answers,) = np.asarray(backend.infer(Batch(1, {"x": same})))
@@ -209,7 +209,7 @@ def test_a_model_without_states_takes_another_batch_axis(tmp_path: Path) -> None
 
 
 def test_openvino_takes_a_constant_without_dimensions(tmp_path: Path) -> None:
-    """Bug: "array is not writeable"."""
+    """Bug: the message was "array is not writeable"."""
     pytest.importorskip("openvino")
     from harness.backends.openvino import OpenVinoBackend
 

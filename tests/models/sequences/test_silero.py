@@ -1,4 +1,4 @@
-"""The shipped silero-vad, on the file of its own package: the answers of a plain loop, and valid runs."""
+"""The shipped silero-vad with the file from its package gives the same answers as a plain loop, and valid runs."""
 
 import importlib.util
 import shutil
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The package's file, in the place of the cache; the package is not imported: it needs torchaudio."""
+    """Puts the package's file into the cache; the package is not imported, because it needs torchaudio."""
     package = importlib.util.find_spec("silero_vad")
     if package is None or package.origin is None:
         pytest.skip("silero-vad is not installed")

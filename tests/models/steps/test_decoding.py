@@ -1,4 +1,4 @@
-"""Texts from CTC's scores, and notes from activations."""
+"""Texts decoded from CTC scores, and notes decoded from activations."""
 
 from itertools import groupby
 from typing import Any
@@ -89,7 +89,7 @@ def test_output_of_another_shape_is_refused_before_the_run(
 
 
 def played(*notes: tuple[int, int, int]) -> Any:
-    """Activations of notes (frame, end, pitch) of a perfect model, (1, FRAMES, PITCHES, 2)."""
+    """Returns the activations, (1, FRAMES, PITCHES, 2), of a perfect model for notes (frame, end, pitch)."""
     made = np.zeros((1, FRAMES, PITCHES, 2), np.float32)
     for start, end, pitch in notes:
         made[0, start - 1 : start + 2, pitch, 0] = (0.4, 0.9, 0.4)

@@ -1,4 +1,4 @@
-"""Postprocessing makes answers from outputs, and finds NaN and Inf in them."""
+"""Postprocessing turns outputs into answers, and finds NaN and Inf in the outputs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ outputs = hnp.arrays(
 
 
 def made(steps: object, output: str | None = None, hook: Hook | None = None) -> Postprocess:
-    """Returns steps in a manifest's notation."""
+    """Builds the postprocessing from steps in a manifest's notation."""
     declared = Output.model_validate({"name": "y", "postprocess": steps})
     return postprocessor(declared.postprocess, output, hook)
 
@@ -50,7 +50,7 @@ def listed(answers: Answers) -> Any:
 
 @given(outputs)
 def test_nan_and_inf_are_found_with_any_step(rows: Any) -> None:
-    """Bug: +Inf was accepted, but a float16 model that overflows returns it before NaN."""
+    """Bug: +Inf was accepted, although a float16 model that overflows returns +Inf before NaN."""
     wanted = not rows.max() < np.inf
     for step in ("none", "argmax", {"topk": {"k": 1}}, ["softmax", "argmax"]):
         post = made(step)
@@ -63,7 +63,7 @@ def test_nan_and_inf_are_found_with_any_step(rows: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
 def test_inf_and_nan_are_distinguished_from_large_numbers(dtype: Any, width: int) -> None:
-    """Scores that a model masks with -Inf are not a fault, and neither is an overflowing sum."""
+    """Scores that a model masks with -Inf are not a fault, nor is a sum that overflows."""
     rows = np.full((2, width), np.finfo(dtype).max, dtype)
     assert not not_finite(rows)
     for value in (np.nan, np.inf):
@@ -135,7 +135,7 @@ def test_steps_run_in_their_order() -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "bool", "int32", "uint64"])
 def test_shift_wraps_no_small_integers(dtype: str) -> None:
-    """Bug: in uint8 255 + 1 was 0."""
+    """Bug: in uint8, 255 + 1 was 0."""
     most = True if dtype == "bool" else min(np.iinfo(dtype).max, 2**40)
     rows = np.array([0, most], dtype)
     assert listed(answers_of({"shift": {"by": 1}}, rows)) == [1, most + 1]
@@ -208,7 +208,7 @@ def test_a_hook_sees_all_outputs_and_the_indices() -> None:
 
 
 def test_a_hook_also_gets_the_only_output_by_its_name() -> None:
-    """Bug: it got a bare array from backends that do not name a single output."""
+    """Bug: from backends that do not name a single output, the hook received a bare array."""
 
     def hook(found: Outputs, indices: Sequence[int]) -> Any:
         assert isinstance(found, Mapping)
@@ -231,7 +231,7 @@ def test_hook_behind_another_step_gets_the_result_of_that_step() -> None:
 
 
 def head(*boxes: tuple[int, int, int, int, int, float], classes: int = 3) -> Any:
-    """(1, 4 + classes, anchors); each box: centre x, y, width, height, class, score."""
+    """Returns (1, 4 + classes, anchors) from boxes of centre x, centre y, width, height, class and score."""
     rows = np.zeros((len(boxes), 4 + classes), np.float32)
     for row, (*place, label, score) in zip(rows, boxes, strict=True):
         row[:4] = place
@@ -286,7 +286,7 @@ def test_suppression_of_more_boxes_than_are_compared_at_once() -> None:
 
 
 def suppressed_one_by_one(boxes: Any, labels: Any, iou: float) -> list[int]:
-    """The definition, box by box in exact integers."""
+    """Applies the definition of suppression box by box, with exact integers."""
     kept: list[int] = []
     for i, (top, left, bottom, right) in enumerate(boxes.tolist()):
         for j in kept:
@@ -318,7 +318,7 @@ def test_suppression_equals_a_comparison_box_by_box(
 
 
 def checked(steps: object, found: Outputs, image: tuple[int, ...] = (1, 3, 640, 640)) -> None:
-    """Runs the check on the first sample, as before a run."""
+    """Runs the check on the first sample, as the harness does before a run."""
     declared = Output.model_validate({"name": "y", "postprocess": steps})
     batch = Batch(1, {"images": np.zeros(image, np.float32)})
     check(declared.postprocess, "y", None, found, batch, [0])

@@ -1,6 +1,6 @@
-"""Tables in model files: the result is the smallest table that an input indexes, or none if uncertain.
+"""Tables in model files: the result is the smallest table that an input indexes, or none if this is uncertain.
 
-The reference is ONNX Runtime, which refuses a row that a table does not have.
+The reference is ONNX Runtime, which refuses a row outside a table.
 """
 
 import json
@@ -159,7 +159,7 @@ def test_torchscript_shows_its_tables(tmp_path: Path) -> None:
     for name in ("traced", "scripted", "frozen"):
         rows = {key: table.rows for key, table in tables_of(tmp_path / f"{name}.pt").items()}
         known = {"ids": ROWS, "place": 50, "items": 30, "axis": 9}
-        assert rows == known, name  # no table for `shifted`, because the model adds one to it
+        assert rows == known, name  # no table for `shifted`, because the model adds one to the index
     (tmp_path / "broken.pt").write_bytes((tmp_path / "traced.pt").read_bytes()[:-100])
     assert tables_of(tmp_path / "broken.pt") == {}
 
@@ -214,7 +214,7 @@ def test_a_litert_file_shows_its_tables(tmp_path: Path) -> None:
 
 
 def _call(layer: str) -> dict[str, Any]:
-    """A call of a layer on the first output of another layer, in Keras's notation."""
+    """Returns a call of a layer on another layer's first output, in Keras's notation."""
     tensor = {"class_name": "__keras_tensor__", "config": {"keras_history": [layer, 0, 0]}}
     return {"args": [[tensor]], "kwargs": {"mask": None}}
 
@@ -259,14 +259,14 @@ def test_saved_model_without_tables_shows_no_tables(tmp_path: Path) -> None:
     assert shipped is not None
     flow = saved_model_file.read(shipped)
     assert [*flow.inputs] == ["image"]
-    assert any(copy.target.count("/") for copy in flow.copies)  # the search follows functions
+    assert any(copy.target.count("/") for copy in flow.copies)  # because the search follows functions
     assert tables_of(shipped) == {}
     (tmp_path / "saved_model.pb").write_bytes((shipped / "saved_model.pb").read_bytes()[:-99])
     assert tables_of(tmp_path) == {}
 
 
 @pytest.mark.slow
-# Keras's own layers
+# Keras's own layers cause this warning
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_tensorflow_accepts_the_last_row_shown_and_refuses_the_next(
     tmp_path: Path,
@@ -317,7 +317,7 @@ def test_tensorflow_accepts_the_last_row_shown_and_refuses_the_next(
 
 
 def _loaded(tf: Any, path: Path) -> tuple[set[str], Any]:
-    """Returns the names of the inputs, and a function of the inputs."""
+    """Returns the names of the inputs, and a function that computes the model from them."""
     if path.is_dir():
         function = tf.saved_model.load(str(path)).signatures["serving_default"]
         names = set(function.structured_input_signature[1])

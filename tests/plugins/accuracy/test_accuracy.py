@@ -1,4 +1,4 @@
-"""LoadGen's accuracy log and the labels give one score; missing or wrong data give no score."""
+"""LoadGen's accuracy log and the labels give one score; missing or wrong data give none."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_a_golden_accuracy_log_gives_the_score_of_its_run(
 def test_a_score_of_numpy_values_and_odd_texts_is_stored_as_plain_values(
     labels: dict[int, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: a float32 became a text in result.json, and a line break became a second row of the answer."""
+    """Bug: a float32 became a text in result.json, and a line break in a text added a row to the printed answer."""
 
     class Odd:
         def __init__(self, dtype: str) -> None:
@@ -112,14 +112,14 @@ def test_answer_that_is_not_a_label_is_wrong(payload: bytes, dtype: str, label: 
 def test_class_per_pixel_is_refused_as_labels(
     shape: list[int | None], told: str, tmp_path: Path
 ) -> None:
-    """Bug: if all pixel classes of an image differed, the first class was scored."""
+    """Bug: if the pixel classes of an image were all different, the first class was scored."""
     answer = np.arange(4).tobytes().hex()
     (tmp_path / ACCURACY).write_text(json.dumps([{"seq_id": 0, "qsl_idx": 0, "data": answer}]))
     with pytest.raises(
         ValueError, match=rf"top1 needs one label .*, but each answer has {told} numbers:"
     ):
         compute(tmp_path, "top1", "int64", {0: 0}, shape)
-    # from topk, from a hook, and from a harness that did not report it
+    # from topk, from a hook, and from a harness that did not report the shape
     for good in ([4], [None], None):
         assert compute(tmp_path, "top1", "int64", {0: 0}, good).value == 100.0
 
@@ -132,7 +132,7 @@ def test_text_labels_are_refused_and_do_not_score_zero() -> None:
 
 
 def test_repeated_label_in_an_answer_is_refused() -> None:
-    """Bug: scores of a uint8 model were used as labels with the best first."""
+    """Bug: scores of a uint8 model were taken for a list of labels with the best label first."""
     with pytest.raises(ValueError, match=r"has the same label twice, \[3, 0, 0, 7\]: .* `hook`"):
         Top1("uint8").score([Answer(0, bytes([3, 0, 0, 7]))], {0: 3})
 

@@ -1,7 +1,7 @@
-"""The metrics agree with MLCommons' and BFCL's own code on 1,000 random answers with errors, to the last digit.
+"""The metrics agree with MLCommons' and BFCL's code to the last digit on 1,000 random answers with errors.
 
-Their code is loaded from the checkouts that environment variables name; modules that it needs only for other work are
-replaced by empty ones.
+The code is loaded from checkouts that environment variables name; modules that are irrelevant to the scores are
+replaced by empty modules.
 """
 
 import contextlib
@@ -54,7 +54,9 @@ def bfcl() -> Path:
 
 @contextlib.contextmanager
 def stubs(**modules: Mapping[str, object]) -> Iterator[None]:
-    """Replaces modules (`a__b` for `a.b`). At the end, removes the modules that were loaded with them."""
+    """Replaces modules, written as `a__b` for `a.b`. At the end, removes the modules that were loaded while they were
+    replaced.
+    """
     before = dict(sys.modules)
     try:
         for name, members in modules.items():
@@ -191,7 +193,7 @@ class Model(SimpleNamespace):
 
 @contextlib.contextmanager
 def bfcl_code(bfcl: Path) -> Iterator[Any]:
-    """BFCL's checker, without the clients of models that its table of models would import."""
+    """Yields BFCL's checker, without the model clients that its table of models would import."""
     before, path = {*sys.modules}, str(bfcl.parent)
     sys.path.insert(0, path)
     models = ModuleType("bfcl_eval.constants.model_config")
@@ -212,7 +214,7 @@ def samples(bfcl: Path, chosen: str = "all") -> FunctionCallsDataset:
 
 
 def changed(value: Any, draw: random.Random) -> Any:
-    """Returns a value that is close to the right one, or has a different type."""
+    """Returns a value that is close to the right value, or has a different type."""
     if isinstance(value, list):
         inner = [changed(item, draw) if draw.random() < 0.3 else item for item in value]
         return draw.choice([inner, inner[::-1], inner[:-1], value, str(value)])
@@ -235,7 +237,7 @@ def changed(value: Any, draw: random.Random) -> Any:
 
 
 def written(value: Any, subset: str, draw: random.Random) -> Any:
-    """Returns a value as the source text of Java or JavaScript, which those subsets require."""
+    """Returns a value as the source text of Java or JavaScript, which the subsets for these languages require."""
     if subset == "simple_javascript" and not isinstance(value, str):
         return json.dumps(value)
     if subset == "simple_java" and not isinstance(value, str):
@@ -275,7 +277,7 @@ def one_call(right: Mapping[str, Any], subset: str, draw: random.Random) -> dict
 
 
 def random_calls(label: Mapping[str, Any], draw: random.Random) -> str:
-    """Returns an answer: tool calls, a list of calls, calls in a text, prose, or nothing."""
+    """Returns an answer: tool calls, a list of calls, calls within a text, prose, or nothing."""
     right = list(label["right"])
     draw.shuffle(right)
     made = [one_call(one, label["subset"], draw) for one in right]
@@ -304,7 +306,7 @@ def random_calls(label: Mapping[str, Any], draw: random.Random) -> str:
 
 
 def their_scorer(endpoints: Path) -> Any:
-    """The scorer of mlcommons/endpoints, loaded with its extractor and its table of categories."""
+    """Returns the scorer of mlcommons/endpoints, loaded with its extractor and its table of categories."""
     source = endpoints / "src/inference_endpoint"
     load(source / "evaluation/extractor.py", "inference_endpoint.evaluation.extractor")
     return load(
@@ -313,7 +315,7 @@ def their_scorer(endpoints: Path) -> Any:
 
 
 def categories(endpoints: Path) -> dict[str, object]:
-    """CATEGORY_MAP and SINGLE_TURN_SUBSETS of their dataset, whose module needs pandas and requests."""
+    """Returns CATEGORY_MAP and SINGLE_TURN_SUBSETS from their dataset, whose module needs pandas and requests."""
     path = endpoints / "src/inference_endpoint/dataset_manager/predefined/bfcl_v4/__init__.py"
     names: dict[str, Any] = {}
     text = path.read_text()
@@ -324,7 +326,7 @@ def categories(endpoints: Path) -> dict[str, object]:
 
 
 class Scorer:
-    """The part of their base class that is used here."""
+    """The part of their base class that the test uses."""
 
     def __init_subclass__(cls, **_: object) -> None:
         pass
@@ -335,7 +337,7 @@ class Scorer:
 
 
 def wrong_if_it_raises(score: Callable[..., float]) -> Callable[..., float]:
-    """Their checker raises for values that it does not foresee, and ends the whole scoring."""
+    """Returns 0 if their checker raises, which it does for unforeseen values, ending the whole scoring."""
 
     def guarded(*values: Any, **more: Any) -> float:
         try:
@@ -347,7 +349,7 @@ def wrong_if_it_raises(score: Callable[..., float]) -> Callable[..., float]:
 
 
 @pytest.mark.limit_s(600)
-@pytest.mark.filterwarnings("ignore")  # from their code
+@pytest.mark.filterwarnings("ignore")  # their code causes the warnings
 def test_function_calls_score_as_with_the_reference(endpoints: Path, bfcl: Path) -> None:
     pd = pytest.importorskip("pandas")
     draw = random.Random(7)
@@ -424,7 +426,7 @@ def test_bfcls_samples_and_tools_are_the_references(bfcl: Path) -> None:
 
 @contextlib.contextmanager
 def their_utils(bfcl: Path) -> Iterator[Any]:
-    """BFCL's utils of clients. The modules that they import for other work are replaced."""
+    """Yields the utilities of BFCL's clients. Modules that they import for other purposes are replaced."""
     path = bfcl / "model_handler/utils.py"
     names = [
         line.split()[1]
@@ -439,7 +441,7 @@ def their_utils(bfcl: Path) -> Iterator[Any]:
 
 
 class Anything(dict[str, object]):
-    """Members of a module from which any name can be imported."""
+    """Stands in for a module from which any name can be imported."""
 
     def __init__(self) -> None:
         super().__init__(__getattr__=lambda _name: object, __all__=[])
@@ -449,7 +451,7 @@ class Anything(dict[str, object]):
 
 
 def test_transcripts_score_as_with_the_reference(inference: Path) -> None:
-    """`wer-whisper` uses a package that is a copy of OpenAI's normaliser; the reference uses the original."""
+    """`wer-whisper` uses a package that copies OpenAI's normaliser; the reference uses the original."""
     pytest.importorskip("whisper_normalizer")
     wer_whisper: Any = importlib.import_module("harness.accuracy.wer_whisper")
     draw = random.Random(5)
@@ -520,7 +522,7 @@ def test_transcripts_score_as_with_the_reference(inference: Path) -> None:
         load(folder / "legacy_helpers.py", "legacy_helpers")
         load(folder / "helpers.py", "helpers")
         theirs = load(folder / "accuracy_eval.py", "accuracy_eval")
-        # As reference_SUT.py logs an answer.
+        # Logs an answer as reference_SUT.py does.
         heard = ["".join(c for c in text.lower().strip() if c in letters) for text, _ in pairs]
         rate, errors, total = theirs.word_error_rate(heard, [right for _, right in pairs])
     rows = [Answer(i, text.encode()) for i, (text, _) in enumerate(pairs)]
@@ -586,7 +588,7 @@ def test_summaries_score_as_with_the_reference(inference: Path) -> None:
 
 
 def test_the_frechet_distance_is_left_to_the_reference(inference: Path) -> None:
-    """`clip-fid` runs accuracy_coco.py: its options and its results are the ones that we use."""
+    """`clip-fid` runs accuracy_coco.py, which takes the options and prints the results that we use."""
     text = (inference / "text_to_image/tools/accuracy_coco.py").read_text()
     for name in ("--mlperf-accuracy-file", "--caption-path", "--output-file"):
         assert f'"{name}"' in text

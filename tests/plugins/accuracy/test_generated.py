@@ -1,4 +1,6 @@
-"""The metrics of products, function calls, images and videos, by hand and with stand-ins for MLCommons' scripts."""
+"""The metrics for products, function calls, images and videos, checked by hand and with stand-ins for MLCommons'
+scripts.
+"""
 
 import hashlib
 import io
@@ -220,7 +222,7 @@ def test_a_sample_that_needs_no_call_is_right_without_one() -> None:
         ("no function fits", label("irrelevance", ())),
         (right, label("live_irrelevance", ())),
         (right, label("live_relevance", ())),
-        ("weather_now(city='Rome')", label("irrelevance", ())),  # a text is not a tool call
+        ("weather_now(city='Rome')", label("irrelevance", ())),  # because a text is not a tool call
     )
     assert found.value == 75
     assert found.details["hallucination"] == pytest.approx(100 * (1 + 0) / 2)

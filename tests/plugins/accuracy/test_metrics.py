@@ -1,4 +1,4 @@
-"""Each metric agrees with MLCommons' own script for the same log, and with examples calculated by hand."""
+"""Each metric agrees with MLCommons' script for the same log, and with examples calculated by hand."""
 
 import json
 import re
@@ -43,11 +43,11 @@ PATTERNS = {
     "exact_match": r".*'exact_match':\s([\d.]+).*",
     "rouge": r".*'rouge1':\s+'?([\d.]+)'?.*",
 }
-"""The metrics of the submission checker (constants.py of v6.1)."""
+"""The metrics of the submission checker (constants.py in v6.1)."""
 
 
 def scored(metric: Metric, answers: Mapping[int, Any], labels: Mapping[int, object]) -> Score:
-    """Returns arrays as answers; bytes are unchanged."""
+    """Returns the score of the answers; arrays are converted to bytes, and bytes are used unchanged."""
     rows = [
         Answer(i, row if isinstance(row, bytes) else np.asarray(row).tobytes())
         for i, row in answers.items()
@@ -111,10 +111,10 @@ def test_a_perfect_detector_has_a_precision_of_all() -> None:
     assert found.value == pytest.approx(100)
     assert found.line == "mAP=100.000%"
     assert found.details == pytest.approx({"map50": 100, "map75": 100})
-    half = precision(rows[:1], label)  # one of the two categories
+    half = precision(rows[:1], label)  # because it finds one of the two categories
     assert half.value == pytest.approx(50)
     assert precision([], label).value == 0
-    # Class 1 is the second of the categories that the label names.
+    # Class 1 is the second category that the label names.
     assert precision(rows, image((20, 10, 100, 50, 5), categories=[5, 6])).value == pytest.approx(
         100
     )
@@ -155,7 +155,7 @@ def test_images_without_annotations_have_no_precision() -> None:
 
 
 def window(**more: object) -> dict[str, Any]:
-    """A position of the question, then the positions of three words."""
+    """Returns a window with one position of the question, followed by the positions of three words."""
     return {
         "id": "q",
         "answers": ["New York", "york"],
@@ -176,9 +176,9 @@ def logits(start: int, end: int, height: float = 5.0, length: int = 5) -> Any:
     ("answer", "exact", "f1"),
     [
         (logits(2, 3), 100, 100),
-        (logits(3, 4), 100, 100),  # "York!", as in the other right answer
+        (logits(3, 4), 100, 100),  # "York!", as in the second right answer
         (logits(1, 3), 0, 80),  # "In New York"
-        # a start in the question is invalid: the best remaining start is "In"
+        # a start in the question is invalid, so "In" is the best remaining start
         (logits(0, 3), 0, 80),
         (np.zeros((0, 2), np.float32), 0, 0),
     ],
@@ -202,7 +202,7 @@ def test_span_of_more_than_thirty_positions_is_ignored() -> None:
     long = logits(0, 30, length=40)
     long[9, 1] = 1.0
     found = scored(SquadF1("float32"), {0: long}, {0: label})
-    assert found.value == pytest.approx(100 * 2 * 1 / (10 + 1))  # 0 to 9 instead of 0 to 30
+    assert found.value == pytest.approx(100 * 2 * 1 / (10 + 1))  # characters 0 to 9 instead of 0 to 30
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,8 @@ def test_dice_of_one_class_and_of_an_answer_of_another_size() -> None:
 
 @pytest.mark.parametrize(("label", "told"), [([0, 255], "255"), ([0, 1, 7], "1, 7")])
 def test_dice_refuses_classes_with_gaps(label: list[int], told: str) -> None:
-    """Bug to avoid: an absent class would count as found, and raise the mean of a blind model to 1."""
+    """Bug to avoid: an absent class would count as found, so that a model that finds nothing would reach a mean of 1.
+    """
     with pytest.raises(ValueError, match=f"have the classes {told}: number them 1, 2"):
         scored(Dice("uint8"), {0: bytes(len(label))}, {0: np.array(label)})
 
@@ -259,7 +260,7 @@ def test_texts_are_bytes_or_symbols() -> None:
     text = "Good day, world"
     padded = np.frombuffer(b"good to day\0\0", np.uint8)
     found = scored(WordErrorRate("uint8"), {0: padded, 1: b""}, {0: text, 1: "two words"})
-    # day -> to, world -> day, and no change for the other two words
+    # day -> to, world -> day; the other two words are equal
     assert found.value == pytest.approx(100 * 4 / 5)
     assert found.lower_is_better
     assert found.details["word_accuracy"] == pytest.approx(20)
@@ -348,7 +349,7 @@ def test_retrieval_is_the_share_found_among_the_nearest_others() -> None:
     answers = {i: vector(np.cos(a), np.sin(a)) for i, a in enumerate(angles)}
     labels: dict[int, object] = {i: {"id": f"d{i}"} for i in range(12)}
     labels[0] = {"id": "d0", "relevant": ["d1", "d4", "d11", "d0"]}  # at ranks 1, 4 and 11
-    labels[6] = {"id": "d6", "relevant": ["d5", "d7"]}  # both are equally near
+    labels[6] = {"id": "d6", "relevant": ["d5", "d7"]}  # because both are equally near
     found = scored(Retrieval("float32"), answers, labels)
     assert found.value == pytest.approx(100 * (2 / 4 + 1) / 2)
     assert found.details == pytest.approx(
@@ -359,7 +360,7 @@ def test_retrieval_is_the_share_found_among_the_nearest_others() -> None:
 
 
 def test_samples_with_the_same_label_belong_together() -> None:
-    """The score is the same as with explicit ids, for every kind of label."""
+    """For every kind of label, the score is the same as with explicit ids."""
     random = np.random.default_rng(0)
     kinds = ["a", "b", "b", "c", "a", "b", "a"]
     answers = {i: random.standard_normal(3).astype(np.float32) for i in range(len(kinds))}
@@ -369,7 +370,7 @@ def test_samples_with_the_same_label_belong_together() -> None:
     }
     wanted = scored(Retrieval("float32"), answers, spelt)
     assert wanted.details["recall@1"] < wanted.details["recall@5"] < wanted.value
-    assert wanted.line.endswith("queries=6")  # the only c is not a query
+    assert wanted.line.endswith("queries=6")  # because the only c is not a query
     numbers = {i: ord(kind) for i, kind in enumerate(kinds)}
     for labels in (dict(enumerate(kinds)), numbers):
         assert scored(Retrieval("float32"), answers, labels) == wanted
@@ -441,7 +442,7 @@ class Zeros:
 
 
 def test_a_metric_of_ten_lines_in_a_file_scores_a_run_and_its_check(tmp_path: Path) -> None:
-    """D51: the metric changes nothing in the harness, and runs after the timed run."""
+    """Checks requirement D51: a new metric needs no change in the harness, and runs after the timed run."""
     (tmp_path / "zeros.py").write_text(_OWN)
     out = tmp_path / "run"
     words = [
@@ -456,7 +457,7 @@ def test_a_metric_of_ten_lines_in_a_file_scores_a_run_and_its_check(tmp_path: Pa
     assert main([*words, "--metric", f"{tmp_path}/zeros.py:Zeros", "--out", str(out)]) == 0
     accuracy = json.loads((out / "result.json").read_text())["accuracy"]
     assert (accuracy["metric"], accuracy["samples"]) == ("zeros", 500)
-    assert 8 <= accuracy["value"] <= 12  # of ten digits
+    assert 8 <= accuracy["value"] <= 12  # because a constant answer is right for one of ten digits
     assert main(["check", str(out)]) == 0
 
 

@@ -1,4 +1,6 @@
-"""The scores of recommendation, RAG answers and a database, against a second implementation of their definitions."""
+"""The scores for recommendation, RAG answers and a database, compared with a second implementation of their
+definitions.
+"""
 
 import hashlib
 import json
@@ -34,7 +36,7 @@ def label(request: tuple[int, int], *liked: int) -> dict[str, Any]:
 
 def test_recommendation_is_scored_by_definition() -> None:
     labels = {0: label((0, 0), 1, 0, 1), 1: label((0, 1), 0, 1), 2: label((1, 0), 1, 1)}
-    answers = [  # LoadGen's samples differ from the stream's
+    answers = [  # LoadGen's samples are not in the order of the stream
         answer(2, (0, 1), 0.2, 0.9),
         answer(0, (1, 0), 0.6, 0.4),
         answer(1, (0, 0), 0.8, 0.6, 0.5),
@@ -46,7 +48,7 @@ def test_recommendation_is_scored_by_definition() -> None:
     base = -5 * np.log2(5 / 7) - 2 * np.log2(2 / 7)
     assert score.details["ne"] == pytest.approx(entropy / base, rel=1e-14)
     assert score.details["accuracy"] == pytest.approx(5 / 7)
-    # the requests (0, 1) with 1.0 and (0, 0) with 0.5; (1, 0) has only one label
+    # request (0, 1) scores 1.0 and request (0, 0) scores 0.5; request (1, 0) has only one kind of label
     assert score.value == pytest.approx(0.75, abs=1e-8)
     assert (score.samples, score.details["judged_requests"]) == (3, 2)
     rules = load_round()

@@ -1,7 +1,7 @@
-"""R-GAT's, DLRM-v3's and the RAG benchmark's scores agree with MLCommons' scripts on 1,000 random answers with errors.
+"""The scores of R-GAT, DLRM-v3 and the RAG benchmark agree with MLCommons' scripts on 1,000 random answers with errors.
 
-Their code runs beside ours, from a checkout. DLRM-v3's MetricsLogger needs only torchrec's metrics. The test stubs
-torchrec's other modules and reimplements the two fbgemm kernels that the AUC uses.
+MLCommons' code runs next to ours, from a checkout. DLRM-v3's MetricsLogger needs only torchrec's metrics. The test
+stubs torchrec's other modules and reimplements the two fbgemm kernels that the AUC uses.
 """
 
 import hashlib
@@ -148,7 +148,7 @@ runpy.run_path(folder + "/accuracy.py", run_name="__main__")
 def test_requests_are_scored_as_by_accuracy_of_dlrm(
     seed: int, checkout: Path, tmp_path: Path
 ) -> None:
-    """The last digit may differ: both add up in float64, but torch uses a different order within a request."""
+    """The last digit may differ, because torch adds the float64 values within a request in a different order."""
     for name in ("torch", "torchrec", "torchmetrics"):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"needs {name}: put it on PYTHONPATH")
@@ -159,7 +159,7 @@ def test_requests_are_scored_as_by_accuracy_of_dlrm(
         liked = (random.random(count) < 0.6).astype(np.float32)
         scores = (0.4 * liked + 0.6 * random.random(count)).astype(np.float32)
         if seed % 2:
-            scores = np.round(scores, 1)  # with equal scores, and with certainties
+            scores = np.round(scores, 1)  # including equal scores and certain answers
         identity = (index // 300, index % 300)
         labels[index] = {"identity": identity, "liked": liked}
         parts = [identity, scores, liked, np.ones(count), (count,)]

@@ -1,4 +1,4 @@
-"""The metrics of transcripts: characters of texts, and notes of music, by hand and by other packages."""
+"""The metrics for transcripts: characters of texts and notes of music, checked by hand and with other packages."""
 
 import itertools
 from collections.abc import Mapping, Sequence

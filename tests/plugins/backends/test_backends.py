@@ -1,4 +1,4 @@
-"""Backends in this process: order, every batch size, actual threads, one line for bad files."""
+"""Backends in this process: order, every batch size, actual threads, and one line for bad files."""
 
 import os
 import re
@@ -53,14 +53,14 @@ def digits() -> DigitsDataset:
 
 @pytest.fixture(scope="module")
 def logits(digits: DigitsDataset) -> Any:
-    """(500, 10): each sample's output in a batch of one."""
+    """Returns (500, 10): the output for each sample in a batch of one."""
     with OrtBackend(setup()) as backend:
         return np.concatenate([np.asarray(backend.infer(digits.batch([i]))) for i in range(500)])
 
 
 def test_ort_answers_the_digits(digits: DigitsDataset, logits: Any) -> None:
     labels = [digits.label(i) for i in range(500)]
-    assert int((logits.argmax(axis=1) == labels).sum()) >= 493  # the manifest's 98.5 %
+    assert int((logits.argmax(axis=1) == labels).sum()) >= 493  # 98.5 %, as the manifest requires
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_ort_takes_as_many_threads_as_it_is_given_and_gives_them_back(threads: i
         before = _threads()
         with OrtBackend(setup(threads=threads)) as backend:
             own = _threads() - before
-            assert len(own) == threads - 1  # the caller is the first thread
+            assert len(own) == threads - 1  # because the calling thread is the first of them
             assert backend.describe()["threads"] == threads
         assert own & _threads() == set()
 
@@ -177,7 +177,7 @@ def test_missing_cuda_provider_is_refused_with_the_package_to_install() -> None:
 def test_cuda_of_python_packages_is_loaded_first_and_stdout_stays_clean(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: with `ort-gpu` alone, --device cuda found no libcublas."""
+    """Bug: if only `ort-gpu` was installed, --device cuda did not find libcublas."""
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has CUDA")
     monkeypatch.setattr(
@@ -282,7 +282,7 @@ def test_the_threads_of_a_wide_instance_have_places_of_their_own() -> None:
     before = _threads()
     with OrtBackend(setup(threads=2, owns_cores=True, cpus=(first, second))) as backend:
         (own,) = _threads() - before
-        for _ in range(200):  # the thread pins itself as soon as it runs
+        for _ in range(200):  # because the thread pins itself only when it runs
             if os.sched_getaffinity(int(own)) == {second}:
                 break
             time.sleep(0.01)
@@ -315,7 +315,7 @@ def test_a_model_that_cannot_be_opened_is_reported_in_one_line(tmp_path: Path) -
 
 
 def saved(tmp_path: Path, batch: int | str, outputs: int = 1) -> Path:
-    """x (batch, 3) -> 2x under one name, or under several: y0 = 2x, y1 = 3x, ..."""
+    """Writes x (batch, 3) -> 2x under one name, or under several names: y0 = 2x, y1 = 3x, ..."""
     names = [f"y{n}" for n in range(outputs)]
     nodes = [helper.make_node("Mul", ["x", f"f{n}"], [name]) for n, name in enumerate(names)]
     x, *ends = (odd_files.value(name, [batch, 3]) for name in ("x", *names))
@@ -377,7 +377,7 @@ def test_padding_does_not_hide_an_output_without_a_row_per_sample(tmp_path: Path
 
 
 def test_more_samples_than_a_file_fixes_are_reported_in_one_line(tmp_path: Path) -> None:
-    """Bug: "negative dimensions are not allowed"."""
+    """Bug: the message was "negative dimensions are not allowed"."""
     path = odd_files.fixed(tmp_path / "m.onnx", 2)
     with OrtBackend(setup(path)) as backend:
         assert refusal_of(backend.infer, Batch(3, {"x": np.zeros((3, 4), np.float32)})) == (
@@ -394,7 +394,7 @@ def test_the_batch_that_a_file_fixes() -> None:
 
 
 def test_shared_weights_with_separate_processes_are_refused() -> None:
-    """Bug: the backend shared no memory, but reported True."""
+    """Bug: the backend did not share memory, but reported True."""
     options = (("share_weights", "on"), ("processes", "on"))
     config = make_config({"scenario": "offline", "backend": "ort", "backend_option": options})
     given = (config, load_model("digits"), MODELS_DIR / "digits.onnx", InstanceGroup(2, 1, 1))

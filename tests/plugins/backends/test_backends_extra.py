@@ -34,7 +34,7 @@ def test_a_missing_package_is_exit_3_with_the_command_that_installs_it(
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert done.stderr.splitlines()[0] == (  # a second line may name what the metric needs
+    assert done.stderr.splitlines()[0] == (  # because a second line may name what the metric needs
         f"harness: backend {name!r} needs the module {entry.needs!r}: {how_to_install(entry.extra)}"
     )
     assert list(tmp_path.iterdir()) == []
@@ -72,7 +72,7 @@ def test_the_size_of_a_folder_is_that_of_its_files(tmp_path: Path) -> None:
 
 
 UNNEEDED = ("build", "results", "tests")
-"""Folders at the top of a checkout."""
+"""Top-level folders of a checkout that the test does not copy."""
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ UNNEEDED = ("build", "results", "tests")
 def test_run_sh_installs_the_extra_on_first_use_and_announces_it(
     source: str, tmp_path: Path
 ) -> None:
-    """A checkout without an environment; LiteRT is the smallest framework to install."""
+    """Uses a checkout without an environment, and LiteRT, which is the smallest framework to install."""
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")

@@ -22,7 +22,7 @@ torch: Any = pytest.importorskip("torch")
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """x (n, 3) -> {"double": 2x, "sum": sums of the rows}."""
+    """Exports x (n, 3) -> {"double": 2x, "sum": sums of the rows}."""
 
     class Module(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
         def forward(self, x: Any) -> dict[str, Any]:
@@ -42,7 +42,8 @@ def opened(path: Path, **options: str) -> Any:
 
 @pytest.mark.parametrize("compiled", ["off", "on"])
 def test_an_exported_program_answers_by_name(program: Path, compiled: str) -> None:
-    """Runs in a separate process: Inductor fails if another test has imported a certain setuptools."""
+    """Runs in a separate process, because Inductor fails if another test has imported certain versions of setuptools.
+    """
     call = (
         "import sys; from tests.plugins.backends.test_backends_torch import check_answers as check"
     )
@@ -130,7 +131,7 @@ def test_a_program_with_a_library_is_not_loaded(program: Path, tmp_path: Path) -
 
 
 def test_weights_that_are_a_pickle_of_code_are_not_run(program: Path, tmp_path: Path) -> None:
-    """torch.export.load falls back to a full unpickling of the sample inputs; our reader does not."""
+    """torch.export.load falls back to a full unpickling of the sample inputs, whereas our reader does not."""
     made = tmp_path / "made"
 
     class Evil:
@@ -186,7 +187,7 @@ def test_torchscript_computes_in_the_requested_precision(precision: str) -> None
         assert backend.describe()["precision"] == told
         weights, strides, macs = backend.network(Batch(4, {"image": images}))
         assert sum(np.prod(s) for s, _ in weights if len(s) > 1) == 71_568
-        assert {kind for _, kind in weights} == {"float32"}  # of the file
+        assert {kind for _, kind in weights} == {"float32"}  # the type stored in the file
         assert (list(strides), macs) == ([(1, 1), (1, 1)], 4 * 370_944)
     assert found.dtype == np.float32
     whole = registry.load("backend", "torch")(
@@ -199,7 +200,7 @@ def test_torchscript_computes_in_the_requested_precision(precision: str) -> None
 
 
 def exported(path: Path, more: Any) -> Path:
-    """x (2, 3) -> (x, result of `more` for x)."""
+    """Exports x (2, 3) -> (x, the result of `more` for x)."""
 
     class Nested(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
         def forward(self, x: Any) -> Any:
@@ -215,8 +216,7 @@ def exported(path: Path, more: Any) -> Path:
     ids=["lists", "dict"],
 )
 def test_nested_outputs_are_outputs_of_their_own(more: Any, tmp_path: Path) -> None:
-    """Bugs: "'tuple' object has no attribute 'cpu'", e.g. for an LSTM's (output, (h, c)); a dict recursed
-    without end.
+    """Bugs: an LSTM's (output, (h, c)) caused "'tuple' object has no attribute 'cpu'", and a dict recursed endlessly.
     """
     path = exported(tmp_path / "module.pt2", more)
     with opened(path) as backend:
@@ -227,7 +227,7 @@ def test_nested_outputs_are_outputs_of_their_own(more: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("more", "kind"), [(None, "NoneType"), (7, "int")])
 def test_output_that_is_not_a_tensor_is_named(more: Any, kind: str, tmp_path: Path) -> None:
-    """Bug: "'NoneType' object is not iterable"."""
+    """Bug: the message was "'NoneType' object is not iterable"."""
     path = exported(tmp_path / "module.pt2", lambda _: (more,))
     with (
         opened(path) as backend,
@@ -244,7 +244,7 @@ def test_the_gpus_memory_has_the_manifests_names(program: Path) -> None:
         names={"rows": "x"},
     )
     with registry.load("backend", "torch")(setup) as backend:
-        assert not isinstance(backend, HasBuffers)  # on a processor
+        assert not isinstance(backend, HasBuffers)  # because it runs on a processor
         view = np.zeros((2, 3), np.float32)
         backend._on_gpu = SimpleNamespace(buffers={2: [view]}.get)
         assert backend._buffers(2)["rows"] is view

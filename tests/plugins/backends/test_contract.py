@@ -1,6 +1,6 @@
-"""Tests the contract of every backend with its own file of the digits model.
+"""The contract for every backend, tested with the backend's own file of the digits model.
 
-A framework that is not installed is skipped here; ./test.sh --all installs them all.
+A framework that is not installed is skipped; ./test.sh --all installs all of them.
 """
 
 import subprocess
@@ -26,12 +26,12 @@ ROOT = Path(__file__).parents[3]
 MODEL = load_model("digits")
 TREES = load_model("digits-trees")
 NAMELESS = ("torch", "executorch", "trees")
-"""Backends whose files do not name an output."""
+"""Backends whose files do not name their output."""
 
 UNNAMED = ("executorch", "trees")
-"""Backends whose files do not name an input, either."""
+"""Backends whose files do not name their input, either."""
 
-INSTANCES = 2  # the same everywhere: TensorFlow fixes it at the first op of a process
+INSTANCES = 2  # fixed, because TensorFlow fixes it at the first op of a process
 
 
 class Case(NamedTuple):
@@ -41,7 +41,7 @@ class Case(NamedTuple):
 
     @property
     def model(self) -> Model:
-        """The digits: the network, or for `trees` a forest with the same input and as many classes."""
+        """Returns the digits model: the network, or for `trees` a forest with the same input and number of classes."""
         return TREES if self.backend == "trees" else MODEL
 
     def __str__(self) -> str:
@@ -80,11 +80,11 @@ CASES = (
     Case("tract", "onnx"),
 )
 REFERENCES = {"digits": Case("ort", "onnx"), "digits-trees": Case("trees", "xgboost")}
-"""Model -> the case that all other cases of the model must agree with."""
+"""Maps a model to the case with which all other cases of the model must agree."""
 
 
 def params(cases: tuple[Case, ...]) -> list[Any]:
-    """Frameworks other than these take seconds to import: slow."""
+    """Marks all frameworks except these as slow, because they take seconds to import."""
     marks = dict.fromkeys(("ort", "ncnn", "mnn", "tract"), ())
     return [
         pytest.param(case, id=str(case), marks=marks.get(case.backend, (pytest.mark.slow,)))
@@ -114,7 +114,7 @@ def digits() -> DigitsDataset:
 
 @pytest.fixture(scope="module")
 def answers(digits: DigitsDataset) -> dict[str, Any]:
-    """Model -> (500, 10) of its reference, in one batch."""
+    """Maps a model to its reference's output, (500, 10), computed in one batch."""
     found = {}
     for model, case in REFERENCES.items():
         if registry.BACKENDS[case.backend].installed:
@@ -125,7 +125,7 @@ def answers(digits: DigitsDataset) -> dict[str, Any]:
 
 @pytest.fixture
 def logits(case: Case, answers: dict[str, Any]) -> Any:
-    """(500, 10): ONNX Runtime's of the network, XGBoost's of the trees."""
+    """Returns (500, 10): ONNX Runtime's output for the network, or XGBoost's for the trees."""
     return answers[case.model.name]
 
 
@@ -166,7 +166,7 @@ def test_an_answer_stays_when_the_next_one_is_given(
 
 @each_case
 def test_the_input_is_only_read(case: Case, digits: DigitsDataset, logits: Any) -> None:
-    """A dataset's rows may be in a memory-mapped, read-only file."""
+    """The rows of a dataset may be in a memory-mapped, read-only file."""
     rows = digits.batch(range(8)).inputs["image"].copy()
     before = rows.copy()
     with case.open() as backend:
@@ -220,7 +220,7 @@ def test_backend_can_be_left_and_entered_again(
 def test_backend_can_be_opened_again_with_a_different_number_of_threads(
     case: Case, digits: DigitsDataset, logits: Any
 ) -> None:
-    """The warm-up of a stream tries fewer threads, one instance after another."""
+    """The warm-up of a stream also tries fewer threads, with one instance after another."""
     if case.backend in (*registry.WITH_FIXED_THREADS, *registry.OF_ONE_THREAD):
         pytest.skip("its number of threads is fixed")
     for threads in (1, 2, 1, 2):
@@ -380,13 +380,13 @@ def _threads(case: Case, threads: int) -> dict[str, int]:
 
 @each_backend
 def test_requested_number_of_threads_is_used(case: Case) -> None:
-    """Runs in separate processes: TensorFlow fixes its thread counts, and PyTorch has one number per process."""
+    """Runs in separate processes, because TensorFlow fixes its thread counts and PyTorch has one count per process."""
     one, two = _threads(case, 1), _threads(case, 2)
     if case.backend in registry.OF_ONE_THREAD:
         assert (one["told"], two["told"], two["tasks"]) == (1, 1, one["tasks"])
         return
     assert (one["told"], two["told"]) == (1, 2)
-    # ncnn loads in parallel, too, and OpenMP has threads for each thread that calls it
+    # ncnn also loads in parallel, and OpenMP creates threads for each thread that calls it.
     assert two["tasks"] - one["tasks"] == (2 if case.backend == "ncnn" else 1)
 
 
@@ -401,7 +401,7 @@ def test_change_of_threads_after_their_start_is_refused(case: Case, digits: Digi
 
 
 def _sequence_onnx(folder: Path) -> Path:
-    """ids (n, length) int64 -> ids + 1 with the same length, and their sum, one number."""
+    """Writes ids (n, length) int64 -> ids + 1 with the same length, and their sum as one number."""
     from onnx import helper
 
     from tests.builders.models.odd_files import INT64, value, write
@@ -434,7 +434,7 @@ else:
 
 
 def _sequence_by_tensorflow(path: Path) -> Path:
-    """Runs in a separate process, so that TensorFlow's thread counts do not remain."""
+    """Runs in a separate process, because TensorFlow's thread counts would remain."""
     pytest.importorskip("tensorflow", reason="TensorFlow writes the model")
     subprocess.run([sys.executable, "-W", "ignore", "-c", _SEQUENCE, path], check=True)
     return path
@@ -509,7 +509,7 @@ def test_weights_in_another_file_are_read(case: Case, digits: DigitsDataset, log
 
 @pytest.mark.parametrize("case", params((Case("tensorflow", "keras"),)))
 def test_file_that_is_not_a_keras_archive_is_reported_as_such(case: Case, tmp_path: Path) -> None:
-    """Keras itself says that the file is not there."""
+    """Keras itself reports that the file does not exist."""
     path = tmp_path / "bad.keras"
     path.write_bytes(b"not a model")
     assert _refusal(case, model=path) == (f"{path}: not a Keras file: expected a zip archive")
@@ -517,7 +517,7 @@ def test_file_that_is_not_a_keras_archive_is_reported_as_such(case: Case, tmp_pa
 
 @pytest.fixture(scope="module")
 def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """x (4, 3) float32 -> y = 2x, as ONNX."""
+    """Writes x (4, 3) float32 -> y = 2x as ONNX."""
     from onnx import helper
 
     from tests.builders.models.odd_files import value, write

@@ -1,4 +1,4 @@
-"""The reader accepts only expressions of a .pt2 file that are sizes; without PyTorch."""
+"""From the expressions in a .pt2 file, the reader accepts only sizes; tested without PyTorch."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Backend `torch` on a real GPU gives the processor's answers. Skipped without a GPU."""
+"""The backend `torch` returns the same answers on a real GPU as on the processor. Skipped on machines without a GPU."""
 
 import threading
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ pytestmark = [
 
 SIZES = (*range(1, 20), 33, 64)
 CLOSE = {"f32": 1e-4, "tf32": 5e-3, "f16": 1e-2, "bf16": 6e-2}
-"""Largest error relative to the largest answer, by precision."""
+"""The largest allowed error relative to the largest answer, by precision."""
 
 
 class Network(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
-    """A network from images to a dict of two outputs. Only `scores` depends on convolutions."""
+    """A network that maps images to a dict of two outputs. Only `scores` depends on convolutions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ def test_batches_made_in_the_graphs_memory_have_their_own_answers(files: dict[st
 
 @pytest.mark.parametrize("looks", [lambda x: x * x.sum().item(), lambda x: x[x > 0]])
 def test_a_module_that_waits_for_the_gpu_runs_without_graphs(looks: Any) -> None:
-    """Closes an instance without affecting the graphs of other instances."""
+    """Closing one instance does not affect the graphs of other instances."""
     cuda: Any = import_module("harness.backends.parts.torch_cuda")
     device = torch.device("cuda", 0)
 
@@ -147,7 +147,7 @@ def test_compiled_answers_are_the_processors(files: dict[str, Path]) -> None:
 
 
 def test_instances_side_by_side_do_not_disturb_each_other(files: dict[str, Path]) -> None:
-    """Bug: a graph's input memory was freed after its capture, and received another instance's answers."""
+    """Bug: a graph's input memory was freed after its capture, and was reused for another instance's answers."""
     with opened(files["pt2"], "cpu") as cpu:
         right = {seed: answers(cpu, SIZES, seed) for seed in range(3)}
     errors: list[float] = []

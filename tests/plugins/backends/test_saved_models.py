@@ -1,4 +1,4 @@
-"""Foreign SavedModels: with an optimiser's state, with different signatures, with a vocabulary."""
+"""Foreign SavedModels, with an optimiser's state, different signatures or a vocabulary."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def answer(path: Path, value: Any) -> Any:
 
 @pytest.mark.parametrize("optimiser", ["AdamOptimizer", "MomentumOptimizer"])
 def test_the_state_of_an_optimiser_is_left_out(optimiser: str, tmp_path: Path) -> None:
-    """Bug: "'_UserObject' object has no attribute 'add_slot'"."""
+    """Bug: the message was "'_UserObject' object has no attribute 'add_slot'"."""
     train, model = tf.compat.v1.train, Doubles()
     more = {"momentum": 0.9} if optimiser == "MomentumOptimizer" else {}
     model.optimiser = getattr(train, optimiser)(0.5, **more)

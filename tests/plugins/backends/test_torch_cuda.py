@@ -1,4 +1,4 @@
-"""The part of backend `torch` that feeds a GPU, with a stand-in for torch.cuda."""
+"""The part of the backend `torch` that feeds a GPU, tested with a stand-in for torch.cuda."""
 
 import threading
 import warnings
@@ -17,7 +17,7 @@ torch_cuda: Any = import_module("harness.backends.parts.torch_cuda")
 stand_in: Any = import_module("tests.stand_ins.cuda")
 
 pytestmark = [
-    pytest.mark.slow,  # they import PyTorch
+    pytest.mark.slow,  # because they import PyTorch
     pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
 ]
 
@@ -76,7 +76,7 @@ def test_sizes_between_those_of_graphs_are_padded_by_at_most_a_quarter() -> None
 
 
 def test_a_padded_batch_has_its_own_answers() -> None:
-    """A graph of 20 rows answers 17 rows, also after a batch of 20, and never returns the same memory twice."""
+    """A graph for 20 rows computes 17 rows, also after a batch of 20, and never returns the same memory twice."""
     cuda = stand_in.FakeCuda()
     runs = module(lambda x: (x + 1, x.sum(1)), cuda, largest=64)
     kept = []
@@ -183,7 +183,7 @@ def test_further_shapes_run_without_graphs(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_one_capture_at_a_time() -> None:
-    """An allocation of another thread would become part of the graph, or end it."""
+    """An allocation by another thread would become part of the graph, or abort the capture."""
     inside, most = [0], [0]
 
     def call(x: Any) -> Any:
@@ -224,7 +224,7 @@ def test_missing_gpu_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def recorded(name: str, start_us: float, end_us: float, **more: Any) -> Any:
-    """An event as PyTorch 2.11 returns it with a GPU: without the types of its inputs."""
+    """Returns an event as PyTorch 2.11 records it with a GPU, without the types of its inputs."""
     event = {
         "name": name,
         "time_range": SimpleNamespace(start=start_us, elapsed_us=lambda: end_us - start_us),
@@ -238,7 +238,9 @@ def recorded(name: str, start_us: float, end_us: float, **more: Any) -> Any:
 
 
 def test_an_operators_time_is_that_of_its_kernels_on_the_gpu() -> None:
-    """From a recording of ResNet-50 on an H200: the launch took 31 us on the host, the kernels 13.3 and 2.1 us."""
+    """From a recording of ResNet-50 on an H200: the launch took 31 us on the host, and the kernels took 13.3 and 2.1
+    us.
+    """
     kernels: Any = import_module("harness.backends.parts.torch_kernels")
     copy = SimpleNamespace(name="cudnn::nchwToNhwcKernel", duration=2.1)
     product = SimpleNamespace(name="sm80_xmma_fprop_implicit_gemm", duration=13.3)

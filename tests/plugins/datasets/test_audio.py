@@ -1,4 +1,4 @@
-"""LibriSpeech's layout: samples, lengths and transcripts; every error names its file."""
+"""LibriSpeech's layout: samples, lengths and transcripts; every error names the file."""
 
 import json
 import re
@@ -103,7 +103,7 @@ def test_a_transcript_ends_at_its_line_feed(text: str, tmp_path: Path) -> None:
 
 
 def chapter(folder: Path) -> Path:
-    """Two speakers; the second utterance is longer than half a second."""
+    """Writes two speakers; the second utterance is longer than half a second."""
     wav(folder / "19/198/19-198-0001.wav", ramp(800))
     wav(folder / "19/198/19-198-0000.wav", ramp(300))
     wav(folder / "26/495/26-495-0000.wav", ramp(10))

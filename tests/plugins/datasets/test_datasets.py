@@ -1,4 +1,4 @@
-"""Datasets return rows in the loaded order, as views if possible, and the same bytes for the same seed."""
+"""Datasets return rows in the loaded order, as views if possible, and identical bytes for the same seed."""
 
 import shlex
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def rows_of(indices: Sequence[int]) -> tuple[LoadedRows, Any]:
 
 
 def test_empty_set_of_rows_is_accepted() -> None:
-    """Bug: an IndexError, because numpy turns an empty list into an array of floats."""
+    """Bug: an empty list caused an IndexError, because numpy turns it into an array of floats."""
     rows, _ = rows_of([])
     with pytest.raises(KeyError, match="sample 0 is not loaded"):
         rows.batch([0])
@@ -89,7 +89,7 @@ def test_a_single_row_is_a_view() -> None:
 
 
 def test_an_index_loaded_twice_keeps_its_first_row() -> None:
-    """Multi-stream ends its list with duplicates; the queries before them stay contiguous."""
+    """Multi-stream ends its list with duplicates; the earlier queries stay contiguous."""
     rows, held = rows_of([4, 2, 9, 4, 2])
     batch = rows.batch([4, 2, 9])
     assert np.shares_memory(batch.inputs["x"], held[:3])
@@ -133,7 +133,7 @@ def test_digits_are_500_images_between_0_and_1_with_their_labels() -> None:
     ("cls", "name"), [(DigitsDataset, "digits"), (SyntheticDataset, "synthetic")]
 )
 def test_a_folder_that_is_not_read_is_refused(cls: Any, name: str) -> None:
-    """Otherwise the run would not use the user's samples."""
+    """If it were accepted, the run would silently ignore the user's samples."""
     with pytest.raises(
         ConfigError, match=f"^dataset '{name}' does not use --data-dir: drop it, or "
     ):
@@ -141,7 +141,7 @@ def test_a_folder_that_is_not_read_is_refused(cls: Any, name: str) -> None:
 
 
 def test_digits_follow_no_input_shape() -> None:
-    """Bug: the option was ignored, and the run did not use the user's sizes."""
+    """Bug: the option was ignored, so the run did not use the user's sizes."""
     assert refusals(
         DigitsDataset, DatasetSetup(inputs=(IMAGE,), shapes={"pixels": (1, 1, 9, 9)})
     ) == ["--input-shape belongs to dataset 'synthetic': drop it for 'digits'"]
@@ -207,7 +207,7 @@ def test_another_seed_gives_other_samples_and_another_digest() -> None:
 
 @pytest.mark.parametrize("batch", ["batch_size", "N", 1, None])
 def test_name_of_the_batch_dimension_does_not_change_the_digest(batch: str | int | None) -> None:
-    """Bug: `sweep --backend ort,openvino` measured only one backend: 'the dataset has changed'."""
+    """Bug: `sweep --backend ort,openvino` measured only one backend, with the message 'the dataset has changed'."""
     spelt = tuple(spec._replace(shape=(batch, *spec.shape[1:])) for spec in SPECS)
     one, other = synthetic(1), synthetic(1, spelt)
     assert one.describe()["digest"] == other.describe()["digest"]
@@ -218,7 +218,7 @@ def test_name_of_the_batch_dimension_does_not_change_the_digest(batch: str | int
 
 
 def test_description_names_integer_inputs_of_only_0_and_1() -> None:
-    """Bug: an embedding was measured on two hot rows without a message."""
+    """Bug: an embedding was measured on only two rows, both of them in the cache, without a message."""
     specs = (*SPECS, TensorSpec("ids", "int64", (None, 4)))
     integers = {spec.name for spec in specs if np.dtype(spec.dtype).kind != "f"}
     assert set(synthetic(1, specs).describe()["zero_or_one"]) == integers  # type: ignore[call-overload]
@@ -311,7 +311,7 @@ def test_one_input_shape_sets_its_dimensions_in_every_input() -> None:
 
 @pytest.mark.parametrize("name", ["ids", "my input", "it's"])
 def test_the_advice_for_a_shape_can_be_pasted(name: str) -> None:
-    """Bug: "set its sizes with --input-shape ids=1xsequence", which the parser refuses."""
+    """Bug: the advice was "set its sizes with --input-shape ids=1xsequence", which the parser refuses."""
     spec = TensorSpec(name, "int64", ("batch", "sequence", None, 3))
     line = refusal(SyntheticDataset, DatasetSetup(inputs=(spec,)))
     flag, word = shlex.split(line[line.index("--input-shape") :])
@@ -338,7 +338,7 @@ def test_one_dimension_of_two_sizes_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_the_advice_for_a_shape_names_the_batch(shape: tuple[int | str, ...], advice: str) -> None:
-    """Bug: if the batch was the second dimension, the advice led to "5 outputs for 8 samples"."""
+    """Bug: if the batch was the second dimension, following the advice led to "5 outputs for 8 samples"."""
     setup = DatasetSetup(inputs=(TensorSpec("x", "float32", shape),))
     expected = [f"input 'x' has the symbolic shape {advice}"]
     assert refusals(SyntheticDataset, setup) == expected
@@ -359,7 +359,7 @@ def test_a_symbolic_shape_takes_the_sizes_that_were_given(
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 def test_an_input_of_one_number_a_sample_is_made(dtype: str) -> None:
-    """Bug: rows of shape () were numpy scalars, which cannot be assigned to."""
+    """Bug: rows of shape () were numpy scalars, to which nothing can be assigned."""
     made = synthetic(0, (TensorSpec("x", dtype, ("batch",)),))
     made.load([0, 1, 2])
     numbers = made.batch([0, 1, 2]).inputs["x"]

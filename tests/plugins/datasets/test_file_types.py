@@ -1,4 +1,5 @@
-"""The dataset of file types: certain labels, the features of the package magika, the same files in every run."""
+"""The dataset of file types: certain labels, the same features as the package magika, and the same files in every run.
+"""
 
 import io
 import shutil
@@ -34,7 +35,7 @@ def data() -> FileTypesDataset:
 
 @pytest.fixture
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a small Python's standard library."""
+    """Returns the folder of a small fake standard library of Python."""
     folder = tmp_path / "lib"
     folder.mkdir()
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(folder))
@@ -165,7 +166,7 @@ def test_options_without_effect_are_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def model_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The model of the installed package, in the cache as if it had been fetched."""
+    """Puts the installed package's model into the cache, as if it had been fetched."""
     magika = pytest.importorskip("magika")
     file = Path(magika.__file__).parent / "models/standard_v3_3/model.onnx"
     place = tmp_path / "cache/mlperf-harness/models/magika/model.onnx"
@@ -177,7 +178,7 @@ def model_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_answers_are_those_of_the_package_magika(model_file: Path, data: FileTypesDataset) -> None:
-    """The features and the order of the labels: each file gets the same class and score."""
+    """With the same features and label order, each file gets the same class and score."""
     magika, onnxruntime = map(pytest.importorskip, ("magika", "onnxruntime"))
     pinned = load_model("magika")
     assert pinned.path(("onnx",)) == model_file

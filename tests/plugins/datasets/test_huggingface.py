@@ -1,4 +1,4 @@
-"""HuggingFace datasets on disk and by name; the package is large, so most tests are marked slow."""
+"""HuggingFace datasets on disk and by name; most tests are marked slow because the package is large."""
 
 import subprocess
 import sys
@@ -149,7 +149,7 @@ def test_names_of_classes_come_from_the_features(tmp_path: Path) -> None:
 
 
 def test_our_folder_datasets_does_not_pass_for_the_package(tmp_path: Path) -> None:
-    """In a checkout `import datasets` finds our own folder ./datasets."""
+    """In a checkout, `import datasets` finds our folder ./datasets."""
     code = (
         "import sys; sys.path = ['.'] + [p for p in sys.path if 'site-packages' not in p]\n"
         "from harness.core import registry\n"
@@ -162,6 +162,6 @@ def test_our_folder_datasets_does_not_pass_for_the_package(tmp_path: Path) -> No
     )
     assert done.stdout.splitlines() == [
         "False",
-        # -S hides the metadata of an installation
+        # -S hides the metadata of installed packages.
         "dataset 'huggingface' needs the module 'datasets': ./run.sh install hf, and start with ./run.sh",
     ]

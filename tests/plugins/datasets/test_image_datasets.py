@@ -43,7 +43,7 @@ def setup(folder: Path | None, *, steps: tuple[Step, ...] = STEPS, **more: Any) 
 
 
 def in_classes(folder: Path, count: int = 6) -> Path:
-    """Two classes, images 0, 2, 4 in `bird` and 1, 3, 5 in `ant`."""
+    """Writes two classes: images 0, 2 and 4 in `bird`, and 1, 3 and 5 in `ant`."""
     for i in range(count):
         write(folder / ("ant" if i % 2 else "bird") / f"{i}.jpg", i)
     return folder
@@ -204,7 +204,7 @@ def test_broken_links_are_reported_and_not_skipped(tmp_path: Path) -> None:
         assert f"{tmp_path}/{name}" in refusal(FolderDataset, setup(tmp_path))
 
 
-# --- imagenet, in its true format
+# --- imagenet, in its original format
 
 
 def imagenet(folder: Path, inside: str = "") -> Path:
@@ -247,13 +247,13 @@ def test_a_map_that_does_not_fit_the_images_is_refused(tmp_path: Path) -> None:
     )
 
 
-# --- coco, in its true format
+# --- coco, in its original format
 
 BOX = {"iscrowd": 0, "segmentation": [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]}
 
 
 def coco(folder: Path, **changed: Any) -> Path:
-    """Three images out of order, the last without objects; categories with a gap, as COCO's."""
+    """Writes three images out of order, the last without objects; the category ids have gaps, as in COCO."""
     for i in (139, 285, 632):
         write(folder / "val2017" / f"{i:012}.jpg", i, 60, 80)
     content: dict[str, Any] = {
@@ -362,8 +362,8 @@ def test_annotations_that_do_not_fit_are_refused(
 
 
 def test_boxes_without_an_area_are_kept_and_reported(tmp_path: Path) -> None:
-    """pycocotools counts each as an object that no detection overlaps; without them, the score would be
-    different from MLPerf's.
+    """pycocotools counts each such box as an object that no detection overlaps; without them, the score would differ
+    from MLPerf's.
     """
     flat = {**ONE, "id": 2, "bbox": [1, 2, 0, 4], "area": 0}
     made = CocoDataset(setup(coco(tmp_path, annotations=[ONE, flat])))
@@ -380,7 +380,7 @@ def test_boxes_without_an_area_are_kept_and_reported(tmp_path: Path) -> None:
 
 
 def test_subset_of_mlperf_is_used_if_present(tmp_path: Path) -> None:
-    """Makes the folders that create_safe_annotations.py writes: next to the whole set, and a separate folder."""
+    """Makes both folders that create_safe_annotations.py can write: one next to the whole set, and a separate one."""
     coco(tmp_path)
     whole = json.loads((tmp_path / "annotations/instances_val2017.json").read_text())
     safe = {**whole, "images": whole["images"][2:], "annotations": []}
@@ -445,7 +445,7 @@ def test_a_symbolic_size_is_the_given_size_or_the_first_images_size(tmp_path: Pa
 
 
 def test_an_input_shape_names_an_input(tmp_path: Path) -> None:
-    """Bug: a wrong name was ignored, and the run did not use the user's sizes."""
+    """Bug: a wrong name was ignored, so the run did not use the user's sizes."""
     wrong = setup(in_classes(tmp_path), shapes={"imag": (1, 3, 9, 9)})
     assert refusals(FolderDataset, wrong) == [
         "--input-shape imag: the model's inputs are image: did you mean 'image'?"
@@ -453,7 +453,7 @@ def test_an_input_shape_names_an_input(tmp_path: Path) -> None:
 
 
 def broken(folder: Path) -> list[Path]:
-    """Six files, three of which are unusable, each for a different reason."""
+    """Writes six files, three of which are unusable for different reasons."""
     in_classes(folder)
     cut_off, text, gone = folder / "ant/1.jpg", folder / "ant/3.jpg", folder / "bird/4.jpg"
     cut_off.write_bytes(cut_off.read_bytes()[:500])
@@ -474,7 +474,7 @@ def test_every_file_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
 
 
 def overwritten(path: Path) -> None:
-    """Overwrites forty bytes in the middle of the scan, including a marker; the end is unchanged."""
+    """Overwrites forty bytes in the middle of the scan, including a marker, and leaves the end unchanged."""
     content = bytearray(path.read_bytes())
     middle = (decode.check_file(bytes(content)).scan + len(content)) // 2
     content[middle : middle + 40] = b"\xff\xd0" + bytes(range(1, 39))
@@ -490,7 +490,7 @@ def test_a_jpeg_damaged_in_the_middle_is_found_by_a_check(tmp_path: Path) -> Non
         made = FolderDataset(setup(tmp_path, steps=steps))
         (line,) = made.faults()
         assert line.startswith(f"{bad}: the JPEG is damaged: ")
-        made.load(range(6))  # these decoders report nothing, and fill the gap
+        made.load(range(6))  # because these decoders report nothing, and fill the gap
     strict = FolderDataset(setup(tmp_path, steps=(step("decode", decoder="simplejpeg"), *STEPS)))
     assert refusal(strict.load, range(6)).startswith(f"{bad}: ")
 
@@ -515,7 +515,7 @@ def test_faults_are_found_without_a_model(tmp_path: Path) -> None:
 
 
 def test_a_broken_first_file_hides_no_other(tmp_path: Path) -> None:
-    """Bug: with a symbolic size, the first file's fault was reported for every file."""
+    """Bug: with a symbolic size, the fault of the first file was reported for every file."""
     spec = image_spec(3, "h", "w")
     in_classes(tmp_path)
     (tmp_path / "ant/1.jpg").write_text("no")
@@ -534,7 +534,7 @@ def test_a_run_gives_up_after_twenty_bad_files(tmp_path: Path) -> None:
 
 
 def test_named_pipe_is_refused_and_not_read(tmp_path: Path) -> None:
-    """A named pipe would block forever."""
+    """Reading from a named pipe would block forever."""
     write(tmp_path / "0.png", 0)
     os.mkfifo(tmp_path / "1.png")
     (tmp_path / "labels.csv").write_text("file,label\n0.png,1\n1.png,1\n")
@@ -652,7 +652,7 @@ def test_other_steps_have_a_cache_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["rows", "records"])
 @pytest.mark.parametrize("damage", ["cut", "zeros", "noise", "gone"])
 def test_a_damaged_cache_costs_only_work(name: str, damage: str, tmp_path: Path) -> None:
-    """Simulates a killed run, or a disk that lost unwritten data."""
+    """Simulates a killed run, or a disk that lost data before they were written."""
     in_classes(tmp_path / "data")
     first = rows(cached(tmp_path), list(range(6)))
     (path,) = (tmp_path / "cache/images").glob(f"*/{name}")
@@ -727,7 +727,7 @@ def test_a_disk_that_will_be_full_is_known_before(
         in line
     )
     made.load([0, 1, 2])
-    made.load([0, 1, 2, 3, 4, 5])  # three more rows, which fit
+    made.load([0, 1, 2, 3, 4, 5])  # three additional rows, which fit
 
 
 def test_progress_is_reported_on_the_thread_of_the_caller(
@@ -756,14 +756,14 @@ def test_progress_is_reported_on_the_thread_of_the_caller(
 
 
 def test_numbers_that_sort_otherwise_as_names_are_refused(tmp_path: Path) -> None:
-    """Bug: the folder 10 became class 2, and every later score was wrong."""
+    """Bug: the folder 10 became class 2, so that every later score was wrong."""
     for label in range(11):
         write(tmp_path / str(label) / "a.png", label)
     assert "'10' would be class 2" in refusal(FolderDataset, setup(tmp_path))
 
 
 def test_same_fault_of_many_images_is_reported_once(tmp_path: Path) -> None:
-    """Bug: the same wrong size of eight images gave eight lines."""
+    """Bug: eight images of the same wrong size caused eight lines."""
     made = FolderDataset(setup(in_classes(tmp_path), steps=(step("resize", size=8),)))
     count = len(made)
     assert count > 1

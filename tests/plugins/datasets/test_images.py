@@ -1,4 +1,4 @@
-"""An image file becomes the model's input as in the reference, or is refused."""
+"""An image file becomes the model's input exactly as in the reference, or is refused."""
 
 import importlib.util
 import io
@@ -82,7 +82,7 @@ def test_the_fast_dct_is_something_else() -> None:
 
 
 def reference_resnet50(data: bytes) -> Any:
-    """Repeats pre_process_vgg of MLPerf's reference (mlcommons/inference, vision/classification_and_detection) with
+    """Repeats pre_process_vgg from MLPerf's reference (mlcommons/inference, vision/classification_and_detection) with
     OpenCV alone.
     """
     image = cv2.cvtColor(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)  # fmt: skip
@@ -208,7 +208,7 @@ def test_changing_the_colour_order_changes_the_input() -> None:
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG of a few hundred bytes whose header states this size."""
+    """Returns a PNG of a few hundred bytes whose header states this size."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))  # fmt: skip
@@ -219,7 +219,7 @@ def png_header(width: int, height: int) -> bytes:
 
 
 def jpeg_bomb() -> bytes:
-    """A complete JPEG whose header states 65,500 x 65,500."""
+    """Returns a complete JPEG whose header states 65,500 x 65,500."""
     data = bytearray(encode(cut(0, 16, 16)))
     at = data.index(b"\xff\xc0")
     struct.pack_into(">HH", data, at + 5, 65_500, 65_500)
@@ -328,8 +328,8 @@ def test_other_formats_are_not_checked_for_damage() -> None:
 
 
 def test_most_damage_in_a_jpeg_is_seen() -> None:
-    """Some damage is not seen, because a JPEG has no checksum, and a wrong code may be a valid code. Of 300 files, 39 %
-    were seen with one changed byte, 56 % with four, 87 % with 32, and 96 % with 256.
+    """Some damage is not detected, because a JPEG has no checksum and a damaged code may still be valid. Of 300 files,
+    39 % were detected with one changed byte, 56 % with four, 87 % with 32, and 96 % with 256.
     """
     pytest.importorskip("simplejpeg")
     random = np.random.default_rng(0)

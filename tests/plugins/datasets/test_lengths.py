@@ -1,4 +1,4 @@
-"""Sequences of different lengths: equal for equal seeds, and padded to the longest sequence."""
+"""Sequences of different lengths are equal for equal seeds, and padded to the longest sequence."""
 
 import dataclasses
 from pathlib import Path
@@ -190,7 +190,7 @@ def sequence_model(folder: Path, nodes: list[Any], output: list[Any], kind: int)
 
 @pytest.mark.parametrize("scenario", ["offline", *only_all("single-stream", "server")])
 def test_answers_as_long_as_their_sequence_are_measured(scenario: str, tmp_path: Path) -> None:
-    """Returns five numbers per piece: the shapes of answers may differ between batches."""
+    """Each piece returns five numbers, and the shapes of answers may differ between batches."""
     nodes = [helper.make_node("Gather", ["table", "ids"], ["y"])]
     path = sequence_model(tmp_path, nodes, ["batch", "sequence", 5], FLOAT)
     more = ("--target-qps", "500", "--slo", "p99=1s") if scenario == "server" else ()

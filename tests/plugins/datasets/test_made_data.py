@@ -1,4 +1,4 @@
-"""Data that are made from a seed: drawn lines of text, and tones whose notes are known."""
+"""Data made from a seed: drawn lines of text, and tones whose notes are known."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The readers of MLPerf's downloads: samples, labels, orders, and files that are refused."""
+"""The readers for MLPerf's downloads: samples, labels, orders, and refused files."""
 
 import json
 import random
@@ -158,7 +158,7 @@ def test_a_stream_needs_all_requests_in_memory(tmp_path: Path) -> None:
 
 
 def test_a_request_sees_the_history_before_its_time(tmp_path: Path) -> None:
-    """The history of a request at the second timestamp also has what the user did at the first one."""
+    """The history of a request at the second timestamp includes the user's actions at the first timestamp."""
     import csv
 
     data = stream(tmp_path / "data", (*LISTS, "history_length", "user_id"))

@@ -1,4 +1,4 @@
-"""Ranges of synthetic numbers: from the model's tables or the user, with their origin."""
+"""Ranges of synthetic numbers come from the model's tables or the user, and their origin is recorded."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ FLOATS = ("float16", "float32", "float64")
 
 
 def whole(dtype: str) -> tuple[int, int]:
-    """The range of a type."""
+    """Returns the range of a type."""
     if dtype == "bool":
         return 0, 2
     return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max) + 1
@@ -112,7 +112,7 @@ def test_all_problems_are_reported_at_once_with_the_nearest_name() -> None:
 
 
 def test_a_table_is_the_default_and_the_user_wins() -> None:
-    """Bug: every token was 0 or 1, so an embedding was measured on two rows that stay in the cache."""
+    """Bug: every token was 0 or 1, so an embedding was measured on two rows that stayed in the cache."""
     made = synthetic("int32", tables=lambda: {"x": Table("Gather", 30522)})
     assert about(made)["x"] == {
         "low": 0,
@@ -153,7 +153,7 @@ def test_file_is_not_read_if_no_integer_needs_it() -> None:
     ],
 )
 def test_a_range_beyond_the_table_is_refused(interval: Interval, advice: str) -> None:
-    """Bug: only ONNX Runtime reported this, in the warm-up and without the input's name."""
+    """Bug: only ONNX Runtime reported this, during the warm-up and without naming the input."""
     table = {"x": Table("Gather", 7)}
     line = f"--input-range x={interval}: the model's Gather table has 7 rows: pass at most --input-range {advice}"
     assert refusals(synthetic, "int64", tables=lambda: table, ranges={"x": interval}) == [line]
@@ -215,7 +215,7 @@ def test_invalid_or_empty_range_is_refused(text: str, told: str) -> None:
 
 
 def embedding(folder: Path, rows: int) -> Path:
-    """A model that fails if an index is outside its table."""
+    """Writes a model that fails if an index is outside its table."""
     node = helper.make_node("Gather", ["table", "ids"], ["y"])
     ids, y = value("ids", ["batch", 16], INT64), value("y", ["batch", 16, 2])
     table = {"table": np.ones((rows, 2), np.float32)}
@@ -224,7 +224,7 @@ def embedding(folder: Path, rows: int) -> Path:
 
 @pytest.mark.parametrize(("most", "fits"), [(999, True), (1000, False), (2**40, False)])
 def test_a_number_beyond_the_table_names_the_input(tmp_path: Path, most: int, fits: bool) -> None:
-    """Bug: data that do not fit the model failed with ONNX Runtime's message, without the input's name."""
+    """Bug: data that do not fit the model caused ONNX Runtime's message, which does not name the input."""
     config = RunConfig(scenario="offline", model=str(embedding(tmp_path, 1000)))
     batch = Batch(1, {"ids": np.array([[0, most]], np.int64), "other": np.zeros((1, 2))})
     told = ""
@@ -271,7 +271,7 @@ def test_a_run_draws_from_the_models_table(tmp_path: Path) -> None:
 
 
 def test_real_data_have_no_range(tmp_path: Path) -> None:
-    """Bug: the option was ignored, and the run did not use the user's numbers."""
+    """Bug: the option was ignored, so the run did not use the user's numbers."""
     done = run(
         "--scenario", "offline", "--input-range", "image=0:1", "--out", f"{tmp_path}/r",
         "--lengths", "n=lognormal:median=8,sigma=1,max=9",

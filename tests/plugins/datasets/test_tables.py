@@ -1,4 +1,4 @@
-"""Tables: arrays, CSV and Parquet as inputs and labels; errors name the unusable lines."""
+"""Tables as arrays, CSV or Parquet become inputs and labels; errors name the unusable lines."""
 
 import io
 import subprocess
@@ -95,7 +95,7 @@ def test_an_integer_that_no_type_holds_is_refused_and_for_floats_it_is_one(tmp_p
 
 
 def test_labels_of_a_column_are_of_one_kind(tmp_path: Path) -> None:
-    """A transcript may be a number."""
+    """A transcript may consist of digits only."""
     for column, wanted in (("3 1.5 7", [3, 1.5, 7]), ("3 007 cat", ["3", "007", "cat"])):
         rows = "".join(f"1,2,{label}\n" for label in column.split())
         table = CsvDataset(setup(csv(tmp_path, f"a,b,label\n{rows}")))
@@ -336,10 +336,10 @@ def test_problems_of_an_unusable_npz_are_reported_by_array(
 
 @pytest.mark.parametrize("again", ["x.npy", "x", "labels.npy"])
 def test_an_npz_with_two_members_of_one_name_is_refused(again: str, tmp_path: Path) -> None:
-    """numpy and zipfile disagree on which of the entries is meant."""
+    """numpy and zipfile disagree about which of the two entries is meant."""
     path = npz(tmp_path, x=np.zeros((3, 2)), labels=np.arange(3))
     with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zipfile's own warning about the name
+        warnings.simplefilter("ignore")  # zipfile warns about the name
         archive.writestr(again, b"")
     name = again.removesuffix(".npy")
     told = [f"{path} has an array {name} twice: keep one"]
@@ -369,9 +369,9 @@ def archived(path: Path, tmp_path: Path, **more: Any) -> NpzDataset:
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every array counts as too large for memory."""
+    """Makes every array count as too large for memory."""
     monkeypatch.setattr(archive, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(archive, "_BLOCK_BYTES", 3 * 16)  # three rows of two float64
+    monkeypatch.setattr(archive, "_BLOCK_BYTES", 3 * 16)  # three rows of two float64 values
 
 
 @pytest.mark.usefixtures("large")
@@ -402,7 +402,7 @@ def test_compressed_npz_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert again.batch([0, 1]).inputs["x"].tolist() == [[1, 0], [0, 1]]
     assert told == [(2, 2)]
     np.savez_compressed(tmp_path / "data.npz", x=np.zeros((50, 2)))
-    with pytest.raises(TypeError):  # a different file, which would be read again
+    with pytest.raises(TypeError):  # a different file would be read again
         archived(tmp_path / "data.npz", tmp_path).load([0])
 
 
@@ -445,7 +445,7 @@ def test_array_of_another_length_than_in_its_header_is_refused(tmp_path: Path) -
 
 
 def test_an_npz_larger_than_its_run_takes_the_memory_of_the_run(tmp_path: Path) -> None:
-    """A file of 128 MiB; a thousand of its rows have 1 MiB."""
+    """The file has 128 MiB; a thousand of its rows take 1 MiB."""
     path = tmp_path / "data.npz"
     np.savez(path, x=np.zeros((131_072, 256), np.float32))
     code = (
@@ -512,7 +512,7 @@ def test_normalise_with_another_number_of_means_is_refused() -> None:
 
 
 def model(folder: Path) -> Path:
-    """x (batch, 3) -> logits, which are x itself: the label is the largest column."""
+    """Writes x (batch, 3) -> logits equal to x, so the label is the largest column."""
     node = helper.make_node("MatMul", ["x", "w"], ["logits"])
     x, logits = (value(name, ["batch", 3]) for name in ("x", "logits"))
     write(folder / "model.onnx", [node], [x], [logits], {"w": np.eye(3, dtype=np.float32)})

@@ -1,4 +1,4 @@
-"""The dataset of a voice that speaks at times: the same in each process, with labels that follow the sound."""
+"""The dataset of a voice that speaks intermittently: equal in each process, with labels that follow the sound."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_a_frame_begins_with_the_end_of_the_frame_before() -> None:
 
 
 def test_labels_follow_the_loudness_of_the_voice() -> None:
-    """Speech is louder than the room; pauses with another sound are left out."""
+    """Speech is louder than the room; pauses that contain another sound are left out."""
     dataset = made("frames", HOP)
     labels = np.concatenate([dataset.label(i) for i in range(6)])
     dataset.load(list(range(6)))

@@ -1,4 +1,4 @@
-"""The answer of a run: its number with interval, bound and load, its limit, and one piece of advice."""
+"""The answer of a run: its number with interval, bound and load, the limiting factor, and one piece of advice."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ LOWER = "Lower the load, or raise --slo; the verb peak finds the highest load wi
 
 
 def p90(value_ns: int, high_ns: int | None) -> dict[str, Any]:
-    """A 90th percentile with its interval."""
+    """Returns a 90th percentile with its interval."""
     interval = {"block_interval": [value_ns - 20_000, high_ns]}
     return {
         "latency_ns": {"p90": value_ns},
@@ -28,7 +28,7 @@ def p90(value_ns: int, high_ns: int | None) -> dict[str, Any]:
 
 
 def with_target() -> dict[str, Any]:
-    """Returns the score of the golden run with a target."""
+    """Returns the golden run's score with a target."""
     return {**golden("server")["accuracy"], "target": 98.5}
 
 
@@ -64,7 +64,7 @@ def test_the_answer_of_a_server_run_is_its_percentile_with_the_bound() -> None:
 
 
 def test_an_estimate_above_the_bound_is_shown_beside_the_percentile() -> None:
-    """Bug: an INVALID run printed `p99 19.3 ms of 20 ms allowed`, because only LoadGen's estimate missed the bound."""
+    """Bug: an INVALID run printed `p99 19.3 ms of 20 ms allowed`, although LoadGen's estimate missed the bound."""
     headline = {"name": "p90 latency, early-stopping estimate", "unit": "ns", "value": 1_200_000}
     measured = {**p90(507_000, 620_000), "headline": headline}
     missed = answer_of(golden("single-stream", slo="p90=1ms", **measured))
@@ -76,7 +76,7 @@ def test_an_estimate_above_the_bound_is_shown_beside_the_percentile() -> None:
 
 
 def test_an_answer_is_printed_as_lines_of_text() -> None:
-    """Bug: `print(run.answer)` printed the tuple, although docs/python.md promises plain text."""
+    """Bug: `print(run.answer)` printed a tuple, although docs/python.md promises plain text."""
     answer = answer_of(golden("server"))
     lines = str(answer).splitlines()
     assert lines[:2] == [f"verdict     {answer.verdict}", f"answer      {answer.headline}"]
@@ -97,7 +97,7 @@ def test_a_rate_that_the_harness_chose_is_named_a_demonstration() -> None:
 
 
 def test_a_chosen_rate_that_was_too_high_is_not_blamed_on_the_user() -> None:
-    """Bug: `lower --target-qps`, after a run without this option."""
+    """Bug: the advice was `lower --target-qps` after a run without this option."""
     result = golden("server", verdict="INVALID", reasons=[LATE])
     result["calibration"]["rate_per_s"] = 800.0
     advice = "The harness chose this rate: pass a lower --target-qps, or let the verb peak find the highest one."
@@ -110,7 +110,7 @@ def test_a_chosen_rate_that_was_too_high_is_not_blamed_on_the_user() -> None:
 
 
 def of_tokens(**changed: Any) -> dict[str, Any]:
-    """An official Server run of a language task."""
+    """Returns an official Server run of a language task."""
     bounds = {"percentile": "p99", "ttft_ns": 2_000_000_000, "tpot_ns": 200_000_000}
     times = {"ttft_ns": {"p99": 1_210_000_000}, "tpot_ns": {"p99": 150_000_000}}
     loadgen = {"tokens_per_s": 5210.4, **times, "bounds": bounds, **changed}
@@ -173,7 +173,7 @@ def test_the_answer_of_the_other_scenarios_is_their_own_metric() -> None:
     assert headline.endswith(" with 4 in flight, including failed samples")
     replayed = golden("server")
     replayed["throughput_per_s"] |= {"asked": None, "completed": 171.6}
-    # Bug: a ramp that was interrupted had arrivals "replayed from a file".
+    # Bug: the result of an interrupted ramp said that its arrivals were "replayed from a file".
     assert answer_of(replayed).headline.endswith(" at 172 queries/s in a ramp")
     replayed["arrivals"] = {"schedule_sha256": "0" * 64, "concurrency": None}
     assert answer_of(replayed).headline.endswith(" at 172 queries/s, replayed from a file")
@@ -185,7 +185,7 @@ def test_percentile_missing_in_loadgens_log_is_shown_as_late_queries() -> None:
     assert answer_of(result).headline == (
         "3 of 1,200 queries took more than 2 ms (0.5 % may) at 200 queries/s"
     )
-    closed = golden("closed-loop", slo="p99.5=2ms")  # LoadGen counts no queries
+    closed = golden("closed-loop", slo="p99.5=2ms")  # because LoadGen counts no queries
     assert answer_of(closed).headline.startswith(
         "0 of 64 queries took more than 2 ms (0.5 % may) at "
     )
@@ -202,7 +202,7 @@ def test_a_rate_that_was_not_kept_up_is_named() -> None:
 
 
 def test_failures_come_before_a_latency_that_claims_no_bound() -> None:
-    """Bug: with 354 of 400 failed requests the answer was `p50 36.8 us of 1 s allowed`."""
+    """Bug: although 354 of 400 requests had failed, the answer was `p50 36.8 us of 1 s allowed`."""
     result = golden("closed-loop")
     assert " allowed" in answer_of(result).headline
     result["queries"] |= {"samples_failed": 354, "samples_answered": 400}
@@ -212,7 +212,7 @@ def test_failures_come_before_a_latency_that_claims_no_bound() -> None:
 
 
 def test_rate_that_includes_failed_samples_shows_their_number() -> None:
-    """Bug: for a run with 85 % failed queries the text said only "of which 80.5 were completed"."""
+    """Bug: for a run with 85 % failed queries, the text was only "of which 80.5 were completed"."""
     queries = {"samples_failed": 1_700, "samples_answered": 2_010}
     included = ", including failed samples"
     late = golden("server")
@@ -233,7 +233,7 @@ def test_samples_per_query_are_named_if_several() -> None:
 
 
 def test_a_score_without_a_unit_has_no_space_in_its_place() -> None:
-    """Bug: "mean_error 0.03200 , 500 samples"."""
+    """Bug: the text was "mean_error 0.03200 , 500 samples"."""
     score = {**with_target(), "metric": "mean_error", "value": 0.032, "unit": "", "target": 0.05}
     assert show_accuracy(score) == "mean_error 0.03200 (target 0.05), 20 samples"
 
@@ -283,7 +283,7 @@ def test_limit_follows_from_the_reference_and_the_doubts(
 
 
 def test_a_client_bound_run_is_limited_by_its_client() -> None:
-    """Bug: `limited by the server and the network` stood beside the reason `client-bound`."""
+    """Bug: `limited by the server and the network` was printed beside the reason `client-bound`."""
     text = "1 % of the replies waited in the kernel for more than 9.00 ms until the client read them, more than half of the latency's p99 (12.0 ms)"
     bound = {"code": "client-bound", "text": text}
     found = answer_of(golden("server", verdict="INVALID", reasons=[bound])).limited_by
@@ -293,7 +293,7 @@ def test_a_client_bound_run_is_limited_by_its_client() -> None:
 
 
 def test_a_short_run_has_the_length_that_an_interval_needs() -> None:
-    """Bug: `too short for an interval` did not say how long a run must be."""
+    """Bug: `too short for an interval` did not say how long a run has to be."""
     result = golden("server", queries={"took_s": 6.0})
     one = result["latency_intervals_ns"]["p90"]
     one |= {"block_interval_reason": "the run has about 3 independent parts: run 30 times as long"}
@@ -353,7 +353,7 @@ def test_busy_machine_is_ignored_if_the_model_takes_most_of_the_time() -> None:
 
 
 def test_offline_has_a_limit_only_if_the_reference_decides() -> None:
-    """Bug: the share of the queue, 92 % in every Offline run, was printed although it means nothing."""
+    """Bug: the queue's share of the time, 92 % in every Offline run, was printed although it means nothing."""
     rate = {"what": "samples/s", "unit": "samples/s", "lost_ns": {}}
     fast = reference(**rate, reference=22_000.0, ours=21_390.0, ratio=0.97)
     assert answer_of(golden("offline", reference=fast)).limited_by == (
@@ -374,7 +374,7 @@ def test_the_null_backend_has_no_model_that_could_limit_it() -> None:
 
 
 def test_doubts_are_grouped_and_the_cause_has_the_advice() -> None:
-    """Bug: the advice of `preempted`, fewer threads, was printed although other programs took the cores."""
+    """Bug: the advice for `preempted`, fewer threads, was printed although other programs took the cores."""
     answer = answer_of(golden("server", doubts=[PREEMPTED, PADDED, BUSY, BUSY]))
     assert answer.doubts == "machine (preempted, busy-machine), model (padded)"
     assert answer.advice == "Stop other programs on this machine and run again."
@@ -386,7 +386,7 @@ def test_doubts_are_grouped_and_the_cause_has_the_advice() -> None:
 
 
 def test_preemption_by_a_server_on_this_machine_does_not_limit_the_run() -> None:
-    """Bug: every run over loopback was limited by `other threads took the cores`."""
+    """Bug: every run over loopback was reported as limited by `other threads took the cores`."""
     local = {"code": "loopback", "text": "http://127.0.0.1:8000 is on this machine"}
     for more, expected in (([], True), ([local], False)):
         answer = answer_of(golden("server", doubts=[PREEMPTED, *more]))
@@ -402,7 +402,7 @@ def test_a_reason_has_the_advice_unless_the_machine_was_disturbed() -> None:
 
 
 def test_too_few_queries_have_their_advice_on_any_machine() -> None:
-    """Bug: the advice was to stop other programs, which does not make 100 queries enough for p99."""
+    """Bug: the advice was to stop other programs, which does not make 100 queries sufficient for p99."""
     few = {"code": "early-stopping", "text": "100 queries are too few to prove p99"}
     advice = answer_of(golden("server", verdict="INVALID", reasons=[few], doubts=[BUSY])).advice
     assert advice == "Run longer: the text states how many queries and seconds are needed."

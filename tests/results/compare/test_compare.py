@@ -1,4 +1,4 @@
-"""`compare`: noise is not a difference, a slower backend is worse, and incomparable runs are refused."""
+"""`compare` does not report noise as a difference, calls a slower backend worse, and refuses incomparable runs."""
 
 import json
 import math
@@ -63,7 +63,7 @@ class Slow(NullBackend):
 
 
 def test_the_interval_of_a_change_has_its_stated_coverage() -> None:
-    """Two runs of 20,000 queries; one is 10 % slower."""
+    """Uses two runs of 20,000 queries, one of them 10 % slower."""
     rng = np.random.default_rng(4)
     block = blocks(np.arange(20_000))
     held = 0
@@ -84,7 +84,7 @@ def test_the_interval_of_a_change_has_its_stated_coverage() -> None:
 
 
 def test_a_run_too_short_for_an_interval_is_judged_beyond_a_factor_only() -> None:
-    """Bug: p99 of 64 queries had the largest latency as its upper end, so the result was `better`."""
+    """Bug: the interval of p99 from 64 queries ended at the largest latency, so the result was `better`."""
     (before, slow), (after, fast) = (
         next(
             _percentiles(
@@ -108,19 +108,19 @@ def test_a_run_too_short_for_an_interval_is_judged_beyond_a_factor_only() -> Non
 
 def test_noise_between_runs_is_students() -> None:
     assert between_runs([1.0], [2.0]) is None
-    # two-sample t with 2 + 2 runs: pooled deviation 0.1414, standard error 0.1414, t(2) 4.303
+    # Two-sample t with 2 + 2 runs: pooled deviation 0.1414, standard error 0.1414, t(2) 4.303.
     found = between_runs([1.0, 1.2], [1.0, 1.2])
     assert found == pytest.approx(4.303 * 0.02**0.5, rel=1e-3)
     many = [float(i % 2) for i in range(40)]
     error = (10 / 78 * 2 * 2 / 40) ** 0.5 * (many[1] - many[0])
     found = between_runs(many, many)
-    assert found == pytest.approx(1.9908 * error, rel=2e-3)  # t(78), any table
+    assert found == pytest.approx(1.9908 * error, rel=2e-3)  # t(78), from any table
 
 
 def a_run(
     name: str, *, doubts: tuple[str, ...] = (), started: str = "", **changed: float
 ) -> FinishedRun:
-    """Runs of Server without a folder, and therefore without answers."""
+    """Returns a Server run without a folder, and therefore without answers."""
     numbers = {"p50": 100.0, "p99": 1000.0, "throughput": 500.0, "accuracy": 99.0} | changed
     kinds = {"p50": "body", "p99": "tail", "throughput": "rate", "accuracy": "exact"}
     made = {
@@ -146,7 +146,7 @@ def a_run(
 
 
 def test_machines_are_compared_by_their_peaks_and_the_runs_p99() -> None:
-    """The ratio appears only if `machine` has measured both."""
+    """The ratio appears only if `machine` has measured both machines."""
 
     def on(name: str, peaks: dict[str, float], p99: float = 1000.0) -> FinishedRun:
         machine = {"machine": {"fingerprint": name}}
@@ -183,7 +183,7 @@ def verdicts(
 
 
 def test_one_run_a_side_is_reported_and_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: 54 of 75 pairs of equal runs were `better` or `worse` because of assumed noise."""
+    """Bug: 54 of 75 pairs of equal runs were `better` or `worse`, because the noise was assumed instead of measured."""
     found = compare([a_run("a")], [a_run("b", p99=1350, throughput=450)])
     assert {c.name: c.verdict for c in found.changes} == {
         "p50": UNDECIDED, "p99": UNDECIDED, "throughput": UNDECIDED, "accuracy": SAME
@@ -219,7 +219,7 @@ def test_one_run_per_side_is_judged_beyond_the_known_spread_of_equal_runs(
 
 @pytest.mark.parametrize("code", sorted(codes(Kind.DOUBT, About.MACHINE)))
 def test_a_single_run_that_the_machine_disturbed_is_undecided(code: str) -> None:
-    """Bug: `preempted` and `paged` were missing from compare's own list."""
+    """Bug: the list that compare uses lacked `preempted` and `paged`."""
     disturbed = a_run("b", p99=99_000, doubts=(code,))
     assert verdicts([a_run("a")], [disturbed])["p99"] == UNDECIDED
 
@@ -230,7 +230,7 @@ def test_other_doubts_do_not_count_as_a_disturbed_machine(code: str) -> None:
 
 
 def side_of(name: str, times: str, p99: Sequence[float], **kwargs: Any) -> list[FinishedRun]:
-    """times: a letter per run, in the order of their starts."""
+    """times: one letter per run, in the order in which the runs started."""
     return [
         a_run(f"{name}{t}", started=t, p99=value, **kwargs)
         for t, value in zip(times, p99, strict=True)
@@ -246,11 +246,11 @@ def test_runs_in_turns_are_judged_by_their_spread() -> None:
         "measured by 4 and 4 runs, made in turns: a change of less than 2 % is not judged"
     )
     slightly = compare(ours, side_of("b", "bcfg", [1012, 1030, 1020, 1035]))
-    assert slightly.verdict == SAME  # within 5 %, and so is the interval
+    assert slightly.verdict == SAME  # because the change and its interval are within 5 %
 
 
 def test_five_runs_a_side_in_turns_find_ten_percent_and_no_equal_sides() -> None:
-    """At a standard deviation of 4 % between equal runs: power 91 %, false alarms below 5 %."""
+    """If equal runs have a standard deviation of 4 %, the power is 91 %, with less than 5 % false alarms."""
     noise = np.random.default_rng(1).normal(0, 0.04, (100, 2, 5))
     found = []
     for change in (0.0, math.log(1.1)):
@@ -265,7 +265,7 @@ def test_five_runs_a_side_in_turns_find_ten_percent_and_no_equal_sides() -> None
 
 
 def test_sides_without_turns_must_differ_more_than_runs_of_one_side() -> None:
-    """A machine drifts between the runs of the two sides."""
+    """Because a machine drifts between the runs of the two sides."""
     ours = [1000.0, 1010.0, 1080.0, 1005.0]
     assert (
         compare(side_of("a", "abcd", ours), side_of("b", "efgh", [1090.0] * 4)).verdict == UNDECIDED
@@ -275,7 +275,7 @@ def test_sides_without_turns_must_differ_more_than_runs_of_one_side() -> None:
 
 
 def test_steady_drift_is_not_a_change() -> None:
-    """The sides differ more than two runs of one side."""
+    """The sides differ by more than two runs of one side."""
     for runs in (2, 3, 5):
         times = "abcdefghij"
         drifting = [1000 * 1.03**number for number in range(2 * runs)]
@@ -331,7 +331,7 @@ def test_undecided_comparison_names_the_sufficient_number_of_runs() -> None:
 
 
 def test_the_next_command_keeps_the_limits_and_states_its_time() -> None:
-    """Bug: the command lacked `--fail-on`, so the runs that decided were not judged by the limit."""
+    """Bug: the command lacked `--fail-on`, so the limit was not applied to the runs that decided the comparison."""
     sides = [
         side_of("a", "adeh", [1000, 1200, 900, 1010]),
         side_of("b", "bcfg", [1150, 1300, 1000, 1250]),
@@ -356,7 +356,7 @@ def test_quieter_machine_is_advised_if_no_number_of_runs_would_decide() -> None:
 
 
 def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> None:
-    """One pair is judged if it differs more than any two equal runs of the database."""
+    """One pair is judged if it differs by more than any two equal runs in the database."""
     folders = []
     for number in range(12):
         folder = Path(shutil.copytree(QUIET, tmp_path / f"run-{number}"))
@@ -380,14 +380,14 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
     for run, value in ((first[0], 100.0), (alike[0], 115.0)):
         timed = Number(value, "ns", "tail", value - 1, value + 1)
         pair.append([replace(run, numbers={**run.numbers, "infer.p99": timed})])
-    assert verdicts(pair[0], pair[1])["infer.p99"] == UNDECIDED  # the database does not have it
-    for folder in folders[1:7]:  # now a run of a different configuration
+    assert verdicts(pair[0], pair[1])["infer.p99"] == UNDECIDED  # because the database does not contain it
+    for folder in folders[1:7]:  # turned into runs of a different configuration
         edit(folder / "config.yaml", lambda c: c.update(threads=9))
     assert verdicts(first, slow)["p50"] == UNDECIDED
 
 
 def test_copies_of_earlier_runs_show_no_noise(tmp_path: Path) -> None:
-    """Bug: a folder copied ten times counted as ten equal runs without a difference."""
+    """Bug: ten copies of a folder counted as ten equal runs without any difference."""
     for number in range(12):
         folder = Path(shutil.copytree(QUIET, tmp_path / f"run-{number}"))
         result = json.loads((folder / "result.json").read_text()) | {"doubts": []}
@@ -402,7 +402,7 @@ def test_copies_of_earlier_runs_show_no_noise(tmp_path: Path) -> None:
 
 
 def test_rows_are_corrected_for_their_number_and_chosen_ones_are_not() -> None:
-    """Bug: one of thirty rows always showed a difference."""
+    """Bug: one of thirty rows always differed by chance."""
     ours = side_of("a", "adeh", [1000, 1010, 990, 1005])
     theirs = side_of("b", "bcfg", [1000, 1010, 990, 1005])
     for run, p50 in zip([*ours, *theirs], [100, 103, 97, 100, 106, 109, 104, 107], strict=True):
@@ -412,11 +412,11 @@ def test_rows_are_corrected_for_their_number_and_chosen_ones_are_not() -> None:
     assert {c.name: c.verdict for c in compare(ours, theirs).changes}["p50"] == UNDECIDED
     chosen = compare(ours, theirs, chosen=["p50"])
     assert {c.name: c.verdict for c in chosen.changes}["p50"] == WORSE
-    assert chosen.verdict == SAME  # of the headline
+    assert chosen.verdict == SAME  # because only the headline decides
 
 
 def test_change_from_0_to_20_ns_is_at_most_a_factor_of_20() -> None:
-    """Bug: the change was x 2e+13, and -100 % in the reverse order."""
+    """Bug: the change was printed as x 2e+13, and as -100 % in the reverse order."""
     change = compare([a_run("a", p50=0)], [a_run("b", p50=20)]).changes[0]
     assert change.name == "p50"
     assert change.change == pytest.approx(19)
@@ -473,7 +473,7 @@ def test_an_undecided_comparison_may_fail_a_job() -> None:
 
 
 def test_an_unmeasured_headline_is_undecided_and_takes_no_number() -> None:
-    """Bug: status 0, and "the sides are not comparable" although nothing was refused."""
+    """Bug: the status was 0, and the message was "the sides are not comparable" although nothing had been refused."""
     ours, theirs = a_run("a"), a_run("b")
     del theirs.numbers["p99"]  # type: ignore[attr-defined]
     (judged,) = judge(compare([ours], [theirs]), [parse_limit("undecided")])
@@ -506,7 +506,7 @@ def test_last_line_says_which_side_is_faster_and_by_what_factor() -> None:
 
 
 def test_contradicting_latency_makes_the_verdict_mixed() -> None:
-    """Bug: a better p99 alone decided the verdict although p50 was 17 % slower."""
+    """Bug: a better p99 alone decided the verdict, although p50 was 17 % slower."""
     times = ("adeh", "bcfg")
     ours, theirs = (
         [
@@ -527,7 +527,7 @@ def test_contradicting_latency_makes_the_verdict_mixed() -> None:
 
 
 def test_one_number_decides_and_the_others_are_shown_beside_it() -> None:
-    """Bug: the verdict was `better: p99 better; p90 no difference` although p50 was 17 % slower."""
+    """Bug: the verdict was `better: p99 better; p90 no difference`, although p50 was 17 % slower."""
     found = compare([a_run("a")], [a_run("b", p99=1010, throughput=1700)])
     assert found.verdict == UNDECIDED
     last = list(lines(found, []))[-1]
@@ -546,7 +546,7 @@ def invalid(run: FinishedRun, *codes: str) -> FinishedRun:
 
 
 def test_the_only_side_that_misses_its_slo_is_worse_and_the_job_fails() -> None:
-    """Bug: a candidate with 17 times the p99 was "not comparable", with status 4."""
+    """Bug: a candidate whose p99 was 17 times as high was "not comparable", with status 4."""
     ours, theirs = a_run("a"), invalid(a_run("b", p99=17_000), "slo-missed")
     found = compare([ours], [theirs])
     assert (found.verdict, exit_status([(found, [])])) == (WORSE, Regression.exit_status)
@@ -635,7 +635,7 @@ def unscored(name: str, model_sha256: str, p99: float = 1000.0) -> FinishedRun:
 
 
 def test_an_optimised_side_without_accuracy_is_refused_in_one_line() -> None:
-    """Bug: the line appeared once per run, and named no limit on speed."""
+    """Bug: the line was printed once per run, and mentioned no limit on speed."""
     ours, theirs = a_run("a"), [unscored(name, "f" * 64) for name in ("b-1", "b-2")]
     for chosen in ((), ("undecided",), ("p99", "accuracy")):
         (refusal,) = compare([ours], theirs, chosen=chosen, optimised=True).refusals
@@ -646,7 +646,7 @@ def test_an_optimised_side_without_accuracy_is_refused_in_one_line() -> None:
 
 
 def test_limits_on_speed_are_judged_for_a_changed_file_without_accuracy() -> None:
-    """Bug: a gate without labels never judged a changed model file."""
+    """Bug: without labels, `--fail-on` never judged a changed model file."""
     ours, theirs = unscored("a", "e" * 64), unscored("b", "f" * 64, p99=20_000)
     (refusal,) = compare([ours], [theirs], chosen=["p99"]).refusals
     assert refusal.endswith(
@@ -669,7 +669,7 @@ def test_limits_on_speed_are_judged_for_a_changed_file_without_accuracy() -> Non
 
 
 def test_a_useless_interval_is_not_printed() -> None:
-    """Bug: two runs per side gave `x 4.11e-08 to x 7.89e+07`."""
+    """Bug: two runs per side led to the interval `x 4.11e-08 to x 7.89e+07`."""
     assert show_factors(0.5, 0.028, 9.57) == "0.5 x (wider than x 100)"
     assert show_factors(0.5, 0.1, 9.57) == "0.5 x (0.1 to 9.57)"
     change = Change("p95", "ns", 1.0, 2.0, 1.0, -0.5, 99.0, 0.02, False, None)
@@ -684,12 +684,12 @@ def test_a_limit_needs_name_sign_and_percent(text: str) -> None:
 
 
 QUIET = FOLDERS / "single-stream"
-"""Readings of a machine without other programs."""
+"""A run on a machine without other programs."""
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of one machine and workload: `fast`, `slow` (its backend sleeps for 2 ms), `slow-2`, `fast-2`."""
+    """Runs on one machine with one workload: `fast`, `slow` (its backend sleeps for 2 ms), `slow-2` and `fast-2`."""
     folder = tmp_path_factory.mktemp("compare")
     (folder / "slow.py").write_text(SLOW)
     given = ["--scenario", "single-stream", "--mode", "performance", "--queries", "400", "--quiet"]
@@ -718,19 +718,19 @@ def test_a_slower_backend_is_worse_and_the_gate_exits_6(runs: Path, prints: Said
 def test_run_compared_with_itself_shows_no_difference(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: nothing said that both sides are the same run."""
+    """Bug: no message said that both sides are the same run."""
     fast = runs / "fast"
     assert main(["compare", str(fast), str(fast), "--fail-on", "p90:+0%"]) == 0
     printed = capsys.readouterr()
     assert "verdict   not decided: B is 1 x (no interval) as fast as A at p90 " in printed.out
     assert "limit     kept     p90 +0.0 % against +0 %\n" in printed.out
-    assert "\nnext " not in printed.out  # bug: rerun of the run with itself
+    assert "\nnext " not in printed.out  # bug: the advice was to rerun the run against itself
     same = fast.resolve()
     assert printed.err == f"harness: {same} is compared with itself: it appears more than once\n"
 
 
 def moved(folder: Path) -> None:
-    """Changes the run as if it had started a day later."""
+    """Changes the run as if it had started one day later."""
     for name in ("result.json", "findings.json", "performance/run_1/run.json"):
         edit(folder / name, lambda c: c.update(started="2030-01-01T00:00:00.000+00:00"))
     path = folder / "performance/run_1/completions.npz"
@@ -750,8 +750,7 @@ COPIES: dict[str, Callable[[Path, Path], object]] = {
 def test_a_copy_is_the_same_run(
     kind: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: copies counted as several runs of one side, with a noise of zero; with a changed date nothing
-    said so.
+    """Bug: copies counted as several runs of one side, with no noise; if the date was changed, no message said so.
     """
     fast, copies = runs / "fast", [tmp_path / f"{n}" for n in (1, 2, 3)]
     for copy in copies:
@@ -786,7 +785,7 @@ def test_a_run_that_was_changed_after_it_ended_is_named(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Bug: an edited accuracy was "better", and only `check` knew."""
+    """Bug: an edited accuracy was reported as "better", and only `check` found the edit."""
     copy = Path(shutil.copytree(runs / "slow", tmp_path / "edited"))
     change(copy)
     main(["compare", str(runs / "fast"), str(copy)])
@@ -803,14 +802,14 @@ def shown(before: float, after: float, low: float, high: float) -> list[str]:
 
 
 def test_ratio_to_zero_is_not_shown() -> None:
-    """Bug: the ratio of 111 us to 0 ns was `x 1.11e+05`, relative to a nanosecond that nobody measured."""
+    """Bug: the ratio of 111 us to 0 ns was `x 1.11e+05`, as if 1 ns had been measured."""
     row = ["issue_delay.p50", "0 ns", "111 us", "-", "-", "not ranked"]
     assert shown(0, 111_000, 1.03e5, 1.28e5) == row
     assert shown(111_000, 0, -1, -0.9)[3:5] == ["-", "-"]
 
 
 def test_a_stage_that_took_no_time_in_any_run_is_0() -> None:
-    """Bug: the floor of the logarithms was printed: `issue_delay 1 ns`."""
+    """Bug: the lower limit used for logarithms was printed: `issue_delay 1 ns`."""
     before, after = (
         [replace(a_run(f"{side}{i}"), numbers={"p50": Number(0.0, "ns")}) for i in (1, 2)]
         for side in "ab"
@@ -820,7 +819,7 @@ def test_a_stage_that_took_no_time_in_any_run_is_0() -> None:
 
 
 def test_intervals_of_the_whole_run_are_those_of_its_report(tmp_path: Path) -> None:
-    """Bug: `compare` stretched the interval to LoadGen's number, and the report moved it to LoadGen's clock."""
+    """Bug: `compare` stretched the interval to LoadGen's number, whereas the report moved it to LoadGen's clock."""
     copy = shutil.copytree(FOLDERS / "server", tmp_path / "server")
     ends = {"p99": [900_000, 1_000_000], "p99.9": [None, None]}
     edit(
@@ -835,7 +834,7 @@ def test_intervals_of_the_whole_run_are_those_of_its_report(tmp_path: Path) -> N
 
 
 def test_a_row_has_one_notation() -> None:
-    """Bug: the interval of one change was `+92.5 % to x 2.29`."""
+    """Bug: the interval of a change was `+92.5 % to x 2.29`."""
     assert shown(100, 198, 0.93, 1.29)[3:5] == ["x 1.98", "x 1.93 to x 2.29"]
     assert shown(100, 150, 0.4, 0.6)[3:5] == ["+50.0 %", "+40.0 % to +60.0 %"]
 
@@ -846,14 +845,14 @@ def test_a_row_has_one_notation() -> None:
         ("config.yaml", lambda c: c.update(model_sha256="f00"), "model digest: fast -, other f00"),
         ("config.yaml", lambda c: c.update(max_batch=9), "largest batch: fast 1, other 9"),
         ("config.yaml", lambda c: c.update(target_qps=5.0), "offered rate: fast -, other 5.0"),
-        (  # Bug: a run whose server had room, because the client cancelled requests, was "better"
+        (  # Bug: a run was "better" because the client cancelled requests and thereby relieved the server.
             "config.yaml",
             lambda c: c.update(cancel="10%@500ms"),
             "cancelled requests: fast -, other 10%@500ms",
         ),
         ("config.yaml", lambda c: c.update(probe_rate=5.0), "probes beside the load: fast -, other 5.0"),
         ("config.yaml", lambda c: c.update(arrivals="ramp:5"), "growing rate: fast -, other ramp:5"),
-        (  # Bug: an audit that issues one sample again and again was "better"
+        (  # Bug: an audit that issues one sample again and again was "better".
             "config.yaml",
             lambda c: c.update(audit="/a/TEST04.config"),
             "audit: fast -, other TEST04.config",
@@ -876,7 +875,7 @@ def test_incomparable_runs_are_not_ranked(
 
 
 def reseeded(run: Path, copy: Path, seed: int) -> Path:
-    """A copy that is a different run with another seed of the arrivals."""
+    """Copies a run and changes its arrival seed, so that it counts as a different run."""
     edited(run, copy, "environment.json", lambda c: c["loadgen"]["seeds"].update(schedule=seed))
     edit(copy / "config.yaml", lambda c: c.update(schedule_seed=seed))
     answered_later(copy, seed)
@@ -886,7 +885,7 @@ def reseeded(run: Path, copy: Path, seed: int) -> Path:
 def test_schedule_seed_counts_only_in_scenarios_with_a_schedule(
     tmp_path: Path, prints: Said
 ) -> None:
-    """Bug: in single-stream, three runs of --repeats could not be compared with one run."""
+    """Bug: in single-stream, three runs made with --repeats could not be compared with one run."""
     for name, status in (("single-stream", 0), ("offline", 0), ("server", 4)):
         sides = [reseeded(FOLDERS / name, tmp_path / f"{name}-{seed}", seed) for seed in (1, 2)]
         printed = prints("compare", f"{sides[0]},{sides[1]}", FOLDERS / name, status=status)
@@ -895,7 +894,7 @@ def test_schedule_seed_counts_only_in_scenarios_with_a_schedule(
 
 
 def test_schedule_seed_does_not_count_in_a_closed_loop(tmp_path: Path, prints: Said) -> None:
-    """Bug: one run with --concurrency could not be compared with three runs of --repeats."""
+    """Bug: one run with --concurrency could not be compared with three runs made with --repeats."""
     runs = [reseeded(FOLDERS / "server", tmp_path / f"{seed}", seed) for seed in (1, 2)]
     for run in runs:
         edit(run / "config.yaml", lambda c: c.update(concurrency=4))
@@ -920,7 +919,7 @@ def test_a_pattern_names_finished_runs_once(runs: Path) -> None:
 
 
 def powered(source: str, joules: float) -> Callable[[Any], None]:
-    """Returns a result as if this source had been read."""
+    """Returns a change to a result, as if this power source had been read."""
 
     def change(content: Any) -> None:
         energy = {"joules_per_query": joules, "joules_per_sample": joules, "mean_watts": 20.0}
@@ -933,7 +932,7 @@ def test_numbers_a_core_a_watt_and_a_price(tmp_path: Path, prints: Said) -> None
     ours = edited(QUIET, tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
     theirs = edited(QUIET, tmp_path / "b", "result.json", powered("rapl:psys", 0.75))
     cores = json.loads((theirs / "environment.json").read_text())["machine"]["cores_usable"]
-    more = 1000 * cores  # larger than the noise of a short run
+    more = 1000 * cores  # more than the noise of a short run
     edit(theirs / "environment.json", lambda c: c["machine"].update(cores_usable=more))
     words = ["compare", str(ours), str(theirs), "--price", "2/h,0.5/h", "--json"]
     limit = "joules_per_sample.rapl:psys:+10%"
@@ -1012,7 +1011,7 @@ def test_a_broken_result_is_reported_in_one_line(
 def test_unknown_scenario_is_reported_in_one_line(
     runs: Path, tmp_path: Path, refuses: Said, verb: str, sides: int
 ) -> None:
-    """Bug: a KeyError if every side has it."""
+    """Bug: if every side had an unknown scenario, the verb ended with a KeyError."""
     change = {"scenario": "tea-break"}
     other = edited(runs / "fast", tmp_path / "other", "result.json", lambda c: c.update(change))
     assert refuses(verb, *[str(other)] * sides) == (

@@ -1,4 +1,4 @@
-"""`compare` between frameworks ranks one model in different files if the answers confirm it."""
+"""When frameworks are compared, one model in different files is ranked if the answers confirm that it is the same."""
 
 import json
 import re
@@ -26,7 +26,7 @@ DIGITS = ["--scenario", "single-stream", "--queries", "64", "--quiet", "--no-rep
 
 @pytest.fixture(scope="module")
 def ort(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the digits on ONNX Runtime, with its answers."""
+    """Returns a run of the digits on ONNX Runtime, with its answers."""
     pytest.importorskip("onnxruntime")
     out = tmp_path_factory.mktemp("frameworks") / "ort"
     assert main([*DIGITS, "--backend", "ort", "--out", str(out)]) == 0
@@ -34,7 +34,7 @@ def ort(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def edited(source: Path, copy: Path, changes: dict[str, Edit]) -> Path:
-    """changes: file -> function that changes its content."""
+    """changes: maps a file to the function that changes its content."""
     shutil.copytree(source, copy)
     for name, change in changes.items():
         edit(copy / name, change)
@@ -42,7 +42,7 @@ def edited(source: Path, copy: Path, changes: dict[str, Edit]) -> Path:
 
 
 def twin(source: Path, copy: Path, **more: Edit) -> Path:
-    """Writes the same run as a different framework would, with its own file of the same manifest.
+    """Writes the same run as if a different framework had run its own file from the same manifest.
 
     more: further changes to `config`, `result` or `environment`.
     """
@@ -87,7 +87,7 @@ def refused(capsys: pytest.CaptureFixture[str], *sides: Path) -> list[str]:
 
 
 def test_two_files_of_one_manifest_are_one_model(ort: Path, tmp_path: Path, prints: Said) -> None:
-    """Bug: the digits on ort, openvino and tensorflow were refused because of their files' digests."""
+    """Bug: the digits on ort, openvino and tensorflow were refused because their files have different digests."""
     printed = prints("compare", ort, twin(ort, tmp_path / "other"))
     assert re.search(r"verdict   not decided: B \(.*\) is 1 x ", printed)
     assert "answers   top-1 agreement 100.00 % of 500 samples, 500 identical" in printed
@@ -119,7 +119,7 @@ def test_another_model_precision_or_dataset_is_refused(
 def test_same_backend_may_be_compared_with_two_formats(
     ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """OpenVINO reads IR and ONNX files, TensorFlow reads two formats."""
+    """OpenVINO reads IR and ONNX files, and TensorFlow reads two formats."""
     ours = twin(ort, tmp_path / "a")
     formats = {"config": lambda c: c.update(backend_option=["format=keras"], model_sha256="0" * 64)}
     assert refused(capsys, ours, twin(ort, tmp_path / "b", **formats)) == []
@@ -128,7 +128,7 @@ def test_same_backend_may_be_compared_with_two_formats(
 def test_a_backend_that_reports_no_precision_is_refused_with_the_next_step(
     ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Like the backend of the README's example."""
+    """The backend in the README's example reports none."""
     silent = twin(ort, tmp_path / "a", result=lambda c: c["backend_description"].pop("precision"))
     assert refused(capsys, ort, silent) == [
         "precision: ort float32, a -: a backend reports it as `precision` in describe(), e.g. float32"
@@ -142,7 +142,7 @@ def test_a_backend_that_reports_no_precision_is_refused_with_the_next_step(
 def test_a_backend_of_the_users_may_spell_its_precision_in_its_own_way(
     ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spelled: object
 ) -> None:
-    """Bug: the comparison of float32 with f32 was refused."""
+    """Bug: the comparison of `float32` with `f32` was refused."""
 
     def spell(result: Any) -> None:
         result["backend_description"]["precision"] = spelled
@@ -166,7 +166,7 @@ def test_other_files_without_answers_are_refused_with_the_next_step(
 def test_same_file_without_answers_is_ranked_with_a_note(
     ort: Path, tmp_path: Path, prints: Said
 ) -> None:
-    """Like a bare ONNX file with synthetic data."""
+    """This happens with a bare ONNX file and synthetic data."""
     digest = yaml.safe_load((ort / "config.yaml").read_text())["model_sha256"]
     other = twin(ort, tmp_path / "other", config=lambda c: c.update(model_sha256=digest))
     (other / "accuracy" / "mlperf_log_accuracy.json").unlink()
@@ -175,7 +175,7 @@ def test_same_file_without_answers_is_ranked_with_a_note(
 
 
 def answer_otherwise(run: Path, count: int) -> None:
-    """Replaces the first `count` answers by a different label."""
+    """Replaces the first `count` answers with a different label."""
     path = run / "accuracy" / "mlperf_log_accuracy.json"
     log = json.loads(path.read_text())
     for row in log[:count]:
@@ -223,7 +223,7 @@ def test_settings_of_only_one_framework_are_one_line_per_side(
         content["backend"]["hint"] = "latency"
 
     backend = json.loads((ort / "environment.json").read_text())["backend"]
-    spins = backend["spinning"]  # not under a quota of processor time
+    spins = backend["spinning"]  # false under a quota of processor time
     other = twin(ort, tmp_path / "other", environment=environment)
     assert main(["compare", str(ort), str(other)]) == 0
     lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith("differs   backend,")]
@@ -266,7 +266,7 @@ def test_limit_is_not_judged_if_nothing_is_comparable(
 
 @pytest.fixture
 def repeated(ort: Path, tmp_path: Path) -> Path:
-    """Two folders of --repeats, `ga` and `gb`, with three runs each; `gb` was stopped in the third run."""
+    """Makes two --repeats folders, `ga` and `gb`, with three runs each; `gb` was stopped during its third run."""
     for name, first_ns in (("ga", 0), ("gb", 100)):
         for number in (1, 2, 10):
             run = Path(shutil.copytree(ort, tmp_path / name / f"run-{number}"))
@@ -286,7 +286,7 @@ def test_folder_of_repeats_is_read_as_its_runs(repeated: Path, prints: Said) -> 
 
 
 def test_runs_of_one_name_are_named_by_their_folders(repeated: Path, prints: Said) -> None:
-    """Bug: both sides were called run-1, run-2."""
+    """Bug: the runs of both sides were called run-1 and run-2."""
     sides = [side(str(repeated / name)) for name in ("ga", "gb")]
     found = [[run.name for run in one] for one in named_apart(sides)]
     assert found == [["ga/run-1", "ga/run-2", "run-10"], ["gb/run-1", "gb/run-2"]]
@@ -298,7 +298,7 @@ def test_runs_of_one_name_are_named_by_their_folders(repeated: Path, prints: Sai
 
 
 def test_each_side_has_its_letter(ort: Path, prints: Said) -> None:
-    """Bug: the third side was called B like the second."""
+    """Bug: the third side was called B, like the second."""
     lines = prints("compare", *[str(ort)] * 3).splitlines()
     assert [line[0] for line in lines if line[1:4] == "   "] == ["A", "B", "A", "C"]
     assert [line.split()[1:3] for line in lines if line.startswith("number")] == [["A", "B"], ["A", "C"]]  # fmt: skip
@@ -331,7 +331,7 @@ def test_the_digits_are_ranked_on_every_pair_of_frameworks(
 
 
 def renamed_onnx(path: Path, names: dict[str, str]) -> None:
-    """The ONNX file of the digits with different names of inputs and outputs."""
+    """Writes the digits' ONNX file with different names for inputs and outputs."""
     onnx = pytest.importorskip("onnx")
     model = onnx.load(MODELS_DIR / "digits.onnx")
     for node in model.graph.node:

@@ -1,4 +1,4 @@
-"""The images of a comparison's table have one scale for all rows, with `no change` in the middle."""
+"""All interval bars in a comparison's table share one scale, with `no change` in the middle."""
 
 import math
 import re
@@ -33,7 +33,7 @@ def test_equal_factors_lie_equally_far_from_the_middle() -> None:
 
 
 def test_one_wide_row_does_not_press_the_others_together() -> None:
-    """Bug: a row of 300 % left a few pixels for the others."""
+    """Bug: a row of 300 % left only a few pixels for the other rows."""
     narrow = [change(0.1, 0.08, 0.12)] * 3
     scale = Scale([*narrow, change(3.0, 0.5, 9.0)])
     assert scale.head == "-11 % to +12 %"

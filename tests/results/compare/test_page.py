@@ -1,4 +1,4 @@
-"""The page of `report A B`: compare's judgement, both runs in every plot."""
+"""The page of `report A B` shows the verdict of `compare`, and both runs in every plot."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def plots(text: str) -> Any:
 
 
 def test_the_page_has_the_judgement_of_compare(tmp_path: Path) -> None:
-    """Bug: `report A B` was two reports one after the other."""
+    """Bug: `report A B` printed two separate reports, one after the other."""
     text = written(tmp_path, *SIDES)
     first, second = ([read(Path(side))] for side in SIDES)
     comparison = compare(first, second)

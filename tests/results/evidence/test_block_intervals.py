@@ -1,4 +1,4 @@
-"""Intervals from blocks have their stated coverage, even in a queue, or are not printed."""
+"""Intervals from blocks have their stated coverage, even if queries wait in a queue, or are not printed."""
 
 import math
 import re
@@ -42,7 +42,9 @@ def in_time(count: int) -> Any:
 def test_intervals_have_their_stated_coverage(
     name: str, queries: int, runs: int, percentiles: tuple[str, ...]
 ) -> None:
-    """Bug: at a utilisation of 0.95, blocks of a twentieth of the run also seemed equal."""
+    """Bug: at a utilisation of 0.95, blocks of one twentieth of the run seemed equal although they were not
+    independent.
+    """
     coverage = percentile_coverage(NAMED[name], queries, runs)
     error = math.sqrt(0.95 * 0.05 / runs)
     for percentile in percentiles:
@@ -71,7 +73,7 @@ def test_too_few_independent_parts_have_no_interval(
 
 
 def test_reason_names_the_necessary_length_of_a_run() -> None:
-    """A user who follows the advice gets an interval."""
+    """A run of the advised length yields an interval."""
     rng = np.random.default_rng(8)
     short = percentile_intervals(queue(0.9)(rng, 5000), in_time(5000), FRACTIONS)["p50"]
     found = re.fullmatch(
@@ -87,7 +89,7 @@ def test_reason_names_the_necessary_length_of_a_run() -> None:
 
 @pytest.mark.parametrize("draw", [alike(100), queue(0.7)])
 def test_effective_samples_count_independent_neighbourhoods(draw: Draw) -> None:
-    """In random order, the same samples count in full."""
+    """In random order, all of the same samples count as independent."""
     rng = np.random.default_rng(3)
     torn, neighbours = [], []
     for _ in range(20):
@@ -108,7 +110,7 @@ def test_effective_samples_count_independent_neighbourhoods(draw: Draw) -> None:
 def test_the_percentile_lies_within_its_interval(
     count: int, most: int, fraction: float, seed: int
 ) -> None:
-    """Bug: p90 of 200,000 samples lay outside its interval in every run."""
+    """Bug: the p90 of 200,000 samples lay outside its interval in every run."""
     rng = np.random.default_rng(seed)
     values = rng.integers(0, most, count)
     one = percentile_intervals(values, blocks(rng.permutation(count)), {"p": fraction})["p"]
@@ -163,7 +165,7 @@ def test_intervals_of_means_and_rates_have_their_stated_coverage(neighbours: int
         mean_held += low <= truth <= high
         low, high = rate_interval(np.cumsum(values), 0) or (0.0, 0.0)
         rate_held += low <= 1e9 / truth <= high
-    assert min(mean_held, rate_held) >= 273  # 285 - 3 standard errors
+    assert min(mean_held, rate_held) >= 273  # 285 minus 3 standard errors
     assert max(mean_held, rate_held) < 300
 
 

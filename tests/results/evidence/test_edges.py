@@ -1,4 +1,4 @@
-"""Numbers at the limits: one query, no query, a truncated query, all queries due at once."""
+"""Numbers at the limits: one query, no query, a truncated query, or all queries due at once."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def test_the_offered_rate_of_a_schedule_is_the_schedules() -> None:
 
 @pytest.mark.parametrize("late", [10, 11])
 def test_early_stopping_counts_the_late_queries(late: int) -> None:
-    """2,010 queries at p99 may have ten late queries (the table in the MLPerf rules)."""
+    """At p99, ten of 2,010 queries may be late (table in the MLPerf rules)."""
     latency_ns = np.full(2010, NS_PER_MS, np.int64)
     latency_ns[:late] = NS_PER_S
     done = completions(np.arange(2010, dtype=np.int64) * NS_PER_MS, latency_ns)

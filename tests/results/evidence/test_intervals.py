@@ -1,4 +1,4 @@
-"""Intervals of percentiles have their stated coverage, by three ways of counting."""
+"""Intervals of percentiles have their stated coverage, checked by three ways of counting."""
 
 import re
 from itertools import accumulate
@@ -36,7 +36,7 @@ def test_ranks_are_those_of_the_exact_binomial(count: int, p: float) -> None:
 
 
 def test_interval_has_the_tabulated_ranks() -> None:
-    """The median of ten samples lies between the second and the ninth (98 %), according to any table."""
+    """The median of ten samples lies between the second and the ninth (98 %), as any table shows."""
     assert interval_ranks(10, 0.5, 0.95) == (1, 8)
     assert interval_ranks(5, 0.5, 0.95) == (None, None)
     assert interval_ranks(1_000_000, 0.5, 0.95) == (499_019, 500_980)
@@ -54,7 +54,7 @@ def test_intervals_of_independent_samples_have_their_stated_coverage() -> None:
 
 @pytest.mark.parametrize("scenario", STREAMS)
 def test_the_early_stopping_estimate_is_loadgens(scenario: str) -> None:
-    """By rank: the journal's stamps are not LoadGen's to the nanosecond."""
+    """Compared by rank, because the journal's time stamps do not equal LoadGen's to the nanosecond."""
     run, log = evidence(scenario), golden_log(scenario)
     ordered = np.sort(query_latency_ns(present(run.done), run.plan.samples_per_query))
     told = log.get("early_stopping_result")
@@ -86,7 +86,7 @@ def test_every_percentile_of_a_run_has_its_intervals(scenario: str) -> None:
         low, high = found[name]["block_interval"]
         assert low is None or low <= value
         assert high is None or value <= high
-    assert found["p99.9"]["order_statistic"][1] is None  # too few queries (700) for a statement
+    assert found["p99.9"]["order_statistic"][1] is None  # because 700 queries are too few
     assert found["level"] == 0.95
 
 
@@ -116,7 +116,7 @@ def test_loadgens_percentile_lies_in_its_interval(scenario: str) -> None:
 def test_an_interval_moved_to_another_clock_holds_that_clocks_percentile(
     samples: list[tuple[int, int]],
 ) -> None:
-    """The two readings of a sample may add any time: LoadGen and the journal sort their own latencies."""
+    """The two readings of a sample may differ by any time, because LoadGen and the journal sort their own latencies."""
     ours, later = np.array(samples).T
     theirs = np.sort(ours + later)
     count = len(ours)
@@ -154,7 +154,7 @@ def test_consecutive_slow_queries_prevent_a_block_interval() -> None:
     count = len(run.done)
     rng = np.random.default_rng(2)
     calm = rng.normal(10e6, 1e6, count).astype(np.int64)
-    bursts = np.sort(calm)  # the same values, with the slow values in a row
+    bursts = np.sort(calm)  # the same values, but with the slow ones in a row
     intervals = []
     for latency in (calm, bursts):
         columns = dict(run.done.columns)
@@ -180,7 +180,7 @@ def test_the_mean_over_runs_lies_in_its_interval_and_among_the_runs(values: list
 
 
 def test_the_interval_over_runs_is_students() -> None:
-    """Logs 0, 1, 2: mean 1, deviation 1, t(2) 4.302653."""
+    """For the logarithms 0, 1 and 2: mean 1, deviation 1, t(2) 4.302653."""
     found = present(over_runs([1.0, np.e, np.e**2]))
     assert found[1] is not None
     mean, low, high = np.log([found[0], *found[1]])

@@ -1,4 +1,4 @@
-"""The harness's own log agrees with LoadGen's log about the same queries."""
+"""The log that the harness writes itself agrees with LoadGen's log about the same queries."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.builders.result import configured, findings, result
 from tests.builders.support import early_stopping_table, evidence, golden_completions, plan
 
 NOT_OURS = ("power_begin", "power_end", "result_invalid_reason")
-"""Keys of the machine's clock, and of advice that harness/results/verdict/reasons.py gives."""
+"""Keys about the machine's clock, and about advice, which harness/results/verdict/reasons.py gives."""
 
 STRANGERS = ("effective_test_mode", "effective_scenario")
 
@@ -39,7 +39,7 @@ def of(queries: int, **more: Any) -> LoadPlan:
 
 
 def _rounded(value: object) -> object:
-    """LoadGen writes rates with six digits."""
+    """Rounds to six digits, as LoadGen writes rates."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
@@ -94,14 +94,14 @@ def test_the_window_for_meters_is_from_the_first_query_to_the_last_answer() -> N
 
 
 def judged(latency_ns: Array, due_ns: Array | None = None, **more: Any) -> Any:
-    """Returns result.json of a replayed run with these latencies, by default one query per millisecond."""
+    """Returns result.json of a replayed run with these latencies; by default, one query is due per millisecond."""
     scheduled_ns = 10**18 + (np.arange(len(latency_ns)) * NS_PER_MS if due_ns is None else due_ns)
     golden = golden_completions("server").columns
     columns = {name: np.resize(golden[name], len(latency_ns)) for name in golden}
     columns |= completions(scheduled_ns, latency_ns).columns
     for name in ("entry_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns"):
         columns[name] = scheduled_ns
-    each = np.arange(len(latency_ns))  # each query is a separate batch on a separate worker
+    each = np.arange(len(latency_ns))  # because each query is a separate batch on a separate worker
     columns |= {"batch": each, "worker": each, "batch_size": np.ones_like(each)}
     done = Completions(columns, len(latency_ns), answered_once=True)
     made = of(len(latency_ns), **more)

@@ -1,4 +1,4 @@
-"""The reference dispatcher: the simulated queue agrees with theory and with a simpler simulation."""
+"""The reference dispatcher: its simulated queue agrees with theory and with a simpler simulation."""
 
 import threading
 import time
@@ -35,7 +35,7 @@ def constant(*ns: float, sizes: Sequence[int] | None = None) -> ServiceTimes:
 
 
 def slowly(arrivals: list[int], service_ns: list[int], instances: int) -> list[tuple[int, int]]:
-    """Returns (queue, infer) per query, nanosecond by nanosecond, without code of the tested simulation."""
+    """Returns (queue, infer) per query, simulated nanosecond by nanosecond without the tested code."""
     rule = BatchRule([0, *service_ns], instances)
     busy_until = [0] * instances
     waiting: list[int] = []
@@ -61,7 +61,7 @@ def slowly(arrivals: list[int], service_ns: list[int], instances: int) -> list[t
 def test_queueing_equals_a_simulation_by_the_clock(
     gaps: list[int], service_ns: list[int], instances: int
 ) -> None:
-    service_ns = sorted(service_ns)  # a larger batch takes at least as long
+    service_ns = sorted(service_ns)  # because a larger batch takes at least as long
     arrivals = np.cumsum(gaps) - gaps[0]
     found = simulate(arrivals, constant(*service_ns), instances, len(service_ns))
     wanted = slowly(arrivals.tolist(), service_ns, instances)
@@ -79,7 +79,7 @@ def test_a_batch_of_the_wide_instance_is_as_fast_as_its_own_bare_loops() -> None
     done = completions(np.arange(100) * 10_000, queue=0, infer=60)
     done = replace(
         done, columns={**done.columns, "worker": np.full(100, 2)}
-    )  # after two usual batches
+    )  # when two usual batches have ended
     wide = {"before": constant(60).to_json(), "after": constant(60).to_json()}
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json(), "wide": wide}
     server = plan("server", target_qps=1.0, percentile=0.99)
@@ -89,7 +89,7 @@ def test_a_batch_of_the_wide_instance_is_as_fast_as_its_own_bare_loops() -> None
 
 
 def test_requested_wait_is_not_charged_to_the_dispatcher() -> None:
-    """--batch-wait: a batch starts when it is full, or when its oldest query has waited long enough."""
+    """With --batch-wait, a batch starts when it is full, or when its oldest query has waited long enough."""
     scheduled_ns = np.array([0, 10, 20, 1000, 1500, 5000])
     found = simulate(scheduled_ns, constant(5, 6, 7), 2, 3, wait_ns=600)
     assert found.queue_ns.tolist() == [20, 10, 0, 600, 100, 600]
@@ -134,7 +134,7 @@ def test_before_and_after_are_one_measurement() -> None:
 
 
 class Counting:
-    """A backend that records concurrent callers."""
+    """A backend that records how many callers it has at once."""
 
     def __init__(self, at_once: list[int]) -> None:
         self._at_once = at_once
@@ -176,7 +176,7 @@ def test_bare_loops_keep_every_instance_busy_at_once() -> None:
 
 
 class FakeTime:
-    """A clock that stands still until a model computes."""
+    """A clock that advances only while a model computes."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -189,7 +189,7 @@ class FakeTime:
     ("ms_per_sample", "sizes", "counts"),
     [
         (1000, (1, 8), (1, 1)),
-        (50, (1, 2, 4, 8), (3, 3, 1, 1)),  # after 150, 450, 650 and 1050 ms
+        (50, (1, 2, 4, 8), (3, 3, 1, 1)),  # the loops end after 150, 450, 650 and 1050 ms
         (5, (1, 2, 4, 8), (5, 3, 3, 3)),
     ],
 )
@@ -199,7 +199,7 @@ def test_bare_loops_of_a_slow_model_end_in_time(
     counts: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Service times with the largest size, so that no size must be extrapolated."""
+    """Service times include the largest size, so that no size must be extrapolated."""
     clock = FakeTime()
     monkeypatch.setattr(service_module, "time", clock)
 
@@ -258,7 +258,7 @@ def plan(scenario: str, samples_per_query: int = 1, **more: Any) -> LoadPlan:
 
 
 def completions(scheduled_ns: Any, **spent_ns: int) -> Completions:
-    """Returns a journal with batches of one sample and the given times of the stages."""
+    """Returns a journal with batches of one sample and the given stage times."""
     at = np.asarray(scheduled_ns, np.int64)
     columns = {"order": np.arange(len(at)), "scheduled_ns": at}
     columns |= {"batch": columns["order"], "batch_size": np.ones(len(at), np.int64)}
@@ -299,7 +299,8 @@ def test_losses_of_a_server_run_sum_to_its_tail() -> None:
 def test_the_load_generator_is_not_blamed_for_the_model(
     lost_ns: dict[str, float], judgement: str
 ) -> None:
-    """Bug: "the load generator held it back, 196 ms in infer", although `infer` is the model's own stage."""
+    """Bug: the message was "the load generator held it back, 196 ms in infer", although `infer` is the model's stage.
+    """
     judged = {"reference": 1e9, "ratio": 2.0}
     section = {"what": "p99", "unit": "ns", "ours": 2e9, **judged, "at_run_speed": judged}
     section |= {"null_backend_per_s": None, "lost_ns": lost_ns, "queries": 9, "of_queries": 9}
@@ -351,7 +352,7 @@ def test_plan_with_idle_cores_is_compared_with_one_on_all_cores() -> None:
 def test_work_in_whole_batches_is_not_a_loss_of_the_dispatcher(
     samples: int, instances: int, sizes: list[int], bare_sizes: list[int]
 ) -> None:
-    """A free worker takes the next slice at once, like a dispatcher without cost."""
+    """A free worker takes the next slice at once, as a dispatcher without overhead would."""
     free, rows = [0] * instances, []
     for size in sizes:
         worker = int(np.argmin(free))
@@ -412,7 +413,7 @@ def test_a_machine_that_changed_decides_nothing() -> None:
 def test_a_gap_that_drift_cannot_explain_is_decided(
     before_after: tuple[int, int], scenario: str, reference_number: float
 ) -> None:
-    """Bug: 28.7 x the reference's time was "not decidable" because the bare loops differed by 14 %."""
+    """Bug: 28.7 times the reference's time was "not decidable", because the bare loops differed by 14 %."""
     at = np.zeros(9, np.int64) if scenario == "offline" else np.arange(9) * 1000
     done = completions(at, infer=100, complete=9_000)
     bare = {
@@ -438,7 +439,7 @@ def test_missing_reference_has_its_reason() -> None:
 
 
 def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
-    """A model that is twice as slow in every fifth second, with an ideal dispatcher: no time was lost."""
+    """With an ideal dispatcher and a model that is twice as slow in every fifth second, no time is lost."""
     arrivals = np.cumsum(np.random.default_rng(1).exponential(6.4e6, 4000)).astype(np.int64)
     service = constant(*(9_500_000 * n for n in range(1, 9)))
     bare = {"before": service.to_json(), "after": service.to_json()}
@@ -465,7 +466,7 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
 
 
 def test_slower_model_is_reported_in_offline_too() -> None:
-    """Bug: the line had "1.04 x that" although the run reached 0.963 x the rate."""
+    """Bug: the line contained "1.04 x that", although the run reached 0.963 x the rate."""
     done = completions(np.zeros(50, np.int64), infer=13_000)
     done.columns["completed_ns"][-1] = 25 * 13_500
     bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
@@ -479,7 +480,7 @@ def test_slower_model_is_reported_in_offline_too() -> None:
 
 
 def test_a_stall_of_the_model_acquits_no_load_generator() -> None:
-    """1 ms per call, with 0.6 ms lost in each query; one call of a second changes sums, but no median."""
+    """Each call takes 1 ms, and each query loses 0.6 ms; a single call of one second changes sums, but not medians."""
     done = completions(np.arange(101) * 10_000_000, infer=1_000_000, complete=600_000)
     for name in ("inferred_ns", "postprocessed_ns", "completed_ns"):
         done.columns[name][50] += 1_000_000_000

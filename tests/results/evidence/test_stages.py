@@ -1,4 +1,4 @@
-"""A journal's stages and percentiles obey their laws, and agree with LoadGen's logs of the golden runs."""
+"""The stages and percentiles of a journal obey their laws, and agree with LoadGen's logs of the golden runs."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -32,7 +32,7 @@ EDGES = (
 START_NS = 1_800_000_000 * 10**9
 WORKERS = 3
 
-# One batch: worker, samples, and the ns from each of its stamps to the next
+# One batch: worker, number of samples, and the ns from each of its time stamps to the next.
 batches = st.lists(
     st.tuples(
         st.integers(0, WORKERS - 1),
@@ -45,7 +45,7 @@ batches = st.lists(
 
 
 def written(batches: Sequence[tuple[int, int, list[int]]]) -> Journal:
-    """A journal with these batches, issued one after the other."""
+    """Returns a journal with these batches, issued one after the other."""
     made = journal(sum(size for _, size, _ in batches), WORKERS)
     issuer, writers = made.issuer(), [made.writer(w) for w in range(WORKERS)]
     entry_ns = START_NS
@@ -192,7 +192,7 @@ def test_multi_stream_query_comes_in_one_call_and_is_one_batch() -> None:
     assert bool((calls == calls[:, :1]).all())
     assert set(columns["batch_size"].tolist()) == {8}
     finished = columns["completed_ns"].reshape(-1, 8)[:, 0]
-    assert bool((calls[1:, 0] >= finished[:-1]).all())  # the next query waits for the last
+    assert bool((calls[1:, 0] >= finished[:-1]).all())  # because each query waits for the previous one
 
 
 def test_reading_a_journal_twice_gives_the_same() -> None:

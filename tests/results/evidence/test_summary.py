@@ -15,7 +15,7 @@ LINES = [
     for line in (GOLDEN / scenario / "performance" / SUMMARY).read_text().splitlines()
     if re.search(r" *: ?\S", line)
 ]
-"""Each line of the golden summaries that states a value."""
+"""Each line in the golden summaries that states a value."""
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -28,7 +28,7 @@ def test_a_golden_summary_repeats_its_log(scenario: str) -> None:
 
 @pytest.mark.parametrize(("scenario", "line"), LINES)
 def test_every_line_of_a_summary_is_compared_with_the_log(scenario: str, line: str) -> None:
-    """Bug: `check` compared only three lines; a rate ten times as high in the summary was accepted."""
+    """Bug: `check` compared only three lines, and accepted a summary whose rate was ten times too high."""
     name, _, value = (part.strip() for part in line.partition(":"))
     other = f"1{value}" if value[0].isdigit() else "NO"
     text = (GOLDEN / scenario / "performance" / SUMMARY).read_text()
@@ -43,7 +43,7 @@ def test_every_line_of_a_summary_is_compared_with_the_log(scenario: str, line: s
     [("16.23", 16.2279, 0), ("2000.00", 2000.004, 0), ("16.24", 16.2279, 1), ("4.2", 4.3, 1)],
 )
 def test_rates_have_two_decimals_in_a_summary(stated: str, logged: float, found: int) -> None:
-    """Bug: a true summary differed from its log if the rate was below 50/s."""
+    """Bug: a genuine summary differed from its log if the rate was below 50/s."""
     log = copy.deepcopy(golden_log("server"))
     log.values["result_completed_samples_per_sec"] = logged
     text = (GOLDEN / "server" / "performance" / SUMMARY).read_text()
@@ -53,7 +53,7 @@ def test_rates_have_two_decimals_in_a_summary(stated: str, logged: float, found:
 
 @pytest.mark.parametrize(("line", "errors"), [("5 ERRORS", "5"), ("1 ERROR", "1")])
 def test_a_summary_with_errors_that_the_log_lacks_is_found(line: str, errors: str) -> None:
-    """Bug: the last line has no colon, so it was not read."""
+    """Bug: the last line was not read, because it has no colon."""
     text = (GOLDEN / "server" / "performance" / SUMMARY).read_text()
     text = text.replace("No errors encountered", f"{line} encountered")
     found = list(differences(read_summary(text), golden_log("server")))

@@ -1,4 +1,6 @@
-"""The Benchmark Report of llm-d. BENCHMARK_REPORT_SCHEMA=FILE checks it against llm-d's JSON Schema, too."""
+"""The export as a Benchmark Report of llm-d. With BENCHMARK_REPORT_SCHEMA=FILE, the test also checks it against llm-d's
+JSON Schema.
+"""
 
 import io
 import json
@@ -21,7 +23,7 @@ FIRST_NS, MADE = 2_000_000, 5
 
 
 def with_tokens(**changed: Any) -> RunFiles:
-    """Returns the golden Server run as a run whose answers have five tokens, the first after 2 ms."""
+    """Returns the golden Server run with answers of five tokens, the first of which arrives after 2 ms."""
     run = read_files(RUNS / "server")
     assert run.performance is not None
     assert run.performance.done is not None

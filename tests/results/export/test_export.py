@@ -1,4 +1,4 @@
-"""Every format contains the run's own numbers, and no format hides an INVALID run."""
+"""Every format contains the run's numbers, and no format hides an INVALID run."""
 
 import csv
 import io
@@ -92,7 +92,7 @@ def test_entries_for_github_are_numbers_of_which_less_is_better(exported: Export
     assert all(isinstance(one["value"], int | float) for one in entries.values())
     p90 = entries["server ort digits: p90"]
     assert (p90["unit"], p90["value"]) == ("ns", of_run["latency_ns"]["p90"])
-    assert "range" not in p90  # 64 queries have no interval
+    assert "range" not in p90  # because 64 queries are too few for an interval
     assert not [name for name in entries if "accuracy" in name or "per sample" in name]
 
 
@@ -133,8 +133,8 @@ JUNIT: Mapping[str, tuple[set[str], set[str]]] = {
     "system-out": (set(), set()),
     "system-err": (set(), set()),
 }
-"""Element -> its elements and attributes that junit-10.xsd and Apache Ant's JUnit.xsd both have; the second
-demands every attribute, and the elements of a suite in this order.
+"""Maps an element to its child elements and attributes that junit-10.xsd and Apache Ant's JUnit.xsd share; the second
+schema demands every attribute, and the children of a suite in this order.
 """
 
 
@@ -194,7 +194,7 @@ def test_mlflow_reads_its_run(
     for name in (str(run), str(RUNS / "offline")):
         assert main(["export", name, "--format", "mlflow", "--out", str(store)]) == 0
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    from mlflow import MlflowClient  # after `export`, which disables MLflow's reports of its use
+    from mlflow import MlflowClient  # imported after `export`, which disables MLflow's usage reports
 
     client = MlflowClient(store.as_uri())
     one = client.get_experiment_by_name("mlperf-harness")
@@ -261,7 +261,7 @@ def test_no_format_hides_an_invalid_run(
 
 
 def test_a_source_of_power_names_no_folder_of_the_store(tmp_path: Path) -> None:
-    """A run's folder may come from anyone: its names must not lead outside the store."""
+    """A run's folder may come from anyone, so its names must not lead outside the store."""
     run = invalid("server", tmp_path)
     reading = {"source": "../../../out", "joules_per_sample": 1.0, "joules_per_query": 1.0}
     power = {"readings": [{**reading, "mean_watts": 1.0}]}

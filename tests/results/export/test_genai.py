@@ -1,4 +1,4 @@
-"""OpenTelemetry's metrics of generative AI, read by the protocol's own package."""
+"""OpenTelemetry's metrics for generative AI, read with the protocol's own package."""
 
 import io
 from typing import Any
@@ -18,7 +18,7 @@ service = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_
 
 
 def metrics(run: RunFiles) -> tuple[Any, dict[str, Any]]:
-    """Returns the resource, and the metrics by name."""
+    """Returns the resource and the metrics by name."""
     out = io.StringIO()
     genai.write(run, out)
     request = json_format.Parse(out.getvalue(), service.ExportMetricsServiceRequest())

@@ -1,4 +1,4 @@
-"""Runs are sent to a real tracking server of MLflow, and to a stand-in with faults."""
+"""Runs are sent to a real MLflow tracking server, and to a faulty stand-in."""
 
 import base64
 import json
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def mlflow(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real tracking server; its environment takes 0.6 GB and stays in pytest's cache."""
+    """Yields the address of a real tracking server; its environment takes 0.6 GB and stays in pytest's cache."""
     programs = real_servers.environment(Path(pytestconfig.cache.mkdir("servers")), "mlflow") / "bin"
     folder = tmp_path_factory.mktemp("mlflow")
     url = f"http://127.0.0.1:{(port := free_port())}"
@@ -92,7 +92,7 @@ def test_a_real_server_shows_the_run(
 
 
 class _Faulty(QuietHandler):
-    """Answers from the server's `answers`, by the last part of the path: (status, content)."""
+    """Replies with (status, content) from the server's `answers`, by the last part of the path."""
 
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -119,7 +119,7 @@ GOOD = {
 
 @contextmanager
 def faulty(**answers: tuple[int, object]) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
-    """(address, names of the requests with their header Authorization)."""
+    """Yields (address, names of the requests with their Authorization header)."""
     server: Any = HTTPServer(("127.0.0.1", 0), _Faulty)
     server.asked = []
     server.answers = {**GOOD, **{name.replace("_", "-"): value for name, value in answers.items()}}
@@ -162,7 +162,7 @@ print(set.union(*asked.values()), threading.active_count())
 
 
 def test_only_the_named_server_is_contacted(tmp_path: Path) -> None:
-    """MLflow's client would report its use to its makers, contact a proxy, and send a password of .netrc."""
+    """MLflow's client would report usage to its makers, contact a proxy, and send a password from .netrc."""
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password pw")
     variables = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "http_proxy": "http://127.0.0.1:1"}
     with faulty() as (url, asked_for):
@@ -227,7 +227,7 @@ def test_a_run_that_is_taken_in_part_is_deleted(capsys: pytest.CaptureFixture[st
 def test_a_token_that_cannot_be_sent_is_not_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the message showed the header and therefore the token."""
+    """Bug: the message contained the header, and therefore the token."""
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret\n")
     with faulty() as (url, asked_for):
         assert send(RUNS / "offline", url) == 2

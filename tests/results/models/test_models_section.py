@@ -1,4 +1,4 @@
-"""The models section of result.json agrees with known events, and changed rows are found."""
+"""The models section in result.json agrees with known events, and changed rows are detected."""
 
 import re
 from typing import Any
@@ -40,7 +40,7 @@ def loaded(policy: str = LRU) -> Loaded:
 
 
 def served(policy: str = LRU) -> Evidence:
-    """A run of one worker: a hit takes 10 us, a load 1 ms."""
+    """Returns a run with one worker, in which a hit takes 10 us and a load 1 ms."""
     index = np.random.default_rng(1).integers(0, 100, QUERIES)
     models = models_of(SLOTS, SEED)[index].tolist()
     play_by = list(play(models, SIZES, Residents(70, policy)))

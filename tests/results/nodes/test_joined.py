@@ -1,4 +1,4 @@
-"""The stages of nodes add up to the driver's own times, whatever the nodes' clocks show."""
+"""The nodes' stages add up to the driver's own times, whatever the nodes' clocks show."""
 
 from itertools import pairwise
 
@@ -33,7 +33,7 @@ def journals(draw: st.DrawFn) -> tuple[dict[str, Array], dict[str, Array], list[
         "arrived_ns": arrived[batch],
         "read_ns": arrived[batch] + 5,
     }
-    # the first span belongs to the network
+    # because the first span belongs to the network
     of_node = np.cumsum([each[1:] for each in spans], axis=1)
     received = sent + offset_ns
     names = ("taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")
@@ -81,7 +81,9 @@ def test_missing_row_of_an_answered_batch_prevents_node_stages(
 def test_a_late_stamp_of_the_sending_takes_no_time_from_the_node(
     taken_ns: int, expected: list[int]
 ) -> None:
-    """Bug: on a busy machine half of all replies preceded the time stamp, and p50 of the nodes' infer was 0 ns."""
+    """Bug: on a busy machine, half of all replies arrived before the sender's time stamp, and p50 of the nodes' infer
+    was 0 ns.
+    """
     at = np.array([10**9])
     columns = {"order": np.array([0]), "batch": np.array([0]), "failed": np.array([0])}
     columns |= {"taken_ns": at + taken_ns, "sent_ns": at}

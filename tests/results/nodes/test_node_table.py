@@ -1,4 +1,6 @@
-"""The table of nodes: each node's work, and sentences on nodes that were slow, lost, silent or changed their clock."""
+"""The table of nodes: the work of each node, and sentences about nodes that were slow, lost, silent or changed their
+clock.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace as Namespace
@@ -62,7 +64,7 @@ def test_notes_name_slow_lost_and_silent_nodes() -> None:
 
 
 def test_accuracy_run_does_not_wait_for_a_lost_node() -> None:
-    """Bug: the page sent a new request to the node, and gave up after 10 s."""
+    """Bug: the metrics page sent a new request to the lost node, and gave up after 10 s."""
     lost = {"node": "c:3", "lost": "no answer for 2 s"}
     ended: Any = {"client": {"nodes": [{"node": "a:1", "lost": ""}, lost]}}
     assert no_score(Namespace(ended=ended)) == "the performance run lost c:3"  # type: ignore[arg-type]
@@ -75,7 +77,7 @@ def test_a_run_without_nodes_has_no_table() -> None:
 
 
 def test_the_screen_has_the_notes_below_the_table() -> None:
-    """Bug: only the page had these sentences, and on the screen a lost node looked like the busiest node."""
+    """Bug: only the page had the notes, so on the screen a lost node looked like the busiest one."""
     lost = {**NODE, "node": "c:3", "lost": "no answer for 2 s", "lost_samples": 8}
     result = golden("offline", nodes=[OTHER, lost])
     lines = [*run_table.lines(result, Path("r"), details=True)]

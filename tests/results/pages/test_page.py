@@ -1,4 +1,4 @@
-"""Parts that every page has."""
+"""Parts that all pages share."""
 
 from pathlib import Path
 

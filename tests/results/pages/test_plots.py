@@ -1,4 +1,4 @@
-"""Bars of every page have names in the caller's order, and no bar lacks a value."""
+"""The bars on every page have names in the caller's order, and no bar lacks a value."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`report` draws every plot, and no text of a run can become code of the page."""
+"""`report` draws every plot, and no text of a run can inject code into the page."""
 
 import errno
 import json
@@ -61,7 +61,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(finished: Path, tmp_path: Path) -> Path:
-    """A run with hostile names and messages."""
+    """Returns a run with hostile names and messages."""
     copy = Path(shutil.copytree(finished, tmp_path / "a <b> & 'c'"))
     reason = Reason("slo-missed", HOSTILE)._asdict()
     told = {"verdict": "INVALID", "reasons": [reason], "doubts": [reason], "backend": HOSTILE}
@@ -74,7 +74,7 @@ def test_every_scenario_has_its_plots_and_they_are_plain_json(scenario: str) -> 
     run = evidence(scenario)
     made = list(figures(run))
     sizes = len(np.unique(present(run.done).columns["batch_size"]))
-    assert len(made) == (5 if sizes > 1 else 4)  # bug: an axis from 0.6 to 1.4 for one batch size
+    assert len(made) == (5 if sizes > 1 else 4)  # bug: the axis ranged from 0.6 to 1.4 if all batches had one size
     for figure in made:
         text = json.dumps([figure.data, figure.layout], allow_nan=False)
         assert json.loads(text) == [list(figure.data), figure.layout]
@@ -106,8 +106,8 @@ def begun_ns() -> int:
 
 
 def sampled() -> tuple[PowerLog, HostLog]:
-    """Ten seconds around the golden run: 40 W by a counter that wraps, a board that was once silent for 2 s and once
-    drew 500 W, and an estimate. One core of the machine is busy, half of the time with the run.
+    """Returns ten seconds around the golden run: 40 W from a counter that wraps, a board that was silent for 2 s and
+    once drew 500 W, and an estimate. One core of the machine is busy, half of the time with this run.
     """
     at = [begun_ns() - 5 * NS_PER_S + n * 50 * NS_PER_MS for n in range(200)]
     power = PowerLog(sources=(PACKAGE, BOARD, GUESS, MEMORY))
@@ -162,7 +162,7 @@ def test_machine_without_readings_has_no_empty_panels() -> None:
 
 @pytest.mark.parametrize(("scenario", "unit"), [("offline", "samples/s"), ("server", "queries/s")])
 def test_the_rate_over_time_counts_what_the_scenario_issues(scenario: str, unit: str) -> None:
-    """Bug: Offline's samples were called queries."""
+    """Bug: the samples of Offline were called queries."""
     (plot,) = [f for f in figures(evidence(scenario)) if f.title == "Over time"]
     assert plot.layout["yaxis" if scenario == "offline" else "yaxis2"]["title"] == unit
 
@@ -175,7 +175,7 @@ def test_the_throughput_of_offline_comes_first_and_its_latency_last() -> None:
 
 
 def test_a_bar_is_one_batch_wide() -> None:
-    """Bug: with few sizes, the bar of 64 spanned 45 to 83."""
+    """Bug: with few sizes, the bar for size 64 spanned 45 to 83."""
     run = evidence("server")
     done = present(run.done)
     size = np.where(done.columns["batch"] == done.columns["batch"][0], 45, 64)
@@ -239,7 +239,7 @@ def test_a_page_needs_no_network_and_is_escaped(run: Path, prints: Said) -> None
 
 
 def test_the_page_repeats_a_run_of_the_default_folder_by_its_path(tmp_path: Path) -> None:
-    """Bug: the command lacked `results/`."""
+    """Bug: the command lacked the `results/` in front of the name."""
     copy = shutil.copytree(FOLDERS / "server", tmp_path / "results" / "a")
     made = article(read_files(copy, with_evidence=False), [])
     assert "python -m harness --config results/a/config.yaml" in "\n".join(made.tail)
@@ -267,7 +267,7 @@ def test_every_run_leaves_its_report_next_to_one_common_script(
 
 @pytest.mark.parametrize("kind", ["file", "link"])
 def test_a_script_that_somebody_else_left_is_replaced(kind: str, tmp_path: Path) -> None:
-    """Bug: in a shared folder, any script of the right size was put into the pages."""
+    """Bug: in a shared folder, any script of the right size was embedded into the pages."""
     pytest.importorskip("plotly")
     source, name = page.plotly_script()
     other = tmp_path / ("other" if kind == "link" else name)
@@ -282,7 +282,7 @@ def test_a_script_that_somebody_else_left_is_replaced(kind: str, tmp_path: Path)
 
 @pytest.fixture
 def kept(finished: Path, tmp_path: Path) -> RunKeeper:
-    """A run that has ended successfully, with its stored result and output."""
+    """Returns a run that has ended successfully, with its stored result and output."""
     power, host = sampled()
     keeper = RunKeeper(ResultFolder(tmp_path / "kept"), findings("server", None), Exporter())
     outdir = keeper.folder.subfolder("performance")
@@ -296,7 +296,7 @@ def kept(finished: Path, tmp_path: Path) -> RunKeeper:
 
 
 def told(kept: RunKeeper, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """Returns the report's output on both streams."""
+    """Returns what the report printed to stdout and stderr."""
     capsys.readouterr()
     kept.report(as_json=False)
     return capsys.readouterr()
@@ -406,7 +406,7 @@ def test_a_page_replaces_pages_alone(
 
 
 def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> None:
-    """Bug: the first screen was five paragraphs of doubts, without p99 and its bound."""
+    """Bug: the first screen consisted of five paragraphs of doubts, without p99 and its bound."""
     result = golden("server", doubts=[BUSY, PADDED], verdict="INVALID", reasons=[LATE])
     (run / "result.json").write_text(json.dumps(result))
     out = tmp_path / "page.html"
@@ -426,7 +426,7 @@ def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> 
 
 
 def test_an_invalid_run_states_its_advice_once() -> None:
-    """Bug: the advice stood below the reason, in the row `advice`, and as the meaning of the doubt."""
+    """Bug: the advice appeared three times: below the reason, in the row `advice`, and as the meaning of the doubt."""
     result = golden("server", doubts=[BUSY], verdict="INVALID", reasons=[LATE])
     run = read_files(FOLDERS / "server", with_evidence=False)._replace(result=result)
     text = unescape("\n".join(article(run, []).head))
@@ -436,7 +436,7 @@ def test_an_invalid_run_states_its_advice_once() -> None:
 
 
 def test_a_reader_without_a_mouse_or_eyes_finds_everything(run: Path) -> None:
-    """Bug: no element of the page could take the focus, and charts had neither a name nor their numbers."""
+    """Bug: no element of the page could receive the focus, and charts had neither a name nor their numbers as text."""
     pytest.importorskip("plotly")
     assert main(["report", str(run)]) == 0
     text = (run / "report.html").read_text()
@@ -469,7 +469,7 @@ def test_a_bound_beyond_all_queries_leaves_room_for_them() -> None:
 @pytest.mark.slow
 @needs_chromium()
 def test_the_marks_of_latency_are_read_at_a_glance(run: Path) -> None:
-    """Bug: an axis had the marks 5 6 7 8 9 1 2 3, so 2 could mean 2 ms or 20 ms."""
+    """Bug: an axis was labelled 5 6 7 8 9 1 2 3, so that 2 could mean 2 ms or 20 ms."""
     pytest.importorskip("plotly")
     assert main(["report", str(run)]) == 0
     document = shown(run / "report.html").document

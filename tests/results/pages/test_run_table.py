@@ -1,4 +1,4 @@
-"""The screen at the end of a run: the answer first, every number with --details, colours on a terminal."""
+"""The screen at the end of a run shows the answer first, every number with --details, and colours on a terminal."""
 
 import io
 import json
@@ -41,14 +41,14 @@ def test_the_first_screen_is_the_answer() -> None:
 
 
 def test_run_without_a_first_query_advises_no_details_command() -> None:
-    """Bug: the screen named a command that failed, because the folder has no config.yaml."""
+    """Bug: the screen suggested a command that failed, because the folder had no config.yaml."""
     lines = screen(golden("server", verdict="INVALID", reasons=[LATE], calibration=None))
     assert lines[-1] == f"results     {FOLDER}"
     assert not any("--details" in line for line in lines)
 
 
 def test_a_run_without_numbers_has_one_blank_line_before_the_results() -> None:
-    """Bug: accuracy-only and interrupted runs printed two."""
+    """Bug: accuracy-only and interrupted runs printed two blank lines."""
     empty = {"calibration": None, "headline": None, "throughput_per_s": None, "reference": None}
     tables: dict[str, Any] = {"latency_ns": None, "stages_ns": None, "not_for_submission": []}
     lines = screen(golden("server", **empty, **tables))
@@ -88,7 +88,7 @@ def test_details_name_the_queries_that_had_all_cores(cpus: Any) -> None:
 
 
 def test_details_name_the_same_cause_as_the_first_screen() -> None:
-    """Bug: the screen blamed the machine, but the details of the same run blamed the load generator."""
+    """Bug: the screen blamed the machine, whereas the details of the same run blamed the load generator."""
     section = {**golden("server")["reference"], **held_back()}
     (calm,) = _overhead(screen(golden("server", reference=section), details=True))
     assert calm.endswith("the load generator was the bottleneck; in the slowest 10 %, 190 us more in issue_delay; "
@@ -107,7 +107,7 @@ def _overhead(lines: list[str]) -> list[str]:
 
 
 def test_offline_prints_no_share_of_the_wait_for_its_own_samples() -> None:
-    """Bug: `queue 92.7 %` in every Offline run."""
+    """Bug: every Offline run printed `queue 92.7 %`."""
     lines = screen(golden("offline"), details=True)
     assert not [line for line in lines if line.startswith(("queue", "issue_delay"))]
     shares = [float(line.split()[-2]) for line in lines if line.endswith(" %") and "us" in line]
@@ -150,7 +150,7 @@ class Terminal(io.StringIO):
 def test_verdict_has_a_colour_on_a_terminal_with_colours(
     *, terminal: bool, environment: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Source: no-color.org, and ECMA-48 for the codes."""
+    """Sources: no-color.org, and ECMA-48 for the codes."""
     for name in ("NO_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -166,7 +166,7 @@ def test_verdict_has_a_colour_on_a_terminal_with_colours(
     assert ("\x1b[33mdoubts\x1b[0m  " in printed) == coloured
     assert ("\x1b[31mINVALID\x1b[0m  server" in printed) == coloured
     assert ("\x1b[31m  reason  slo-missed:\x1b[0m" in printed) == coloured
-    assert "\\x1b[31mred" in printed  # a foreign text has no colours
+    assert "\\x1b[31mred" in printed  # because a foreign text must not set colours
     assert printed.count("\x1b[0m") == (4 if coloured else 0)
     assert (console.columns() is not None) == terminal
 
@@ -191,7 +191,9 @@ def test_details_of_several_runs_are_refused(refuses: Said) -> None:
 
 
 def test_the_length_that_an_interval_needs_grows_with_the_percentile() -> None:
-    """Bug: `for p50 run 4 times as long; for p95 run 2 times as long`: one cannot have a shorter run for a rarer event."""
+    """Bug: the advice was `for p50 run 4 times as long; for p95 run 2 times as long`, although a rarer event needs a
+    longer run.
+    """
     result = golden("server", queries={"took_s": 6.0})
     intervals = result["latency_intervals_ns"]
     for name, times in zip(PERCENTILES, ("4", None, "2", "6", "30", "1,200"), strict=True):

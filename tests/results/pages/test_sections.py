@@ -1,4 +1,4 @@
-"""Parts that several pages have in common: tables, chips of codes, definitions."""
+"""Parts that several pages share: tables, chips with codes, and definitions."""
 
 import re
 from html import escape

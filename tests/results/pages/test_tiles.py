@@ -1,4 +1,4 @@
-"""The numbers with which the page of a run begins."""
+"""The numbers at the top of a run's page."""
 
 import re
 from typing import Any
@@ -79,7 +79,7 @@ def test_a_number_that_was_not_measured_has_no_tile() -> None:
     score = {"value": None, "reason": "the run was stopped"}
     assert shown("server", **nothing, accuracy=score) == {}
     assert tiles.html([]) == ""
-    assert shown("server", mode="accuracy") == {}  # the headline is the score
+    assert shown("server", mode="accuracy") == {}  # because the headline is the score
 
 
 def test_a_row_that_the_tiles_show_is_not_repeated() -> None:

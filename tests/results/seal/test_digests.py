@@ -1,4 +1,4 @@
-"""SHA256SUMS reveals every changed, added or removed file; sha256sum can read it."""
+"""SHA256SUMS reveals every changed, added or removed file, and sha256sum can read it."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from harness.results.seal import digests
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A finished result folder."""
+    """Returns a finished result folder."""
     new = ResultFolder(tmp_path / "run")
     (new.path / "result.json").write_text("{}")
     (new.subfolder("performance") / "run.json").write_text("{}")
@@ -50,7 +50,7 @@ def test_the_page_may_be_made_again(folder: Path) -> None:
 
 
 def test_a_writer_of_the_page_that_was_killed_breaks_no_seal(folder: Path) -> None:
-    """Bug: `check` reported .report.html.6b4e6d69.partial, which a killed supervisor had left."""
+    """Bug: `check` reported .report.html.6b4e6d69.partial, which a killed supervisor had left behind."""
     (folder / f".{digests.PAGE}.6b4e6d69.partial").write_text("half a page")
     (folder / ".added.json.6b4e6d69.partial").write_text("")
     (line,) = digests.differences(folder)
@@ -75,13 +75,13 @@ def test_file_listed_twice_is_named(folder: Path) -> None:
 
 
 def test_a_folder_without_a_result_has_no_seal(tmp_path: Path) -> None:
-    """A study seals its folder at its end, because the folder may grow later."""
+    """A study seals its folder only at its end, because the folder grows until then."""
     new = ResultFolder(tmp_path / "sweep")
     assert not (new.finish() / digests.SEAL).exists()
 
 
 def test_files_that_report_makes_again_are_not_sealed(folder: Path) -> None:
-    """Bug: `report` of a run inside a search broke the seal of the search; the seal omitted every report.html."""
+    """Bug: `report` on a run inside a search broke the seal of the search, and the seal omitted every report.html."""
     (folder / "report.html").write_text("")
     (folder / "plotly-7.1.0.min.js").write_text("")
     assert list(digests.differences(folder)) == []

@@ -1,4 +1,4 @@
-"""A signed result folder shows its signer, and that no file has changed since; with the real ssh-keygen."""
+"""A signed result folder shows who signed it and that no file has changed, with the real ssh-keygen."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ def make_key(path: Path, passphrase: str = "") -> Path:
 
 
 def allowed(path: Path, **keys: Path) -> Path:
-    """A file of allowed signers. keys: by principal."""
+    """Writes a file of allowed signers. keys: by principal."""
     lines = [f"{name} {key.with_suffix('.pub').read_text()}" for name, key in keys.items()]
     path.write_text("".join(lines))
     return path
@@ -45,7 +45,7 @@ def key(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sealed(tmp_path: Path) -> Path:
-    """A sealed folder with one file."""
+    """Returns a sealed folder with one file."""
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "result.json").write_text("{}")
@@ -70,9 +70,9 @@ def test_check_names_the_signer_of_a_run(
     assert shown[1] == f"{run} is signed by ann@example.org (ED25519 {fingerprint(key)})"
     edit(
         run / "findings.json", lambda said: said["load"].update(others=0.0)
-    )  # no other file contains it
+    )  # because no other file contains it
     assert check(run)[-1].startswith(f"{run}/findings.json was changed after the run")
-    digests.write(run)  # without the key the signature is lost
+    digests.write(run)  # without the key, the signature is lost
     assert "is not signed" in prints("check", run, "--allowed-signers", signers, status=4)
 
 
@@ -187,7 +187,7 @@ def test_missing_ssh_keygen_is_reported_in_one_line(
 
 
 def test_missing_key_is_named_before_the_run(tmp_path: Path) -> None:
-    """Bug: if a folder has the name, the message said that there is no such file."""
+    """Bug: if a folder had the name of the key, the message said that there is no such file."""
     assert signature.problem(tmp_path / "no") == f"--sign {tmp_path}/no: there is no such file"
     assert signature.problem(tmp_path) == f"--sign {tmp_path}: this is a folder: name a file in it"
 

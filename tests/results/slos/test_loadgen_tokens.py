@@ -1,4 +1,4 @@
-"""LoadGen's numbers of tokens are compared with the journal."""
+"""LoadGen's token counts are compared with the journal's."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +37,7 @@ def columns() -> dict[str, Array]:
 
 
 def log(told_ns: int = NS_PER_MS // 2) -> DetailLog:
-    """Returns LoadGen's log if LoadGen learns of each first token this long after its arrival."""
+    """Returns LoadGen's log if LoadGen is notified of each first token this long after the token arrived."""
     known = columns()
     first_ns = np.sort(known["first_token_ns"] + told_ns - known["scheduled_ns"])
     each_ns = np.sort((known["completed_ns"] - known["first_token_ns"] - told_ns) // (TOKENS - 1))

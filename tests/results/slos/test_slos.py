@@ -1,4 +1,4 @@
-"""SLOs and goodput are counted query by query, independently of LoadGen's verdict."""
+"""SLOs and goodput are counted query by query, independent of LoadGen's verdict."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ COUNT = 200
 
 
 def streams(seed: int = 0) -> dict[str, Array]:
-    """Answers of 1 to 9 tokens; every twentieth answer failed before its first token."""
+    """Returns answers of 1 to 9 tokens, of which every twentieth failed before its first token."""
     draw = np.random.default_rng(seed)
     scheduled_ns = np.arange(COUNT) * 3 * NS_PER_MS
     first_ns = scheduled_ns + draw.integers(1, 70 * NS_PER_MS, COUNT)
@@ -53,7 +53,7 @@ def row(columns: Mapping[str, Array], i: int) -> dict[str, int]:
 
 
 def is_late(one: Mapping[str, int], slo: Slo) -> bool | None:
-    """Returns whether one answer met the SLO, by the definition; None if the SLO does not apply."""
+    """Returns whether one answer missed the SLO, by definition; None if the SLO does not apply."""
     if not slo.of:
         return bool(one["failed"]) or one["completed_ns"] - one["scheduled_ns"] > slo.bound_ns
     if one["failed"]:
@@ -103,7 +103,7 @@ def test_a_good_query_met_every_slo_with_all_its_answers() -> None:
 def run(
     scenario: str = "server", columns: Mapping[str, Array] | None = None, **plan: Any
 ) -> Evidence:
-    """Returns the golden run with answers of a language model instead of its own."""
+    """Returns the golden run with a language model's answers in place of the recorded ones."""
     made = evidence(scenario)
     return replace(
         made,
@@ -122,7 +122,7 @@ def test_slo_that_loadgen_judges_is_not_judged_again() -> None:
     tight = parse_slos("p99=1ns p50=1ns")
     assert codes(run(), tight[:1]) == []
     assert codes(run(), tight) == ["slo-missed"]
-    # If LoadGen has token times, it judges only these.
+    # LoadGen judges only token times if it has them.
     assert codes(run(token_latencies=True), tight[:1]) == ["slo-missed"]
 
 
@@ -147,7 +147,7 @@ def test_too_few_answers_are_not_enough_to_be_sure() -> None:
 
 
 def test_goodput_is_a_share_of_the_rate_that_loadgen_reports() -> None:
-    """Bug: goodput was N / T beside a throughput of (N - 1) / T in all files and tables but one line."""
+    """Bug: goodput was N / T beside a throughput of (N - 1) / T in all files and tables except one line."""
     found = section(run(columns=streams(2)), SLOS, 76.6)
     assert found is not None
     assert 0 < found["share"] < 1
@@ -157,7 +157,7 @@ def test_goodput_is_a_share_of_the_rate_that_loadgen_reports() -> None:
 
 
 def uncounted(answers: int) -> dict[str, Array]:
-    """Returns answers in time. The given number of the last answers have no count of tokens."""
+    """Returns answers that arrive in time. The last `answers` of them lack a token count."""
     columns = streams()
     first_ns = columns["scheduled_ns"] + NS_PER_MS
     tokens = np.where(np.arange(COUNT) < COUNT - answers, 4, 0).astype(np.int32)
@@ -166,7 +166,7 @@ def uncounted(answers: int) -> dict[str, Array]:
 
 
 def test_an_answer_without_a_count_is_not_known_to_be_in_time() -> None:
-    """Bug: a server that left out `usage` of slow answers met any bound on the time per token."""
+    """Bug: a server that omitted `usage` from slow answers met any bound on the time per token."""
     slos = parse_slos("tpot:p90=5ms")
     for answers, expected in (
         (0, []),
@@ -191,7 +191,7 @@ def test_an_answer_without_a_count_is_not_known_to_be_in_time() -> None:
     assert (whole["share"], whole["per_s"]) == (
         0,
         0,
-    )  # bug: 100 % of answers that nobody could judge
+    )  # bug: 100 % of answers that could not be judged
     told = str(shown({"scenario": "server", "slo": "tpot:p90=5ms", "goodput": whole}))
     assert told.endswith("known to have met every SLO: tpot:p90 not measured")
 
@@ -264,7 +264,7 @@ def test_search_follows_the_latency_if_an_slo_has_one() -> None:
 
 
 def test_failed_answers_are_not_counted_as_late() -> None:
-    """Bug: for failed requests it said that their first tokens were late, and advised a lower rate."""
+    """Bug: for failed requests, the message said that their first tokens were late, and advised a lower rate."""
     columns = streams()
     ttft = Slo(0.9, 100 * NS_PER_MS, "ttft")
     failed = int((columns["failed"] > 0).sum())

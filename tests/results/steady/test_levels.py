@@ -1,4 +1,4 @@
-"""Sizes of changes and intervals of means, on generated series whose truth is known."""
+"""Sizes of changes and intervals of means, tested on generated series whose true values are known."""
 
 import math
 

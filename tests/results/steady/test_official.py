@@ -1,4 +1,5 @@
-"""Tests the steady-state rule of MLPerf Endpoints on generated passes, against results of MLPerf's own detector."""
+"""The steady-state rule of MLPerf Endpoints, tested on generated passes against the results of MLPerf's own detector.
+"""
 
 import math
 
@@ -14,7 +15,7 @@ MS = 1e6
 
 
 def samples(levels_ms: list[float], pass_s: float = 150.0, tokens: int = 100) -> Samples:
-    """Returns a run with one pass for each TPOT level; within a pass, TPOT varies by 10 % around the level."""
+    """Returns a run with one pass per TPOT level; within a pass, TPOT varies by 10 % around the level."""
     n = len(levels_ms) * PASS
     within = np.tile(np.linspace(0.95, 1.05, PASS), len(levels_ms))
     tpot_ns = np.repeat(levels_ms, PASS) * MS * within

@@ -1,4 +1,4 @@
-"""Three verdicts on generated runs whose truth is known."""
+"""The three verdicts, tested on generated runs whose truth is known."""
 
 import time
 
@@ -15,7 +15,7 @@ PASS = 100
 
 
 def run(level: Array, noise: float = 0.1, seed: int = 1) -> Stream:
-    """Returns passes over 100 samples, one at a time. level: logarithm of the level of each sample."""
+    """Returns passes over 100 samples, one sample at a time. level: logarithm of each sample's level."""
     rng = np.random.default_rng(seed)
     n = len(level)
     index = np.concatenate([rng.permutation(PASS) for _ in range(-(-n // PASS))])[:n]
@@ -130,7 +130,7 @@ def test_a_million_queries_take_less_than_a_second() -> None:
 
 @pytest.mark.slow
 def test_the_stated_error_rates_hold_on_other_seeds() -> None:
-    """Checks the rates of docs/intervals.md with as many streams as fit into a minute."""
+    """Checks the rates stated in docs/intervals.md with as many streams as a minute allows."""
     flat = [judged(np.zeros(3200), seed=1000 + seed).verdict for seed in range(200)]
     changed = [
         judged(np.log1p(0.1 * X) if seed % 2 else 0.0953 * (X > 0.5), seed=3000 + seed).verdict

@@ -12,7 +12,7 @@ MS = 1_000_000
 
 
 def stream(latency_ns: Array, index: Array | None = None, **more: Any) -> Stream:
-    """Returns a run of one query at a time."""
+    """Returns a run that issues one query at a time."""
     n = len(latency_ns)
     latency_ns = latency_ns.astype(np.int64)
     issued_ns = np.cumsum(latency_ns) - latency_ns

@@ -1,4 +1,4 @@
-"""The section of result.json and its line on the screen."""
+"""The steady-state section in result.json, and its line on the screen."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ def refereed(one: Judged, warm_up_s: float = 0.0, needed_s: float | None = None)
 
 
 def log(seconds: int = 30) -> HostLog:
-    """Returns rows in which the temperature jumps at 12 s, and the processes need more CPU from then on."""
+    """Returns rows in which the temperature jumps at 12 s, and the processes use more CPU from that time on."""
     return HostLog(
         [
             {
@@ -50,7 +50,7 @@ def log(seconds: int = 30) -> HostLog:
 def test_lines_of_the_host_log_name_what_changed() -> None:
     near = host_lines(log().rows, BEGIN_NS + 12 * NS_PER_S)
     assert near is not None
-    assert list(near.lines) == [13, 14]  # the first row is line 2
+    assert list(near.lines) == [13, 14]  # because the first row is line 2
     assert [one.name for one in near.columns] == ["cpu_user_s", "celsius_cpu"]
     assert near.columns[0].before == pytest.approx(1.0)
     assert near.columns[0].after == pytest.approx(3.0)
@@ -59,7 +59,7 @@ def test_lines_of_the_host_log_name_what_changed() -> None:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("cpu_iowait_s", lambda s: 0.01 * max(0, s - 12)),  # a counter that begins to grow, slowly
+        ("cpu_iowait_s", lambda s: 0.01 * max(0, s - 12)),  # a counter that starts to grow slowly
         ("celsius_noisy", lambda s: 60.0 + 20 * (s % 2) + 8 * (s >= 12)),
         ("memory_available_bytes", lambda s: 1e9 + 5e7 * (s >= 12)),
     ],
@@ -67,7 +67,7 @@ def test_lines_of_the_host_log_name_what_changed() -> None:
 def test_a_column_that_hardly_changed_is_not_named(
     name: str, values: Callable[[int], float]
 ) -> None:
-    """Bug: columns that began at 0 came first, however little they grew, and noise was called a change."""
+    """Bug: columns that started at 0 came first, however little they grew, and noise was reported as a change."""
     rows = [{**row, name: values(s)} for s, row in enumerate(log().rows)]
     near = host_lines(rows, BEGIN_NS + 12 * NS_PER_S)
     assert near is not None
@@ -117,7 +117,7 @@ def test_steady_and_undecided_runs_are_shown() -> None:
 
 def test_a_run_without_a_verdict_shows_nothing() -> None:
     assert shown({"steady": None}) is None
-    assert shown({}) is None  # written by an older version
+    assert shown({}) is None  # as in a result of an older version
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_run_without_a_verdict_shows_nothing() -> None:
     ],
 )
 def test_a_large_change_is_a_factor(change: float, words: str) -> None:
-    """Bug: `the share of slow samples rose by 44,563,760 %`."""
+    """Bug: the text was `the share of slow samples rose by 44,563,760 %`."""
     about = {
         "series": "tail",
         "shape": "step",

@@ -1,4 +1,4 @@
-"""Answers of the performance run are compared with answers of the accuracy run."""
+"""The answers of the performance run are compared with the answers of the accuracy run."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from harness.types import Array
 
 
 def written(folder: Path, rows: list[tuple[int, bytes]]) -> Path:
-    """Returns answers at the positions 0, 1, ... of a run."""
+    """Writes answers at the positions 0, 1, ... of a run, and returns the path."""
     folder.mkdir()
     content = [{"seq_id": i, "qsl_idx": s, "data": d.hex()} for i, (s, d) in enumerate(rows)]
     (folder / ACCURACY).write_text(json.dumps(content))
@@ -73,7 +73,7 @@ IDENTIFIED: dict[str, tuple[list[tuple[int, tuple[float, ...]]], int]] = {
 
 @pytest.mark.parametrize("name", IDENTIFIED)
 def test_answers_with_an_identity_are_found_by_it(name: str, tmp_path: Path) -> None:
-    """LoadGen's samples are others than the dataset's, and the accuracy run's answers end with labels."""
+    """LoadGen's sample numbers differ from the dataset's, and the accuracy run's answers end with labels."""
     rows, differing = IDENTIFIED[name]
     accuracy = [(0, floats(0, 0, 0.75, 1, 1, 1)), (1, floats(0, 1, 0.5, 0.25, 1, 0, 1, 1, 2))]
     right = written(tmp_path / "a", accuracy)
@@ -86,7 +86,7 @@ def test_answers_with_an_identity_are_found_by_it(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_the_tolerance_goes_with_the_answers_size(scale: float, tmp_path: Path) -> None:
-    """Ten thousand classes share a probability of 1, so differences of 1e-4 matter."""
+    """Ten thousand classes share a probability of 1, so that differences of 1e-4 matter."""
     random = np.random.default_rng(3)
     row = random.random(10_000) * scale
     right = written(tmp_path / "a", [(0, floats(*row))])
@@ -103,7 +103,7 @@ def test_a_sample_that_the_accuracy_run_has_not_answered_differs(tmp_path: Path)
 
 
 def test_an_answer_of_another_sample_than_the_journals_is_misplaced(tmp_path: Path) -> None:
-    """An answer log from a plug-in: right answers for samples that were not requested."""
+    """A plug-in writes an answer log with right answers to samples that were not requested."""
     right = written(tmp_path / "a", [(0, label(3)), (1, label(4))])
     found = written(tmp_path / "p", [(0, label(3)), (0, label(3)), (1, label(4))])
     compared = compare(found, right, places(0, 1), "int64", 0.0)

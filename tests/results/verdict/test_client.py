@@ -1,4 +1,4 @@
-"""Checks whether the client limited a run: one change causes each reason and doubt."""
+"""Whether the client limited a run: each reason and doubt is caused by one change."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -83,10 +83,10 @@ def test_missing_kernel_stamps_leave_out_the_stage_notice() -> None:
             )
             for s, q, c, t, odd in (
                 ("Server-Timing", 1_000_000, 2_000_000, 4_000_000, 0),
-                ("Server-Timing", 0, 0, 200, 1),  # ns instead of ms
+                ("Server-Timing", 0, 0, 200, 1),  # in ns instead of ms
                 ("Server-Timing", 10_000, 5_000_000, 3_000_000, 1),
-                ("Server-Timing", 0, 1_000, 9_000_000, 1),  # the latency is 5 ms
-                ("statistics", 0, 1_000, 9_000_000, 0),  # a mean next to a median
+                ("Server-Timing", 0, 1_000, 9_000_000, 1),  # although the latency is 5 ms
+                ("statistics", 0, 1_000, 9_000_000, 0),  # because a mean is compared with a median
                 ("statistics", 0, 0, 0, 1),
             )
         ),
@@ -119,7 +119,7 @@ def test_offline_is_compared_with_the_ceiling_of_the_client() -> None:
 
 
 def test_samples_that_failed_after_the_server_died_do_not_bind_the_client() -> None:
-    """Bug: they failed at once, and their rate was compared with the ceiling."""
+    """Bug: the samples failed at once, and their rate was compared with the ceiling."""
     run = remote("offline", ceiling_per_s=1_000.0, server_gone="Connection refused\n")
     assert bound(run, 900.0) == []
 
@@ -169,14 +169,14 @@ def test_tensors_as_json_are_a_doubt_with_their_cost() -> None:
 
 
 def test_users_without_a_connection_are_a_doubt() -> None:
-    """Bug: with --concurrency 100 and 64 connections, 36 users waited in the client, and nothing said so."""
+    """Bug: with --concurrency 100 and 64 connections, 36 users waited in the client without a message."""
     run = remote(waited=9)
     for users, codes in ((64, []), (100, ["few-connections"])):
         assert doubted(replace(run, plan=replace(run.plan, concurrency=users))) == codes
 
 
 def test_only_servers_on_this_machine_are_local() -> None:
-    """Bug: a server on this machine was reported as other programs that the user should stop."""
+    """Bug: a server on this machine was reported among the programs that the user should stop."""
     assert client.local_servers(remote()) == []
     peers = [{**present(remote().ended)["client"]["peers"][0], "local": True, "url": "http://here"}]
     assert client.local_servers(remote(peers=peers)) == ["http://here"]

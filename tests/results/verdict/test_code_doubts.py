@@ -1,4 +1,4 @@
-"""Start-up code without an owner and changed files of the harness cause doubts; owned code causes none."""
+"""Start-up code without an owner and changed files of the harness cause doubts; code with an owner does not."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Doubts about VALID runs: one change causes each doubt, with its numbers."""
+"""Doubts about VALID runs: each doubt is caused by one change, and states its numbers."""
 
 import re
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def test_a_golden_run_leaves_no_doubt_about_its_numbers(scenario: str) -> None:
     run = evidence(scenario)
     assert in_performance(run) == []
     assert list(doubts.stall(present(run.done), scenario, NS_PER_MS)) == []
-    short = ["short-run"] if scenario == "offline" else []  # the golden run takes 6 ms
+    short = ["short-run"] if scenario == "offline" else []  # because the golden run takes only 6 ms
     assert [d.code for d in doubts.few_samples(run, 0.99)] == short
 
 
@@ -145,11 +145,11 @@ def test_a_machine_with_other_programs_is_doubted(
     ("cpu_s", "queue_s", "infer_s", "wall_s", "said"),
     [
         (0.2, 0.1, 2.0, 2.1, True),
-        (0.2, 0.4, 2.0, 2.1, False),  # the process waited for a core
+        (0.2, 0.4, 2.0, 2.1, False),  # because the process waited for a core
         (0.5, 0.0, 2.0, 2.1, False),
-        (0.01, 0.0, 0.09, 0.1, False),  # too short for a statement
-        (1.2, 0.1, 16.0, 2.1, False),  # one of eight instances holds Python's lock
-        (0.2, None, 2.0, 2.1, False),  # the kernel has no schedstat
+        (0.01, 0.0, 0.09, 0.1, False),  # because the run is too short to judge
+        (1.2, 0.1, 16.0, 2.1, False),  # because one of eight instances holds Python's lock
+        (0.2, None, 2.0, 2.1, False),  # because the kernel has no schedstat
     ],
 )
 def test_a_backend_that_waits_is_doubted_unless_it_waits_for_a_core(
@@ -181,7 +181,7 @@ def scored(value: float, samples: int, metric: str = "top1") -> Score:
         (scored(99.2, 500), 99.2, False),
         (scored(99.8, 500), 99.2, False),
         (scored(100.0, 500), 99.2, True),
-        (scored(100.0, 300), 99.2, False),  # with 2.4 expected errors, zero errors may be chance
+        (scored(100.0, 300), 99.2, False),  # 2.4 errors are expected, so zero errors may be chance
         (scored(76.8, 50_000), 76.46, False),
         (scored(77.2, 50_000), 76.46, True),
         (scored(90.0, 50), 76.46, False),
@@ -196,7 +196,7 @@ def scored(value: float, samples: int, metric: str = "top1") -> Score:
 def test_a_score_above_the_models_own_is_doubted(
     score: Score, reference: float | None, said: bool
 ) -> None:
-    """Bug: a backend that read the labels scored 100 % without a doubt."""
+    """Bug: a backend that read the labels scored 100 % without causing a doubt."""
     found = list(
         model_doubts.too_good(score, Accuracy(metric=score.metric, target=1, reference=reference))
     )
@@ -239,13 +239,13 @@ def test_a_stop_with_samples_waiting_is_doubted(scenario: str) -> None:
         "the process was stopped or the model stalled"
     )
     assert list(doubts.stall(done, scenario, NS_PER_MS)) == [Reason("stalled", text)]
-    assert list(doubts.stall(done, scenario, NS_PER_S)) == []  # batches take this long
+    assert list(doubts.stall(done, scenario, NS_PER_S)) == []  # because batches take this long
 
 
 def test_idle_time_of_server_without_queries_is_not_a_stop() -> None:
     done = completions([0, 60 * NS_PER_S], [10, 60 * NS_PER_S + 10])
     assert doubts.longest_gap_ns(done, "server") == 10
-    # the next query arrives at once
+    # because the next query arrives at once
     assert doubts.longest_gap_ns(done, "single-stream") == 60 * NS_PER_S
 
 
@@ -268,7 +268,7 @@ def steadiness(spent: Array, scenario: str = "single-stream", batch_size: int = 
 def test_a_run_below_nine_tenths_of_its_rate_did_not_keep_up(
     completed: float, kept_up: bool
 ) -> None:
-    """Bug: the queue of an overloaded run grew, which was said to be a drift of the machine."""
+    """Bug: the growing queue of an overloaded run was reported as a drift of the machine."""
     run = evidence("server")
     rates = {
         "result_scheduled_samples_per_sec": 200.0,
@@ -322,7 +322,9 @@ def test_a_machine_that_slows_down_is_doubted() -> None:
 def test_a_sudden_change_of_a_quick_run_must_be_large_and_stay(
     levels: tuple[float, ...], count: int, is_doubted: bool
 ) -> None:
-    """Bug: 14 of 100 quick runs on an idle machine had this doubt, because a process moved to another core or stalled."""
+    """Bug: 14 of 100 quick runs on an idle machine caused this doubt, because a process moved to another core or
+    stalled.
+    """
     spent = 1e6 * np.repeat(levels, count) * noisy(count * len(levels))
     assert [reason.code for reason in steadiness(spent.astype(np.int64))] == ["drift"] * is_doubted
 
@@ -339,7 +341,7 @@ def test_a_slow_start_that_counts_is_doubted() -> None:
     assert steadiness((1e6 * noisy(1600)).astype(np.int64)) == []
 
 
-@settings(derandomize=True)  # one of some 1,500 noises looks like a change
+@settings(derandomize=True)  # because one in about 1,500 random series looks like a change
 @given(st.integers(0, 2**32 - 1), st.integers(0, 600))
 def test_steady_but_noisy_machine_is_not_doubted(seed: int, count: int) -> None:
     noise = np.random.default_rng(seed).exponential(1, count)
@@ -360,7 +362,7 @@ def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
         (63, 500, (1, 8, 8), True),
         (64, 500, (1, 8, 8), False),
         (500, 500, (1, 8, 8), False),
-        (42, 42, (1, 8, 8), False),  # the dataset has no more samples
+        (42, 42, (1, 8, 8), False),  # because the dataset has no more samples
         (1, 2, (1, 8, 8), True),
         (20, 1024, (1, 256, 256, 16), False),  # 84 MB
         (20, 1024, (None,), True),
@@ -369,7 +371,7 @@ def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
 def test_few_samples_in_memory_are_doubted(
     held: int, total: int, row: tuple[int | None, ...], *, doubted: bool
 ) -> None:
-    """Bug: with one sample in memory a run was VALID without a doubt."""
+    """Bug: a run with one sample in memory was VALID without a doubt."""
     made = loaded(TensorSpec("x", "float32", ("batch", *row)))
     run = plan("server", performance_count=held, total_count=total, query_count=6300)
     found = list(doubts.few_held(run, made))

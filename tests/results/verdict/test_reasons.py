@@ -1,4 +1,4 @@
-"""VALID means no reason: a golden run has no reason, and each fault gives its own reason."""
+"""VALID means that no reason was found: a golden run has none, and each fault causes its own reason."""
 
 import re
 from collections.abc import Callable
@@ -26,7 +26,7 @@ each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
 
 
 def accuracy_evidence(scenario: str) -> Evidence:
-    """The golden accuracy run; its journal had one row per sample and is not kept."""
+    """Returns the golden accuracy run; its journal had one row per sample and is not stored."""
     columns = {"order": np.arange(20), "failed": np.zeros(20, np.int64)}
     return evidence(
         scenario,
@@ -65,7 +65,7 @@ def planned(**values: Any) -> Callable[[Evidence], Evidence]:
 
 
 def answered(count: int) -> Callable[[Evidence], Evidence]:
-    """Only the first `count` samples have an answer in the journal."""
+    """Keeps answers in the journal only for the first `count` samples."""
 
     def change(run: Evidence) -> Evidence:
         assert run.done is not None
@@ -76,7 +76,7 @@ def answered(count: int) -> Callable[[Evidence], Evidence]:
 
 
 def failing(count: int) -> Callable[[Evidence], Evidence]:
-    """The last `count` samples of the journal failed, and the process had not counted them."""
+    """Marks the last `count` samples of the journal as failed, although the process had not counted them."""
 
     def change(run: Evidence) -> Evidence:
         assert run.done is not None
@@ -88,7 +88,7 @@ def failing(count: int) -> Callable[[Evidence], Evidence]:
 
 
 def requests_failing(count: int) -> Callable[[Evidence], Evidence]:
-    """Does the same as `failing`, in a run whose samples were sent to a server."""
+    """Does the same as `failing`, for a run whose samples were sent to a server."""
 
     def change(run: Evidence) -> Evidence:
         assert run.done is not None
@@ -112,12 +112,12 @@ assert SETTLED is not None
 SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     ("a batch failed", ended(failed_samples=8, first_failure="Traceback:\n  x\nValueError: y\n"), "batch-failed", "performance run: 8 of 700 samples failed: ValueError: y"),
     ("a batch failed by the journal alone", failing(8), "batch-failed", "performance run: 8 samples failed"),
-    # Bug: a hung server that was stopped by a signal was reported as a failure of the model
+    # Bug: if a hung server was stopped by a signal, the model was blamed.
     ("requests failed by the journal alone", requests_failing(8), "requests-failed", "performance run: 8 samples failed"),
     ("the process never said how it ended", lambda run: replace(run, ended=None), "died", "performance run: the measured process ended without its last message"),
     ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen wrote no detail log: make the run's folder writable"),
     ("a cut log", log(complete=False), "log-incomplete", "performance run: LoadGen's detail log is cut off, or LoadGen did not write it"),
-    # Bug: "the log is of None None" was a second reason
+    # Bug: the second reason was "the log is of None None".
     ("a log cut before its scenario", cut_before_scenario, "log-incomplete", "performance run: LoadGen's detail log is cut off, or LoadGen did not write it"),
     ("two runs in one log", log(repeated=2), "log-mixed", "performance run: the detail log contains 2 runs"),
     ("error lines although LoadGen says VALID", log(errors=["error_runtime: twice", "error_runtime: thrice"]), "loadgen-errors", "performance run: LoadGen reported 2 errors: error_runtime: twice"),
@@ -183,13 +183,13 @@ def test_advised_number_of_queries_and_their_seconds_are_consistent() -> None:
     numbers = re.search(r": ([\d,]+), ([\d,]+) s at 10.0/s, would be enough", reason.text)
     assert numbers is not None
     queries, seconds = (int(n.replace(",", "")) for n in numbers.groups())
-    assert queries >= 1100  # ceil(3 / 700 * n) late of n pass early stopping
+    assert queries >= 1100  # early stopping passes with ceil(3 / 700 * n) late of n queries
     assert seconds == round(queries / 10)
 
 
 @pytest.mark.parametrize(("late", "is_told"), [(700, False), (701, True)])
 def test_a_rate_is_not_blamed_for_queries_that_failed(late: int, is_told: bool) -> None:
-    """Bug: after a server had died, `40 of 40 queries took longer` advised a lower rate."""
+    """Bug: after a server had died, the message `40 of 40 queries took longer` advised a lower rate."""
     run = evidence("server")
     assert run.done is not None
     columns = {**run.done.columns, "failed": np.ones(700, np.uint16)}
@@ -209,7 +209,7 @@ def test_dead_process_is_the_only_reason_and_its_log_is_not_required() -> None:
 
 
 def test_slewing_alone_is_not_a_clock_step() -> None:
-    """In ten minutes the kernel's 500 ppm move the clock by 300 ms without a step."""
+    """In ten minutes, the kernel's 500 ppm move the clock by 300 ms without a step."""
     assert list(reasons.performance(moved(300 * NS_PER_MS, wall_s=600.0)(evidence("server")))) == []
 
 
@@ -297,7 +297,8 @@ def test_every_reason_has_one_line() -> None:
 
 
 def test_slos_of_token_times_alone_are_judged_once() -> None:
-    """Bug: with --concurrency, the harness's own log repeated a missed SLO on first tokens as one on the latency."""
+    """Bug: with --concurrency, the harness's log repeated a missed SLO on first tokens as a missed SLO on the latency.
+    """
     unsure = {"early_stopping_met": False, "result_validity": "INVALID"}
     run = logged(**unsure, effective_target_latency_ns=None)(evidence("server"))
     missed = Reason("early-stopping", "60 first tokens are too few to prove ttft:p99")

@@ -1,4 +1,4 @@
-"""The verb `score`: the answers of a run are scored again after the user's scoring program failed."""
+"""The verb `score` scores the answers of a run again after the user's scoring program has failed."""
 
 import json
 import shlex
@@ -33,7 +33,7 @@ def failing(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an accuracy run whose scoring program failed."""
+    """Returns the folder of an accuracy run whose scoring program failed."""
     folder = tmp_path_factory.mktemp("failed")
     made.coco(folder / "data", 4)
     with pytest.MonkeyPatch.context() as monkeypatch, serving_json(makers.draws()) as url:
@@ -85,7 +85,7 @@ def test_answers_are_scored_again_and_stay_as_they_were(
 def test_a_run_whose_answers_no_program_can_score_agrees_with_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: `check` derived VALID, because it did not take the stored reason."""
+    """Bug: `check` derived VALID, because it ignored the stored reason."""
 
     def answer(_asked: object) -> tuple[int, object]:
         return 200, {"created": 0, "data": [{"b64_json": "bm8gaW1hZ2U="}]}
@@ -121,7 +121,7 @@ def scored(run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_edited_score_of_a_program_is_found_without_running_it(
     file: str, old: str, new: str, found: str, scored: Path
 ) -> None:
-    """Bug: the line of accuracy.txt was compared with itself, and the tree passed with an edited score."""
+    """Bug: the line in accuracy.txt was compared with itself, so that a tree with an edited score passed."""
     path = scored / file
     text = path.read_text()
     assert old in text

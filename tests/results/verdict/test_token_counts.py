@@ -1,4 +1,4 @@
-"""Contradictory token counts are a reason; counts that may be right are a doubt."""
+"""Contradictory token counts are a reason for INVALID; counts that may be right are a doubt."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,7 @@ from tests.builders.remote_runs import TOKENS, remote
 
 
 def codes(**told: Any) -> tuple[list[str], list[str]]:
-    """(reasons, doubts) of the counts."""
+    """Returns (reasons, doubts) about the counts."""
     run = remote(tokens={**TOKENS, **told})
     return (
         [reason.code for reason in token_counts.reasons(run)],

@@ -1,4 +1,4 @@
-"""The harness compares each number with a second file, and finds each edit of LoadGen's log or the journal."""
+"""The harness compares each number with a second file, and thus finds every edit of LoadGen's log or the journal."""
 
 import copy
 from dataclasses import replace
@@ -24,7 +24,7 @@ def reasons(run: Evidence, max_batch: int = 64) -> list[Reason]:
 
 
 def logged(scenario: str, **values: Any) -> Evidence:
-    """Returns the golden run with changed values in LoadGen's log. `*2` doubles a value."""
+    """Returns the golden run with changed values in LoadGen's log. `*2` as a value doubles the old value."""
     run = evidence(scenario)
     log = copy.deepcopy(run.log)
     for key, value in values.items():
@@ -69,7 +69,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("scenario", "values"), SETTINGS, ids=str)
 def test_a_setting_that_is_not_the_plans_is_named(scenario: str, values: dict[str, Any]) -> None:
-    """Bug: VALID with p99=5ms and a p99 of 37.9 ms, because LoadGen received a different bound."""
+    """Bug: with p99=5ms, a run with a p99 of 37.9 ms was VALID, because LoadGen had received a different bound."""
     found = [
         reason for reason in reasons(logged(scenario, **values)) if reason.code == "wrong-settings"
     ]
@@ -79,7 +79,7 @@ def test_a_setting_that_is_not_the_plans_is_named(scenario: str, values: dict[st
 
 
 def test_a_benchmark_that_issues_each_sample_equally_often_is_as_planned() -> None:
-    """Bug: every official run of 3d-unet was INVALID, because of a setting of its rules and a padded query."""
+    """Bug: every official run of 3d-unet was INVALID because of a setting that its rules require and a padded query."""
     key, run = "effective_sample_concatenate_permutation", evidence("offline")
     planned = replace(run, plan=replace(run.plan, equal_issue=True))
     (missing,) = witnesses.settings_reasons(planned)
@@ -119,7 +119,7 @@ LOGS = [
 def test_a_result_that_contradicts_another_is_named(
     scenario: str, values: dict[str, Any], text: str
 ) -> None:
-    """Bug: a rate of x100 in the detail log was VALID."""
+    """Bug: a run was VALID although the rate in its detail log was 100 times too high."""
     found = [
         reason
         for reason in reasons(logged(scenario, **values))
@@ -129,7 +129,7 @@ def test_a_result_that_contradicts_another_is_named(
 
 
 def test_fewer_late_queries_than_in_the_journal_are_named() -> None:
-    """The bound of plan and log is the journal's median, and LoadGen's count says that no query was late."""
+    """The bound in the plan and the log is the journal's median, but LoadGen's log counts no late query."""
     run = logged("server")
     assert run.done is not None
     bound_ns = int(np.median(run.done.latency_ns))
@@ -150,8 +150,8 @@ def test_slower_clocks_of_loadgen_alone_are_found() -> None:
 
 
 def test_pause_before_the_fastest_answer_is_not_a_reason() -> None:
-    """Bug: INVALID on a busy machine, because LoadGen stamped the fastest answer 50 us later than the journal,
-    which moved the start of the schedule, by the journal, that much earlier.
+    """Bug: a run on a busy machine was INVALID: LoadGen stamped the fastest answer 50 us later than the journal, so the
+    start of the schedule, computed from the journal, was too early by 50 us.
     """
     pause_ns = 5_000_000
     run = journal("offline", scheduled_ns=lambda c: c["scheduled_ns"] - pause_ns)
@@ -175,21 +175,21 @@ JOURNALS = [
 def test_rows_that_no_run_leaves_are_named(
     scenario: str, columns: dict[str, Any], text: str
 ) -> None:
-    """Bug: `infer 1,027 %, complete -969 %` in the table of a VALID run."""
+    """Bug: the table of a VALID run contained `infer 1,027 %, complete -969 %`."""
     found = [r for r in reasons(journal(scenario, **columns)) if r.code == "journal-impossible"]
     assert any(text in reason.text for reason in found), found
 
 
 def looks(scenario: str, times: float, pause_ns: int = 0) -> Evidence:
-    """The golden run, seen 20 times by a supervisor whose clock runs `times` as fast. Each look sees the answers so
-    far, and one look comes later by `pause_ns`.
+    """Returns the golden run, observed 20 times by a supervisor whose clock runs `times` as fast. Each observation sees
+    the answers up to its time, and one observation is late by `pause_ns`.
     """
     run = evidence(scenario)
     assert run.done is not None
     completed_ns = np.sort(run.done.columns["completed_ns"])
     first = int(completed_ns[0])
     length_ns = int(completed_ns[-1]) - first
-    completed_ns = first + (completed_ns - first) * (10_000_000_000 // length_ns)  # about 10 s
+    completed_ns = first + (completed_ns - first) * (10_000_000_000 // length_ns)  # stretches the run to about 10 s
     columns = {**run.done.columns, "completed_ns": completed_ns}
     last = int(completed_ns[-1])
     seen: list[tuple[int, int]] = []
@@ -201,7 +201,7 @@ def looks(scenario: str, times: float, pause_ns: int = 0) -> Evidence:
 
 @pytest.mark.parametrize("times", [0.5, 0.9, 1.1, 4.0])
 def test_a_clock_of_another_rate_is_found(times: float) -> None:
-    """Bug: VALID at four times the speed, because the measured process's clock ran slowly."""
+    """Bug: a run was VALID at four times its real speed, because the measured process's clock ran slowly."""
     (reason,) = witnesses.clock_reasons(looks("single-stream", times))
     assert reason.code == "clock-differs"
 
@@ -212,7 +212,7 @@ def test_pause_under_the_same_clock_is_not_a_reason(times: float) -> None:
 
 
 def test_process_stopped_before_it_writes_a_row_has_the_same_clock() -> None:
-    """Bug: SIGSTOP between an answer and its row: the supervisor missed that answer for 30 looks."""
+    """Bug: if SIGSTOP came between an answer and its row, the supervisor missed the answer in 30 observations."""
     run = looks("single-stream", 1.0)
     at_ns, answered = run.looks[10]
     stopped = [(at_ns + n * 250_000_000, answered) for n in range(1, 31)]

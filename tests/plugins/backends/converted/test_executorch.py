@@ -1,4 +1,4 @@
-"""Backend executorch on programs that torch.export and ExecuTorch's XNNPACK partitioner make here."""
+"""The backend executorch on programs that the tests make with torch.export and ExecuTorch's XNNPACK partitioner."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def convert(
     *,
     by_xnnpack: bool = True,
 ) -> Path:
-    with warnings.catch_warnings(action="ignore"):  # from ExecuTorch's exporter
+    with warnings.catch_warnings(action="ignore"):  # ExecuTorch's exporter causes the warnings
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
         from executorch.exir import to_edge_transform_and_lower
 
@@ -166,7 +166,7 @@ def test_absent_operator_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_loaded_program_keeps_its_number_of_threads(tmp_path: Path) -> None:
-    """The thread pool belongs to the process: a new one would leave the program with a pointer to the old one."""
+    """The thread pool belongs to the process, and a new pool would leave the program with a pointer to the old one."""
     path = convert(tmp_path / "net.pte", network(), (torch.zeros(1, 3, 8, 8),))
     with opened(path, threads=1) as backend:
         other = opened(path, threads=2)

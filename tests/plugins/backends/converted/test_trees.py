@@ -1,4 +1,4 @@
-"""Backend trees on models that XGBoost, LightGBM and scikit-learn train on scikit-learn's own data."""
+"""The backend trees on models that XGBoost, LightGBM and scikit-learn train on scikit-learn's own data."""
 
 import json
 import pickle
@@ -39,7 +39,7 @@ class Table(NamedTuple):
 
 
 def table(name: str) -> Table:
-    """Every third row is held out."""
+    """Returns a table of which every third row is held out."""
     from sklearn import datasets
 
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
@@ -69,7 +69,7 @@ def answers(path: Path, rows: Array, **options: str) -> Array:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("steps", [1, 2])
 def test_library_answers_as_its_package_does(dtype: str, steps: int) -> None:
-    """steps: with 2, the rows are not contiguous."""
+    """steps: distance between rows; at 2, the rows are not contiguous."""
     data = table("wine")
     booster = boosted(data, objective="multi:softprob", num_class=3)
     rows = np.repeat(data.held.astype(dtype), steps, axis=0)[::steps]
@@ -170,7 +170,7 @@ def test_forest_of_scikit_learn_answers_as_its_own_predictor(kind: str, tmp_path
 def test_a_table_is_scored_as_the_booster_scores_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The example of docs/backends.md, with a manifest by `init`."""
+    """Runs the example of docs/backends.md, with a manifest written by `init`."""
     data = table("breast_cancer")
     booster = boosted(data, objective="binary:logistic")
     booster.save_model(tmp_path / "model.ubj")
@@ -223,7 +223,7 @@ def test_only_the_backend_without_a_model_chooses_the_trees() -> None:
 
 @pytest.fixture(scope="module")
 def forest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A forest with 13 features."""
+    """Returns a forest with 13 features."""
     path = tmp_path_factory.mktemp("forest") / "model.ubj"
     boosted(table("wine"), objective="multi:softprob", num_class=3).save_model(path)
     return path
@@ -349,7 +349,7 @@ def test_damaged_checkpoints_of_treelite_are_read_without_a_crash(
 
 
 def test_a_tree_with_a_circle_is_refused(forest: Path, tmp_path: Path) -> None:
-    """GTIL would follow the circle forever."""
+    """GTIL would follow the circle endlessly."""
     path = tmp_path / "model.tl"
     model = treelite.frontend.load_xgboost_model(forest)
     tree = model.get_tree_accessor(0)

@@ -1,6 +1,6 @@
-"""The contract of every token engine, with the embedded language model in the engine's own format.
+"""The contract for every token engine, with the embedded language model in the engine's format.
 
-The reference is our engine on ONNX Runtime. An engine that is not installed is skipped.
+The reference is the harness's engine on ONNX Runtime. An engine that is not installed is skipped.
 """
 
 import json
@@ -65,7 +65,7 @@ def tokens_of(text: str) -> list[int]:
 
 
 def answers(backend: GeneratingBackend, waiting: list[Answering]) -> list[list[int]]:
-    """Answers the prompts; a new prompt arrives at each step."""
+    """Answers the prompts, while a new prompt arrives at each step."""
     generator, every = backend.generator, [*waiting]
     while waiting or not generator.is_idle:
         if waiting:
@@ -104,7 +104,7 @@ def test_an_answer_that_ignores_ends_has_the_wanted_length(
 
     (found,), (wanted,) = answers(backend, made()), answers(reference, made())
     assert len(found) == 20
-    if engine != "llama-cpp":  # llama.cpp omits the end
+    if engine != "llama-cpp":  # because llama.cpp omits the end token
         assert found == wanted
 
 
@@ -211,7 +211,7 @@ MAIN_FILES = {"ort-genai": "genai_config.json", "openvino-genai": "openvino_mode
 
 
 def broken(engine: str, folder: Path, content: bytes) -> Path:
-    """Returns the model with other bytes in its main file."""
+    """Returns the model with different bytes in its main file."""
     good = MODEL.path(registry.load("backend", engine).formats)
     assert good is not None
     if good.is_file():
@@ -263,7 +263,7 @@ def test_the_requested_number_of_threads_is_described(engine: str) -> None:
 
 
 def test_an_engine_that_ends_unasked_is_reported(engine: str) -> None:
-    """The manifest lacks the end token: llama.cpp then ends by itself, and the other engines continue."""
+    """The manifest lacks the end token, so llama.cpp ends early without being asked, and the other engines continue."""
     cls = registry.load("backend", engine)
     decoding = Decoding(ABOUT.context, ABOUT.vocabulary, ())
     setup = BackendSetup(model=MODEL.path(cls.formats), model_name="tinylm", decoding=decoding)

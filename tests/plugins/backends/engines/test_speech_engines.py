@@ -1,6 +1,6 @@
-"""The contract of every speech engine, with a Whisper of random weights that the test makes in the engine's own format.
+"""The contract for every speech engine, with a Whisper of random weights that the test writes in the engine's format.
 
-The reference is the framework's own pipeline on the same sound. An engine that is not installed is skipped.
+The reference is the framework's pipeline on the same sound. An engine that is not installed is skipped.
 """
 
 import threading
@@ -22,7 +22,7 @@ from harness.types import Array, BackendSetup, Batch, TensorSpec, TranscribesSpe
 pytest.importorskip("onnx")
 from tests.builders.models import whisper
 
-pytestmark = pytest.mark.slow  # the frameworks take seconds to import
+pytestmark = pytest.mark.slow  # because the frameworks take seconds to import
 
 RATE_HZ = 16_000
 MOST = 12
@@ -33,14 +33,14 @@ WRITERS: Mapping[str, Callable[[Path], Path]] = {
 
 
 class Reference(NamedTuple):
-    """Answers of the framework's own pipeline."""
+    """Answers from the framework's own pipeline."""
 
     text: str
     tokens: int
 
 
 def tone(number: int) -> Array:
-    """Returns a chord of one to three seconds, rounded to 16 bits as in PCM."""
+    """Returns a chord of one to three seconds, rounded to 16 bits as PCM is."""
     times_s = np.arange(RATE_HZ * (1 + number % 3)) / RATE_HZ
     waves = [np.sin(2 * np.pi * 110 * (number + 1) * harmonic * times_s) for harmonic in (1, 2, 3)]
     swelling = np.minimum(1, times_s * (number + 1))
@@ -113,7 +113,7 @@ def by_onnx_runtime(folder: Path) -> Callable[[Array], Reference]:
         while not generator.is_done():
             generator.generate_next_token()
         tokens = generator.get_sequence(0)[4:]
-        ended = len(tokens) < MOST  # the generator does not keep the end
+        ended = len(tokens) < MOST  # because the generator does not keep the end token
         return Reference(processor.decode(tokens).strip(), len(tokens) + ended)
 
     return answer
@@ -124,7 +124,7 @@ def text(answer: Any) -> str:
 
 
 def transcribed(backend: SpeechBackend, sounds: list[Array]) -> list[str]:
-    """Returns the texts of sounds that the engine gets one after the other, as rows of one length."""
+    """Returns the texts of sounds that the engine receives one after the other, as rows of equal length."""
     rows = np.zeros((len(sounds), max(map(len, sounds))), np.float32)
     for row, sound in zip(rows, sounds, strict=True):
         row[: len(sound)] = sound
@@ -162,7 +162,7 @@ def test_both_engines_hear_the_same_words(tmp_path: Path) -> None:
         with opened(name, write(tmp_path / name)) as backend:
             found.append(transcribed(backend, SOUNDS))
     same = sum(one == other for one, other in zip(*found, strict=True))
-    assert same >= len(SOUNDS) - 1, found  # their features differ by rounding
+    assert same >= len(SOUNDS) - 1, found  # their features differ by rounding, which may change one text
 
 
 def test_an_answer_has_at_most_the_wanted_tokens(backend: SpeechBackend) -> None:

@@ -1,4 +1,4 @@
-"""The backend mnn: open and fixed batches, files that are not MNN's, and the converter of MNN's package."""
+"""The backend mnn: open and fixed batches, files that are not in MNN's format, and the converter in MNN's package."""
 
 from pathlib import Path
 from random import Random
@@ -54,7 +54,7 @@ def test_converter_of_the_package_keeps_the_answers(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_one_is_fixed_if_the_network_takes_no_other(tmp_path: Path) -> None:
-    """The converter also writes 1 for an open batch."""
+    """The converter writes 1 for an open batch as well."""
     from tests.builders.models.odd_files import value
 
     node = helper.make_node("Reshape", ["x", "shape"], ["y"])
@@ -100,7 +100,7 @@ def test_several_outputs_keep_the_order_of_the_file(tmp_path: Path) -> None:
 
 
 def test_files_with_changed_bytes_are_refused_or_read(tmp_path: Path) -> None:
-    """The file reader may raise only a ValueError, and must not run without end."""
+    """The file reader may raise only a ValueError, and must end."""
     from harness.backends.parts.native import mnn_file as reader
 
     good, random = shipped().read_bytes(), Random(1)

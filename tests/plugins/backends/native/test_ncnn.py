@@ -1,4 +1,4 @@
-"""The backend ncnn: what its files do not record, files that would end the process, and pnnx's own conversion."""
+"""The backend ncnn: information that its files lack, files that would crash the process, and pnnx's conversion."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +36,7 @@ def refusal(model: Path, inputs: tuple[TensorSpec, ...] = (), **more: Any) -> st
 
 
 def copied(folder: Path, changes: Mapping[str, str] = {}, weights: bytes | None = None) -> Path:
-    """The digits model with changed layers or weights."""
+    """Copies the digits model with changed layers or weights."""
     good = DIGITS.path(("ncnn",))
     assert good is not None
     text = (good / "digits.param").read_text()
@@ -100,7 +100,7 @@ def test_a_param_file_that_ncnn_would_refuse_or_crash_with_is_one_line(
 
 @pytest.mark.parametrize("length", [0, 3, 5000, -1])
 def test_weights_that_are_cut_are_refused(length: int, tmp_path: Path) -> None:
-    """ncnn itself continues, and ends the process with a segmentation fault at the first answer."""
+    """ncnn itself accepts the file, and crashes with a segmentation fault at the first answer."""
     whole = copied(tmp_path).with_suffix(".bin").read_bytes()
     path = copied(tmp_path, weights=whole[:length])
     assert refusal(path).startswith(
@@ -141,7 +141,7 @@ def test_shapes_come_from_the_manifest_if_the_file_records_none(tmp_path: Path) 
 
 
 def test_first_layer_that_works_in_place_leaves_the_samples_unchanged(tmp_path: Path) -> None:
-    """Bug: ncnn reads the reference counter of an array that does not have one, and ends the process."""
+    """Bug: ncnn read the reference counter of an array that has none, which crashed the process."""
     path = tmp_path / "relu.param"
     path.write_text("7767517\n2 2\nInput x 0 1 x 0=3\nReLU r 1 1 x y\n")
     path.with_suffix(".bin").write_bytes(b"")
@@ -198,7 +198,7 @@ def test_init_asks_for_the_shapes_that_the_file_lacks(
 
 @pytest.mark.slow
 def test_pnnx_converts_an_onnx_file(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    cache = getattr(pytestconfig, "cache", None)  # None with -p no:cacheprovider
+    cache = getattr(pytestconfig, "cache", None)  # None if pytest runs with -p no:cacheprovider
     program = converted.pnnx(cache.mkdir("converters") if cache else tmp_path)
     onnx = DIGITS.path(("onnx",))
     assert onnx is not None

@@ -1,4 +1,4 @@
-"""Backend `tract` on ONNX files whose shapes inside contradict the sizes that a manifest fixes."""
+"""The backend `tract` on ONNX files whose inner shapes contradict the sizes that a manifest fixes."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ onnx: Any = pytest.importorskip("onnx")
 
 
 def halved(path: Path, *, inside: str) -> Path:
-    """Writes a network that takes the larger of each two numbers. inside: the file's name of the halved width."""
+    """Writes a network that returns the larger number of each pair. inside: the file's name for the halved width."""
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     nodes = [
         helper.make_node("MaxPool", ["x"], ["half"], kernel_shape=[2], strides=[2]),
@@ -41,7 +41,9 @@ def opened(path: Path, width: int | None) -> Any:
 
 @pytest.mark.parametrize("count", [1, 3, 4])
 def test_a_file_is_read_with_the_manifests_width(tmp_path: Path, count: int) -> None:
-    """Bug: PP-OCR's recogniser has a name for a width that follows from the input's, and tract refused it."""
+    """Bug: tract refused PP-OCR's recogniser, which uses a symbolic name for a width that follows from the input's
+    width.
+    """
     x = np.random.default_rng(0).standard_normal((count, 3, 8), np.float32)
     with opened(halved(tmp_path / "halved.onnx", inside="half_width"), 8) as backend:
         outputs = backend.infer(Batch(count, {"x": x}))

@@ -1,4 +1,4 @@
-"""The remote backend http-json: templates of requests, pointers into replies, and the errors of both."""
+"""The remote backend http-json: request templates, pointers into replies, and errors in both."""
 
 import email
 import email.policy
@@ -41,7 +41,7 @@ def _nothing_is_asked(request: Request) -> Reply:
 
 
 def sent(remote: HttpJsonRemote, **inputs: Any) -> Any:
-    """The content of the request for a batch."""
+    """Returns the content of the request for a batch."""
     size = len(next(iter(inputs.values())))
     (body,) = remote.request(Batch(size, inputs)).body
     return json.loads(bytes(body))
@@ -156,9 +156,9 @@ def test_png_of_pixels_is_read_back_by_pillow(shape: tuple[int, ...], dtype: typ
         found = np.asarray(read)
     expected = pixels.transpose(1, 2, 0) if shape == (3, 5, 6) else pixels
     expected = expected[..., 0] if expected.shape[-1] == 1 else expected
-    if dtype is np.uint16 and expected.ndim == 3:  # Pillow reads the upper bytes of colours
+    if dtype is np.uint16 and expected.ndim == 3:  # Pillow reads only the upper bytes of 16-bit colours
         expected = (expected >> 8).astype(np.uint8)
-        found = found[..., [0, 3]] if shape[-1] == 2 else found  # and grey as three colours
+        found = found[..., [0, 3]] if shape[-1] == 2 else found  # and reads grey as three colours
     assert found.shape == expected.shape
     assert found.astype(np.int64).tolist() == expected.astype(np.int64).tolist()
 

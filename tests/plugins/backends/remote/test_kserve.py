@@ -1,4 +1,4 @@
-"""The remote backend kserve with the dialects of real servers; tests/servers uses the servers themselves."""
+"""The remote backend kserve with the dialects of real servers; tests/servers runs the servers themselves."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ NAMES = {
 
 
 def digits(inputs: Mapping[str, Values]) -> Mapping[str, Values]:
-    """Ten sums of each image, so that an answer depends on its sample."""
+    """Returns ten sums of each image, so that each answer depends on its sample."""
     image = inputs["image"]
     rows = [image.values[i : i + 64] for i in range(0, len(image.values), 64)]
     sums = [float(np.float32(sum(row[d::10]))) for row in rows for d in range(10)]
@@ -148,7 +148,7 @@ def test_totals_are_tritons_statistics_over_all_versions() -> None:
 
 
 def test_a_binary_request_has_the_bytes_that_tritonclient_sends() -> None:
-    """Compared once with tritonclient 2.73.0: six datatypes, request_id='0', identical bytes."""
+    """The bytes were compared once with tritonclient 2.73.0: six datatypes, request_id='0', identical."""
     remote = opened(triton(digits, DIGITS))
     batch = images(2)
     request = remote.request(batch)
@@ -164,7 +164,7 @@ def test_a_binary_request_has_the_bytes_that_tritonclient_sends() -> None:
     )
     assert sent(request) == head + batch.inputs["image"].tobytes()
     again = remote.request(images(2, 1))
-    assert again.headers is request.headers  # the harness keeps a request head for each
+    assert again.headers is request.headers  # because the harness keeps one request head for each
     assert again.body[0] is request.body[0]
 
 
@@ -229,7 +229,7 @@ def test_numbers_of_every_datatype_come_back_as_they_were(
     if datatype == "BOOL":
         values = values.view(np.uint8) % 2 == 1
     if dtype.kind == "f":
-        values = np.nan_to_num(values, nan=0 if encoding == "json" else np.nan)  # one kind of NaN
+        values = np.nan_to_num(values, nan=0 if encoding == "json" else np.nan)  # JSON has only one kind of NaN
     answer = _echoed(datatype, values, encoding)
     assert answer.dtype == dtype
     assert answer.shape == shape
@@ -325,7 +325,7 @@ def test_an_input_in_bf16_is_refused() -> None:
 
 @pytest.mark.parametrize("encoding", ["binary", "json"])
 def test_nan_and_infinities_are_answers(encoding: str) -> None:
-    """The harness decides whether such values are allowed."""
+    """The harness, not the backend, decides whether such values are allowed."""
     values = [float("nan"), float("inf"), -float("inf"), 1.0]
     made = {"y": Values("FP32", [1, 4], values)}
     server = triton(lambda _: made, DIGITS)
@@ -344,7 +344,7 @@ def test_null_in_json_is_nan() -> None:
 
 
 def _answered(remote: KserveRemote, **about: Any) -> Any:
-    """Returns the answer to one sample from a JSON reply that differs from a right reply in `about`."""
+    """Returns the answer to one sample from a JSON reply; `about` lists what differs from a right reply."""
     output = {"name": "logits", "datatype": "FP32", "shape": [1, 10], "data": [0.0] * 10}
     content = {"model_name": "digits", "outputs": [{**output, **about}]}
     return remote.answer(as_json(content), 1)
@@ -378,11 +378,11 @@ def test_a_reply_that_is_binary_in_part_is_read() -> None:
         content = {"model_name": "digits", "model_version": "1", "outputs": outputs}
         answer: Any = remote.answer(binary_reply(content, b"\x06\0\0\0"), 1)
         assert (answer["a"].tolist(), answer["b"].tolist()) == ([5], [6])
-        answer["a"][:] = 0  # the next reply has different ones
+        answer["a"][:] = 0  # the next reply must be unaffected
 
 
 def test_the_header_of_a_binary_reply_may_be_in_any_case() -> None:
-    """Servers in Python send all headers in lower case."""
+    """Servers written in Python send all headers in lower case."""
     server = triton(digits, DIGITS)
     remote = opened(server)
     batch = images(1)
@@ -394,7 +394,7 @@ def test_the_header_of_a_binary_reply_may_be_in_any_case() -> None:
     assert np.array_equal(found, expected)
 
 
-# What a server may get wrong
+# Mistakes that a server can make
 
 
 BINARY: Mapping[str, Any] = {
@@ -702,7 +702,7 @@ def test_the_served_name_and_version_make_the_path() -> None:
     server = triton(digits, {**DIGITS, "name": "a b/c"})
     base = "/v2/models/a%20b%2Fc/versions/1"
     server.paths = {base: as_json(server.metadata), f"{base}/config": as_json({}, 404)}
-    with pytest.raises(ConfigError):  # the stand-in does not serve versions
+    with pytest.raises(ConfigError):  # because the stand-in does not serve versions
         opened(server, options={"served": "a b/c", "version": "1"})
     asked_for = [
         "/v2/health/ready",
@@ -793,7 +793,7 @@ def test_missing_version_is_refused_with_the_available_ones() -> None:
 
 
 def test_server_without_the_optional_endpoints_is_queried_too() -> None:
-    """A server behind a gateway that passes only the model's own paths."""
+    """Simulates a server behind a gateway that passes only the model's paths."""
     server = triton(digits, DIGITS)
     server.paths = {path: reply(404, b"no route") for path in ("/v2/health/ready", "/v2")}
     assert opened(server).describe()["framework"] == "unknown"
@@ -815,7 +815,7 @@ def test_more_samples_than_the_server_takes_are_refused() -> None:
         "the server's model 'digits' takes at most 8 samples per request: pass --max-batch 8"
     )
     opened(triton(digits, DIGITS, max_batch_size=8), max_batch=8)
-    opened(triton(digits, DIGITS, max_batch_size=0))  # the model's own first dimension is open
+    opened(triton(digits, DIGITS, max_batch_size=0))  # because the model's own first dimension is open
 
 
 def test_inputs_unknown_to_server_and_manifest_are_requested() -> None:

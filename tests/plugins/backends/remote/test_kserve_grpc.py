@@ -1,4 +1,4 @@
-"""The remote backend kserve over gRPC, with a server on grpcio and Google's Protobuf."""
+"""The remote backend kserve over gRPC, with a server built on grpcio and Google's Protobuf."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

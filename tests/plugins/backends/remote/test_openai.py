@@ -175,7 +175,7 @@ def test_a_body_that_cannot_be_sent_is_refused(text: str, problem: str) -> None:
 
 @pytest.mark.parametrize("entries", [[{}], [{"id": None}], [{"id": ""}], [{"id": 7}], ["tiny"]])
 def test_models_without_a_name_are_ignored(entries: list[Any]) -> None:
-    """Bug: a model without an id was named `None`, and all other models were refused."""
+    """Bug: a model without an id was called `None`, and all other models were refused."""
     listed = json.dumps({"data": entries}).encode()
     dialect = replace(VLLM, change=lambda path, data: listed if path == "/v1/models" else data)
     with asked(dialect, served="tiny", max_tokens="5") as (remote, _, _):
@@ -206,7 +206,7 @@ def test_tokens_are_counted_from_the_best_source_of_the_server(
 
 @pytest.mark.parametrize("api", ["/v1/completions", "/v1/chat/completions"])
 def test_endpoint_without_finish_reasons_is_used_too(api: str) -> None:
-    """Bug: answers of this endpoint were truncated at the other endpoint's end marks."""
+    """Bug: answers of this endpoint were cut at the end marks of the other endpoint."""
 
     def without_end(path: str, data: bytes) -> bytes:
         return data.replace(b'"length"', b"null") if path == api else data

@@ -1,4 +1,4 @@
-"""Tool calls of the backend openai as answers: of messages and of streams, in the form that metrics read."""
+"""Tool calls in messages and streams become answers of the backend openai, in the form that metrics read."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Impossible token counts, unexplained ends of answers, and errors in a server's own words."""
+"""Impossible token counts, unexplained ends of answers, and error messages in a server's own words."""
 
 import json
 from contextlib import suppress
@@ -52,7 +52,7 @@ def test_a_count_that_may_be_right_is_a_doubt() -> None:
 
 @pytest.mark.parametrize("count", [6.0, "6", -6, float("nan"), True, [6]])
 def test_a_count_that_is_not_a_whole_number_is_a_doubt(count: Any) -> None:
-    """Bug: such counts looked as if the server had counted nothing."""
+    """Bug: such a count was treated as if the server had counted nothing."""
     found = told({"prompt_tokens": 5, "completion_tokens": count})
     assert (found.output, found.doubt) == (None, counts.UNREADABLE)
     assert told({"completion_tokens": 6, "prompt_tokens": None}).doubt == ""
@@ -63,7 +63,7 @@ SHORT_TEXT = "4"
 
 @pytest.mark.parametrize("streams", [True, False])
 def test_tokens_after_the_text_are_right_if_the_request_ignores_the_end(streams: bool) -> None:
-    """Bug: an honest server whose model ended early was doubted, although `ignore_eos` demands the tokens."""
+    """Bug: an honest server whose model ended early was doubted, although `ignore_eos` requires the tokens."""
     whole = chunk(SHORT_TEXT, "length", tokens=90)
     if streams:
         events = [chunk(SHORT_TEXT, tokens=1), chunk("", "length", tokens=90), "[DONE]"]
@@ -83,7 +83,7 @@ def test_tokens_before_the_text_are_doubted_even_then() -> None:
 
 
 def test_texts_may_follow_an_ignored_end() -> None:
-    """Bug: a model that wrote a digit after some ends, as tinylm does, was doubted."""
+    """Bug: a model that wrote a digit after ignoring an end token, as tinylm does, was doubted."""
     events = [chunk("4", tokens=1), *[chunk("", tokens=n) for n in range(2, 60)]]
     reader = streamed(*events, chunk("9", "length", tokens=60), "[DONE]", ignores_end=True)
     reader.answer(EMPTY)
@@ -101,7 +101,8 @@ CALL = {
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize(("tokens", "doubt"), [(25, ""), (26, counts.HIDDEN)])
 def test_the_form_of_a_call_has_tokens(streams: bool, tokens: int, doubt: str) -> None:
-    """Bug: `<tool_call>` and the keys of its JSON have tokens, but no text in the reply, so calls were doubted."""
+    """Bug: calls were doubted, because `<tool_call>` and the keys of its JSON take tokens but add no text to the reply.
+    """
     message = {"tool_calls": [CALL]}
     about = {"usage": {"completion_tokens": tokens}}
     if streams:
@@ -116,7 +117,7 @@ def test_the_form_of_a_call_has_tokens(streams: bool, tokens: int, doubt: str) -
 
 
 def test_three_calls_in_one_chunk_are_not_a_contradiction() -> None:
-    """Bug: a parser that sends all calls at once made an honest run INVALID."""
+    """Bug: a parser that sends all calls in one chunk made an honest run INVALID."""
     calls = {"choices": [{"delta": {"tool_calls": [CALL] * 3}, "finish_reason": "tool_calls"}]}
     usage = {"usage": {"completion_tokens": 61}}
     reader = streamed(chunk("a", tokens=1), {**calls, **usage}, "[DONE]")
@@ -193,7 +194,7 @@ def test_stream_with_more_tokens_than_bytes_is_a_contradiction() -> None:
     ],
 )
 def test_tokens_hidden_before_a_text_or_behind_it_are_a_doubt(counted: list[Any]) -> None:
-    """Bug: an honest server that reasoned and reported nothing, or continued after the end, was INVALID."""
+    """Bug: an honest server that hid its reasoning, or continued after the end, made a run INVALID."""
     reader = streamed(*counted, "[DONE]")
     reader.answer(EMPTY)
     assert (reader.usage.contradiction, reader.usage.doubt) == ("", counts.HIDDEN)
@@ -262,7 +263,7 @@ def test_error_message_of_the_server_is_quoted(error: Any) -> None:
 @pytest.mark.parametrize("key", ["choices", "usage", "text", "finish_reason", "token_ids", "delta", "message", "logprobs", "error"])  # fmt: skip
 @pytest.mark.parametrize("value", [None, [], {}, "", "\ud800", 7, -1, 1e308, 10**30, True, [[[]]], {"tool_calls": 7}, {"content": 5}])  # fmt: skip
 def test_any_value_of_any_key_is_an_answer_or_an_error(key: str, value: Any) -> None:
-    """Bug: a number instead of a list of calls ended the receiving thread."""
+    """Bug: a number in place of a list of calls ended the receiving thread."""
     whole = chunk("word", "stop", tokens=1)
     for place in (whole, whole["choices"][0]):
         before = place.get(key)
@@ -280,7 +281,7 @@ def test_any_value_of_any_key_is_an_answer_or_an_error(key: str, value: Any) -> 
 
 @pytest.mark.parametrize("index", [1, -1, "0"])
 def test_choice_that_was_not_requested_is_refused(index: Any) -> None:
-    """Bug: the chunks of two choices became one answer with twice the tokens, and the run was VALID."""
+    """Bug: the chunks of two choices were merged into one answer with twice the tokens, and the run was VALID."""
     choice = {"index": index, "text": "word", "finish_reason": "stop"}
     with pytest.raises(BadAnswer, match="a choice with index"):
         streamed({"choices": [choice]}).answer(EMPTY)
@@ -312,7 +313,7 @@ def test_a_reasoning_text_under_old_and_new_names_counts_once() -> None:
 
 
 def test_empty_list_of_ids_beside_a_text_is_ignored() -> None:
-    """Bug: the message said that the model gives no numbers."""
+    """Bug: the message said that the model returns no token ids."""
     choice = {"text": "word", "token_ids": [], "finish_reason": "stop"}
     body = json.dumps({"choices": [choice]}).encode()
     (answer,) = Completion(Reading()).answer(Reply(200, b"", memoryview(body)))

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API and Anthropic's Messages API: requests, streams and whole replies."""
+"""OpenAI's Responses API and Anthropic's Messages API: requests, streams and complete replies."""
 
 import json
 from collections.abc import Sequence

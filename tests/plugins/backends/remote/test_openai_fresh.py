@@ -1,4 +1,4 @@
-"""A prefix of all prompts of a run: the same for one seed, valid JSON, and known token ids."""
+"""A prefix for all prompts of a run: the same for the same seed, valid in JSON, and with known token ids."""
 
 import json
 from typing import Any

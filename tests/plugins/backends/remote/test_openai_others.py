@@ -1,4 +1,4 @@
-"""Endpoints of OpenAI's API that answer with vectors, sound or images."""
+"""Endpoints of OpenAI's API that return vectors, sound or images."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The beginning of the answer in streams whose model first writes its reasoning."""
+"""The start of the answer in streams whose model first writes its reasoning."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from harness.backends.parts.openai.streams import Streamed
 
 
 def started(*contents: str) -> list[int]:
-    """Returns, after each text, how many times the answer has begun; 0 before its first beginning."""
+    """Returns, after each text, how many times the answer has started; 0 before it starts for the first time."""
     start, found = AnswerStart(), []
     for content in contents:
         start.take("", content)
@@ -32,7 +32,7 @@ def started(*contents: str) -> list[int]:
         (["<thinking>so</thinking>Hi"], [1]),
         (["[THINK]so", "[/THINK] Hi"], [0, 1]),
         (["<thin", " air"], [0, 1]),
-        (["so", " far</think>", "Hi"], [1, 0, 2]),  # opened in the prompt
+        (["so", " far</think>", "Hi"], [1, 0, 2]),  # the prompt already opened the reasoning
         (["so</thi", "nk>\nHi"], [1, 2]),
         (["<think>a</think>b", "c</think>d"], [1, 1]),
         (["<think>never", " ends"], [0, 0]),

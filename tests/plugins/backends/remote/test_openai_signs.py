@@ -1,4 +1,4 @@
-"""Signs of answers that are not what they seem: each lies in one stream or reply, and an honest one has none."""
+"""Signs of dishonest answers: each sign appears in one stream or reply, and an honest answer shows none."""
 
 import json
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ def test_tokens_without_text_are_no_sign_if_the_request_ignores_the_end() -> Non
 def test_without_counts_only_tokens_beyond_the_bytes_follow_the_text(
     tokens: int, silent: int
 ) -> None:
-    """Several tokens may share a chunk, so as many tokens as the text has bytes (48) may belong to the text."""
+    """Several tokens may share a chunk, so up to 48 tokens, one per byte of the text, may belong to the text."""
     events = [*[chunk(word) for word in WORDS[:8]], chunk("", tokens, "length")]
     usage = streamed(events, ignores_end=True)
     assert (usage.doubt, usage.silent) == ("", silent)

@@ -1,4 +1,4 @@
-"""Streams of the backend openai: it counts tokens, not chunks, and stamps each token at its arrival."""
+"""Streams of the backend openai: it counts tokens, not chunks, and stamps each token on arrival."""
 
 import json
 import statistics
@@ -60,7 +60,7 @@ def opened(dialect: Dialect, **options: str) -> Iterator[tuple[OpenAiRemote, Ser
 
 
 def flown(remote: OpenAiRemote, server: Server, timeout_s: float = 10.0) -> Flight:
-    """Sends one request with the engine of runs."""
+    """Sends one request with the client engine that runs use."""
     flights = Flights(
         [server],
         1,
@@ -129,7 +129,7 @@ def test_stamps_are_arrival_times_and_a_role_is_not_a_token() -> None:
         (stamp - begin) / NS_PER_MS for (stamp, _), begin in zip(flight.chunks, sent, strict=True)
     ]
     assert min(late_ms) > 0
-    # less than a gap: no time stamp belongs to the next chunk
+    # Less than a gap, so no time stamp belongs to the next chunk.
     assert statistics.median(late_ms) < 25
     assert flight.chunks[0][0] - flight.sent_ns > 90 * NS_PER_MS
 
@@ -148,7 +148,7 @@ def test_an_error_in_the_stream_is_a_refusal() -> None:
         flight = flown(remote, server)
         with pytest.raises(Refused, match=r"^the server answered 200: out of memory$"):
             read(flight)
-        assert len(flight.chunks) == 1  # the role, one token, then the error
+        assert len(flight.chunks) == 1  # the stream contained the role, one token, then the error
 
 
 def test_a_stream_that_is_cut_off_or_stalls_has_failed() -> None:

@@ -1,4 +1,4 @@
-"""Each HTTP backend reports the cause of a server's refusal, and not its form."""
+"""Each HTTP backend reports why a server refused a request, not only the form of the refusal."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ def test_redirect_is_reported_with_its_target(status: int) -> None:
     )
     assert said(reply(status, b"moved")) == "moved"
     signed = reply(status, b"", "Location: https://other/e?X-Signature=SECRET&token=t?u")
-    assert said(signed) == (  # a URL's query may contain a signature
+    assert said(signed) == (  # because a URL's query may contain a signature
         "it redirects to https://other/e?…: pass the server's own address with --url"
     )
 

@@ -1,4 +1,4 @@
-"""Conversations: each turn is a sample with all previous messages; unusable turns are omitted and counted."""
+"""Conversations: each turn is a sample with all previous messages; unusable turns are skipped and counted."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ REQUEST = TensorSpec("request", "string", ("batch",))
 
 
 def sharegpt(*messages: str) -> dict[str, Any]:
-    """Messages as `human: text`."""
+    """Returns messages in the notation `human: text`."""
     pairs = [message.split(": ", 1) for message in messages]
     return {"id": "x", "conversations": [{"from": who, "value": text} for who, text in pairs]}
 

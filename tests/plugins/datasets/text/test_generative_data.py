@@ -1,4 +1,4 @@
-"""Captions, products and function calls: the files of MLPerf's downloads become requests; errors name the files."""
+"""Captions, products and function calls: the files that MLPerf downloads become requests; errors name the files."""
 
 import io
 import json

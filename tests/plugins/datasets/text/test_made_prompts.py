@@ -1,4 +1,4 @@
-"""Generated prompts have the requested or recorded lengths, common prefixes and blocks."""
+"""Generated prompts have the requested or recorded lengths, shared prefixes and blocks."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""Recorded sessions of other tools: each format is recognised, and gives the prompts, the waits and the delays."""
+"""Recorded sessions from other tools: each format is recognised, and yields the prompts, the dependencies and the
+delays.
+"""
 
 import json
 from collections.abc import Sequence
@@ -117,7 +119,7 @@ def test_aiperfs_dag_spawns_join_and_forks_inherit(tmp_path: Path) -> None:
     dataset = read(tmp_path, *dag())
     about = dataset.describe()
     assert (about["format"], about["history"], about["sessions"]) == ("aiperf-dag", "live", 1)
-    # root 0, agent 0, agent 1, root 1 (waits for the agent), fork 0.
+    # In order: root 0, agent 0, agent 1, root 1 (which waits for the agent), fork 0.
     assert shape(dataset) == ([0] * 5, [(), (0,), (1,), (0, 2), (3,)], [0, 5, 0, 40, 0])
     dataset.load(range(5))
     dataset.continue_with(4, {0: b"one", 1: b"two", 3: b'fo"ur'})
@@ -229,7 +231,8 @@ def test_wekas_calls_wait_for_what_had_ended(tmp_path: Path) -> None:
     dataset = read(tmp_path, trace, {**trace, "id": "y"}, name="t.jsonl", tokens="10:1000000")
     assert dataset.describe()["format"] == "weka"
     _, after, delays = shape(dataset)
-    # Starts: 0 s; 3.5 s and 4 s, overlapping; 5 s, after the subagent's first and the parent's second; 9 s, after all.
+    # Starts: 0 s; 3.5 s and 4 s, which overlap; 5 s, after the subagent's first and the parent's second call; 9 s,
+    # after all calls.
     assert after[:5] == [(), (0,), (0,), (1, 2), (3,)]
     assert delays[:5] == [0, 1500, 2000, 0, 2000]
     ids = [prompt["prompt"] for prompt in prompts(dataset)]
@@ -238,7 +241,7 @@ def test_wekas_calls_wait_for_what_had_ended(tmp_path: Path) -> None:
     assert ids[0][:4] == ids[2][:4]
     assert ids[0][4:] != ids[2][4:6]
     assert ids[3][:4] == ids[1]
-    # Equal ids in different traces stand for different tokens.
+    # Equal ids in different traces mean different tokens.
     assert not {*ids[5][:4]} & {*ids[0][:4]}
     assert prompts(dataset)[0]["max_tokens"] == 7
 
@@ -447,7 +450,9 @@ def test_a_call_waits_for_the_last_calls_that_had_ended(
 
 
 def test_every_wait_follows_from_the_times() -> None:
-    """Compares with the definition: a call waits for every call that had ended, directly or through another call."""
+    """Compares with the definition: a call waits, directly or through another call, for every call that had ended
+    before it.
+    """
     random = np.random.default_rng(5)
     for _ in range(30):
         starts = np.sort(random.integers(0, 60, 25))

@@ -1,4 +1,4 @@
-"""Sessions: turns, what they wait for, and delays; a session that cannot be used is reported by its line."""
+"""Sessions: turns, the turns that they wait for, and delays; an unusable session is reported with its line."""
 
 import json
 from pathlib import Path

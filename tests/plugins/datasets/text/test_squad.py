@@ -1,4 +1,4 @@
-"""SQuAD: MLPerf's windows, repeated with plain loops; every error names its place in the file."""
+"""SQuAD: MLPerf's windows, recomputed with plain loops; every error names its place in the file."""
 
 import json
 from collections.abc import Mapping
@@ -260,7 +260,7 @@ def test_the_digest_is_of_the_questions_and_the_vocabulary(tmp_path: Path) -> No
 
 
 def bert(folder: Path) -> Path:
-    """The manifest of a model that answers with logits of the right shape."""
+    """Writes the manifest of a model that returns logits of the right shape."""
     names = ("input_ids", "input_mask", "segment_ids")
     shape = ["batch", SMALL["max_length"]]
     nodes = [helper.make_node("Cast", [n], [f"{n}_f"], to=FLOAT) for n in names]

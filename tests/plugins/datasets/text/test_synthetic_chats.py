@@ -1,4 +1,4 @@
-"""Generated chats have media of the requested sizes, and equal media for equal seeds."""
+"""Generated chats contain media of the requested sizes, and equal media for equal seeds."""
 
 import base64
 import io
@@ -32,7 +32,7 @@ def parts_of(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def pixels(part: dict[str, Any]) -> Any:
-    """Decodes a PNG of eight bits per colour whose rows have no filter."""
+    """Decodes a PNG with eight bits per colour and unfiltered rows."""
     head, _, text = part["image_url"]["url"].partition(",")
     assert head == "data:image/png;base64"
     file = base64.b64decode(text)

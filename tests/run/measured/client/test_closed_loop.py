@@ -1,4 +1,4 @@
-"""In a closed loop the receiving thread issues the next queries after its answers, over each transport."""
+"""In a closed loop, the receiving thread issues the next queries after each answer, over every transport."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ ROW = AnswerRow((2,), np.dtype("float32"))
 
 
 class Remote:
-    """Returns two float32 per sample."""
+    """Returns two float32 values per sample."""
 
     def answer(self, reply: Reply, samples: int) -> Any:
         return np.frombuffer(bytes(reply.body), np.float32).reshape(samples, 2)

@@ -1,4 +1,4 @@
-"""Replies become answers: equal formats are merged; if a reply is bad, they are handled one by one."""
+"""Replies become answers: replies of equal format are merged; if one is bad, all are handled one by one."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -19,7 +19,7 @@ ROW = AnswerRow((2,), np.dtype("float32"))
 
 
 class Remote:
-    """Decodes bodies of float32; a body of a different length gives as many numbers as it contains."""
+    """Decodes bodies of float32 values; a body of a different length yields as many numbers as it contains."""
 
     def __init__(self, named: bool = False) -> None:
         self.named = named
@@ -32,7 +32,7 @@ class Remote:
 
 
 class Recorder:
-    """Receives completions like LoadGen, and rows like the journal."""
+    """Receives completions in place of LoadGen, and rows in place of the journal."""
 
     def __init__(self) -> None:
         self.calls: list[list[int]] = []
@@ -40,7 +40,7 @@ class Recorder:
         self.rows: dict[int, tuple[int, ...]] = {}
         self.told: list[tuple[str, list[int]]] = []
         self.begun: dict[int, int | None] = {}
-        """Id of the sample -> id of its first token."""
+        """Maps the sample's id to the id of its first token."""
 
     def complete(self, ids: Sequence[int], answers: Any) -> int:
         self.calls.append([*ids])
@@ -152,7 +152,7 @@ def test_one_bad_reply_among_others_fails_alone() -> None:
 
 
 class TokenReader:
-    """The reader of a plug-in whose replies have one float per token."""
+    """The reader of a plug-in whose replies contain one float per token."""
 
     is_exact, chunks = True, 1
 
@@ -213,7 +213,7 @@ def test_first_tokens_are_reported_in_one_call_before_the_answers() -> None:
 
 
 def test_no_answer_comes_before_its_first_token() -> None:
-    """For an answer without a first token LoadGen reads foreign memory."""
+    """If an answer came without a first token, LoadGen would read foreign memory."""
     failed = stream(1, 0, begun=False)
     cut = stream(2, 5)
     cut.reply, cut.error, cut.kind = None, ConnectionResetError(), "reset"
@@ -223,7 +223,7 @@ def test_no_answer_comes_before_its_first_token() -> None:
         ("first", [1]),
         ("first", [0]),
     ]
-    # a first token that arrived with its answer is also known
+    # A first token that arrived together with its answer is also recorded.
     assert taken.begun == {0: 52, 1: None, 2: 42}
     assert taken.answers == {0: [1.0, 1.0], 1: None, 2: None}
 

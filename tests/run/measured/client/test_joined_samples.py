@@ -1,4 +1,4 @@
-"""Requests of several samples are joined from pieces that were encoded when the samples were loaded."""
+"""Requests for several samples are joined from pieces that were encoded when the samples were loaded."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ X = TensorSpec("x", "float32", ("batch", 2))
 
 
 class Dataset:
-    """Sample i is [i, -i]; sample 13 is NaN. Counts the batches."""
+    """Sample i is [i, -i], and sample 13 is NaN. The dataset counts its batches."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []

@@ -1,4 +1,4 @@
-"""LoadGen gets the servers' own names after a round trip to each server, and without an exception."""
+"""LoadGen gets the servers' own names after one round trip to each server, and without an exception."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,7 +29,7 @@ KSERVE = KserveRemote(BackendSetup(model=None, model_name="digits"))
 
 
 class Server:
-    """A `serve` that can be renamed, and counts its requests."""
+    """A `serve` process that can be renamed, and counts its requests."""
 
     def __init__(self, name: str) -> None:
         self.name = name
