@@ -1,4 +1,4 @@
-"""Real runs by our own scheduler are valid, marked, repeatable and checked from their files."""
+"""Real runs with our own scheduler are valid, marked and repeatable, and `check` confirms their files."""
 
 import json
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def test_a_replayed_run_is_valid_and_never_called_mlperf(replayed: Path, written
     assert any("no MLPerf scenario" in note for note in content["not_for_submission"])
     left = {path.name for path in (replayed / "performance/run_1").iterdir()}
     assert left.isdisjoint((DETAIL, SUMMARY))
-    assert (replayed / "accuracy" / DETAIL).is_file()  # LoadGen's log as usual
+    assert (replayed / "accuracy" / DETAIL).is_file()  # written by LoadGen, as usual
 
 
 def test_every_query_was_due_when_the_file_says(replayed: Path, written: Path) -> None:

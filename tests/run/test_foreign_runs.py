@@ -1,4 +1,4 @@
-"""Models that need more than their file: texts as inputs, several rows per sample, outputs by name."""
+"""Models that need more than their file: text inputs, several rows per sample, or outputs by name."""
 
 import re
 from pathlib import Path
@@ -118,7 +118,7 @@ def by_sample(outputs, indices):
 
 
 def test_advice_in_the_refusal_of_rows_works(tmp_path: Path) -> None:
-    """A hook gets the outputs by name, as documented, even for a model with one output."""
+    """A hook receives the outputs by name, as documented, even for a model with one output."""
     path = nets.detector(tmp_path / "net.onnx")
     (output,) = nets.onnx.load(path).graph.output
     (tmp_path / "model.yaml").write_text(MANIFEST.replace("Reshape6", output.name))

@@ -1,4 +1,4 @@
-"""Complete runs of the embedded language model, in process and with `serve`: VALID, right and repeatable."""
+"""Complete runs of the embedded language model, in process and with `serve`, are VALID, correct and repeatable."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ LOAD = {
 
 
 def ran(folder: Path, *words: str) -> dict[str, Any]:
-    """Returns the result of a VALID run; a busy machine may leave too little CPU time to the client or LoadGen."""
+    """Returns the result of a VALID run; on a busy machine, the client or LoadGen may get too little CPU time."""
     command = ["--model", "tinylm", "--no-metrics", "--no-report", "--out", str(folder), *words]
     status = main(command)
     result: dict[str, Any] = json.loads((folder / "result.json").read_text())
@@ -39,7 +39,7 @@ def ran(folder: Path, *words: str) -> dict[str, Any]:
 
 
 def answers(folder: Path) -> dict[int, str]:
-    """Dataset index -> the answer of the accuracy run, in hexadecimal."""
+    """Maps a dataset index to the answer in the accuracy run, in hexadecimal."""
     rows = json.loads((folder / "accuracy" / "mlperf_log_accuracy.json").read_text())
     return {row["qsl_idx"]: row["data"] for row in rows}
 

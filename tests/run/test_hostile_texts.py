@@ -1,4 +1,4 @@
-"""A plug-in's output reaches the terminal as plain text: it cannot clear the screen or fake a verdict."""
+"""A plug-in's output reaches the terminal as plain text, so it cannot clear the screen or fake a verdict."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def run(tmp_path: Path, *words: str) -> int:
 def test_descriptions_and_scores_reach_the_terminal_as_text(
     plugins: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: escape sequences of a plug-in reached the terminal and accuracy.txt."""
+    """Bug: escape sequences from a plug-in reached the terminal and accuracy.txt."""
     words = ("--backend", f"{plugins}:Odd", "--metric", f"{plugins}:Metric")
     assert run(tmp_path, *words) in (0, 4)
     assert main(["check", str(tmp_path / "run"), "--trust", f"{plugins}:Metric"]) == 0

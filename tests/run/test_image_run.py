@@ -1,4 +1,4 @@
-"""The real command runs with image files, a small ONNX model, its steps and an accuracy score."""
+"""The real command runs with image files, a small ONNX model, the model's steps and an accuracy score."""
 
 import json
 import os
@@ -26,7 +26,7 @@ STEPS: list[dict[str, Any]] = [
 
 
 def reddest(folder: Path, colour: str = "rgb") -> Path:
-    """A model that answers with the brightest channel, and its manifest."""
+    """Writes a model that returns the brightest channel, and its manifest."""
     helper, kind = onnx.helper, onnx.TensorProto
     inputs = [helper.make_tensor_value_info("image", kind.FLOAT, ["batch", 3, 16, 16])]
     outputs = [helper.make_tensor_value_info("means", kind.FLOAT, ["batch", 3])]
@@ -57,7 +57,7 @@ def reddest(folder: Path, colour: str = "rgb") -> Path:
 
 
 def coloured(folder: Path, count: int = 30) -> Path:
-    """Each image's label is its brightest channel: 0 red, 1 green, 2 blue."""
+    """Writes images labelled by their brightest channel: 0 red, 1 green, 2 blue."""
     random = np.random.default_rng(0)
     lines = ["file,label"]
     (folder / "x").mkdir(parents=True, exist_ok=True)
@@ -100,13 +100,13 @@ def test_images_are_measured_and_scored(tmp_path: Path) -> None:
     assert environment(tmp_path / "rgb")["postprocess"] == [{"argmax": {}}]
     assert about["cache"].startswith(f"{tmp_path}/cache/mlperf-harness/images/")
 
-    # A different colour order is a different input: red and blue are swapped, and the digest changes.
+    # A different colour order means a different input: red and blue are swapped, and the digest changes.
     done = offline(tmp_path, reddest(tmp_path / "model", "bgr"), "bgr", "--mode", "accuracy")
     assert done.status == 4
     assert result(tmp_path / "bgr")["accuracy"]["value"] == pytest.approx(100 / 3)
     assert environment(tmp_path / "bgr")["dataset"]["digest"] != about["digest"]
 
-    # The configuration of a run names its data.
+    # A run's configuration contains the path of its data.
     os.utime(tmp_path / "data/x/1.jpg", ns=(1, 1))
     again = ("--config", f"{tmp_path}/rgb/config.yaml", "--out", f"{tmp_path}/again")
     done = run("--mode", "performance", *again, env={"XDG_CACHE_HOME": f"{tmp_path}/cache"})

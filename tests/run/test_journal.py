@@ -1,4 +1,4 @@
-"""Every view of a journal shows the rows of its writers."""
+"""Every view of a journal shows the rows that its writers wrote."""
 
 import os
 from itertools import pairwise
@@ -63,7 +63,7 @@ def test_issue_order_continues_from_the_last_callback() -> None:
 
 
 def test_a_row_is_counted_only_after_it_and_its_samples_exist() -> None:
-    """When a reader sees a higher row counter, every row below it must be written."""
+    """When a reader sees a higher row counter, every row below the counter must be complete."""
     view = journal(capacity=2, workers=1)
     seen: list[tuple[int, int]] = []
 

@@ -1,4 +1,4 @@
-"""Complete runs with probes during the load, with cancelled requests and with several models."""
+"""Complete runs with probes during the load, with cancelled requests, and with several models."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def test_probes_are_measured_beside_the_load(tmp_path: Path) -> None:
 
 
 def test_probes_that_fail_leave_the_run_valid(tmp_path: Path) -> None:
-    """The server fails every seventh numbered request. Requests of the run and of the probes are numbered."""
+    """The server fails every seventh request by number. Both the requests of the run and the probes have numbers."""
     dialect = replace(VLLM, fault="error-200", every=7, in_run=True, gap_s=0.002)
     status, result = ran(tmp_path, dialect, *LOOP, "--queries", "100", "--probe-rate", "50")
     assert status == 4
@@ -65,7 +65,7 @@ def test_cancelled_requests_are_neither_answers_nor_failures(tmp_path: Path) -> 
     assert 1 <= found["tokens"] / found["cancelled"] <= 5
     assert found["closed_after_ns"]["p50"] >= 65 * NS_PER_MS
     assert found["next_first_token_ns"]["p50"] >= 20 * NS_PER_MS
-    # An answer of six tokens takes 120 ms: no cancelled request is among the latencies.
+    # An answer with six tokens takes 120 ms, so no cancelled request is among the latencies.
     assert result["latency_ns"]["min"] >= 110 * NS_PER_MS
     by_position = result["tokens"]["itl_by_position"]
     assert [(one["first"], one["last"]) for one in by_position] == [(2, 2), (3, 4), (5, 8)]
@@ -80,7 +80,7 @@ def test_cancelled_requests_are_neither_answers_nor_failures(tmp_path: Path) -> 
 
 
 def test_run_whose_requests_were_all_cancelled_says_so(tmp_path: Path) -> None:
-    """Bug: the reason was a missing log of LoadGen, and `check` had a finding."""
+    """Bug: the stated reason was that LoadGen's log is missing, and `check` reported a contradiction."""
     dialect = replace(VLLM, first_s=0.5, gap_s=0.02)
     status, result = ran(tmp_path, dialect, *LOOP, "--queries", "40", "--cancel", "100%@5ms")
     assert status == 4
@@ -113,7 +113,7 @@ def against(
 
 
 def test_cancelled_requests_free_their_places_in_serve(tmp_path: Path) -> None:
-    """Each cancelled answer would take the whole context: the server counts each client that left."""
+    """Each cancelled answer would have filled the whole context; the server counts each client that leaves."""
     with tinylm() as server:
         words = ("--queries", "200", "--cancel", "30%@2ms", "--backend-option", "ignore_eos=on")
         result = right(*against(server, tmp_path, *words, "--backend-option", "max_tokens=24"))
@@ -121,13 +121,13 @@ def test_cancelled_requests_free_their_places_in_serve(tmp_path: Path) -> None:
         left = server.completions.batching._statistics.left
         assert server.served.generator.is_idle
     found = result["cancellations"]
-    # A client may leave just as its answer ends.
+    # A client may leave at the moment in which its answer ends.
     assert 0.8 * found["cancelled"] <= left <= found["cancelled"]
     assert found["cancelled"] > 20
 
 
 def test_the_reset_before_a_run_is_the_last_request_before_it(tmp_path: Path) -> None:
-    """Bug: after the reset each connection sent a trial prompt, which the run then found in the cache."""
+    """Bug: after the reset, each connection sent a trial prompt, which the run then found in the cache."""
     with tinylm(prefixes=PrefixCache(4, 4096)) as server:
         words = ("--scenario", "single-stream", "--mode", "performance", "--queries", "80")
         cache = ("--before-run", "vllm", "--backend-option", "cache_block=4")
@@ -136,7 +136,7 @@ def test_the_reset_before_a_run_is_the_last_request_before_it(tmp_path: Path) ->
 
 
 def test_results_are_split_by_the_models_of_a_mix(tmp_path: Path) -> None:
-    """Bug: without `served=base` the manifest's name was missing on the server."""
+    """Bug: without `served=base`, the server did not know the manifest's name."""
     with tinylm("base", "adapter") as server:
         mix = ("--backend-option", "models={base: 3, adapter: 1}")
         words = ("--queries", "200", *mix)
@@ -151,7 +151,7 @@ def test_results_are_split_by_the_models_of_a_mix(tmp_path: Path) -> None:
     assert 1 <= found["slowest_ratio"] < 5
     assert 0.5 < found["fairness"] <= 1
     assert result["backend_description"]["models"] == {"base": 3.0, "adapter": 1.0}
-    # Bug: the name of the second model counted as one that no request had asked for.
+    # Bug: the second model's name counted as a model that no request had asked for.
     assert "other-model" not in {doubt["code"] for doubt in result["doubts"]}
     assert main(["check", str(tmp_path / "run")]) == 0
 
@@ -232,7 +232,7 @@ def test_genai_metrics_during_and_after_a_run_have_its_numbers(
         points = histograms(message)
         (duration,) = points["gen_ai.client.operation.duration"]
         assert int(duration["count"]) == sum(map(int, duration["bucketCounts"])) == 100
-        # During the run, the due times of a closed loop are known only as times of issue.
+        # During the run, the due times in a closed loop are known only from the times of issue.
         within = {"rel": 0.02} if message is last else {"abs": 2}
         mean_ns = duration["sum"] / 100 * NS_PER_S
         assert mean_ns == pytest.approx(result["latency_ns"]["mean"], **within)
@@ -260,7 +260,7 @@ def test_genai_metrics_during_and_after_a_run_have_its_numbers(
 
 
 def test_a_ramp_holds_a_rate_below_the_one_that_breaks(tmp_path: Path) -> None:
-    """Two requests at a time, of about 50 ms each: the server keeps up with less than 40 queries/s."""
+    """The server handles two requests at a time, about 50 ms each, so it keeps up with less than 40 queries/s."""
     dialect = replace(VLLM, first_s=0.05, gap_s=0.0)
     words = ("--scenario", "server", "--mode", "performance", "--slo", "p90=150ms")
     ramp = ("--arrivals", "ramp:8,factor=1.5,step=1s", "--duration", "4s", "--connections", "2")

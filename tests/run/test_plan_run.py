@@ -1,4 +1,4 @@
-"""Real runs follow the plan, as observed from outside, and report it in result.json."""
+"""Real runs follow the plan as observed from outside, and report it in result.json."""
 
 import os
 import re
@@ -29,7 +29,7 @@ MASK = sorted(os.sched_getaffinity(0))
 
 
 def masks(pid: int) -> dict[str, str]:
-    """Returns thread -> the processors that it may use, as in /proc."""
+    """Maps each thread to the processors on which it may run, from /proc."""
     allowed = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         lines = dict(x.split(":\t", 1) for x in (task / "status").read_text().splitlines())
@@ -52,7 +52,7 @@ def test_pinned_threads_run_on_the_cores_of_the_plan(tmp_path: Path) -> None:
     content = result(out)
     first, second = content["plan"]["pinned"]
     assert f"pinned to {first[0]} | {second[0]}" in done.said
-    # The machine's current speed decides whether LoadGen's thread or a worker answers on the first instance.
+    # The current speed of the machine decides whether LoadGen's thread or a worker answers on the first instance.
     dispatcher = content["plan"]["dispatcher"]
     assert dispatcher in ("shared", "queued")
     own = [str(first[0]), str(second[0])]
@@ -115,7 +115,7 @@ def test_less_than_a_core_of_quota_is_one_thread(
     ("more", "dispatcher", "mean_batch"),
     [
         *only_all(
-            ((), ("shared", "queued"), 0.0),  # depends on the machine's current speed
+            ((), ("shared", "queued"), 0.0),  # depends on the current speed of the machine
             (("--batch-wait", "20ms"), ("planning",), 4.0),
         ),
         (("--dispatch", "deadline"), ("planning",), 0.0),
@@ -128,7 +128,7 @@ def test_batches_have_the_requested_size(
     assert done.status == 0, done.said + done.printed
     content: dict[str, Any] = result(tmp_path / "r")
     assert content["plan"]["dispatcher"] in dispatcher
-    assert content["queries"]["mean_batch"] >= mean_batch  # 500 queries/s: ten arrive in 20 ms
+    assert content["queries"]["mean_batch"] >= mean_batch  # because ten of 500 queries/s arrive in 20 ms
     points = content["calibration"]["batch_latency_ns"]
     assert [size for size, _ in points or ()] == (
         [1, 2, 4, 8, 16, 32, 64] if "deadline" in more else []
@@ -153,7 +153,7 @@ def test_queries_that_are_alone_are_answered_by_all_cores(dispatch: str, tmp_pat
     if dispatch == "greedy":
         assert plan["dispatcher"] == "queued"
         assert "elastic" not in plan
-    elif plan["elastic"]["cpus"] is None:  # on a busy machine the second core may gain nothing
+    elif plan["elastic"]["cpus"] is None:  # because on a busy machine the second core may gain nothing
         assert re.search("would wait longer|gains nothing", plan["elastic"]["reason"])
         assert plan["dispatcher"] == "queued"
     else:
@@ -186,7 +186,7 @@ def test_offline_takes_small_batches_if_they_are_cheaper(tmp_path: Path) -> None
     assert "less time than in a batch of 8" in done.said
     content = result(out)
     chosen = content["plan"]["max_batch"]
-    assert chosen in (1, 2)  # 1, unless the machine is very busy
+    assert chosen in (1, 2)  # 2 only if the machine is very busy
     assert content["queries"]["mean_batch"] <= chosen
     points = dict(content["calibration"]["batch_latency_ns"])
     assert [*points] == [1, 2, 4, 8]

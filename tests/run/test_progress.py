@@ -96,7 +96,7 @@ class Terminal(io.StringIO):
         return 2
 
     def written(self) -> str:
-        """Returns the text since the last call."""
+        """Returns the text written since the last call."""
         text = self.getvalue()
         self.seek(0)
         self.truncate()
@@ -104,7 +104,7 @@ class Terminal(io.StringIO):
 
 
 class Seconds:
-    """The monotonic clock, moved by hand."""
+    """A stand-in for the monotonic clock that the test moves."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -114,7 +114,7 @@ class Seconds:
 
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
-    # the replaced function is the one that is used
+    # Checks that the module really uses the replaced function.
     assert vars(module)["monotonic_ns"] is clock.monotonic_ns
     return Seconds(monkeypatch)
 
@@ -122,7 +122,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
 def test_narrower_terminal_shows_no_left_over_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: a terminal of 25 columns wrapped 60 characters into three rows, and two rows remained."""
+    """Bug: a terminal with 25 columns wrapped 60 characters into three rows, two of which were not erased."""
     terminal, line = Terminal(monkeypatch, 80), StatusLine()
     line.draw(terminal, ["x" * 60])
     assert terminal.written() == "\r\x1b[J" + "x" * 60
@@ -197,7 +197,7 @@ def test_run_of_a_series_shows_its_number_and_the_time_left_for_all(
 def test_a_run_that_takes_longer_than_predicted_counts_in_the_time_left(
     seconds: Seconds, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: "at most 0 s left in all: performance 50 %, 2 min left"."""
+    """Bug: the line was "at most 0 s left in all: performance 50 %, 2 min left"."""
     progress = Progress()
     progress.series("run 2 of at most 3", 20.0, "at most")
     seconds.now = 30.0
@@ -250,7 +250,7 @@ def test_a_run_shows_its_share_its_rate_p99_and_the_time_left(
 def test_progress_of_offline_shows_no_p99(
     seconds: Seconds, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its latencies only reflect the number of samples issued at once."""
+    """The latencies of Offline only reflect how many samples are issued at once."""
     _shown(seconds, replace(PLAN, scenario="offline"), HALF)
     assert capsys.readouterr().err == "harness: performance 50 %, 83.3/s, 0 waiting, 6 s left\n"
 
@@ -258,13 +258,14 @@ def test_progress_of_offline_shows_no_p99(
 def test_an_official_run_is_not_nearly_over_while_its_least_duration_lasts(
     seconds: Seconds, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only LoadGen knows its number of queries: the planned queries are answered long before its end."""
+    """Only LoadGen knows how many queries it will issue, so the planned queries are answered long before the run ends.
+    """
     _shown(seconds, replace(PLAN, model_key="resnet50", expected_s=600.0), HALF)
     assert capsys.readouterr().err.startswith("harness: performance 1 %, ")
 
 
 def _read_all(ours: int) -> str:
-    """Returns the text written to the terminal; its other side is closed, or will close."""
+    """Returns the text written to the terminal, whose other side is closed or will be closed."""
     written = b""
     with suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
         while chunk := terminal.read(65536):
@@ -273,7 +274,7 @@ def _read_all(ours: int) -> str:
 
 
 def _in_terminal(action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> str:
-    """Returns the output of `action` on a real terminal."""
+    """Returns what `action` prints on a real terminal."""
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
@@ -289,7 +290,7 @@ def test_message_is_printed_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch
         progress.series("run 2 of 3", None)
         progress.show("performance", share=0.5)
         say("a message")
-        progress.show("performance", share=0.6)  # within a second, so nothing is drawn
+        progress.show("performance", share=0.6)  # less than a second later, so nothing is drawn
         progress.show("accuracy", share=0.1)
         progress.clear()
 
@@ -329,7 +330,7 @@ RUN = (sys.executable, "-m", "harness", "--scenario", "server", "--backend", "nu
 
 @pytest.mark.slow
 def test_a_run_in_a_pipe_has_lines_only_on_stderr(tmp_path: Path) -> None:
-    """Acceptance: a run of 12 s."""
+    """Checks the acceptance criterion with a run of 12 s."""
     command = [*RUN, "--target-qps", "100", "--queries", "1200", "--json", "--out", "run"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     lines = [
@@ -337,7 +338,7 @@ def test_a_run_in_a_pipe_has_lines_only_on_stderr(tmp_path: Path) -> None:
     ]
     assert 1 <= len(lines) <= 3
     assert all(re.search(r" \d+ s left$", line) for line in lines)
-    assert json.loads(done.stdout)["schema_version"] == 1  # only the result
+    assert json.loads(done.stdout)["schema_version"] == 1  # stdout contains only the result
 
 
 @pytest.mark.slow

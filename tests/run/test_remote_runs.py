@@ -1,4 +1,4 @@
-"""Runs of a model on a real server: `serve` in a separate process, with the backend kserve."""
+"""Runs of a model on a real server: `serve` in a separate process and the backend kserve."""
 
 import itertools
 import json
@@ -46,8 +46,8 @@ def codes(result: dict[str, Any]) -> set[str]:
 
 
 def is_whole(out: Path, result: dict[str, Any]) -> None:
-    """Every sample was answered once, and its stages add up to its latency."""
-    busy = {"client-bound", "slo-missed", "early-stopping"}  # a doubt about the machine
+    """Checks that every sample was answered once, and that its stages add up to its latency."""
+    busy = {"client-bound", "slo-missed", "early-stopping"}  # doubts and reasons that depend on the machine
     assert codes(result) <= busy, result["reasons"]
     assert result["queries"]["samples_failed"] == 0
     assert result["client"]["failures"] == {}
@@ -77,8 +77,8 @@ def test_a_server_run_with_accuracy(tmp_path: Path, url: str) -> None:
     assert (result["client"]["peers"], result["client"]["sut_name"]) == ([peer], "")
     doubts = {doubt["code"] for doubt in result["doubts"]}
     assert "loopback" in doubts
-    assert "busy-machine" not in doubts  # the server is one of the other processes
-    assert main(["check", str(out)]) == 0  # its files agree
+    assert "busy-machine" not in doubts  # although the server is one of the other processes
+    assert main(["check", str(out)]) == 0  # the run's files agree
     config = (out / "config.yaml").read_text()
     assert f"url:\n- {url}\n" in config
     assert "instances" not in config
@@ -253,7 +253,7 @@ def test_missing_replica_is_reported_in_one_line(
 def test_a_replica_of_another_model_is_refused_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
 ) -> None:
-    """Bug: only the first server was checked before the run, and half of the run's samples failed."""
+    """Bug: only the first server was checked before the run, so half of the run's samples failed."""
     with serving("digits", "--backend", "ort", "--postprocess") as other:
         replica = f"http://127.0.0.1:{other.port}"
         run = ("--scenario", "offline", "--model", "digits", "--backend", "kserve", "--no-metrics")

@@ -27,7 +27,7 @@ sys.addaudithook(note)
 
 
 def digits(folder: Path) -> Path:
-    """A copy of the digits' manifest, with its files."""
+    """Copies the manifest of the digits with its files."""
     for name in ("digits.yaml", "digits.onnx"):
         shutil.copy(MODELS_DIR / name, folder)
     return folder / "digits.yaml"

@@ -1,4 +1,4 @@
-"""The main job: one short run per scenario, with a real LoadGen and a real model."""
+"""The main use: one short run per scenario, with the real LoadGen and a real model."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ def harness(*arguments: str, cwd: Path = ROOT) -> "subprocess.CompletedProcess[s
 @pytest.mark.parametrize("scenario", ["single-stream", "multi-stream", "server", "offline"])
 def test_a_quick_run_is_valid_and_accurate(scenario: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    slo = ("--slo", "p99=1s") if scenario == "server" else ()  # even on a busy machine
+    slo = ("--slo", "p99=1s") if scenario == "server" else ()  # wide enough for a busy machine
     done = harness("--scenario", scenario, "--duration", "1s", "--out", str(out), *slo)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((out / "result.json").read_text())
@@ -41,7 +41,7 @@ def test_a_quick_run_is_valid_and_accurate(scenario: str, tmp_path: Path) -> Non
 
 
 def test_power_is_read_in_the_run_and_check_derives_it_again(tmp_path: Path) -> None:
-    """A run with a counter that grows at 80 W and wraps, and with a program as a second meter."""
+    """Uses a counter that grows at 80 W and wraps, and a program as a second meter."""
     out, root = tmp_path / "run", powercap(tmp_path / "powercap")
     program = "command=sh -c 'while :; do echo 12.5 W; sleep 0.05; done'"
     with counting(root / "intel-rapl:0/energy_uj", watts=80.0):
@@ -54,7 +54,7 @@ def test_power_is_read_in_the_run_and_check_derives_it_again(tmp_path: Path) -> 
     power = json.loads((out / "result.json").read_text())["power"]
     package, board = power["readings"]
     assert package["source"] == "rapl:package-0"
-    # the feeder of the fake counter is slower on a busy machine
+    # Wide limits, because the thread that feeds the fake counter is slower on a busy machine.
     assert 10 < package["mean_watts"] < 100
     assert package["joules_per_query"] == pytest.approx(package["joules"] / 2010)
     assert board["mean_watts"] == pytest.approx(12.5)

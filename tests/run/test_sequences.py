@@ -1,4 +1,4 @@
-"""Whole runs of models with states, constants and other batch axes, from `init` to the verdict."""
+"""Complete runs of models with states, constants and other batch axes, from `init` to the verdict."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ QUICK = ("--duration", "1s", "--no-report")
 
 
 def described(model: Path, *changes: tuple[str, str]) -> Path:
-    """The manifest that `init` writes, with lines replaced."""
+    """Returns the manifest that `init` writes, with some lines replaced."""
     manifest = model.with_suffix(".yaml")
     done = run("init", "--model", str(model))
     assert done.status == 0, done.said

@@ -1,4 +1,4 @@
-"""Runs of a model behind services of JSON: the manifest describes the service, the command line may differ from it."""
+"""Runs of models behind JSON services: the manifest describes the service, and the command line may override it."""
 
 import json
 from collections.abc import Iterator
@@ -146,7 +146,7 @@ def test_command_line_alone_describes_a_service(
         _, result = ran(tmp_path / "run", url, "digits", *load, *words)
         is_whole(result)
         stored = (tmp_path / "run/config.yaml").read_text()
-        assert str(body) not in stored  # its content is stored instead
+        assert str(body) not in stored  # because the file's content is stored instead of its path
         body.unlink()
         config = ("--config", str(tmp_path / "run/config.yaml"))
         _, repeated = ran(tmp_path / "again", url, "digits", *config)
@@ -198,7 +198,7 @@ def test_failures_of_a_run_are_counted_by_kind(tmp_path: Path, network: Network)
     number = count()
 
     def sick(asked: Asked) -> tuple[int, Any]:
-        """Answers the first requests, then refuses some and forgets the answer in some."""
+        """Answers the first requests, later refuses some requests and omits some answers."""
         at = next(number)
         if at > 400 and at % 10 == 0:
             return 503, {"error": "queue is full"}
@@ -219,7 +219,7 @@ def test_failures_of_a_run_are_counted_by_kind(tmp_path: Path, network: Network)
 
 @pytest.mark.slow
 def test_texts_are_sent_and_compared(tmp_path: Path) -> None:
-    """The service reverses a text; the right answers are stored with the prompts."""
+    """The service reverses a text, and the prompts file contains the right answers."""
     prompts = tmp_path / "prompts.jsonl"
     lines = [{"prompt": f"text {i} \u00e9", "reference": f"\u00e9 {i} txet"} for i in range(9)]
     prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))

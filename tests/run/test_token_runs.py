@@ -1,4 +1,4 @@
-"""Complete runs with a language model on a server: tokens are counted, failures reported, answers scored."""
+"""Complete runs with a language model on a server: tokens are counted, failures reported, and answers scored."""
 
 import json
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def ran(
     sent_ns: list[list[int]] | None = None,
     max_tokens: int = TOKENS,
 ) -> tuple[int, dict[str, Any]]:
-    """sent_ns: receives the times at which the server sent the chunks of each stream."""
+    """sent_ns: receives the times at which the server sent each stream's chunks."""
     data = prompts(folder, max_tokens=max_tokens)
     with TokenServer(dialect) as server:
         status = main(
@@ -72,7 +72,7 @@ def ran(
 
 
 def right(status: int, result: dict[str, Any]) -> dict[str, Any]:
-    """Returns the result of a run without failures; a busy machine may make it `client-bound`."""
+    """Returns the result of a run without failures, which may be `client-bound` on a busy machine."""
     assert {r["code"] for r in result["reasons"]} <= {"client-bound"}, result["reasons"]
     assert status == (4 if result["reasons"] else 0)
     return result
@@ -96,7 +96,7 @@ OF_TOKENS = ("--slo", "ttft:p90=4s", "--slo", "tpot:p90=3s", "--slo", "itl:p90=2
 def test_references_in_only_some_lines_are_refused_before_the_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the file was measured in full, and then its score failed."""
+    """Bug: the run measured the whole file, and then could not score it."""
     data = prompts(tmp_path)
     lines = data.read_text().splitlines()
     data.write_text("\n".join([*lines[:4], *(x.replace("reference", "id") for x in lines[4:])]))
@@ -146,7 +146,7 @@ def test_answers_are_scored_as_texts(tmp_path: Path) -> None:
 def test_loadgen_receives_the_id_of_each_first_token(
     words: Sequence[str], told: int, tmp_path: Path
 ) -> None:
-    """MLPerf's TEST06 compares it with the answer. told: bytes; a text has no ids."""
+    """MLPerf's TEST06 compares the id with the answer. told: bytes; a text has no ids."""
     dialect = replace(VLLM, per_chunk=2)
     both = (*SERVER, "--mode", "both", "--metric", "exact_match", *OF_TOKENS)
     ran(tmp_path, dialect, *both, *words)
@@ -165,7 +165,8 @@ def test_the_times_of_tokens_are_those_of_the_server(tmp_path: Path) -> None:
     tokens = result["tokens"]
     assert tokens["is_exact"]
     assert QUERIES * TOKENS <= tokens["output"] <= QUERIES * (TOKENS + 1)
-    # 6 tokens in 3 chunks, or 7 in 4. A busy server sends all of them late, and records the times.
+    # Each stream has 6 tokens in 3 chunks, or 7 in 4. A busy server sends all chunks late, but records the actual
+    # times.
     streams = sent_ns[-QUERIES:]
     gaps_ns = [later - earlier for sent in streams for earlier, later in pairwise(sent)]
     assert tokens["chunk_gap_ns"]["p50"] == pytest.approx(median(gaps_ns), rel=0.25)
@@ -257,7 +258,7 @@ def test_an_error_in_a_reply_is_a_failed_sample(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", ["on", pytest.param("off", marks=pytest.mark.slow)])
 def test_server_without_token_counts_is_timed_too(tmp_path: Path, stream: str) -> None:
-    """Bug: the run was lost after its last answer, because it had no prompt to compare."""
+    """Bug: the run was lost after its last answer, because the prompts to compare were missing."""
     words = (*SERVER, "--mode", "performance", "--backend-option", f"stream={stream}")
     result = right(*ran(tmp_path, replace(VLLM, ids=False, usage="none"), *words))
     tokens = result["tokens"]
@@ -283,7 +284,7 @@ def test_server_without_token_counts_is_timed_too(tmp_path: Path, stream: str) -
 def test_replies_that_end_their_connection_are_accepted(
     tmp_path: Path, dialect: Dialect, replies: int | None, stream: str
 ) -> None:
-    """Ends the connection like llama.cpp's server after each stream, and HTTP/1.0 after each reply."""
+    """The server closes the connection after each stream, as llama.cpp does, or after each reply, as in HTTP/1.0."""
     words = (*SERVER, "--mode", "performance", "--backend-option", f"stream={stream}")
     result = right(*ran(tmp_path, dialect, *words))
     client = result["client"]

@@ -1,4 +1,4 @@
-"""The tests of searches run in a separate folder with their results."""
+"""Tests of searches run in a separate folder together with their results."""
 
 from pathlib import Path
 

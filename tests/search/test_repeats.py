@@ -1,4 +1,4 @@
-"""--repeats: runs with successive seeds, their folders, and their common interval."""
+"""--repeats: runs with consecutive seeds, their folders, and their joint interval."""
 
 import json
 import re
@@ -66,7 +66,7 @@ def test_a_calibrated_rate_is_that_of_the_first_run(monkeypatch: pytest.MonkeyPa
 
 
 def test_threads_and_batch_are_those_of_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: the warm-up of each run chose its threads, so three runs of one command were not comparable."""
+    """Bug: the warm-up of each run chose the threads again, so three runs of one command were not comparable."""
     system = System(100.0)
 
     def measure(config: RunConfig, **more: Any) -> Finished:
@@ -84,7 +84,7 @@ def test_threads_and_batch_are_those_of_the_first_run(monkeypatch: pytest.Monkey
 def test_numbers_of_tokens_are_summarised_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the summary had no TTFT, TPOT, tokens/s or goodput, and did not name the SLO."""
+    """Bug: the summary lacked TTFT, TPOT, tokens/s and goodput, and did not name the SLO."""
     system = System(100.0)
 
     def measure(config: RunConfig, **more: Any) -> Finished:
@@ -101,7 +101,7 @@ def test_numbers_of_tokens_are_summarised_too(
     assert content["slo"] == "ttft:p90=1s"
     assert content["numbers"]["ttft_p90"]["values"] == [3_000_000] * 2
     assert "accuracy" not in content["numbers"]
-    assert content["deciding"] == "ttft_p90"  # bug: p99 of whole answers, which no SLO names
+    assert content["deciding"] == "ttft_p90"  # bug: it was p99 of whole answers, which no SLO mentions
     out = capsys.readouterr().out
     assert out.startswith("2 of 2 VALID  server  null  digits  ttft:p90=1s\n")
     for row in ("ttft_p99 +4.00 ms", "tokens +12,000/s", "goodput.ttft:p90=1s +49.0/s"):
@@ -123,7 +123,7 @@ def test_one_invalid_run_makes_the_status_4(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_stopped_run_is_the_last_run_and_the_folder_stays_partial(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the table had a line whose mean, minimum and maximum came from one run."""
+    """Bug: the table had a line whose mean, minimum and maximum came from a single run."""
     broken = {2: ("interrupted", 130)}
     assert repeated(monkeypatch, System(100.0, broken), "--repeats", "3")[0] == 130
     assert names(Path("all.partial")) == [SEAL, "repeats.json", "run-1", "run-2.partial"]
@@ -150,7 +150,7 @@ def test_a_last_run_that_did_not_end_leaves_the_folder_partial(
 def test_failed_run_is_left_out_of_the_mean(
     monkeypatch: pytest.MonkeyPatch, end: tuple[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A failed sample is answered at once, so such a run is the fastest run."""
+    """A failed sample is answered at once, so a run with failures would be the fastest."""
     system = System(100.0, {4: end})
 
     def measure(config: RunConfig, **how: Any) -> Finished:
@@ -202,7 +202,7 @@ def test_a_users_mistake_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_refused_second_run_names_the_folder_of_the_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the command ended with status 2, and only `ls -a` found the first run."""
+    """Bug: the command ended with status 2, and only `ls -a` showed the folder of the first run."""
     system = System(100.0, {2: ConfigError("no")})
     assert repeated(monkeypatch, system, "--repeats", "3")[0] == 2
     assert names(Path()) == ["all.partial"]
@@ -253,6 +253,6 @@ def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[st
     assert (rates["mean"], rates["interval"]) == over == (over[0], None)
     assert "needs 3 runs or more" in capsys.readouterr().out
     assert main(["check", "all/run-1"]) == 0
-    assert main(["compare", "all/run-*", "all/run-1"]) == 4  # one of the two arrivals
+    assert main(["compare", "all/run-*", "all/run-1"]) == 4  # because run-1 has only one of the schedule seeds
     assert "arrivals: schedule seeds" in capsys.readouterr().out
     assert main(["compare", "all/run-*", "all/run-1,all/run-2"]) == 0

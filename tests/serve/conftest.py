@@ -58,7 +58,7 @@ class Server:
         return json.loads(text)
 
     def stream(self, body: object, path: str = "/v1/completions") -> list[Any]:
-        """Returns the decoded events before the last event."""
+        """Returns the decoded events except the last."""
         status, text = self.ask(path, body)
         assert status == 200, text
         parser = EventParser()
@@ -70,7 +70,7 @@ class Server:
 
 @contextmanager
 def tinylm(*names: str, prefixes: PrefixCache | None = None) -> Iterator[Server]:
-    """Serves until the block ends. names: of the model, for its clients."""
+    """Serves until the block ends. names: names of the model for its clients."""
     pytest.importorskip("onnxruntime")
     config = RunConfig.of(
         scenario="offline", backend="ort", model="tinylm", instances=1, threads=1, max_batch=4

@@ -1,4 +1,4 @@
-"""OpenAI's API for a generating model: streams and whole replies, parallel requests, and refusals."""
+"""OpenAI's API for a generating model: streams, whole replies, parallel requests and refusals."""
 
 import http.client
 import json
@@ -30,7 +30,7 @@ def test_the_served_model_is_listed(server: Server) -> None:
 
 
 def test_streams_and_whole_replies_of_many_clients_have_the_same_tokens(server: Server) -> None:
-    """More prompts than rows, so that new prompts join when others end."""
+    """There are more prompts than rows, so new prompts join when others end."""
     wanted = {prompt: server.complete(prompt, return_token_ids=True) for prompt in PROMPTS}
 
     def streamed(prompt: str) -> list[Any]:
@@ -110,7 +110,7 @@ def test_whole_reply_reports_its_queue_and_compute_times(server: Server) -> None
 
 
 def counts(server: Server) -> dict[tuple[str, str | None], float]:
-    """(sample, end) -> its value; for a histogram its sum and count."""
+    """Returns (sample, end) -> value; for a histogram, its sum and count."""
     status, page = server.ask("/metrics")
     assert status == 200
     return {

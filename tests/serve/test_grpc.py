@@ -30,7 +30,7 @@ TIMEOUT_S = 20
 
 
 class Client:
-    """Google's Protobuf on grpcio's channel."""
+    """A client that uses Google's Protobuf on a channel of grpcio."""
 
     def __init__(self, served: ServedModel, channel: Any) -> None:
         self.served = served
@@ -160,7 +160,7 @@ def test_invalid_messages_and_unknown_methods_are_refused(client: Client, images
 
 
 class Failing:
-    """A model that raises when it first inspects a request."""
+    """A model that raises an exception when it first inspects a request."""
 
     def __init__(self, error: BaseException) -> None:
         self.statistics = Statistics("m")
@@ -172,7 +172,7 @@ class Failing:
 
 @pytest.mark.parametrize(("error", "status"), [(MemoryError(), 413), (RuntimeError("bug"), 500)])
 def test_no_caller_waits_for_a_call_that_failed(error: BaseException, status: int) -> None:
-    """Bug: the caller's thread waited forever, and the server could not end."""
+    """Bug: the caller's thread waited forever, so the server could not end."""
     handler = GrpcHandler(Failing(error))  # type: ignore[arg-type] # all that `work` asks of it
     handler.wake = lambda: None
     with ThreadPoolExecutor(1) as pool:

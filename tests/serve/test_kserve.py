@@ -35,7 +35,7 @@ NUMBERS = sorted({*DATATYPES} - {"BYTES"})
 
 
 class Fake:
-    """A backend that gives preset answers, and echoes its inputs by default."""
+    """A backend that returns preset answers, or by default its inputs."""
 
     def __init__(self, answer: Callable[[Batch], Outputs] = lambda batch: dict(batch.inputs)):
         self.batches: list[Batch] = []
@@ -69,7 +69,7 @@ class Answer(NamedTuple):
         return int(self.headers.get("inference-header-content-length", len(self.body)))
 
     def outputs(self) -> dict[str, Array]:
-        """Returns the outputs by name, decoded according to the specification."""
+        """Returns the outputs by name, decoded as the specification says."""
         found, at = {}, self.json_bytes
         for tensor in self.json["outputs"]:
             dtype, shape = DATATYPES[tensor["datatype"]], tensor["shape"]
@@ -88,7 +88,7 @@ class Answer(NamedTuple):
 
 
 def echo(name: str = "digits") -> ServedModel:
-    """A model that accepts any inputs."""
+    """Returns a model that accepts any inputs."""
     return ServedModel(Model(name, None, Path(), None), Fake(), "fake", 8)
 
 
@@ -163,7 +163,7 @@ def test_numbers_return_bit_by_bit(
     inference = OpenInference(echo())
     asked = {"parameters": {"binary_data_output": binary[1]}}
     infer(inference, {"x": array}, binary=binary[0], **asked)
-    answer = infer(inference, {"x": array}, binary=binary[0], **asked)  # from the cache
+    answer = infer(inference, {"x": array}, binary=binary[0], **asked)  # the head is now in the cache
     assert answer.status == 200, answer.body
     assert same(answer.outputs()["x"], array)
     assert ("inference-header-content-length" in answer.headers) == binary[1]
@@ -246,7 +246,7 @@ def test_an_unnamed_output_has_the_name_of_the_manifest() -> None:
 
 
 def scores(batch: Batch) -> Array:
-    """The class of each sample is its position in the batch."""
+    """Returns scores in which the class of each sample is its position in the batch."""
     return np.eye(10, dtype=np.float32)[: batch.size]
 
 
@@ -297,7 +297,7 @@ def test_a_name_with_a_slash_may_be_quoted(path: str) -> None:
 
 
 def request_of(**changes: Any) -> dict[str, Any]:
-    """Returns a request with changes of its input; a change to None removes the field."""
+    """Returns a request with changes to its input; a change to None removes the field."""
     tensor = {"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.0] * 64}
     return {"inputs": [{k: v for k, v in {**tensor, **changes}.items() if v is not None}]}
 
@@ -437,7 +437,7 @@ def test_a_model_whose_inputs_have_no_datatype_is_refused() -> None:
 
 
 def test_small_and_large_integers_stay_unchanged() -> None:
-    """Bug: NumPy converts them to floats, which were refused."""
+    """Bug: NumPy turned such integers into floats, which the server refused."""
     values = [0, 2**63, 2**64 - 1]
     assert from_json(values, "UINT64", (3,)).tolist() == values
     for wrong in ([-1, 2**63], [0.5, 2**63], [2**64, 1]):

@@ -20,7 +20,7 @@ GET = b"GET /%s HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 def echo(request: Request, arrived_ns: int) -> Sequence[bytes | memoryview]:
-    """A numeric path requests an answer of this number of bytes."""
+    """Replies with as many bytes as the numeric path says."""
     assert 0 <= time.time_ns() - arrived_ns < TIMEOUT_S * 1_000_000_000
     head, body = request
     size = int(head.path[1:]) if head.path[1:].isdigit() else 0
@@ -38,7 +38,7 @@ def served(handle: Handler = echo, work: Work = lambda: None) -> Iterator[Loop]:
     try:
         yield loop
     finally:
-        with suppress(OSError):  # the loop has already ended
+        with suppress(OSError):  # the loop may already have ended
             loop.stop()
         thread.join(TIMEOUT_S)
         assert not thread.is_alive()
@@ -56,7 +56,7 @@ def all_of(sock: socket.socket) -> bytes:
 
 
 def answer_of(sock: socket.socket) -> tuple[bytes, bytes]:
-    """Reads exactly (head, body) of the next answer."""
+    """Reads exactly the (head, body) of the next answer."""
     data = b""
     while b"\r\n\r\n" not in data:
         part = sock.recv(1)
@@ -122,7 +122,7 @@ def test_a_client_that_expects_100_continue_gets_it_first() -> None:
     ],
 )  # fmt: skip
 def test_a_connection_that_ends_gets_its_last_answer_whole(request_: bytes, header: bytes) -> None:
-    """Closes even while the client still sends: unread bytes would turn the end into a reset."""
+    """The server closes even while the client still sends; unread bytes would turn the end into a reset."""
     with served() as loop, connected(loop) as sock:
         sock.sendall(request_)
         answer = all_of(sock)
@@ -155,7 +155,7 @@ def test_a_client_that_never_closes_is_closed(monkeypatch: pytest.MonkeyPatch) -
 def test_slow_senders_are_refused_and_silent_peers_delay_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Heads and bodies sent byte by byte, 250 half requests, and silent connections."""
+    """Heads and bodies arrive byte by byte, together with 250 half requests and silent connections."""
     monkeypatch.setattr(loop_module, "WAIT_NS", 1_000_000_000)
     post = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 900\r\n\r\n"
     with served() as loop, connected(loop) as head, connected(loop) as body, ExitStack() as stack:
@@ -310,7 +310,7 @@ def test_a_silent_connection_makes_room_for_a_new_one(monkeypatch: pytest.Monkey
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with served() as loop, connected(loop) as silent:
         until(lambda: loop.open_connections == 1)
-        # its descriptor is higher than the silent connection's descriptor
+        # So its descriptor is higher than the silent connection's.
         with socket.socket() as second:
             try:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (second.fileno() + 1, limits[1]))
@@ -324,7 +324,7 @@ def test_a_silent_connection_makes_room_for_a_new_one(monkeypatch: pytest.Monkey
 
 
 class _Putting:
-    """A handler that postpones every answer; its work sends the head and a byte of one answer, then the rest."""
+    """A handler that postpones every answer, and later sends the head and one byte of an answer, then the rest."""
 
     def __init__(self) -> None:
         self.go = threading.Event()

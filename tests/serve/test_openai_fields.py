@@ -1,4 +1,6 @@
-"""Fields of OpenAI's API: an answer like vLLM's if this is the likely intention, else a refusal with the field."""
+"""Fields of OpenAI's API: the reply matches vLLM's if this is the likely intention; otherwise a refusal names the
+field.
+"""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Calls of functions, reasoning, several names and vectors of a served language model."""
+"""Function calls, reasoning, several names and vectors from a served language model."""
 
 import base64
 import json
@@ -164,7 +164,7 @@ def test_vectors_have_length_one_and_do_not_depend_on_the_batch(server: Server) 
 
 
 def test_vectors_are_computed_between_the_tokens_of_answers(server: Server) -> None:
-    """The active answers keep their keys and values."""
+    """The answers in progress keep their keys and values."""
     generator = server.served.generator
     assert isinstance(generator, Generator)
     prompts = server.served.prompts

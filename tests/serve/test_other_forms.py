@@ -1,4 +1,4 @@
-"""The Responses API and the Messages API of a served language model, read by the client of the harness."""
+"""The Responses API and the Messages API of a served language model, read with the harness's client."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A served language model with a prefix cache reports it, counts it and empties it."""
+"""A served language model with a prefix cache reports the cache, counts its hits and empties it."""
 
 from collections.abc import Iterator
 

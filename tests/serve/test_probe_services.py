@@ -1,4 +1,4 @@
-"""`probe` turns the pages of services into manifests: OpenAPI, TensorFlow Serving's metadata, MLflow."""
+"""`probe` turns the pages of services into manifests: OpenAPI, TensorFlow Serving's metadata, and MLflow."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ NUMBERS = {"type": "array", "items": {"type": "number"}}
 
 
 def sums(images: Any) -> Any:
-    """A network without a model."""
+    """Computes the answers of a network without using a model."""
     return np.repeat(images.reshape(len(images), -1).sum(axis=1, keepdims=True), 10, axis=1)
 
 
@@ -33,7 +33,7 @@ NETWORK: Network = sums
 
 
 def page(request: Any, reply: Any = None, path: str = "/predict", **schemas: Any) -> dict[str, Any]:
-    """A page of OpenAPI with one address."""
+    """Returns an OpenAPI page with one address."""
 
     def content(schema: Any) -> dict[str, Any]:
         return {"content": {"application/json": {"schema": schema}}}
@@ -51,7 +51,7 @@ def page(request: Any, reply: Any = None, path: str = "/predict", **schemas: Any
 
 
 def described(request: Any, reply: Any = None, **schemas: Any) -> dict[str, Any]:
-    """The manifest of the only address; it is a valid one."""
+    """Returns the manifest for the only address, after validating it."""
     (found,) = openapi.services(page(request, reply, **schemas))
     assert found.manifest is not None
     content = json.loads(json.dumps(found.manifest))

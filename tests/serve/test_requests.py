@@ -1,4 +1,4 @@
-"""The parser of requests returns the same requests for any split of the bytes, and no input breaks it."""
+"""The request parser returns the same requests however the bytes are split, and no input crashes it."""
 
 import gzip
 import zlib
@@ -16,7 +16,7 @@ from tests.builders.support import present
 
 MOST_BODY = 5_000
 Seen = tuple[list[tuple[str, str, bytes]], int | None]
-"""Returns (method, path and body of each request, status of the refusal that ended the connection)."""
+"""(method, path and body of each request, status of the refusal that ended the connection)."""
 
 
 def seen(parts: Iterable[bytes], known: dict[bytes, Head] | None = None) -> Seen:
@@ -32,7 +32,7 @@ def seen(parts: Iterable[bytes], known: dict[bytes, Head] | None = None) -> Seen
 
 
 def receive(parser: Parser, part: bytes, requests: list[tuple[str, str, bytes]]) -> None:
-    """Reads like the loop: a read is never longer than `room`."""
+    """Reads as the loop does, never more than `room` at once."""
     while part:
         room = parser.room()
         if room is None:
@@ -172,7 +172,7 @@ def test_garbage_has_the_same_outcome_for_any_cuts(data: bytes, places: list[int
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"\x16\x03\x01\x02\x00\x01", 400),  # a client that uses TLS
+        (b"\x16\x03\x01\x02\x00\x01", 400),  # sent by a client that uses TLS
         (b"GET /\r\n\r\n", 400),
         (b"GET  / HTTP/1.1\r\nHost: h\r\n\r\n", 400),
         (b"GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505),

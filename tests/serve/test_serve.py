@@ -42,7 +42,7 @@ def images() -> Array:
 
 @pytest.fixture(scope="module")
 def in_process(images: Array) -> Iterator[dict[int, Array]]:
-    """Batch size -> this process's answers to the images, in batches of this size."""
+    """Maps a batch size to this process's answers to the images, computed in batches of this size."""
     config = RunConfig.of(
         scenario="offline", backend="ort", instances=1, threads=1, max_batch=16, mode="performance"
     )
@@ -116,7 +116,9 @@ def test_signal_ends_the_server_in_order_and_closes_the_port(number: signal.Sign
 
 
 def test_questions_about_other_paths_are_counted_apart() -> None:
-    """Bug: `29 refused` after a correct client: they were the harness's own questions about extensions."""
+    """Bug: after a correct client, the line said `29 refused`, because the harness's own requests for extensions were
+    counted.
+    """
     with serving("digits", "--backend", "null") as served:
         with served.connection() as connection:
             for path in ("/v2/trace/setting", "/v1/models", "/v2"):
@@ -156,7 +158,8 @@ def test_model_that_cannot_be_served_is_reported_in_one_line(
 def test_model_of_texts_is_served_without_warm_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: "sizes of its inputs are not known (--input-shape sets them)", but the option had no effect."""
+    """Bug: the message was "sizes of its inputs are not known (--input-shape sets them)", but the option had no effect.
+    """
     manifest = tmp_path / "texts.yaml"
     manifest.write_text(
         "name: texts\nfiles: {}\ninputs: [{name: request, dtype: string, shape: [batch]}]\n"
@@ -190,4 +193,4 @@ def test_an_address_that_others_may_reach_has_a_warning(address: str, is_open: b
 
 def test_a_language_model_is_announced_with_all_its_names() -> None:
     with serving("tinylm", "--backend", "ort", "--name", "base,adapter"):
-        pass  # `serving` checks the line
+        pass  # because `serving` checks the line

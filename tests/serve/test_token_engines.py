@@ -1,4 +1,4 @@
-"""`serve` with a token engine: streams, texts and refusals of requests that an engine cannot follow."""
+"""`serve` with a token engine: streams, texts, and refusals of requests that the engine does not support."""
 
 import http.client
 import json

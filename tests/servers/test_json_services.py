@@ -1,4 +1,6 @@
-"""The remote backend http-json asks FastAPI, Flask, BentoML, LitServe, Ray Serve and MLflow, each in its own JSON."""
+"""The remote backend http-json sends requests to FastAPI, Flask, BentoML, LitServe, Ray Serve and MLflow in their JSON
+formats.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -26,7 +28,7 @@ MODEL = load_model("digits")
 
 
 class Dialect(NamedTuple):
-    """How a service is queried, what it answers to a wrong request, and what `probe` prints."""
+    """How a service is queried, how it replies to a wrong request, and what `probe` prints for it."""
 
     service: Mapping[str, Any]
     refusal: str

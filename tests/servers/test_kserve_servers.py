@@ -1,4 +1,4 @@
-"""The remote backend kserve with Triton, MLServer and the KServe SDK gives the same answers as this process."""
+"""The remote backend kserve gets the same answers from Triton, MLServer and the KServe SDK as from this process."""
 
 import http.client
 import json
@@ -33,7 +33,7 @@ SERVERS = ("triton", "mlserver", "kserve_sdk")
 
 @contextmanager
 def exchange(url: str) -> Iterator[Exchange]:
-    """One connection of the standard library."""
+    """Yields a connection made with the standard library."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
 
     def ask(request: Request) -> Reply:
@@ -69,7 +69,7 @@ def digits() -> DigitsDataset:
 
 @pytest.fixture(scope="module")
 def logits(digits: DigitsDataset) -> Any:
-    """(500, 10): outputs of ONNX Runtime in this process."""
+    """Returns (500, 10): the outputs of ONNX Runtime in this process."""
     path = MODEL.path(("onnx",))
     with OrtBackend(BackendSetup(model=path, model_name="digits", inputs=MODEL.inputs)) as backend:
         return np.asarray(backend.infer(digits.batch(range(500))))
@@ -189,7 +189,7 @@ def test_triton_s_own_metrics_are_on_the_time_axis_of_the_run(
     triton: Addresses, tmp_path: Path
 ) -> None:
     words = (
-        # lasts equally long for any speed of Triton
+        # takes the same time however fast Triton is
         *("--scenario", "server", "--target-qps", "200"),
         *("--backend", "kserve", "--url", triton.url, "--model", "digits"),
     )

@@ -1,4 +1,6 @@
-"""The remote backend openai with vLLM and transformers' server (embedded language model) and with llama.cpp."""
+"""The remote backend openai with vLLM and transformers' server, which serve the embedded language model, and with
+llama.cpp.
+"""
 
 import json
 from collections.abc import Sequence
@@ -12,15 +14,15 @@ from harness.datasets.text.digit_strings import FILE
 from tests.servers.real_servers import Addresses
 
 pytestmark = [pytest.mark.slow, pytest.mark.limit_s(1800)]
-"""The first test that needs a server installs it: several GB."""
+"""The first test that needs a server installs it, which takes several GB."""
 
 PROMPTS = 40
 QUERIES = "70"
-"""Single-stream's percentile needs 64 queries."""
+"""Enough for single-stream's percentile, which needs 64 queries."""
 
 
 def prompts(path: Path, kind: str) -> Path:
-    """The first PROMPTS of digit-strings as `prompt` or `messages`."""
+    """Writes the first PROMPTS of digit-strings as `prompt` or `messages`."""
     rows = [json.loads(line) for line in FILE.read_text().splitlines()[:PROMPTS]]
     with path.open("w") as file:
         for row in rows:
@@ -43,7 +45,7 @@ def ran(addresses: Addresses, out: Path, words: Sequence[str]) -> dict[str, Any]
 
 SERVER = ("--scenario", "server", "--target-qps", "5", "--queries", QUERIES, "--mode", "both")
 SHORT = ("--backend-option", "max_tokens=24")
-"""vLLM refuses a prompt with which max_tokens exceeds the model's context."""
+"""vLLM refuses a prompt if its length plus max_tokens exceeds the model's context."""
 OF_TOKENS = ("--slo", "ttft:p90=100s", "--slo", "tpot:p90=50s", "--slo", "itl:p90=50s")
 
 
@@ -100,7 +102,7 @@ dataset: prompts
 def test_run_stays_valid_if_llama_cpp_closes_connections(
     stream: str, llama_cpp: Addresses, tmp_path: Path
 ) -> None:
-    """Bug: every streamed run was `resent-often`, and was advised to raise the time of keep-alive."""
+    """Bug: every streamed run was `resent-often`, with the advice to raise the keep-alive time."""
     (tmp_path / "tiny.yaml").write_text(RANDOM_WEIGHTS)
     data = prompts(tmp_path / "prompts.jsonl", "prompt")
     words = [

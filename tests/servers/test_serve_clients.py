@@ -20,12 +20,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.limit_s(1800)]
 
 CLIENTS = Path(__file__).parent / "clients"
 LIMIT_S = 1200
-"""A busy machine took 110 s for AIPerf, and 500 s for vLLM."""
+"""AIPerf took 110 s and vLLM 500 s on a busy machine."""
 
 ASKED = 20
-"""Number of requests of a benchmark tool. A prompt and its answer fit the model's context of 47 tokens."""
+"""Number of requests that a benchmark tool sends. A prompt and its answer fit into the model's context of 47 tokens."""
 TOKENIZER = "./tinylm"
-"""A folder below the tool's working directory: AIPerf accepts only a relative path."""
+"""A folder below the tool's working directory, because AIPerf accepts only a relative path."""
 
 NGINX = """
 daemon off; pid {folder}/pid; error_log {folder}/errors;
@@ -36,7 +36,7 @@ http {{
   server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{upstream}; }} }}
 }}
 """
-"""The defaults except for file locations: nginx contacts the server over HTTP/1.0."""
+"""nginx with its defaults except for file locations; it contacts the server over HTTP/1.0."""
 
 
 def ran(words: list[object], folder: Path) -> str:
@@ -70,7 +70,7 @@ def tinylm() -> Iterator[Served]:
 
 @contextmanager
 def nginx_before(served: Served, folder: Path) -> Iterator[int]:
-    """The port of Debian's nginx."""
+    """Yields the port of Debian's nginx, running as a proxy."""
     program = unpacked("nginx", folder).parent / "sbin/nginx"
     port = free_port()
     config = folder / "nginx.conf"
@@ -171,7 +171,7 @@ def test_genai_bench_completes_all_requests(
     words += ["--api-model-name", "tinylm", "--model-tokenizer", TOKENIZER]
     words += ["--task", "text-to-text", "--num-concurrency", 2]
     words += ["--max-time-per-run", 1, "--max-requests-per-run", ASKED]
-    prompts = tmp_path / "prompts.txt"  # an empty answer to its own would end it
+    prompts = tmp_path / "prompts.txt"  # the tool would stop if the answer to its own prompts were empty
     prompts.write_text("sort 40271=\nreverse 98=\n")
     words += ["--dataset-path", prompts, "--experiment-folder-name", "out"]
     ran(words, tmp_path)

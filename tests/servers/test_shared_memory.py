@@ -1,4 +1,4 @@
-"""Samples in shared memory with a real Triton: as exact as over the network, and always released."""
+"""Samples in shared memory with a real Triton: answers equal those over the network, and memory is always released."""
 
 import json
 import os
@@ -23,14 +23,14 @@ WAIT_S = 120
 
 
 def regions(url: str) -> list[dict[str, Any]]:
-    """Returns the regions that the server has mapped."""
+    """Returns the shared-memory regions that the server has mapped."""
     with urllib.request.urlopen(f"{url}/v2/systemsharedmemory/status", timeout=10) as reply:
         listed: list[dict[str, Any]] = json.load(reply)
     return listed
 
 
 def nothing_is_left(url: str) -> bool:
-    """Waits a little, because another test may briefly have a region."""
+    """Waits a little, because another test may have a region for a short time."""
     deadline_s = time.monotonic() + 5
     while regions(url) or any(REGIONS.glob("mlperf-harness-*")):
         if time.monotonic() > deadline_s:
@@ -50,10 +50,10 @@ def test_every_scenario_is_as_exact_as_over_the_wire(
     out = tmp_path / "run"
     more = ("--mode", "both", "--duration", "3s", "--no-metrics", "--performance-count", "300")
     words = ("--scenario", *scenario, *SHARED, "--url", triton.url, *more, "--out", str(out))
-    assert main([*words]) in (0, 4)  # a busy machine makes the client late
+    assert main([*words]) in (0, 4)  # 4, because a busy machine makes the client late
     result = json.loads((out / "result.json").read_text())
     assert {reason["code"] for reason in result["reasons"]} <= {"client-bound"}
-    assert result["accuracy"]["value"] == 99.2  # of 500 samples, in two sets
+    assert result["accuracy"]["value"] == 99.2  # for 500 samples in two sets
     assert result["backend_description"]["encoding"] == "shm"
     assert result["client"]["failures"] == {}
     assert nothing_is_left(triton.url)

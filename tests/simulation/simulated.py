@@ -1,8 +1,8 @@
-"""Simulates a measured process and its time: the same seed gives the same run.
+"""Simulates a measured process and its time, so that the same seed gives the same run.
 
-The supervisor's own code runs, with its files. Only the clock, the connection and the process are stand-ins:
-time passes where the supervisor waits. The process repeats a golden run (tests/golden/runs), or answers
-queries in a closed loop at made-up times.
+The supervisor's own code runs, with real files. Only the clock, the connection and the process are stand-ins, and time
+passes only where the supervisor waits. The process repeats a golden run (tests/golden/runs), or answers queries in a
+closed loop at made-up times.
 """
 
 import math
@@ -38,36 +38,37 @@ from tests.golden.make_runs import FOLDERS
 
 START_NS = 1_800_000_000 * NS_PER_S
 NO_PID = 2**22 + 1
-"""Above the kernel's largest process ID."""
+"""A number above the kernel's largest process ID."""
 
 BEFORE_QUERIES_S = 0.5
 STAMPS = ("taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "completed_ns")
 CLOSED = "made-up closed loop"
 SUBJECTS = {CLOSED: 73, "server": 136, "single-stream": 136, "offline": 25}
-"""Returns the steps of a simulated process: with simulated answers, or with a golden run's answers."""
+"""Maps a subject to its number of steps: with simulated answers, or with the answers of a golden run."""
 
 
 class Fault(NamedTuple):
-    """One fault at one step of one of the run's measured processes."""
+    """One fault at one step in one of the run's measured processes."""
 
     kind: str = "none"
     step: int = 0
     seconds: float = 0.0
     status: int = 0
     phase: int = 0
-    """0: the first measured process of the run."""
+    """0 means the run's first measured process."""
 
 
 KINDS = (
     *("none", "die", "die-held", "hang", "stall", "lose", "repeat", "error"),
     *("cut-log", "change-log", "step-clock", "stay"),
 )
-"""die-held: a child of the process holds its connection. lose: the step does nothing. repeat: an answer is written
-again instead of the next answer. stay: the process sends its last message and does not exit."""
+"""die-held: a child of the process keeps its connection open. lose: the step does nothing. repeat: an answer is written
+again in place of the next answer. stay: the process sends its last message and does not exit.
+"""
 
 
 class Clock:
-    """Stands in for Python's `time` in the supervisor."""
+    """Stands in for Python's module `time` in the supervisor."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -103,7 +104,7 @@ class Clock:
 
 
 _Step = tuple[float, str, Callable[[], object]]
-"""Seconds after the previous step, kind of the step, and its action."""
+"""Seconds after the previous step, kind of the step, and the function that performs it."""
 
 
 @dataclass(slots=True)
@@ -132,7 +133,7 @@ class Known:
 
 
 class Process:
-    """Popen and Channel of one simulated measured process."""
+    """Stands in for Popen and Channel of one simulated measured process."""
 
     pid = NO_PID
 
@@ -149,13 +150,13 @@ class Process:
         self.number = 0
         """Number of steps so far."""
         self.hit = ""
-        """The step of the fault; "" before the fault."""
+        """The step at which the fault occurred; "" before the fault."""
         self.completed = False
-        """Whether it sent its last message after every step was done once."""
+        """True if the process sent its last message after doing every step once."""
         self._unharmed = True
         self._again: Callable[[], object] | None = None
 
-    # --- what the supervisor calls: Channel ---
+    # --- what the supervisor calls on Channel ---
 
     def send(self, event: str, **values: Any) -> None:
         self._world.note("to", event)
@@ -182,7 +183,7 @@ class Process:
     def close(self) -> None:
         self._is_open = False
 
-    # --- Popen ---
+    # --- what the supervisor calls on Popen ---
 
     def poll(self) -> int | None:
         return self._status
@@ -204,7 +205,7 @@ class Process:
             self._world.note("killed", signum)
             self._die(-signum)
 
-    # --- its life ---
+    # --- what the process does ---
 
     def _begin(self, steps: Iterator[_Step]) -> None:
         self._steps = steps
@@ -261,7 +262,7 @@ class Process:
         if fault.kind == "lose":
             no_log = (
                 kind == "logs" and self._world.subject == CLOSED
-            )  # our own scheduler writes none
+            )  # because our own scheduler writes none
             self._unharmed &= no_log or kind in ("loading", "alive")
         elif fault.kind == "repeat" and kind == "answer":
             act()
@@ -327,7 +328,7 @@ class Process:
                 (outdir / name).write_bytes(content)
 
     def _closed_loop(self, plan: LoadPlan, journal: Journal) -> Iterator[_Step]:
-        """One worker answers the queries one by one; `concurrency` queries are in flight."""
+        """Yields the steps of one worker that answers the queries one by one, with `concurrency` queries in flight."""
         issuer, writer, random = journal.issuer(), journal.writer(0), self._world.random
         samples = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF).randint(
             0, plan.performance_count, plan.query_count, dtype=np.int64
@@ -352,7 +353,7 @@ class Process:
             yield service_s, "answer", partial(answer, query, service_s)
 
     def _repeat(self, golden: Path, journal: Journal) -> Iterator[_Step]:
-        """Returns the golden run's rows with their original distances from the start."""
+        """Yields the golden run's rows at their original distances from the start."""
         issuer, clock = journal.issuer(), self._world.clock
         if not (golden / "completions.npz").is_file():
             return
@@ -382,7 +383,7 @@ MOST_WAITS = 100_000
 
 
 Forge = Callable[[dict[str, Any]], dict[str, Any]]
-"""Returns each message of the measured process in the form that the supervisor should receive."""
+"""Turns each message of the measured process into the message that the supervisor receives."""
 
 
 class World:
@@ -401,7 +402,7 @@ class World:
 
     @property
     def complete(self) -> bool:
-        """Returns whether every measured process of the run did all its steps exactly once."""
+        """Returns whether every measured process of the run did all steps exactly once."""
         phases = 2 if self.config(Path()).mode == "both" else 1
         return len(self.processes) == phases and all(one.completed for one in self.processes)
 
@@ -447,13 +448,13 @@ def _patched(world: World) -> Iterator[None]:
 
 
 def _families(registry: CollectorRegistry) -> bytes:
-    """All metrics are collected, but metrics.prom is not written, because it would take half of the test's time."""
+    """Collects all metrics without writing metrics.prom, which would take half of the test's time."""
     return "".join(f"{family.name}\n" for family in registry.collect()).encode()
 
 
 @cache
 def _resolved(subject: str) -> ResolvedRun:
-    """The names are looked up once, because this takes longer than a simulated run."""
+    """Looks the names up only once, because this takes longer than a simulated run."""
     return preflight.resolve(World(subject, 0, Fault()).config(Path("run")))
 
 
@@ -461,11 +462,12 @@ _NOISE = {"p50": 1000, "p99": 2000, "steal": 0.0}
 
 
 def _answers_seed(folder: Path) -> int:
-    """Returns the seed of the golden run's compared answers."""
+    """Returns the seed that selects which answers of the golden run are compared."""
     return int(read_json(folder / "performance/run_1/run.json")["plan"]["answers_seed"])
 
 
 def simulate(world: World, out: Path, **options: Any) -> Finished:
-    """Makes one run of `world`, from the configuration to the stored result; raises the exceptions of `measure`."""
+    """Makes one run in `world`, from the configuration to the stored result; raises the same exceptions as `measure`.
+    """
     with _patched(world):
         return measure(world.config(out), **options)

@@ -1,4 +1,4 @@
-"""The supervisor under simulated time: deterministic from a seed, with a fault or a kill at any step."""
+"""The supervisor under simulated time: deterministic for a seed, with a fault or a kill at any step."""
 
 import json
 import shutil
@@ -27,18 +27,18 @@ from tests.simulation.simulated import CLOSED, KINDS, SUBJECTS, Fault, World, si
 FAST_SEEDS = 30
 SLOW_SEEDS = 2910
 LIMIT_S = 2 * (3 * START_LIMIT_S + 2 * END_LIMIT_S)
-"""Simulated seconds: the supervisor may wait for each of two processes before, during and after its run."""
+"""Limit in simulated seconds: the supervisor may wait for two processes, before, during and after each run."""
 
 HARMLESS = ("none", "stay")
 WATCHED = ("harness/run/supervisor/", "harness/core/files.py", "harness/results/r")
-"""Files whose functions a signal interrupts as they are called."""
+"""Files whose function calls a signal may interrupt."""
 
 
 def drawn(seed: int) -> World:
     """Returns a world with a fault drawn from the seed."""
     random = Random(seed)
     subject, sign = random.choice([*SUBJECTS]), random.choice((-1, 1))
-    has_two = subject == "server"  # a performance run and an accuracy run
+    has_two = subject == "server"  # it has a performance run and an accuracy run
     fault = Fault(
         kind=random.choice(KINDS),
         step=random.randrange(SUBJECTS[subject]),
@@ -52,7 +52,7 @@ def drawn(seed: int) -> World:
 
 @pytest.fixture(autouse=True)
 def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """tests/crash tests the disk, which would take most of the time here."""
+    """Turns fsync off: tests/crash tests the disk, and syncing would take most of the time in these tests."""
     monkeypatch.setattr("os.fsync", lambda _fd: None)
 
 
@@ -60,9 +60,9 @@ class Outcome(NamedTuple):
     finished: Finished | None
     error: Exception | None
     folder: Path
-    """The folder of the stored run; it does not exist if nothing was stored."""
+    """The folder of the stored run; it does not exist if the run was not stored."""
     stored: dict[str, Any] | None
-    """result.json."""
+    """The content of result.json; None if the run was not stored."""
 
 
 def outcome(world: World, out: Path, **options: Any) -> Outcome:
@@ -81,7 +81,7 @@ def outcome(world: World, out: Path, **options: Any) -> Outcome:
 def judge(world: World, ended: Outcome, *, killed: bool = False) -> None:
     """Compares the outcome with the world's state."""
     assert world.clock.now_ns < (LIMIT_S + 2 * abs(world.fault.seconds)) * 1e9
-    if isinstance(ended.error, RuntimeError):  # a bug of the harness keeps its traceback
+    if isinstance(ended.error, RuntimeError):  # because a bug in the harness must keep its traceback
         assert "the measured process failed" in str(ended.error)
         assert world.fault.status not in BY_EXIT_STATUS
     elif ended.error is not None:
@@ -104,8 +104,8 @@ def judge(world: World, ended: Outcome, *, killed: bool = False) -> None:
     if world.complete and world.fault.kind in HARMLESS and not killed:
         assert not reasons, reasons
     if (ended.folder / "config.yaml").is_file():
-        # LoadGen's log is repeated, so it has the dates of the golden run. Its rows keep their
-        # stamps, even if a stall delays them.
+        # LoadGen's log is a copy, so it has the dates of the golden run. The rows keep their time stamps even if a
+        # stall delays them.
         lines = [
             line
             for line in check(ended.folder)
@@ -180,7 +180,7 @@ def test_other_seeds_are_other_runs(tmp_path: Path) -> None:
 
 
 def _without(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Messages without each key, and with a value of a wrong type for each key."""
+    """Yields the message with each key removed, and with a value of a wrong type for each key."""
     for key in values:
         yield {name: value for name, value in values.items() if name != key}
         yield {**values, key: [[]]}
@@ -191,7 +191,7 @@ def _forgeries(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     del content["event"]
     changed = [*_without(content)]
     if event == "calibrated":
-        changed = changed[1::2]  # most of its values have defaults
+        changed = changed[1::2]  # because most of its values have defaults
     if event == "ended":
         used = {key: value for key, value in content["used"].items() if key != "run_queue_s"}
         changed += [{**content, "used": one} for one in _without(used)]
@@ -212,7 +212,7 @@ def _forge(event: str, forged: dict[str, Any], message: dict[str, Any]) -> dict[
 def test_forged_message_is_reported_in_one_line_and_the_result_kept(
     event: str, tmp_path: Path
 ) -> None:
-    """Bug: a last message without its keys was a KeyError in the supervisor."""
+    """Bug: if the last message lacked keys, the supervisor raised a KeyError."""
     real: dict[str, dict[str, Any]] = {}
     simulate(World(CLOSED, 0, Fault(), lambda m: real.setdefault(m["event"], m)), tmp_path / "real")
     read = {"loaded": messages.loaded, "calibrated": messages.calibration}.get(
@@ -222,7 +222,7 @@ def test_forged_message_is_reported_in_one_line_and_the_result_kept(
         with pytest.raises(messages.BadMessage):
             read(forged)
         if number % 12:
-            continue  # a complete run takes longer
+            continue  # because a complete run takes longer
         world = World(CLOSED, 0, Fault(), partial(_forge, event, forged))
         try:
             ended = outcome(world, tmp_path / str(number))
@@ -242,7 +242,9 @@ def _is_stoppable() -> bool:
 
 @contextmanager
 def signalled(at: int) -> Iterator[list[int]]:
-    """Sends SIGTERM at the `at`-th call of a function of WATCHED. Yields a list with the number of calls."""
+    """Sends SIGTERM at call number `at` to a function of WATCHED. Yields a list whose item is the number of calls so
+    far.
+    """
     calls = [0]
 
     def on_event(frame: FrameType, event: str, _arg: object) -> None:
@@ -295,7 +297,7 @@ def test_a_signal_at_every_step(part: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bound", [1, 40])
 def test_a_hopeless_run_ends_early_with_its_reason(bound: int, tmp_path: Path) -> None:
-    """bound: number of allowed late queries. The worker stops for 7 s, so four queries are late."""
+    """bound: number of queries that may be late. The worker stops for 7 s, so four queries are late."""
     world = World(CLOSED, 0, Fault("stall", step=40, seconds=7))
     ended = outcome(world, tmp_path / "run", most_late=lambda _plan: bound)
     judge(world, ended)

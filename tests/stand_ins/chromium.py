@@ -1,4 +1,4 @@
-"""A page in a real headless browser."""
+"""Pages in a real headless browser."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ _OPTIONS = (
 
 
 class Shown(NamedTuple):
-    """console: every console line of the page's scripts. drawn: plots that contain marks."""
+    """console: every console line of the page's scripts. drawn: number of plots that contain marks."""
 
     console: list[str]
     document: str
@@ -46,16 +46,17 @@ def shown(page: Path) -> Shown:
 
 
 def photograph(page: Path, picture: Path, *, width: int, height: int, dark: bool = False) -> Path:
-    """Returns a PNG of the page from its top."""
+    """Writes a PNG of the page from its top, and returns the path."""
     theme = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []
     _browser(page, f"--screenshot={picture}", f"--window-size={width},{height}", *theme)
     return picture
 
 
 def width_needed(page: Path, width: int) -> int:
-    """Returns the page's width in pixels in a frame of this width: more if it scrolls sideways.
+    """Returns the width in pixels that the page needs in a frame of this width; it is larger if the page scrolls
+    sideways.
 
-    A browser window cannot be as narrow as a telephone.
+    A frame is used because a browser window cannot be as narrow as a phone.
     """
     frame = page.with_name("frame.html")
     frame.write_text(

@@ -1,4 +1,4 @@
-"""A preloaded library that makes the measured process's clock run slowly or jump."""
+"""A library that, when preloaded, makes the measured process's clock run slowly or jump."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 
 def clock_library(folder: Path) -> dict[str, str]:
-    """Compiles clock.c into the folder; returns the environment that preloads it."""
+    """Compiles clock.c into the folder, and returns the environment that preloads the library."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler for the preload")

@@ -1,7 +1,7 @@
 """Stands in for `torch.cuda` on the processor: streams do nothing, and a graph repeats the operators that it captured.
 
-As on a GPU, a replay reads and writes the same memory as the capture, and never reads values on the host: a module
-that looks at them cannot be captured.
+As on a GPU, a replay reads and writes the memory that the capture used, and never reads values on the host, so a module
+that looks at values cannot be captured.
 """
 
 import warnings
@@ -76,7 +76,7 @@ class FakeCuda:
         pass
 
     def set_sync_debug_mode(self, mode: str) -> None:
-        """Warns after the change of the mode, as PyTorch does once in a process."""
+        """Warns when the mode changes, as PyTorch does once per process."""
         self.sync_debug_mode = mode
         if mode != "default":
             warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=2)

@@ -1,4 +1,4 @@
-"""Fake runs and probes instead of harness.run.supervisor.job.measure and harness.core.child.call."""
+"""Fake runs and probes that replace harness.run.supervisor.job.measure and harness.core.child.call."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ ACCURACY = {"fp32": 99.2, "int8": 99.0}
 
 
 def row(**values: Any) -> Row:
-    """A VALID cell of `net` in fp32 on ort, one sample and one thread, real data."""
+    """Returns a VALID cell: `net` in fp32 on ort with one sample, one thread and real data."""
     cell = {"model": "net", "backend": "ort", "precision": "fp32", "batch": 1, "threads": 1}
     given = {"shape": (), "data": "real", "verdict": "VALID", "throughput_per_s": 100.0}
     return Row(**{**cell, **given, **values})
@@ -30,7 +30,7 @@ def precision_of(config: RunConfig) -> str:
 
 
 class Runs:
-    """VALID runs. ends: number of the run -> its different end: a reason's code with the exit
+    """Stands in for runs, which are VALID. ends: number of the run -> its different end: a reason's code with the exit
     status, or an error that is raised.
     """
 
@@ -62,7 +62,7 @@ class Runs:
 
 
 def result(config: RunConfig, reasons: list[str]) -> dict[str, Any]:
-    """The parts of result.json that a grid reads."""
+    """Returns the parts of result.json that a grid reads."""
     precision = precision_of(config)
     speed = 1000.0 * SPEED[precision] * min(config.max_batch or 1, 4)
     scored = {
@@ -93,7 +93,7 @@ def result(config: RunConfig, reasons: list[str]) -> dict[str, Any]:
 
 
 class Calls:
-    """weights: number of weights in the file of each precision."""
+    """Stands in for calls of child processes. weights: number of weights in the file of each precision."""
 
     def __init__(self, folder: Path, weights: Mapping[str, list[int]] | None = None) -> None:
         self.folder = folder

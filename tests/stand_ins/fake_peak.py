@@ -1,4 +1,4 @@
-"""Fake runs of a system with a peak instead of harness.run.supervisor.job.measure."""
+"""Fake runs of a system with a peak, which replace harness.run.supervisor.job.measure."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ CAPACITY = 4000.0
 
 
 def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str, Any]:
-    """The parts of result.json that a search reads; 7 queries were answered, whatever the plan."""
+    """Returns the parts of result.json that a search reads; 7 queries were answered, whatever the plan."""
     rate = config.target_qps or CAPACITY / 4
     latency = dict.fromkeys(("mean", "p50", "p90", "p95", "p97", "p99", "p99.9"), int(1e9 / rate))
     return {
@@ -48,10 +48,10 @@ def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str,
 
 
 class System:
-    """VALID up to `peak` queries/s or samples per query. broken: number of the run -> its different end: a reason's
-    code, with the exit status, or an error that is raised. fastest_ns: number of the run -> its least latency, if this
-    is not 1 us. model_ns: time of a batch of one in bare loops. final: reasons of runs that are complete, so that their
-    folder has its final name.
+    """Stands in for a system that is VALID up to `peak` queries/s or samples per query. broken: number of the run ->
+    its different end: a reason's code with the exit status, or an error that is raised. fastest_ns: number of the run
+    -> its least latency, if this is not 1 us. model_ns: time of a batch of one in bare loops. final: reasons of
+    complete runs, whose folder therefore has its final name.
     """
 
     def __init__(

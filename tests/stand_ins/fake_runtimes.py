@@ -1,4 +1,4 @@
-"""Fake backends: runs with given speeds and answers, instead of measured processes."""
+"""Fake backends: runs with given speeds and answers replace measured processes."""
 
 import itertools
 import json
@@ -17,12 +17,12 @@ from harness.results.outcome import Finished
 from harness.run.progress import Progress
 
 LABELS = np.arange(10)
-"""Answers of a backend that answers right, by sample."""
+"""Right answers, by sample."""
 
 
 class Backends:
-    """speed: (backend, round from 0) -> samples/s. ends: number of the run -> how it ends instead: a reason's code with
-    the exit status, or an error that is raised. answers: backend -> answers by sample, or the error of its start.
+    """speed: (backend, round from 0) -> samples/s. ends: number of the run -> its different end: a reason's code with
+    the exit status, or an error that is raised. answers: backend -> answers by sample, or the error at its start.
     doubted: backends whose runs have a doubt about the machine.
     """
 
@@ -92,7 +92,7 @@ class Backends:
 
 
 def read(folder: Path) -> FinishedRun:
-    """Replaces harness.results.compare.finished.read: numbers with an interval of 2 % within the run."""
+    """Replaces harness.results.compare.finished.read; returns numbers with an interval of 2 % within the run."""
     result = json.loads((folder / "result.json").read_text())
     speed = result["throughput_per_s"]["completed"]
     found = {"throughput": Number(speed, "samples/s", "rate", 0.98 * speed, 1.02 * speed, True)}

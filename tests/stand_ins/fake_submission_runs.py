@@ -1,5 +1,6 @@
-"""Finished runs of a whole matrix, without running anything: the files a run leaves, made from the
-golden logs, as if the digits model had answered 50,000 samples for 600 s."""
+"""Finished runs for a whole matrix without running anything: the files of a run are made from the golden logs, as if
+the digits model had answered 50,000 samples for 600 s.
+"""
 
 import json
 import sys
@@ -48,10 +49,10 @@ WORDS = (
     *("--category", "datacenter,edge", "--benchmark", "resnet"),
     *("--model", "digits", "--backend", "ort", "--target-qps", "2000"),
 )
-"""CLOSED on the command line."""
+"""The request CLOSED as words of a command line."""
 
 FAKE = "tests.stand_ins.fake_submission_runs"
-"""Runs this module as the command of a run."""
+"""The module that a test runs in place of the command of a run."""
 
 ANSWERS = {
     "status": "available",
@@ -70,7 +71,7 @@ SLEPT: Mapping[str, Any] = {
     "stages_ns": {"infer": {"p50": 900_000}},
     "queries": {"samples_per_query": 1, "mean_batch": 1.5},
 }
-"""Numbers of result.json of a backend that waited in most of its batches' time."""
+"""The values in result.json for a backend that waited during most of its batches' time."""
 
 ENVIRONMENT: Mapping[str, Any] = {
     "machine": {"cpu": 'A "fast" CPU', "memory_bytes": 32 << 30, "host": host_id()},
@@ -82,7 +83,9 @@ ENVIRONMENT: Mapping[str, Any] = {
 
 @cache
 def right_answers(count: int, samples: int = SAMPLES) -> str:
-    """Returns an accuracy log of `count` rows with the repeated labels of the digits. samples: number of different samples."""
+    """Returns an accuracy log with `count` rows that repeat the labels of the digits. samples: number of different
+    samples.
+    """
     with np.load(digits.FILE) as file:
         labels = [np.int64(label).tobytes().hex().upper() for label in file["labels"]]
     rows = (
@@ -93,7 +96,7 @@ def right_answers(count: int, samples: int = SAMPLES) -> str:
 
 
 def make_runs(request: Request, work: Path, **changed: Any) -> None:
-    """Writes a valid attempt for every run of the matrix. changed: changed values of result.json."""
+    """Writes a valid attempt for every run in the matrix. changed: changed values in result.json."""
     write_audits(request, work)
     for row in plan(request, work):
         make_run(row, work, right_answers(TEST01_ROWS, 50), **changed)
@@ -170,7 +173,7 @@ def _findings(row: PlannedRun) -> dict[str, Any]:
 
 
 def make_peak(out: Path, **changed: Any) -> Path:
-    """Writes the files of a search."""
+    """Writes the files of a search for a peak."""
     out.mkdir(parents=True)
     content = {
         "scenario": "server",
@@ -186,15 +189,15 @@ def make_peak(out: Path, **changed: Any) -> Path:
 
 
 def skip_comparison() -> None:
-    """Replaces functions in this process, like tests/submit/conftest.py in pytest's process."""
+    """Replaces functions in this process, as tests/submit/conftest.py does in pytest's process."""
     setattr(FinishedRun, "differences", lambda _run, **_: [])  # noqa: B010 - mypy
     setattr(data_size, "samples_of", lambda _config: None)  # noqa: B010
 
 
 def main() -> int:
-    """Acts like `python -m harness --config FILE --out DIR`, but only writes the files of such a run.
+    """Acts like `python -m harness --config FILE --out DIR`, but only writes the files of the run.
 
-    A file work/fail-<run> makes it fail; a file work/hang-<run> makes it wait until it is stopped.
+    If the file work/fail-<run> exists, the run fails; if work/hang-<run> exists, the run waits until it is stopped.
     """
     words = sys.argv[1:]
     out = Path(words[words.index("--out") + 1])

@@ -1,4 +1,4 @@
-"""Clients that hold a port: they send nothing, half a request, single bytes or garbage, or read no answer."""
+"""Clients that hold a port: they send nothing, half a request, single bytes or garbage, or do not read the reply."""
 
 import socket
 import threading
@@ -29,7 +29,7 @@ GARBAGE: Sequence[bytes] = (
 
 @contextmanager
 def connected(port: int, count: int = 1, sent: bytes = b"") -> Iterator[list[socket.socket]]:
-    """Opens this number of connections, each of which has sent these bytes."""
+    """Opens `count` connections, and sends these bytes on each."""
     with ExitStack() as stack:
         made = []
         for _ in range(count):
@@ -42,7 +42,7 @@ def connected(port: int, count: int = 1, sent: bytes = b"") -> Iterator[list[soc
 
 @contextmanager
 def dripping(port: int, text: bytes) -> Iterator[socket.socket]:
-    """A client that sends a byte every DRIP_S until the connection ends."""
+    """Yields a client that sends one byte every DRIP_S until the connection ends."""
     with connected(port) as (sock,):
         over = threading.Event()
 
@@ -63,7 +63,7 @@ def dripping(port: int, text: bytes) -> Iterator[socket.socket]:
 
 
 def is_dropped(sock: socket.socket, limit_s: float) -> bool:
-    """Returns whether the other end closes the connection within this time."""
+    """Returns whether the other side closes the connection within this time."""
     deadline_s = time.monotonic() + limit_s
     with suppress(ConnectionError):
         while (left_s := deadline_s - time.monotonic()) > 0:

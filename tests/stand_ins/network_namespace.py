@@ -1,4 +1,4 @@
-"""Simulates the network of a second machine: a network namespace with a virtual cable that can be cut."""
+"""Simulates the network of a second machine with a network namespace and a virtual cable that can be cut."""
 
 import os
 import shutil
@@ -16,14 +16,14 @@ def _ip(*words: str) -> None:
 
 
 class Machine:
-    """`under`: first words of a command that runs there."""
+    """`under`: words before a command that make it run on the simulated machine."""
 
     def __init__(self, name: str, cable: str) -> None:
         self.under: Sequence[str] = ("ip", "netns", "exec", name)
         self._cable = cable
 
     def pull_cable(self) -> None:
-        """Drops all packets without a message."""
+        """Drops all packets silently."""
         _ip("link", "set", self._cable, "down")
 
     def plug_cable(self) -> None:
@@ -32,7 +32,7 @@ class Machine:
 
 @contextmanager
 def machine() -> Iterator[Machine]:
-    """Skips the test if this machine allows no network namespaces."""
+    """Yields the machine, or skips the test if this system does not allow network namespaces."""
     name, cable = f"harness-{os.getpid()}", f"hv{os.getpid() % 10**6}"
     far = f"{cable}x"
     if shutil.which("ip") is None:

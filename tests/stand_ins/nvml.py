@@ -1,4 +1,4 @@
-"""Stands in for the module `pynvml` of nvidia-ml-py: GPUs that report the values of a test."""
+"""Stands in for the module `pynvml` of nvidia-ml-py: GPUs report the values that a test sets."""
 
 from collections.abc import Mapping
 from types import ModuleType, SimpleNamespace
@@ -23,11 +23,11 @@ H100: Mapping[str, Any] = {
     "nvmlDeviceGetTotalEccErrors": 0,
     "nvmlDeviceGetComputeRunningProcesses": [],
 }
-"""Answers of a real GPU by function name; keys of a mapping are the function's first number."""
+"""Replies of a real GPU by function name; the keys of a mapping are the function's first numeric argument."""
 
 
 class FakeNvml(ModuleType):
-    """answers: by GPU, in NVML's order. refusal: nvmlInit's error; '' if it works."""
+    """answers: by GPU, in NVML's order. refusal: nvmlInit's error, or '' if it succeeds."""
 
     class NVMLError(Exception):
         pass

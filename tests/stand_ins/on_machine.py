@@ -1,8 +1,8 @@
-"""Runs the command as on a machine with a GPU, with /sys and /proc in a different folder:
+"""Runs a command as on a machine with a GPU, with /sys and /proc in a different folder:
 
 python -m tests.stand_ins.on_machine ROOT COMMAND...
 
-COMMAND begins with the words that would start it (an interpreter, -m, harness), which are skipped.
+COMMAND may begin with the usual words (an interpreter, -m, harness), which are skipped.
 """
 
 import sys
@@ -16,7 +16,7 @@ from tests.stand_ins.nvml import H100, FakeNvml
 
 
 def reader(device: str) -> HostReader:
-    """Also reads the GPU, although the model computes on the processor."""
+    """Returns a reader that also reads the GPU, although the model computes on the processor."""
     del device
     return HostReader(Path(root), "cuda")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 COUNT = 1100
-"""A number above Linux's FD_SETSIZE, which is 1024."""
+"""More than Linux's FD_SETSIZE, which is 1024."""
 
 
 @contextmanager

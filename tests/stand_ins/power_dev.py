@@ -1,12 +1,11 @@
-"""A checkout with the structure of power-dev's, with the test's own client and checker."""
+"""Builds a checkout with the structure of power-dev, with a client and a checker made for the tests."""
 
 import hashlib
 import json
 from pathlib import Path
 
-# Does what the real client does for the harness: it has the same options and log lines, makes the
-# run twice, and leaves the same files. Everything that needs a director is made up; spl.txt has 50
-# W for the whole run.
+# Imitates the real client as far as the harness uses it: it has the same options and log lines, makes the run twice,
+# and leaves the same files. Everything that would need a director is made up; spl.txt contains 50 W for the whole run.
 SESSION = """
 import argparse, json, logging, re, shutil, subprocess
 from datetime import datetime, timedelta
@@ -55,7 +54,7 @@ raise SystemExit(1)
 
 
 def checkout(folder: Path, client: str = SESSION, checker: str = ACCEPTS) -> Path:
-    """Writes the checkout with the checksums of its sources, so that it is complete."""
+    """Writes the checkout with checksums of its sources, so that it counts as complete."""
     for name, text in (
         ("ptd_client_server/client.py", client),
         ("ptd_client_server/lib/__init__.py", ""),

@@ -1,9 +1,9 @@
-"""Stand-ins for PTDaemon and for an NTP server, used by power-dev's client and server.
+"""Stand-ins for PTDaemon and an NTP server, which power-dev's client and server use.
 
 python tests/stand_ins/ptd_stand_in.py -l LOG -p PORT [FLAG] DEVICE_TYPE DEVICE_PORT
 
-It speaks PTDaemon's socket protocol (lines; SPEC PTDaemon's commands as power-dev's server uses them)
-and reports that it is a stand-in, so that power-dev's checker refuses its fictitious "measurements".
+It speaks PTDaemon's socket protocol (one command per line, SPEC PTDaemon's commands as power-dev's server uses them)
+and identifies itself as a stand-in, so that power-dev's checker refuses its fictitious "measurements".
 """
 
 import argparse
@@ -20,14 +20,14 @@ from pathlib import Path
 
 WATTS, VOLTS, AMPS = 50.0, 230.0, 0.3
 NTP_ADDRESS = "127.0.0.123"
-"""Listens only on the loopback: power-dev uses port 123 and no other port."""
+"""A loopback address, because power-dev can use only port 123."""
 
-_NTP_EPOCH_S = 2_208_988_800  # 1970 in seconds since 1900
+_NTP_EPOCH_S = 2_208_988_800  # the year 1970 in seconds since 1900
 _NO_MEASUREMENT = "Error: no measurement to stop"
 
 
 class StandIn:
-    """Reports WATTS and a little more with each sample, one sample per second."""
+    """Reports one sample per second, WATTS plus a little more with each sample."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -88,7 +88,7 @@ class StandIn:
 
 
 class _Daemon(socketserver.TCPServer):
-    allow_reuse_address = True  # power-dev starts it repeatedly
+    allow_reuse_address = True  # because power-dev starts it repeatedly
 
     def __init__(self, port: int, meter: StandIn) -> None:
         super().__init__(("127.0.0.1", port), _Lines)
@@ -96,7 +96,9 @@ class _Daemon(socketserver.TCPServer):
         self._parent = os.getppid()
 
     def service_actions(self) -> None:
-        """Runs every half second, because a server that was killed must not leave this process behind."""
+        """Checks every half second whether the server that started this process is still alive; otherwise the process
+        would remain.
+        """
         if os.getppid() != self._parent:
             raise SystemExit(1)
 
@@ -112,7 +114,7 @@ class _Lines(socketserver.StreamRequestHandler):
 
 @contextmanager
 def ntp_server(address: str = NTP_ADDRESS, offset_s: float = 0.0) -> Iterator[str]:
-    """Sends this machine's own time, `offset_s` ahead. Raises an OSError if port 123 is not available."""
+    """Sends this machine's time, `offset_s` ahead. Raises an OSError if port 123 is not available."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind((address, 123))
         server.settimeout(0.1)
@@ -127,7 +129,8 @@ def ntp_server(address: str = NTP_ADDRESS, offset_s: float = 0.0) -> Iterator[st
 
 
 def _tell_time(server: socket.socket, stop: threading.Event, offset_s: float) -> None:
-    """RFC 5905: the client's transmit time comes back as origin; receive and transmit are ours."""
+    """Follows RFC 5905: the client's transmit time is returned as the origin; the receive and transmit times are ours.
+    """
     while not stop.is_set():
         try:
             packet, client = server.recvfrom(256)

@@ -1,4 +1,4 @@
-"""A relay between two ends of TCP connections: it delays or holds data, or cuts the connections."""
+"""A relay between the two ends of TCP connections, which delays or holds data or cuts the connections."""
 
 import socket
 import struct
@@ -11,7 +11,7 @@ _CHUNK_BYTES = 65_536
 
 
 class Relay:
-    """Forwards connections to `port` of this machine. delay_s: of each chunk, in each direction."""
+    """Forwards connections to `port` on this machine. delay_s: delay of each chunk, in each direction."""
 
     def __init__(self, port: int, delay_s: float = 0.0) -> None:
         self._to = ("127.0.0.1", port)
@@ -47,7 +47,7 @@ class Relay:
             target.shutdown(socket.SHUT_WR)
 
     def freeze(self) -> None:
-        """Stops all data; both ends stay connected, as on a machine that has lost its network."""
+        """Stops all data; both ends stay connected, as when a machine has lost its network."""
         self._open.clear()
 
     def cut(self) -> None:

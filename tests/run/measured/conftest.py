@@ -1,4 +1,4 @@
-"""Fixtures of the dispatchers' tests."""
+"""Fixtures for the tests of the dispatchers."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def _eager_switching() -> Iterator[None]:
-    """Makes Python switch threads as often as possible, so that a missing lock shows."""
+    """Makes Python switch threads as often as possible, so that a missing lock becomes visible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

@@ -33,7 +33,7 @@ class Lost(Model):
 
 
 def test_a_dataset_that_raises_is_named() -> None:
-    """Bug: "warm-up of backend 'ort' raised OSError"."""
+    """Bug: the message was "warm-up of backend 'ort' raised OSError"."""
     model: Any = Lost(np.zeros(2))
     with pytest.raises(PluginUnavailable) as caught:
         Answerer(model, model, postprocessor((), None)).answer([4, 5])
@@ -72,7 +72,7 @@ def test_a_dataset_that_raises_is_named() -> None:
     ],
 )
 def test_an_output_that_holds_no_answers_is_named(output: Array, line: str) -> None:
-    """Bug: "raised TypeError: len() of unsized object", and status 3."""
+    """Bug: the message was "raised TypeError: len() of unsized object", with status 3."""
     model: Any = Model(output)
     with pytest.raises(ConfigError) as caught:
         Answerer(model, model, postprocessor((), None)).answer([0, 1])

@@ -1,4 +1,4 @@
-"""Offline batches of similar lengths lose no sample and need less padding."""
+"""Offline batches with samples of similar lengths lose no sample and need less padding."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,12 +36,12 @@ def test_every_sample_keeps_its_id_and_batches_hold_neighbours_in_length(
     ranked = cut(sorted(sizes, reverse=True), max_batch)
     assert sorted(cut(ordered, max_batch), reverse=True) == sorted(ranked, reverse=True)
     assert len(ordered) % max_batch == 0 or cut(ordered, max_batch)[-1] == ranked[-1]
-    if len(sizes) % max_batch == 0:  # otherwise the result depends on the remaining samples
+    if len(sizes) % max_batch == 0:  # otherwise the result depends on the samples in the last batch
         assert filled_up(ordered, max_batch) <= filled_up(sizes, max_batch)
 
 
 def test_batches_are_not_in_the_order_of_their_lengths() -> None:
-    """If a run began with the longest samples, the machine would seem to become faster."""
+    """If a run began with the longest samples, the machine would seem to become faster during the run."""
     sizes = np.arange(800)
     _, indices = by_length(list(range(800)), list(range(800)), sizes, 8)
     first, last = np.mean(indices[:264]), np.mean(indices[-264:])
@@ -52,7 +52,7 @@ def test_batches_are_not_in_the_order_of_their_lengths() -> None:
 def test_the_sliced_dispatcher_loses_nothing_by_ordering(
     sizes: list[int], max_batch: int, workers: int
 ) -> None:
-    """Returns dataset index 7 i for the i-th sample, like the bench's plug-in."""
+    """The i-th sample has the dataset index 7 i, as in the bench's plug-in."""
     bench = Bench(len(sizes), workers)
 
     def of(indices: Sequence[int]) -> Any:

@@ -1,4 +1,4 @@
-"""During a run no garbage is collected, and LoadGen's thread is on its processors."""
+"""During a run, no garbage is collected, and LoadGen's thread stays on its processors."""
 
 import gc
 import os
@@ -62,17 +62,17 @@ def leave_cycles(count: int) -> None:
 def test_cycles_that_a_run_leaves_are_counted_and_freed() -> None:
     calls = callbacks(Data())
     calls.load([0])
-    leave_cycles(1000)  # more than a running collector would leave
+    leave_cycles(1000)  # more than would remain if the collector ran
     calls.unload([0])
     assert 1000 <= calls.used()["cyclic_garbage_objects"] < 2000
 
 
 def hold_and_free(bytes_: int) -> None:
-    assert b"x" * bytes_  # written, so that the kernel really provides the memory
+    assert b"x" * bytes_  # written, so that the kernel actually allocates the memory
 
 
 def test_memory_freed_before_the_run_is_not_growth_in_it() -> None:
-    """Bug: memory that loading or warm-up had used and freed was reported as growth."""
+    """Bug: memory that was used and freed during loading or warm-up was reported as growth."""
     hold_and_free(200 << 20)
     calls = callbacks(Data())
     hold_and_free(100 << 20)
@@ -97,7 +97,7 @@ def test_growth_is_absent_with_a_reason_if_the_peak_cannot_be_reset(
 
 
 class Separate:
-    """An instance in a separate process. left: objects in cycles, None if it has ended."""
+    """An instance in a separate process. left: objects in cycles; None if the process has ended."""
 
     def __init__(self, left: int | None) -> None:
         self.left = left
@@ -164,7 +164,7 @@ def test_a_thread_that_computes_keeps_the_usual_slice(monkeypatch: pytest.Monkey
 
 
 class Issued:
-    """A dispatcher that keeps what it was given."""
+    """A dispatcher that records the samples it receives."""
 
     def __init__(self) -> None:
         self.queries: list[tuple[list[int], list[int]]] = []

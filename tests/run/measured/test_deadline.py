@@ -1,4 +1,4 @@
-"""Batches wait for more samples and still meet the SLO, on a clock that stands still."""
+"""Batches wait for more samples and still meet the SLO; tested with a clock that stands still."""
 
 from queue import Empty
 from typing import Any
@@ -22,7 +22,7 @@ def latency_curve(points: list[tuple[int, float]], most: int) -> list[int]:
 
 
 CURVE = latency_curve([(1, 11 * MS), (30, 40 * MS)], 30)
-"""10 ms, and 1 ms per sample."""
+"""A batch takes 10 ms, plus 1 ms per sample."""
 
 
 def test_curve_passes_through_the_measured_points_and_never_falls() -> None:
@@ -40,12 +40,12 @@ def chosen(waited_ms: list[float], bound_ms: int = 50, instances: int = 1) -> in
 @pytest.mark.parametrize(
     ("waited_ms", "size"),
     [
-        ([0] * 30, 30),  # 40 ms: no sample is late
-        ([10] * 30, 30),  # just in time
-        ([15] * 25 + [0] * 5, 25),  # 25 samples take 35 ms, and the other samples end at 50 ms
-        ([12] + [0] * 29, 28),  # the oldest sample has 38 ms; the other two have more time
-        ([45] * 30, 30),  # all samples are late: as fast as possible
-        ([45] * 10 + [0] * 20, 30),  # late samples delay no other sample
+        ([0] * 30, 30),  # all take 40 ms, so no sample is late
+        ([10] * 30, 30),  # all are just in time
+        ([15] * 25 + [0] * 5, 25),  # 25 samples take 35 ms, and the others end at 50 ms
+        ([12] + [0] * 29, 28),  # the oldest sample has 38 ms left, the other two have more
+        ([45] * 30, 30),  # all samples are late, so they run as fast as possible
+        ([45] * 10 + [0] * 20, 30),  # late samples do not delay the others
         ([39], 1),
         ([60], 1),
     ],
@@ -57,12 +57,13 @@ def test_batch_size_is_limited_by_the_bound_of_its_oldest_sample(
 
 
 def test_batch_is_cut_if_that_saves_more_samples_than_it_makes_late() -> None:
-    """The oldest sample may take 30 ms, the others 35 ms; one batch of all takes 40 ms."""
-    assert chosen([20.0] * 20 + [15.0] * 10) == 20  # the other ten samples are late in any case
+    """The oldest sample may take 30 ms and the others 35 ms, but one batch of all takes 40 ms."""
+    assert chosen([20.0] * 20 + [15.0] * 10) == 20  # because the other ten samples are late in any case
 
 
 def test_batch_is_not_cut_if_that_makes_more_samples_late() -> None:
-    """The oldest may take 38 ms, the others 41 ms; two remaining samples would be answered after 50 ms."""
+    """The oldest sample may take 38 ms and the others 41 ms, but two remaining samples would be answered after 50 ms.
+    """
     assert chosen([12.0] + [9.0] * 29) == 30
 
 
@@ -71,7 +72,7 @@ def test_another_free_instance_takes_the_other_samples_at_once() -> None:
     entries = np.asarray([now - 12 * MS] + [now - 9 * MS] * 29)
     assert Deadlines(50 * MS, CURVE, 2).size(entries, now, 0) == 28
     busy = Deadlines(50 * MS, CURVE, 2)
-    assert busy.size(np.asarray([now] * 30), now - 1, 1) == 30  # for 40 ms
+    assert busy.size(np.asarray([now] * 30), now - 1, 1) == 30  # the batch takes 40 ms
     assert busy.size(entries, now, 0) == 30
 
 
@@ -86,7 +87,7 @@ rises = st.lists(st.integers(0, 20), min_size=12, max_size=12)
 def test_batch_size_makes_no_more_samples_late_than_greedy_batches(
     rises: list[int], gaps: list[int], bound: int
 ) -> None:
-    """Prediction for one instance: the batch, then all other samples in one batch."""
+    """The prediction for one instance: first the batch, then all other samples in one batch."""
     curve = latency_curve(list(enumerate(np.cumsum([5, *rises[1:]]).tolist(), 1)), 12)
     entries = np.cumsum(gaps)
     now, count = int(entries[-1]), len(gaps)
@@ -105,7 +106,7 @@ def test_batch_size_makes_no_more_samples_late_than_greedy_batches(
 
 
 class Script:
-    """A clock, and a queue whose items arrive at their time; waiting advances the clock."""
+    """A clock, and a queue whose items arrive at given times; waiting advances the clock."""
 
     def __init__(self, arrivals_ns: list[int]) -> None:
         self.now_ns = 0
@@ -136,7 +137,7 @@ def batches(
     deadlines: Deadlines | None = None,
     busy_ms: float = 0,
 ) -> list[tuple[float, int]]:
-    """Returns (ms, samples) of each batch of one worker that is busy for `busy_ms` after each batch."""
+    """Returns (ms, samples) for each batch of a worker that is busy for `busy_ms` after each batch."""
     arrivals_ns = [int(ms * MS) for ms in arrivals_ms]
     script = Script(arrivals_ns)
     monkeypatch.setattr("harness.run.measured.dispatch.deadline.wall_ns", script)
@@ -180,7 +181,7 @@ def test_batch_without_a_wait_takes_the_samples_present(monkeypatch: pytest.Monk
 
 
 def test_wait_ends_before_it_makes_the_oldest_sample_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    deadlines = Deadlines(20 * MS, CURVE, 1)  # two samples take 12 ms
+    deadlines = Deadlines(20 * MS, CURVE, 1)  # because two samples take 12 ms
     assert batches([0, 30], monkeypatch, wait_ms=15, deadlines=deadlines) == [(8, 1), (38, 1)]
 
 

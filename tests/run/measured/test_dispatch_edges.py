@@ -1,4 +1,4 @@
-"""Special cases of the dispatchers: a query as large as a batch, NaN, pinned workers, samples of many lengths."""
+"""Special cases of the dispatchers: a query as large as a batch, NaN, pinned workers, and samples of many lengths."""
 
 import os
 import threading
@@ -47,7 +47,7 @@ def test_the_samples_of_a_batch_with_nan_are_counted_as_failed_and_named() -> No
 
 
 class Placed(Plugin):
-    """Records the processors that the inferring thread may use."""
+    """Records the processors on which the inferring thread may run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Placed(Plugin):
 
 
 class PlacedSlowly(Placed):
-    """Sleeps, so that the other instance also gets work on a busy machine."""
+    """Sleeps in each batch, so that the other instance also gets work on a busy machine."""
 
     def infer(self, batch: Batch) -> Any:
         time.sleep(1e-4)

@@ -1,4 +1,4 @@
-"""The wide instance answers a query that is alone; a queue handles all other queries."""
+"""The wide instance answers a query that is alone, and a queue serves all other queries."""
 
 import threading
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ SOON_S = 0.05
 
 
 class Named(Plugin):
-    """Records the calling threads."""
+    """Records which threads call it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Named(Plugin):
 
 
 def elastic(bench: Bench, max_batch: int = 4) -> ElasticDispatcher:
-    """The last instance is the wide one."""
+    """Returns a dispatcher whose last instance is the wide one."""
     *instances, wide = bench.instances
     return ElasticDispatcher(instances, max_batch, bench.journal.issuer(), None, wide)
 
@@ -68,7 +68,7 @@ def test_lone_query_runs_on_the_wide_instance_in_the_first_worker() -> None:
             bench.recorders[0].some.acquire(timeout=1e-4)
     dispatcher.stop()
     wide: Any = bench.plugins[-1]
-    assert len(wide.sizes) >= 5  # the last sample of a burst may also be alone
+    assert len(wide.sizes) >= 5  # because the last sample of a burst may also be alone
     assert wide.threads == {"instance-0"}
     assert bench.journal.completed == done
 
@@ -104,7 +104,7 @@ NOTHING: Any = SimpleNamespace()
 
 
 class Other(Plugin):
-    """Answers with different numbers."""
+    """Returns different numbers than the first instance."""
 
     def infer(self, batch: Batch) -> Any:
         return super().infer(batch) + 1
@@ -121,7 +121,7 @@ def opened(
     plugin: type[Plugin] = Plugin,
     curve: wide.Curve = (),
 ) -> Wide:
-    """times_ns: times of the wide and the usual instance; a round after `rounds` fails."""
+    """times_ns: times of the wide and of the usual instance; a round after number `rounds` fails."""
     monkeypatch.setattr(wide, "open_backends", lambda *_, **__: [plugin()])
     turns = iter([ns for _ in range(rounds) for ns in times_ns])
     monkeypatch.setattr(Answerer, "time_ns", lambda *_: next(turns))
@@ -152,7 +152,7 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
             {"times_ns": (12_000_000, 10_000_000), "curve": [(1, 30_000_000), (4, 40_000_000)]},
             "a single query gains nothing, because a sample takes 12.0 ms on all cores and 10.0 ms on one",
         ),
-        # samples that arrive in the meantime wait: the tail of four cores is longer at equal times
+        # samples that arrive in the meantime wait, so at equal times the tail with four cores is longer
         (
             {"group": GROUP._replace(instances=4), "rate_per_s": 80.0},
             "other queries would wait longer than it gains",

@@ -1,4 +1,4 @@
-"""Fewer threads for a stream: a model whose threads fall asleep between two queries, in simulated time."""
+"""Fewer threads for a stream, for a model whose threads fall asleep between two queries; in simulated time."""
 
 import json
 import re
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Clock:
-    """Simulated time, which passes when it is read and when the model computes."""
+    """Simulated time, which advances when it is read and when the model computes."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -37,7 +37,9 @@ class Clock:
 
 
 class Sleeper:
-    """A dataset and a backend whose threads share the work. Threads that wait for longer than `spin_ns` must be woken."""
+    """A combined dataset and backend whose threads share the work. Threads that have waited longer than `spin_ns` must
+    be woken.
+    """
 
     def __init__(
         self, clock: Clock, threads: int, work_ns: int, wake_ns: int, spin_ns: int = 0
@@ -60,7 +62,7 @@ class Sleeper:
 
 
 class Machine:
-    """A model on a machine. opened: the number of threads of each opened instance, the first included."""
+    """A model on a machine. opened: the thread counts of all opened instances, including the first."""
 
     def __init__(self, clock: Clock, threads: int, **model: int) -> None:
         self.clock, self.threads, self._model = clock, threads, model
@@ -102,7 +104,7 @@ def test_a_small_model_whose_threads_sleep_gets_one_thread(clock: Clock) -> None
     two_ns, one_ns = (ns for _, ns in found.times_ns)
     assert two_ns == pytest.approx(30 * US, abs=US)
     assert one_ns == pytest.approx(20 * US, abs=US)
-    assert machine.opened == [2, 1, 2, 1]  # three rounds in turns; one instance at a time
+    assert machine.opened == [2, 1, 2, 1]  # three rounds in turns, with one instance at a time
 
 
 def test_threads_that_spin_through_the_pause_stay(clock: Clock) -> None:
@@ -129,13 +131,13 @@ def test_a_long_query_is_not_tried_with_fewer_threads(clock: Clock) -> None:
 
 
 def test_a_gain_below_a_tenth_changes_nothing(clock: Clock) -> None:
-    """One thread takes 100 us, and two 50 us and 57 us to wake the second: 107 us."""
+    """One thread takes 100 us; two threads take 50 us plus 57 us to wake the second, 107 us in all."""
     machine = Machine(clock, 2, work_ns=100 * US, wake_ns=57 * US)
     assert machine.chosen().threads == 2
 
 
 def test_a_disturbance_in_one_round_changes_nothing(clock: Clock) -> None:
-    """The model gains by its threads, and another program takes a core in their first turn."""
+    """The model gains from more threads, but another program takes a core during their first turn."""
     machine = Machine(clock, 2, work_ns=100 * US, wake_ns=0)
     machine.usual.disturbed_ns = 100 * US
     assert machine.chosen().threads == 2
@@ -143,12 +145,12 @@ def test_a_disturbance_in_one_round_changes_nothing(clock: Clock) -> None:
 
 
 def test_the_best_of_several_numbers_of_threads_is_taken(clock: Clock) -> None:
-    """With 16 threads, 15 must be woken: 160 us; 4 threads: 20 + 3 x 10 us."""
+    """With 16 threads, 15 must be woken, which takes 160 us; 4 threads take 20 + 3 x 10 us."""
     machine = Machine(clock, 16, work_ns=80 * US, wake_ns=10 * US)
     found = machine.chosen()
     assert [n for n, _ in found.times_ns] == [16, 8, 4, 2, 1]
-    assert found.threads in (2, 4)  # 50 us each
-    assert found.threads == 2  # alike: the smaller number
+    assert found.threads in (2, 4)  # each takes 50 us
+    assert found.threads == 2  # at equal times, the smaller number wins
 
 
 def test_threads_with_which_the_model_does_not_work_are_not_chosen(clock: Clock) -> None:
@@ -196,10 +198,10 @@ def test_fewer_threads_are_powers_of_two(threads: int, numbers: list[int]) -> No
     ("rounds", "threads"),
     [
         ({2: [100, 100, 100], 1: [90, 89, 90]}, 1),
-        ({2: [100, 100, 100], 1: [91, 50, 50]}, 2),  # not in every round
+        ({2: [100, 100, 100], 1: [91, 50, 50]}, 2),  # because it is not faster in every round
         ({2: [100, 99, 100], 1: [90, 89, 90]}, 2),  # compared with the fastest round of two threads
         ({2: [100]}, 2),
-        ({8: [100], 4: [50], 2: [51], 1: [80]}, 2),  # alike within 3 %
+        ({8: [100], 4: [50], 2: [51], 1: [80]}, 2),  # because they are equal within 3 %
         ({8: [100], 4: [50], 2: [52], 1: [80]}, 4),
     ],
 )

@@ -1,4 +1,4 @@
-"""The dispatchers of language models answer each sample once, as if it were alone, with its token times."""
+"""The dispatchers for language models answer each sample once, as if it were alone, with the times of its tokens."""
 
 import os
 import threading
@@ -35,7 +35,7 @@ BAD = b'{"prompt":[99]}'
 
 
 class Prompts:
-    """A dataset of REQUESTS, followed by a request that no model accepts."""
+    """A dataset with REQUESTS, followed by a request that no model accepts."""
 
     def batch(self, indices: Sequence[int]) -> Batch:
         rows = [REQUESTS[i] if i < len(REQUESTS) else BAD for i in indices]
@@ -43,12 +43,12 @@ class Prompts:
 
 
 class Completed:
-    """Takes the place of LoadGen."""
+    """Stands in for LoadGen."""
 
     def __init__(self) -> None:
         self.answers: dict[int, list[int]] = {}
         self.begun: dict[int, int | None] = {}
-        """Id of the sample -> id of its first token, which precedes the answer."""
+        """Maps the sample's id to the id of its first token, which precedes the answer."""
         self.counts: list[int] = []
         self._lock = threading.Lock()
 
@@ -90,7 +90,7 @@ def backends() -> Iterator[list[GeneratingBackend]]:
 
 
 class Run:
-    """A dispatcher, its journal and its completions."""
+    """A dispatcher with its journal and its completions."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ def test_token_slo_reports_tokens_to_loadgen_and_counts_late_ones(
     backends: list[GeneratingBackend],
 ) -> None:
     run = Run(backends[:1], "queued", 12, itl_bound_ns=1, tells=True)
-    indices = [i % (len(REQUESTS) + 1) for i in range(12)]  # some requests cannot be answered
+    indices = [i % (len(REQUESTS) + 1) for i in range(12)]  # including requests that cannot be answered
     run.dispatcher.issue(list(range(12)), indices)
     run.dispatcher.stop()
     rows = run.rows()
@@ -156,7 +156,7 @@ def test_token_slo_reports_tokens_to_loadgen_and_counts_late_ones(
     right = rows[rows["failed"] == 0]
     assert 0 < len(right) < 12
     assert sorted(run.completed.counts) == sorted(right["tokens"].tolist())
-    assert right["late_tokens"].tolist() == (right["tokens"] - 1).tolist()  # no token within 1 ns
+    assert right["late_tokens"].tolist() == (right["tokens"] - 1).tolist()  # because no token arrives within 1 ns
     assert not rows[rows["failed"] > 0]["late_tokens"].any()
 
 
@@ -164,7 +164,8 @@ def test_token_slo_reports_tokens_to_loadgen_and_counts_late_ones(
 def test_every_sample_is_answered_once_with_its_stamps(
     dispatch: str, backends: list[GeneratingBackend]
 ) -> None:
-    """Forty samples for four or eight places, in calls of one sample, many samples, and more than the places."""
+    """Forty samples share four or eight places, in calls with one sample, many samples, and more samples than places.
+    """
     used = backends[:1] if dispatch == "inline" else backends
     run = Run(used, dispatch, 40)
     start = 0

@@ -1,4 +1,4 @@
-"""The probe after a run finds backends that keep answers, and accuses no backend that computes."""
+"""The probe after a run finds backends that cache answers, and accuses no backend that computes."""
 
 import sys
 import threading
@@ -42,7 +42,7 @@ class Model:
 
 
 class Keeps(Model):
-    """Keeps the answers to the last `most` batches by their content."""
+    """Caches the answers to the last `most` batches by their content."""
 
     def __init__(self, most: int) -> None:
         self.most, self.table = most, dict[bytes, Any]()
@@ -63,7 +63,7 @@ class ByIndex(Model):
 
 
 class Refuses(Model):
-    """Answers only the dataset's rows."""
+    """Accepts only the rows of the dataset."""
 
     def infer(self, batch: Batch) -> Any:
         if not (batch.inputs["x"][:, None] == ROWS).all(axis=2).any(axis=1).all():
@@ -115,12 +115,12 @@ def test_a_model_that_computes_is_not_accused() -> None:
     ids=["by content", "the last", "refuses", "by index"],
 )
 def test_a_backend_that_keeps_answers_is_found(model: Any, code: str) -> None:
-    """Bug: VALID without a doubt."""
+    """Bug: the run was VALID without a doubt."""
     assert codes(probed(model)) == [code]
 
 
 class Draws:
-    """Answers 0 or 1 by chance."""
+    """Returns 0 or 1 at random."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -135,7 +135,7 @@ def test_model_with_random_answers_is_not_accused() -> None:
 
 
 def test_answer_that_a_hook_marks_with_its_index_is_not_accused() -> None:
-    """Gives equal answers to two samples, except for the indices that the hook writes."""
+    """The answers to two samples are equal, except for the indices that the hook writes."""
 
     def marked(outputs: Any, indices: Sequence[int]) -> Any:
         return np.stack([np.asarray(indices, np.float32), 0 * outputs], axis=1)
@@ -146,7 +146,7 @@ def test_answer_that_a_hook_marks_with_its_index_is_not_accused() -> None:
 
 
 def test_a_hook_that_answers_by_its_index_is_found() -> None:
-    """Bug: the probe gave hooks the same index each time, and a hook with the labels was VALID."""
+    """Bug: the probe passed the same index to hooks each time, so that a hook with the labels was VALID."""
     labels = np.random.default_rng(1).permutation(SAMPLES).astype(np.float32)
 
     def answers(_outputs: Any, indices: Sequence[int]) -> Any:

@@ -1,4 +1,4 @@
-"""Our own scheduler issues every query once, never early, and never too many at once."""
+"""Our own scheduler issues every query once, never early, and never too many at a time."""
 
 import json
 import threading
@@ -51,9 +51,9 @@ HOWS = get_args(How)
 
 
 class Server:
-    """Replaces dispatcher and instance: a worker takes all waiting samples, or the caller answers.
+    """Stands in for dispatcher and instance: a worker takes all waiting samples, or the caller answers.
 
-    receiver: the worker also issues the next queries of a closed loop.
+    receiver: whether the worker also issues the next queries of a closed loop.
     """
 
     def __init__(self, view: Journal, scheduler: Scheduler, how: How = "worker") -> None:
@@ -66,7 +66,7 @@ class Server:
             scheduler.issue_on(self)
         self.calls: list[tuple[list[int], list[int], int]] = []
         self.threads: list[int] = []
-        """The thread of each call."""
+        """The thread that made each call."""
         self.loaded: list[list[int]] = []
         self.unloaded: list[list[int]] = []
         self._thread = threading.Thread(target=self._work)
@@ -161,7 +161,7 @@ def test_a_schedule_names_its_samples_or_they_are_drawn_by_seed(tmp_path: Path) 
     assert done.columns["index"].tolist() == named.tolist()
     drawn = [ran(replayed(tmp_path, zeros), tmp_path)[1].columns["index"] for _ in range(2)]
     assert drawn[0].tolist() == drawn[1].tolist()
-    assert set(drawn[0].tolist()) == set(range(20))  # for 300 draws from 20 samples
+    assert set(drawn[0].tolist()) == set(range(20))  # because 300 draws cover all 20 samples
     load = replayed(tmp_path, zeros)
     other = replace(load, seeds=load.seeds._replace(sample_index=1))
     assert ran(other, tmp_path)[1].columns["index"].tolist() != drawn[0].tolist()
@@ -192,7 +192,7 @@ def test_a_receiving_thread_issues_all_but_the_first_call(tmp_path: Path) -> Non
 
 
 TURNS = np.array([0, 1, 2, 0, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 1, 0, 1, 2, 3, 4])
-"""The 20 loaded samples truncate the last conversation: 0 1 2."""
+"""The last conversation, 0 1 2, is truncated, because only 20 samples are loaded."""
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -227,7 +227,7 @@ def test_the_seed_decides_which_conversations_come(tmp_path: Path) -> None:
 
 
 def test_latencies_of_a_closed_loop_fill_the_run(tmp_path: Path) -> None:
-    """Little's law: in flight = rate x mean latency, except for the last round."""
+    """Little's law holds except in the last round: in flight = rate x mean latency."""
     load = plan("server", target_qps=None, concurrency=3, query_count=2000)
     _, done = ran(load, tmp_path)
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
@@ -283,7 +283,7 @@ def test_place_is_free_at_the_start_or_after_an_earlier_answer(
 
 
 def test_query_of_an_interrupted_run_is_due_before_it_is_issued() -> None:
-    """The process was killed between an answer and its row: only the row is missing."""
+    """The process was killed after an answer and before its row, so only the row is missing."""
     load = plan("server", target_qps=None, concurrency=1, query_count=5)
     view = journal(5, 1)
     view.start_ns = 100
@@ -291,7 +291,7 @@ def test_query_of_an_interrupted_run_is_due_before_it_is_issued() -> None:
     for entry_ns in (110, 210, 310):
         issuer.issued(1, entry_ns)
     writer.batch(0, [0], 0, *(120, 120, 120, 120, 205))
-    writer.batch(2, [0], 0, *(320, 320, 320, 320, 400))  # query 1 was answered, and its row is lost
+    writer.batch(2, [0], 0, *(320, 320, 320, 320, 400))  # query 1 was answered, but its row is lost
     done = read_completions(view, load)
     assert not done.answered_once
     assert done.columns["scheduled_ns"].tolist() == [100, 310]
@@ -310,9 +310,9 @@ def test_the_supervisor_sees_the_schedule_and_start_of_the_run(tmp_path: Path) -
     stamps = [start_ns + 3 * 10**6] * 4 + [start_ns + 4 * 10**6]
     writer.batch(0, [0, 0], 0, *stamps)
     now = watchdog.look()
-    # of the first query: from its scheduled time, not from its call
+    # Measured from the first query's scheduled time, not from its call.
     assert now.p99_ns == pytest.approx(4e6, rel=0.06)
-    assert now.idle_ns == 0  # the third is not due yet
+    assert now.idle_ns == 0  # the third query is not due yet
     counts = LiveCounts(rows)
     counts.read()
     assert counts.start_ns == start_ns
@@ -320,7 +320,7 @@ def test_the_supervisor_sees_the_schedule_and_start_of_the_run(tmp_path: Path) -
 
 
 class Payload:
-    """Returns n answers of 4 bytes; each answer is its id."""
+    """Returns n answers of 4 bytes; each answer contains its id."""
 
     def __init__(self, ids: range) -> None:
         self._rows = np.array(list(ids), np.int32)
@@ -345,7 +345,7 @@ def test_drawn_answers_are_kept_in_any_batches(sizes: list[int], target: int, se
 
 
 def test_another_seed_draws_other_answers() -> None:
-    """Bug: the compared answers were the same in every run, and predictable."""
+    """Bug: every run compared the same answers, which a cheat could predict."""
 
     def kept(seed: int) -> list[int]:
         log = AnswerLog(1000, 50, seed)
@@ -380,7 +380,7 @@ def test_waiting_for_the_next_query_burns_no_core(tmp_path: Path) -> None:
     after_ns = np.arange(10) * 50_000_000
     before = time.process_time()
     ran(replayed(tmp_path, after_ns), tmp_path)
-    assert time.process_time() - before < 0.2  # of 0.45 s
+    assert time.process_time() - before < 0.2  # of 0.45 s elapsed
 
 
 def test_each_kind_of_load_has_its_scheduler(tmp_path: Path) -> None:

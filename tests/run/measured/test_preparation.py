@@ -1,4 +1,4 @@
-"""Bare loops around a run have the right length and batches; missing bare loops have a reason."""
+"""Bare loops around a run have the right length and batches; if they are missing, a reason is given."""
 
 import subprocess
 import sys
@@ -27,14 +27,14 @@ MS = 1_000_000
 
 
 class Model:
-    """A combined dataset and backend that sleeps and answers each sample with its index."""
+    """A combined dataset and backend that sleeps, and answers each sample with its index."""
 
     def __init__(self, sleep_s: float = 0.0) -> None:
         self.sleep_s = sleep_s
         self.sizes: list[int] = []
 
     def load(self, indices: Sequence[int]) -> None:
-        """Holds no samples."""
+        """Does nothing, because it holds no samples."""
 
     unload = load
 
@@ -50,7 +50,7 @@ class Model:
 def prepared(
     model: Model, dispatch: str, max_batch: int, query_samples: int = 1, **more: Any
 ) -> Preparation:
-    """A preparation after `run`, with a model whose slowest warm batch took 20 ms."""
+    """Returns a preparation after `run`, with a model whose slowest warm batch took 20 ms."""
     plugin: Any = model
     same = UNCHANGED
     preparation_ = Preparation(
@@ -72,8 +72,8 @@ def prepared(
 @pytest.mark.parametrize(
     ("dispatch", "scenario", "count", "expected_s", "seconds"),
     [
-        ("sliced", "offline", 8 * 100, None, 1.0),  # 100 batches on two instances
-        ("inline", "multi-stream", 100, None, 4.0),  # two batches per query, one instance
+        ("sliced", "offline", 8 * 100, None, 1.0),  # 100 batches, on two instances
+        ("inline", "multi-stream", 100, None, 4.0),  # two batches per query, on one instance
         ("inline", "multi-stream", 100, 7.0, 7.0),
         ("queued", "server", 100, 3.0, 3.0),
     ],
@@ -90,7 +90,7 @@ def test_length_of_a_run_of_known_count_equals_the_time_of_its_batches(
 def test_a_given_count_gives_a_reference_of_more_than_three_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """5 % of a run of 100 batches of 20 ms are 50 ms at each end."""
+    """5 % of a run of 100 batches at 20 ms each allow 50 ms at each end."""
     limits_s: list[float] = []
 
     def note(answerers: Any, batches: Any, limit_s: float, *more: float) -> ServiceTimes:
@@ -150,12 +150,12 @@ def test_the_supervisor_hears_of_each_batch_before_the_run() -> None:
     model = Model()
     instances = prepared(model, "sliced", 8, report_alive=lambda: heard.append(len(model.sizes)))
     instances.finish(plan("offline", query_count=13, expected_s=0.0))
-    assert heard[:2] == [1, 2]  # the last batch's five samples, on both instances
+    assert heard[:2] == [1, 2]  # the five samples of the last batch, on both instances
     assert heard[2:] == [len(model.sizes)]
 
 
 class Notes(Model):
-    """Keeps each batch."""
+    """Records each batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class Notes(Model):
     ("dispatch", "max_batch"), [("inline", 1), ("sliced", 8), ("sliced", 99), ("sliced", 100)]
 )
 def test_consecutive_batches_differ(dispatch: str, max_batch: int) -> None:
-    """Bug: a backend that keeps its last answer made the calibration, and therefore the run, endless."""
+    """Bug: with a backend that caches its last answer, the calibration and therefore the run became endless."""
     model = Notes()
     instances = prepared(model, dispatch, max_batch)
     instances.answerers = instances.answerers[:1]
@@ -191,7 +191,7 @@ def test_consecutive_batches_differ(dispatch: str, max_batch: int) -> None:
     ("seconds", "loads"),
     [
         (0.0, [1, 64]),
-        (0.05, [1, 10]),  # half a second
+        (0.05, [1, 10]),  # takes half a second
         (0.4, [1]),
     ],
 )
@@ -210,7 +210,7 @@ def test_more_samples_are_loaded_if_loading_is_quick(
 def test_a_run_is_sized_by_loadgens_own_part_of_a_query(
     dispatch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: only the model was timed, and LoadGen takes longer than a model of microseconds."""
+    """Bug: only the model was timed, although LoadGen takes longer than a model of a few microseconds."""
     monkeypatch.setattr(preparation, "cost_ns", lambda *_: 9e6)
     found = prepared(Model(0.001), dispatch, 8).run(calibrate_s=0.02)
     per_s = found["issued_per_s"]
@@ -243,7 +243,7 @@ for _ in range(500):
 
 @pytest.mark.slow
 def test_loadgen_survives_the_runs_before() -> None:
-    """Bug: LoadGen's next run crashed if a calling thread had ended, in about one of 200 runs."""
+    """Bug: in about one of 200 runs, LoadGen's next run crashed because a calling thread had ended."""
     done = subprocess.run([sys.executable, "-c", MANY_COSTS], stderr=subprocess.PIPE, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -1,4 +1,4 @@
-"""The scheduler of sessions: a turn waits for its answers and its delay, and a failed turn ends its session."""
+"""The scheduler for sessions: a turn waits for its answers and its delay, and a failed turn ends its session."""
 
 import ctypes
 import threading
@@ -25,7 +25,7 @@ MS = 1_000_000
 
 
 def address_of(text: bytes) -> int:
-    """The address of the bytes, which must stay alive during the call."""
+    """Returns the address of the bytes, which must stay alive during the call."""
     return ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p).value or 0
 
 
@@ -41,7 +41,7 @@ def turns(*after: Sequence[int], session: Sequence[int], delay_ms: Sequence[int]
 
 
 TWO = turns((), (0,), (), (2,), session=[0, 0, 1, 1], delay_ms=[0, 5, 0, 0])
-"""Two sessions of two turns; the second turn of the first session has a delay."""
+"""Two sessions with two turns each; the second turn of the first session has a delay."""
 AGENTS = turns((), (0,), (0,), (1, 2), session=[0] * 4, delay_ms=[0, 10, 0, 3])
 """A turn, two subagents, and a turn that waits for both."""
 
@@ -53,7 +53,7 @@ class Issued(NamedTuple):
 
 
 class History:
-    """Notes which answers are put before which turn."""
+    """Records which answers are inserted before which turn."""
 
     live_history = True
 
@@ -65,7 +65,7 @@ class History:
 
 
 class Server:
-    """Answers on a thread, in the order of the queries. fails: samples whose answer is empty."""
+    """Answers the queries in order, on a thread. fails: samples whose answer is empty."""
 
     def __init__(self, view: Journal, scheduler: Sessions, fails: Sequence[int] = ()) -> None:
         self._issuer, self._writer = view.issuer(), view.writer(0)
@@ -109,7 +109,7 @@ def ran(
     history: "History | None" = None,
     **more: Any,
 ) -> tuple[Server, dict[str, Array]]:
-    """Returns the server and the columns of the run. more: settings of the plan."""
+    """Returns the server and the columns of the run. more: settings for the plan."""
     count = len(found.after)
     settings = {"query_count": queries, "journal_samples": queries, **more}
     held = {"total_count": count, "performance_count": count, **settings}
@@ -144,7 +144,7 @@ def test_latency_counts_from_the_due_time(tmp_path: Path) -> None:
     (first,) = np.flatnonzero(columns["index"] == 0)
     due_ns = columns["scheduled_ns"][late]
     answered_ns = server.answered_ns[int(columns["order"][first])]
-    assert 5 * MS <= due_ns - answered_ns < 6 * MS + 10 * MS  # the stamp is taken just after
+    assert 5 * MS <= due_ns - answered_ns < 6 * MS + 10 * MS  # the stamp is taken just after the answer
 
 
 def test_no_session_repeats_before_all_have_begun(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_no_session_repeats_before_all_have_begun(tmp_path: Path) -> None:
 def test_a_failed_turn_ends_its_session(tmp_path: Path) -> None:
     server, columns = ran(AGENTS, tmp_path, queries=9, concurrency=1, fails=[2])
     samples = [one.sample for one in server.issued]
-    assert 3 not in samples  # it waits for the failed turn
+    assert 3 not in samples  # because it waits for the failed turn
     assert len(samples) == 9
     assert len({*columns["session"].tolist()}) >= 3
 
@@ -172,7 +172,8 @@ def test_the_count_of_queries_cuts_the_last_sessions(queries: int, tmp_path: Pat
 
 
 def test_the_turns_of_a_run_do_not_depend_on_time(tmp_path: Path) -> None:
-    """Subagents that overtake each other change the order of issue, but neither the turns nor their order here."""
+    """Subagents that overtake each other change the order of issue, but neither the turns nor their order in this list.
+    """
     many = turns(
         *[one for n in range(20) for one in ((), (3 * n,), (3 * n,))],
         session=[n for n in range(20) for _ in range(3)],
@@ -193,7 +194,7 @@ def test_sessions_begin_at_a_rate_that_does_not_wait_for_them(tmp_path: Path) ->
     assert len(server.issued) == 40
     first = np.sort(columns["scheduled_ns"][columns["index"] % 2 == 0])
     assert len(first) == 20
-    # 200 sessions/s: 20 sessions begin within about 0.1 s, although each lasts 0.08 s.
+    # At 200 sessions/s, 20 sessions begin within about 0.1 s, although each lasts 0.08 s.
     assert 20 * MS < first[-1] - first[0] < 400 * MS
     again, other = ran(slow, tmp_path, queries=40, target_qps=400.0)
     begins = np.sort(other["scheduled_ns"][other["index"] % 2 == 0])

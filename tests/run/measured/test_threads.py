@@ -1,4 +1,4 @@
-"""Every sample is answered exactly once, in order, whatever the batch sizes, threads and faults."""
+"""Every sample is answered exactly once and in order, whatever the batch sizes, threads and faults."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from harness.run.measured.dispatch.threads import (
 from harness.types import Batch
 from tests.builders.support import journal
 
-WAIT_S = 60.0  # only a failed test takes this long
+WAIT_S = 60.0  # reached only if a test fails
 LAST_NS = 2**62  # later than any other time stamp
 ALL = (InlineDispatcher, SlicedDispatcher, QueuedDispatcher, SharedDispatcher)
 each_dispatcher = pytest.mark.parametrize("make", ALL, ids=lambda m: m.__name__)
@@ -49,7 +49,7 @@ class Plugin:
 
 
 class InOwnMemory(Plugin):
-    """Like the base class, with the backend's memory for batches of an even size."""
+    """Works like the base class, but returns the backend's own memory for batches of an even size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def test_batches_are_made_in_the_memory_that_a_backend_offers() -> None:
 
 
 class Recorder:
-    """Receives the answers instead of LoadGen; used by one worker."""
+    """Receives the answers in place of LoadGen; used by one worker."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[list[int], list[int] | None]] = []
@@ -101,7 +101,7 @@ class Recorder:
 
 
 class Bench:
-    """Instances with one journal, each with its own plug-in and recorder."""
+    """Instances with a common journal, each with its own plug-in and recorder."""
 
     row = AnswerRow((), np.dtype(np.int64))
     recorder: type[Recorder] = Recorder
@@ -121,7 +121,7 @@ class Bench:
         return Instance(plugin, plugin, steps, recorder, writer, self.row, self.failures)
 
     def batches(self) -> list[tuple[int, list[int], list[int] | None, int]]:
-        """(issue order of the first sample, ids, answers, failed) by issue order."""
+        """Returns (issue order of the first sample, ids, answers, failed) for each batch, in issue order."""
         batches = []
         for worker, recorder in enumerate(self.recorders):
             rows = self.journal.rows(worker)
@@ -132,7 +132,7 @@ class Bench:
 
 
 def run(make: Any, callbacks: list[int], max_batch: int, bench: Bench) -> None:
-    """Issues `callbacks` samples per call: the i-th has id 1000 + i and dataset index 7 i."""
+    """Issues samples in calls of the sizes `callbacks`; the i-th sample has id 1000 + i and dataset index 7 i."""
     dispatcher: Dispatcher = make(bench.instances, max_batch, bench.journal.issuer())
     done = 0
     for count in callbacks:
@@ -156,7 +156,7 @@ def test_no_sample_is_lost_duplicated_or_reordered(
     run(make, callbacks, max_batch, bench)
     seen = 0
     for first, ids, answers, failed in bench.batches():
-        assert first == seen  # a contiguous run of issue order
+        assert first == seen  # the samples are consecutive in issue order
         assert 1 <= len(ids) <= max_batch
         assert ids == [1000 + i for i in range(first, first + len(ids))]
         assert answers == [7 * i for i in range(first, first + len(ids))]
@@ -169,7 +169,7 @@ def test_no_sample_is_lost_duplicated_or_reordered(
 
 
 class RaggedPlugin(Plugin):
-    """Answers with n copies of the dataset index; n is its last digit."""
+    """Answers with n copies of the dataset index; n is the index's last digit."""
 
     def infer(self, batch: Batch) -> Any:
         return [np.full(i % 10, i) for i in batch.inputs["samples"].tolist()]
@@ -231,7 +231,7 @@ def test_batches_stay_contiguous_when_threads_interrupt_each_other(make: Any) ->
 
 
 class Counted(list[int]):
-    """A list that counts the items copied by its slices, and by slices of these."""
+    """A list that counts the items copied by its slices, and by slices of the slices."""
 
     copied = 0
 
@@ -244,7 +244,7 @@ class Counted(list[int]):
 
 
 def copies_of_a_burst(make: Any, samples: int, max_batch: int) -> int:
-    """Returns the number of items that one instance copies for a burst and a query after it."""
+    """Returns how many items one instance copies for a burst and one more query."""
     bench = Bench(samples + 1, 1)
     dispatcher: Dispatcher = make(bench.instances, max_batch, bench.journal.issuer())
     Counted.copied = 0
@@ -257,7 +257,7 @@ def copies_of_a_burst(make: Any, samples: int, max_batch: int) -> int:
 
 @each_dispatcher
 def test_burst_is_copied_once_for_all_its_batches(make: Any) -> None:
-    """Bug: each batch copied all waiting samples under the lock: quadratic work."""
+    """Bug: each batch copied all waiting samples under the lock, which is quadratic work."""
     assert copies_of_a_burst(make, 999, 2) <= 2 * 1000
     assert copies_of_a_burst(make, 1000, 3) <= 2 * 1001
 
@@ -270,7 +270,7 @@ def test_stopping_without_a_query_ends(make: Any) -> None:
 
 
 class Gated(Plugin):
-    """Reports that it has a batch, and answers as soon as the test allows it."""
+    """Reports when it has a batch, and answers only when the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -288,7 +288,7 @@ def test_server_batches_grow_while_the_model_is_busy_and_only_then() -> None:
     assert isinstance(plugin, Gated)
     dispatcher = QueuedDispatcher(bench.instances, 8, bench.journal.issuer())
     dispatcher.issue([0], [0])
-    assert plugin.has_one.acquire(timeout=WAIT_S)  # idle: taken at once, alone
+    assert plugin.has_one.acquire(timeout=WAIT_S)  # the worker was idle, so it takes the sample at once, alone
     for i in range(1, 12):
         dispatcher.issue([i], [i])
     plugin.may.release(3)
@@ -322,7 +322,7 @@ def test_a_busy_instance_leaves_samples_to_the_other_instances() -> None:
 
 
 class Wake(SimpleQueue[None]):
-    """Reports that a worker of a SharedDispatcher is idle."""
+    """Reports when a worker of a SharedDispatcher is idle."""
 
     idle = threading.Semaphore(0)
 
@@ -370,7 +370,7 @@ def test_a_shared_dispatcher_of_one_instance_needs_no_other_thread() -> None:
 
 
 class Faulty(Plugin):
-    """Fails in one of its steps for the given samples, and answers all others."""
+    """Fails in one of its steps for the given samples, and answers all other samples."""
 
     def __init__(self, fault: Callable[[Any], Any], where: str = "infer", only: int = -1) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Warm-up covers all batch sizes, ends when latency is flat, and keeps cold numbers apart."""
+"""The warm-up covers all batch sizes, ends when latency is flat, and keeps cold numbers separate."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ MS = 1_000_000
 
 
 class FakeTime:
-    """A clock that stands still until a model computes."""
+    """A clock that advances only while a model computes."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -41,7 +41,7 @@ class FakeTime:
 
 
 class Model:
-    """Takes `ms(samples, batches so far)` per batch and answers each sample with its index."""
+    """Takes `ms(samples, batches so far)` per batch, and answers each sample with its index."""
 
     def __init__(self, clock: FakeTime, ms: Callable[[int, int], float]) -> None:
         self.clock, self.ms = clock, ms
@@ -120,14 +120,14 @@ def test_every_size_is_answered_on_every_instance(clock: FakeTime) -> None:
 
 
 def test_warm_up_ends_when_latency_is_flat(clock: FakeTime) -> None:
-    """One size: first two answers, then rounds of two batches until three rounds were not faster."""
+    """For one size: first two answers, then rounds of two batches until three rounds bring no further gain."""
     times = [90, 50, 20, 10, 5, 5, 5, 5, 99]
     model = Model(clock, lambda _, batch: times[batch])
     warmth = warmed([4], model)
     assert warmth.flat
-    assert len(model.sizes) == 3 + 6  # the third batch gives the form of an answer
+    assert len(model.sizes) == 3 + 6  # the third batch shows the form of an answer
     assert warmth.first_ns == [90 * MS]
-    assert warmth.slowest_ns == 5 * MS  # the median of its rounds, warm
+    assert warmth.slowest_ns == 5 * MS  # the median of its warm rounds
 
 
 def test_busy_machine_does_not_prevent_the_end_of_warm_up(clock: FakeTime) -> None:
@@ -141,11 +141,11 @@ def test_warm_up_of_a_changing_latency_ends_in_time_as_not_flat(clock: FakeTime)
     model = Model(clock, lambda _, batch: 1000 * 0.9**batch)
     warmth = warmed([1], model)
     assert not warmth.flat
-    assert warmth.seconds < FLAT_LIMIT_S + 4  # the first two batches, and the current round
+    assert warmth.seconds < FLAT_LIMIT_S + 4  # for the first two batches and the current round
 
 
 def test_a_latency_that_creeps_down_is_not_flat(clock: FakeTime) -> None:
-    """A gain of 4 % per round does not count as faster, but the gain over three rounds counts."""
+    """A gain of 4 % in a single round does not count as faster, but the gain over three rounds does."""
     model = Model(clock, lambda _, batch: 1000 * 0.96**batch)
     assert not warmed([1], model).flat
 
@@ -157,8 +157,8 @@ def test_slow_model_warms_up_with_the_smallest_and_largest_sizes_first(
     warmth = warmed(range(1, 9), model)
     assert model.sizes[:2] == [1, 8]
     assert model.sizes[2:4] == [7, 6]
-    assert warmth.skipped == 4  # sizes 5, 4, 3 and 2 follow after 10 s
-    assert model.sizes[4:] == [1, 2, 4, 8]  # measured for 5 s; the largest size then took 5 s
+    assert warmth.skipped == 4  # sizes 5, 4, 3 and 2, which would follow after 10 s
+    assert model.sizes[4:] == [1, 2, 4, 8]  # they were measured for 5 s, then the largest size took 5 s
     assert not warmth.flat
     assert warmth.slowest_ns == 8000 * MS
 
@@ -167,7 +167,7 @@ def test_curve_is_the_time_that_nine_of_ten_batches_meet(clock: FakeTime) -> Non
     model = Model(clock, lambda n, batch: n + (batch // 2) % 10)
     curve = measure_curve([model.answerer()], [1, 2], lambda n: list(range(n)), 90, limit_s=10.0)
     assert [size for size, _ in curve] == [1, 2]
-    assert 9 * MS <= curve[0][1] <= 10 * MS  # of 1 to 10 ms
+    assert 9 * MS <= curve[0][1] <= 10 * MS  # measured between 1 and 10 ms
     assert 10 * MS <= curve[1][1] <= 11 * MS
 
 
@@ -182,7 +182,7 @@ def test_an_error_in_any_thread_is_raised(clock: FakeTime) -> None:
 
 
 def test_each_instance_first_answers_on_a_thread_of_its_own(clock: FakeTime) -> None:
-    """OpenMP keeps one set of threads per calling thread: the main thread's would serve all instances."""
+    """OpenMP keeps one set of threads per calling thread, so the main thread's set would serve all instances."""
     callers: list[threading.Thread] = []
 
     def note(_samples: int, _done: int) -> float:
@@ -196,14 +196,14 @@ def test_each_instance_first_answers_on_a_thread_of_its_own(clock: FakeTime) -> 
 
 
 def test_batches_of_many_sizes_are_made_one_after_another(clock: FakeTime) -> None:
-    """Lists of all sizes up to 2,000 have two million indices together; up to 65,535 they took 17 GB."""
+    """Lists of all sizes up to 2,000 contain two million indices; up to 65,535, they took 17 GB."""
     sizes: list[int] = []
 
     def batch_of(size: int) -> list[int]:
         sizes.append(size)
         return [0] * min(size, 3)
 
-    model = Model(clock, lambda n, _: 1000.0)  # 10 s are enough for ten sizes in between
+    model = Model(clock, lambda n, _: 1000.0)  # 10 s are enough for ten sizes between them
     warmth = warm_up([model.answerer()], range(1, 2001), batch_of)
     assert len(sizes) < 60
     assert warmth.skipped == 1998 - 11

@@ -1,4 +1,5 @@
-"""Complete runs of several models as in the guide are VALID; a failing model is INVALID, without a hang."""
+"""Complete runs of several models, as in the guide, are VALID; with a failing model a run is INVALID and does not hang.
+"""
 
 import json
 import re
@@ -96,14 +97,14 @@ def test_model_that_can_no_longer_be_loaded_fails_its_queries(tmp_path: Path) ->
     result = result_of(tmp_path / "run")
     assert "batch-failed" in {reason["code"] for reason in result["reasons"]}
     assert result["models"]["failed"] == 60
-    assert main(["check", str(tmp_path / "run")]) == 0  # its files agree
+    assert main(["check", str(tmp_path / "run")]) == 0  # the run's files agree
 
 
 def test_always_resident_models_must_fit_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the files' sizes were compared with the capacity only after the measured process had begun to load."""
-    monkeypatch.delattr("harness.machine.host.noise_floor")  # the first measurement of a run
+    """Bug: the file sizes were compared with the capacity only after the measured process had started to load."""
+    monkeypatch.delattr("harness.machine.host.noise_floor")  # `noise_floor` is the first measurement of a run
     path = tmp_path / "set.yaml"
     models = [{"model": "digits", "always": True, "copies": 3}]
     path.write_text(yaml.safe_dump({"models": models, "capacity": "10kB"}))

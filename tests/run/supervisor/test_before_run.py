@@ -1,4 +1,4 @@
-"""Resets of caches and commands before a run."""
+"""Cache resets and commands before a run."""
 
 import sys
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 @contextmanager
 def serving(status: int) -> Iterator[tuple[str, list[str]]]:
-    """Yields the URL of a server that answers each POST with the status, and the list of its paths."""
+    """Yields the URL of a server that replies to each POST with this status, and the list of paths it received."""
     paths: list[str] = []
 
     class Handler(QuietHandler):
@@ -69,7 +69,7 @@ def test_a_command_that_fails_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> N
     python = f"{sys.executable} -c"
     text = refusal(before_run.perform, config(f"{python} 'import sys; sys.exit(\"no cache\")'"))
     assert text.endswith("ended with status 1 (no cache): run it by itself, and correct it")
-    assert "no cache" not in text.partition("ended")[0]  # arguments may contain a password
+    assert "no cache" not in text.partition("ended")[0]  # because arguments may contain a password
     assert "No such file" in refusal(before_run.perform, config("/nowhere/reset"))
     monkeypatch.setattr(before_run, "LIMIT_S", 0.1)
     assert refusal(before_run.perform, config(f"{python} 'import time; time.sleep(9)'")).endswith(

@@ -1,4 +1,4 @@
-"""The cursor over new rows agrees with the columns made from all rows at the end."""
+"""The cursor over new rows agrees with the columns that are computed from all rows at the end."""
 
 import numpy as np
 import pytest
@@ -23,10 +23,10 @@ def test_the_samples_read_live_are_those_of_the_whole_journal(scenario: str) -> 
     for name in ("entry_ns", "completed_ns"):
         column = np.concatenate([getattr(part, name) for part in parts])
         assert column[in_order].tolist() == whole[name].tolist()
-    if scenario != "offline":  # its samples are due at once, which only the complete journal shows
+    if scenario != "offline":  # because the samples of Offline are due at once, which only the complete journal shows
         scheduled_ns = np.concatenate([part.scheduled_ns for part in parts])
         late_ns = scheduled_ns[in_order] - whole["scheduled_ns"]
-        assert int(late_ns.min()) >= 0  # the start is the earliest start so far
+        assert int(late_ns.min()) >= 0  # the start is the earliest start seen so far
         assert int(late_ns[-1]) == 0
     assert list(rows.read()) == []
     assert len(list(rows.copy().read())) > 0
@@ -48,13 +48,13 @@ def test_steps_hold_every_row_once_and_never_many_samples(sizes: list[int], most
 def test_counter_seen_before_its_row_gives_no_empty_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: on Arm a different process may see the counter first, and read a row of zeros."""
+    """Bug: on Arm, another process may see the counter before the row, and read a row of zeros."""
     view = journal(5, 1)
     issuer, writer = view.issuer(), view.writer(0)
     row = view._view[view._rows_start : view._rows_start + ROW_DTYPE.itemsize]
     writer.batch(issuer.issued(5, 100), [0] * 5, 0, 1, 2, 3, 4, 5)
     written = bytes(row)
-    row[:] = bytes(len(row))  # still in the writer's core
+    row[:] = bytes(len(row))  # as if still in the cache of the writer's core
 
     def sleep(seconds: float) -> None:
         assert seconds == SETTLE_S
@@ -99,9 +99,9 @@ def test_start_is_the_earliest_in_the_rows_or_that_of_our_scheduler() -> None:
     ("arrived_ns", "failed", "kept"),
     [
         ([5, 6, 7, 8], [0, 0, 0, 1], [5, 6, 7, 8]),
-        # no time stamps: a failed request has only the time of its end
+        # without time stamps, because a failed request has only the time of its end
         ([0, 0, 0, 8], [0, 0, 0, 1], None),
-        ([8, 8, 8, 8], [1, 1, 1, 1], None),  # no reply at all: `notice` would be 0
+        ([8, 8, 8, 8], [1, 1, 1, 1], None),  # without any reply, so `notice` would be 0
         ([8, 8, 8, 7], [1, 1, 1, 1], [8, 8, 8, 7]),
     ],
 )

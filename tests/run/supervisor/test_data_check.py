@@ -1,4 +1,4 @@
-"""`data check` lists every fault that a long run would meet late, and ends with status 0 or 4."""
+"""`data check` lists every fault that a long run would find late, and ends with status 0 or 4."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_check_describes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_options_of_the_dataset_are_those_of_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: `data check` could not read a file that needs --dataset-option format=NAME."""
+    """Bug: `data check` could not read a file that requires --dataset-option format=NAME."""
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "a", "timestamp": 1, "input_length": 3}\n')
     (tmp_path / "tiny.yaml").write_text(
@@ -61,7 +61,7 @@ def test_options_of_the_dataset_are_those_of_a_run(
 def test_a_folder_one_level_too_high_is_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: with the folder above `val`, all samples had one label, and `data check` reported nothing."""
+    """Bug: for the folder above `val`, all samples had one label, but `data check` reported nothing."""
     for i, name in enumerate(("ant", "bird")):
         write(tmp_path / "val" / name / f"{i}.jpg", i)
     status, lines, _ = check("folder", "--data-dir", str(tmp_path), capsys=capsys)
@@ -239,7 +239,7 @@ def test_dataset_that_cannot_be_checked_is_reported_in_one_line(
 
 
 def test_labels_are_made_only_for_a_metric_that_checks_them() -> None:
-    """Bug: SQuAD's labels, hundreds of MB, were made before each run, but never used."""
+    """Bug: SQuAD's labels, hundreds of MB, were built before each run but never used."""
     made = []
 
     def labels() -> list[object]:

@@ -55,7 +55,7 @@ def server(queries: int, most_late: int) -> tuple[Journal, Array, LateLimit]:
 
 
 def issue(rows: Journal, after_ns: Array, late_ns: int = 0) -> None:
-    """late_ns: the delay of every callback except the first."""
+    """late_ns: the delay of every callback after the first."""
     issuer = rows.issuer()
     for number, at_ns in enumerate(after_ns.tolist()):
         issuer.issued(1, START_NS + at_ns + (late_ns if number else 0))
@@ -71,10 +71,10 @@ def test_late_queries_are_counted_from_the_schedule_not_from_the_callback(now: l
     issue(rows, after_ns, 30 * NS_PER_MS)
     answered(rows, 0, 0, 1, START_NS + NS_PER_MS)
     assert limit.count() == 0
-    end_ns = START_NS + int(after_ns[60]) + BOUND_NS  # the 60 samples before it are late
+    end_ns = START_NS + int(after_ns[60]) + BOUND_NS  # so that the 60 samples before it are late
     answered(rows, 1, 1, 99, end_ns)
     assert limit.count() == 59
-    assert limit.count() == 59  # no new row
+    assert limit.count() == 59  # because there is no new row
 
 
 def test_a_batch_read_twice_is_counted_once_and_too_many_end_the_run(now: list[int]) -> None:
@@ -83,7 +83,7 @@ def test_a_batch_read_twice_is_counted_once_and_too_many_end_the_run(now: list[i
     answered(rows, 0, 0, 1, START_NS)
     limit.check()
     answered(rows, 1, 1, 98, START_NS + int(after_ns[11]) + BOUND_NS)
-    limit.check()  # ten samples may be late
+    limit.check()  # because ten samples may be late
     limit.check()
     rows, after_ns, limit = server(100, 10)
     issue(rows, after_ns)
@@ -100,7 +100,7 @@ def test_queries_that_wait_and_are_overdue_count(now: list[int]) -> None:
     issue(rows, after_ns)
     answered(rows, 0, 0, 1, START_NS)
     now[0] = START_NS + int(after_ns[40]) + BOUND_NS + UNSEEN_NS
-    assert limit.count() == 39  # one of 40 due samples is answered
+    assert limit.count() == 39  # because one of 40 due samples is answered
     now[0] = START_NS + 10 * NS_PER_S
     assert limit.count() == 99
 
@@ -164,7 +164,7 @@ GB = 10**9
 
 
 def looks(rows: list[tuple[int, float, float]], total_bytes: int = 10 * GB) -> MemoryLimit:
-    """rows: issued samples, then the measured process's memory and the available memory in GB."""
+    """rows: number of issued samples, then the measured process's memory and the available memory in GB."""
     log = HostLog()
     limit = MemoryLimit(log, total_bytes)
     for issued, held, left in rows:
@@ -175,7 +175,8 @@ def looks(rows: list[tuple[int, float, float]], total_bytes: int = 10 * GB) -> M
 
 
 def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
-    """Bug: the kernel killed a run with cyclic garbage, and the message was `killed by SIGKILL` without a cause."""
+    """Bug: the kernel killed a run that collected cyclic garbage, and the message `killed by SIGKILL` named no cause.
+    """
     said = (
         r"^the measured process was ended because only 150 MB of memory was left; its memory grew from 2.00 GB "
         r"to 3.50 GB during the run, in which Python does not collect cyclic garbage: find the data that the backend keeps"
@@ -187,9 +188,9 @@ def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        [(0, 0.5, 9), (0, 3.5, 0.15)],  # the dataset loads its samples
-        [(1, 2, 8), (9, 2.9, 0.15)],  # other programs take the memory
-        [(1, 2, 8), (9, 8, 1)],  # enough memory is available
+        [(0, 0.5, 9), (0, 3.5, 0.15)],  # memory that the dataset uses for its samples
+        [(1, 2, 8), (9, 2.9, 0.15)],  # memory that other programs use
+        [(1, 2, 8), (9, 8, 1)],  # with enough memory available
     ],
 )
 def test_little_memory_without_a_growing_run_ends_no_run(
@@ -209,7 +210,7 @@ def test_growth_is_named_only_if_it_was_large() -> None:
 
 
 def container(folder: Path, left_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container of 1 GB, according to its cgroup's files."""
+    """Simulates a container with 1 GB, in the files of its cgroup."""
     group = folder / "fs"
     group.mkdir()
     (folder / "own").write_text("0::/\n")
@@ -248,15 +249,15 @@ def test_a_real_run_that_grows_is_ended_and_kept(
 
 @pytest.mark.slow
 def test_death_by_sigkill_names_the_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: `killed by SIGKILL` without the cause: garbage of 600 s had filled the memory."""
+    """Bug: the message `killed by SIGKILL` named no cause, although 600 s of garbage had filled the memory."""
     container(tmp_path, 5 * 10**8, monkeypatch)
 
-    others = {*children(os.getpid())}  # servers of earlier tests
+    others = {*children(os.getpid())}  # the servers that earlier tests started
 
     def kill() -> None:
         while not (pids := [pid for pid in children(os.getpid()) if pid not in others]):
             time.sleep(0.1)
-        # Far above what a model takes before its first query, and a tenth of the container's memory.
+        # This is far above what a model uses before its first query, and a tenth of the container's memory.
         while Family(pids[0]).read()[ANONYMOUS] < 6 * 10**8:
             time.sleep(0.1)
         time.sleep(2 * HOST_PERIOD_S)

@@ -58,7 +58,7 @@ def golden_counts(scenario: str) -> LiveCounts:
 
 
 def parsed(page: str) -> Samples:
-    """Returns every sample of a page by its name and labels, without LABELS."""
+    """Returns every sample on a page by its name and its labels except LABELS."""
     return {
         (s.name, frozenset((k, v) for k, v in s.labels.items() if k not in LABELS)): s.value
         for family in text_string_to_metric_families(page)
@@ -71,7 +71,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 def whole_exporter() -> Exporter:
-    """An exporter with every metric of a run."""
+    """Returns an exporter with every metric of a run."""
     exporter = Exporter()
     exporter.describe_run(LABELS, {"version": "1", "dataset": "digits", "mode": "both"})
     exporter.sources += [HostSeries(HostLog()), PowerSeries(PowerLog())]
@@ -159,7 +159,7 @@ def test_a_query_of_several_samples_fails_once_and_is_as_late_as_its_last() -> N
     counts = LiveCounts(NewRows(view, plan("multi-stream")))
     for query in range(2):
         issuer.issued(8, 0)
-        for part in range(2):  # two batches per query, read after each batch
+        for part in range(2):  # two batches per query, with a reading after each
             end_ns = 20_000 * (part + 1)
             first = 8 * query + 4 * part
             writer.batch(first, [0] * 4, int(query == 1), 0, 0, end_ns, end_ns, end_ns)
@@ -268,7 +268,7 @@ def test_tokens_are_counted_while_answers_come() -> None:
     counts.finish()
     assert counts.tokens == 7
     assert (counts.token_times["ttft"].total, counts.token_times["ttft"].sum) == (2, 60 * ms)
-    # The second answer has no further token; the first answer took 50 ms for five tokens.
+    # The second answer has only one token, and the first took 50 ms for five tokens.
     assert (counts.token_times["tpot"].total, counts.token_times["tpot"].sum) == (1, 10 * ms - 1)
     exporter = Exporter()
     exporter.describe_run(LABELS, {})
@@ -280,7 +280,7 @@ def test_tokens_are_counted_while_answers_come() -> None:
 
 
 def cancelled_counts() -> LiveCounts:
-    """Three requests. The client cancelled the second request."""
+    """Returns the counts of three requests. The client cancelled the second request."""
     fd = Journal.create()
     Journal.resize(fd, 3, 1, RowKind.REPLY)
     made = Journal(fd)
@@ -309,7 +309,7 @@ def test_cancelled_requests_are_counted_apart() -> None:
 
 
 def node_counts() -> LiveCounts:
-    """Three batches of two samples on two nodes; the second node's last batch failed."""
+    """Returns the counts of three batches of two samples on two nodes; the last batch on the second node failed."""
     fd = Journal.create()
     Journal.resize(fd, 6, 1, RowKind.REPLY)
     made = Journal(fd)
@@ -333,7 +333,7 @@ def test_each_nodes_samples_and_times_are_counted() -> None:
     told = {"phase": "performance"}
     for node, completed, failed, count, sum_s in (
         ("a:1", 2, 0, 1, 1e-3),
-        ("b:2", 4, 2, 1, 2e-3),  # the failed batch has no time
+        ("b:2", 4, 2, 1, 2e-3),  # because the failed batch has no time
         ("c:3", 0, 0, 0, 0),
     ):
         own = {**told, "node": node}
@@ -344,7 +344,9 @@ def test_each_nodes_samples_and_times_are_counted() -> None:
 
 
 def cached_counts() -> LiveCounts:
-    """Three samples of a set of models: loaded, resident, and loaded in place of two other models."""
+    """Returns the counts of three samples in a set of models: loaded, resident, and loaded in place of two other
+    models.
+    """
     fd = Journal.create()
     Journal.resize(fd, 3, 1, RowKind.CACHED)
     made = Journal(fd)
@@ -489,7 +491,7 @@ def test_head_is_get_without_the_page() -> None:
 
 
 def test_slow_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: a client that sent a byte per second made all other clients wait."""
+    """Bug: a client that sent one byte per second made all other clients wait."""
     monkeypatch.setattr("harness.run.supervisor.metrics.endpoint.CLIENT_LIMIT_S", 0.5)
     with serving(config(metrics=FREE)) as (_, url):
         port = int(url.split(":")[2].split("/")[0])
@@ -584,7 +586,7 @@ def test_clients_that_hold_the_port_keep_no_scrape_waiting(sent: bytes) -> None:
     ):
         began_s = time.monotonic()
         fetch(url)
-        assert time.monotonic() - began_s < 10  # for 40 clients, each of which may take 2 s
+        assert time.monotonic() - began_s < 10  # for 40 clients that may take 2 s each
         assert all(is_dropped(client, 20) for client in clients)
 
 

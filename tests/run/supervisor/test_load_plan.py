@@ -1,4 +1,4 @@
-"""A plan has the right counts, seeds and bounds, and is refused if it does not fit."""
+"""A plan has the right counts, seeds and bounds, or is refused if it does not fit."""
 
 import dataclasses
 import re
@@ -47,7 +47,7 @@ GB = 10**9
 
 
 def test_an_accuracy_log_without_room_is_refused() -> None:
-    """Bug: the message counted the rows of the journal, 8,692, and not the 500 samples of the dataset."""
+    """Bug: the message stated the 8,692 rows of the journal instead of the 500 samples of the dataset."""
     scenario = registry.load("scenario", "server")
     made = accuracy_plan(scenario, RunConfig(scenario="server"), None, loaded(500))
     check_disk(made, 100, 132_000)
@@ -108,7 +108,7 @@ def test_a_quick_stream_has_an_estimate_although_one_query_is_slow(
 
 
 def test_closed_loop_without_a_length_uses_each_place_ten_times() -> None:
-    """Bug: a run with 100,000 queries in flight was 2,010 queries in one burst, and VALID."""
+    """Bug: a run with 100,000 queries in flight issued 2,010 queries in one burst, and was VALID."""
     many = RunConfig(scenario="server", concurrency=100_000, duration_ns=NS_PER_S)
     assert plan_of(many).query_count == 1_000_000
     few = RunConfig(scenario="server", concurrency=4, duration_ns=NS_PER_S)
@@ -143,7 +143,7 @@ def test_stream_lasts_about_as_long_as_requested(ns: int, latency_ns: int) -> No
 
 @pytest.mark.parametrize("scenario", ["single-stream", "offline"])
 def test_known_cost_of_loadgen_is_part_of_the_plan(scenario: str) -> None:
-    """Bug: `--duration 20s` of the null backend took 272 s on a busy machine: only the model was timed."""
+    """Bug: with the null backend, `--duration 20s` took 272 s on a busy machine, because only the model was timed."""
     found = Calibration(slowest_batch_ns=1, latency_ns=1_000, rate_per_s=1e6, issued_per_s=50_000.0)
     load = plan_of(RunConfig(scenario=scenario, duration_ns=2 * NS_PER_S), calibration=found)
     assert (load.query_count, load.expected_s) == (100_000, 2.0)
@@ -237,7 +237,7 @@ def test_seeds_are_the_rounds_unless_they_are_given(values: dict[str, Any], seed
 @pytest.mark.parametrize(
     ("scenario", "given_slo", "slo"),
     [
-        ("server", None, "p99=50ms"),  # from the manifest
+        ("server", None, "p99=50ms"),  # the bound comes from the manifest
         ("server", "p90=1ms", "p90=1ms"),
         ("offline", None, None),
         ("single-stream", None, None),
@@ -315,7 +315,7 @@ def test_refusal_of_a_large_closed_loop_names_the_most_in_flight(searched: bool)
 
 
 def test_refusal_of_a_long_closed_loop_names_the_longest_time() -> None:
-    """The duration sets the count, so fewer queries in flight would change nothing."""
+    """The duration determines the number of queries, so fewer queries in flight would change nothing."""
     load = sized(10**9, concurrency=10, expected_s=50_000.0)
     with pytest.raises(ConfigError, match=r"the longest that fits is --duration \d+s$"):
         check_memory(load, 8, 0, 100 * GB, counted=False)
@@ -356,17 +356,17 @@ def test_an_official_accuracy_run_has_no_length_to_advise_on() -> None:
 def test_an_official_run_that_is_too_large_is_not_made_too_short(
     scenario: str, advice: str
 ) -> None:
-    """Bug: the advised target_latency sized a run that a fast model ended before 600 s."""
+    """Bug: with the advised target_latency, a run was too small, and a fast model ended it before 600 s."""
     load = sized(147_783_252, scenario, model_key="resnet", expected_s=600.0)
     with pytest.raises(ConfigError) as caught:
         check_memory(load, 8, 0, 24 * GB, counted=False)
     match = re.search(advice + "$", str(caught.value))
     assert match is not None, caught.value
     least, value = float(match["least"]), float(match["value"])
-    if scenario == "single-stream":  # LoadGen generates 2 x 600 s / target_latency
+    if scenario == "single-stream":  # LoadGen generates 2 x 600 s / target_latency queries
         fits = 2 * 600e3 / value
         assert fits * least == pytest.approx(600e3, rel=0.01)
-    else:  # 1.1 x 600 s x target_qps
+    else:  # 1.1 x 600 s x target_qps queries
         fits = 1.1 * 600 * value
         assert fits >= 600 * least
     small = dataclasses.replace(load, query_count=int(fits * 0.99))
@@ -380,7 +380,7 @@ def test_an_official_run_that_is_too_large_is_not_made_too_short(
         ("single-stream", {"latency_ns": 1000}, 100_000),
         ("single-stream", {"latency_ns": NS_PER_S}, 100),
         ("multi-stream", {"latency_ns": NS_PER_S}, 13),
-        ("server", {"rate_per_s": 1000.0}, 1250),  # 5 s at a quarter of the capacity
+        ("server", {"rate_per_s": 1000.0}, 1250),  # queries in 5 s at a quarter of the capacity
         ("offline", {"rate_per_s": 1000.0}, 5000),
     ],
 )
@@ -415,7 +415,7 @@ def test_the_answers_of_an_official_run_are_checked_for_five_seconds(
 def test_a_set_of_samples_that_is_filled_up_has_room(
     scenario: str, model: str, equal: bool, tmp_path: Path
 ) -> None:
-    """LoadGen issues whole sets of the loaded samples if the benchmark's rules require this."""
+    """LoadGen issues whole sets of the loaded samples if the rules of the benchmark require it."""
     run = ResolvedRun(
         config=RunConfig(scenario=scenario, mlperf=True, mlperf_model=model),
         model=load_model("digits"),
@@ -440,7 +440,7 @@ def test_a_set_of_samples_that_is_filled_up_has_room(
     ("line", "equal"), [("*.*.sample_concatenate_permutation = 0", False), ("", True)]
 )
 def test_an_audit_may_issue_samples_unequally(line: str, equal: bool, tmp_path: Path) -> None:
-    """Bug: MLPerf's TEST06 turns the option off, but the log was compared with the rules' value."""
+    """Bug: MLPerf's TEST06 turns the option off, but the log was compared with the value in the rules."""
     audit = tmp_path / "given.config"
     audit.write_text(f"*.*.mode = 2\n{line}\n")
     run = ResolvedRun(
@@ -470,7 +470,7 @@ def test_a_multi_stream_query_is_counted_with_all_its_samples() -> None:
 
 
 def test_a_closed_loop_is_sized_by_its_evaluation() -> None:
-    """Bug: the plan counted 84 bytes per query, and the supervisor was killed after the measurement."""
+    """Bug: the plan assumed 84 bytes per query, and the supervisor was killed after the measurement."""
     closed = plan("server", concurrency=8, query_count=1_000_000)
     assert memory_bytes(closed, 1, 0) == 1_000_000 * BYTES_PER_EVALUATED_SAMPLE
 
@@ -525,7 +525,7 @@ def test_each_arrival_of_a_file_may_begin_the_longest_session() -> None:
 
 @pytest.mark.parametrize(("held", "refused"), [(3, True), (4, False)])
 def test_sessions_have_to_be_held_whole(held: int, refused: bool) -> None:
-    """Bug: with fewer samples than a session has turns, the measured process crashed."""
+    """Bug: if fewer samples were held than a session has turns, the measured process crashed."""
     of_sessions = dataclasses.replace(loaded(500, held), dataset={"turns": {"max": 4}})
     if not refused:
         check_sessions(of_sessions)

@@ -1,4 +1,4 @@
-"""The metrics of the machine and its meters are right: real meter code on fake kernel trees."""
+"""Metrics of the machine and its meters: real meter code reads fake kernel trees."""
 
 import sys
 import time
@@ -33,7 +33,7 @@ def samples(source: HostSeries | PowerSeries) -> Samples:
 
 
 def of(page: Samples, name: str) -> dict[tuple[str, ...], float]:
-    """Returns the samples of one name by the values of their labels."""
+    """Returns the samples with one name, by the values of their labels."""
     return {
         tuple(v for _, v in sorted(labels)): value
         for (known, labels), value in page.items()
@@ -110,7 +110,7 @@ def test_meters_are_served_while_they_read_and_their_joules_stay(tmp_path: Path)
     package, board = ("measured", "rapl:package-0"), ("measured", "hwmon:k10temp/power1")
     watts = of(page, "harness_power_watts")
     assert watts.keys() == {package, board}, "zones whose counters stand still are absent"
-    assert 10 < watts[package] < 100  # 80 W if the counting thread gets CPU time
+    assert 10 < watts[package] < 100  # 80 W, if the counting thread gets enough CPU time
     assert watts[board] == 35.0
     joules = [of(page, "harness_energy_joules_total") for page in (page, later)]
     assert joules[0].keys() == watts.keys()
@@ -157,7 +157,7 @@ def test_a_counter_that_decreases_without_a_reason_is_no_longer_served() -> None
 
 
 def test_a_counter_that_was_set_back_has_not_wrapped() -> None:
-    """The 262 kJ up to the wrap-around were never used, as in the result."""
+    """As in the result, the 262 kJ up to the wrap-around do not count as used."""
     counter = COUNTER._replace(wraps_at_joules=262_144.0)
     log = PowerLog((counter,), {counter.name: [(0, 50.0), (NS_PER_S, 60.0), (2 * NS_PER_S, 5.0)]})
     assert energy(log, PowerSeries(log), counter) is None
@@ -174,7 +174,7 @@ def test_a_counter_that_was_set_back_has_not_wrapped() -> None:
         (COUNTER, [(-1500, 1.0), (-900, 95.0), (-400, 5.0)], 20.0),
         (COUNTER, [(-900, 5.0)], None),
         (COUNTER._replace(wraps_at_joules=None), [(-900, 95.0), (-400, 5.0)], None),
-        (BOARD, [(5000, 7.0)], None),  # the clock was set back in between
+        (BOARD, [(5000, 7.0)], None),  # because the clock was set back between the readings
     ],
 )
 def test_watts_are_of_the_last_second(

@@ -1,4 +1,4 @@
-"""The supervisor receives the last message of a measured process even after the process has ended."""
+"""The supervisor receives the last message of a measured process even if the process has already ended."""
 
 import socket
 import subprocess
@@ -13,7 +13,7 @@ from harness.run.supervisor.measured_process import MeasuredProcess
 
 
 class _SendsAsItEnds:
-    """No message while the supervisor waits; a message when it notices the end of the process."""
+    """Sends nothing while the supervisor waits, and a message when the supervisor notices the end of the process."""
 
     def __init__(self) -> None:
         self._answers: list[dict[str, object] | None] = [None, {"event": "ended"}]
@@ -37,7 +37,7 @@ def test_a_message_sent_just_before_the_exit_is_received() -> None:
     [b"nonsense", b"\xff", b"[" * 100_000, b"[]", b"{}", b'{"event": []}', b'{"event": "alive"}'],
 )
 def test_foreign_message_is_reported_in_one_line(line: bytes) -> None:
-    """Bug: a JSONDecodeError or a KeyError in the supervisor."""
+    """Bug: the supervisor raised a JSONDecodeError or a KeyError."""
     ours, theirs = socket.socketpair()
     process = MeasuredProcess.__new__(MeasuredProcess)
     process._channel = Channel(ours)

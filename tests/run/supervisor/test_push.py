@@ -1,4 +1,4 @@
-"""The metrics of short runs reach a real Pushgateway; without a Pushgateway the run is the same."""
+"""The metrics of short runs reach a real Pushgateway; without one, the run is unchanged."""
 
 import re
 import socket

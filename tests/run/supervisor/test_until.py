@@ -1,4 +1,4 @@
-"""`--until` ends a run of the harness's scheduler once its verdict or its interval is good enough."""
+"""`--until` ends a run of the harness's own scheduler when its verdict or its interval is good enough."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,7 @@ def load(queries: int, **changed: Any) -> LoadPlan:
 
 
 def answered(view: Journal, latency_ns: Array) -> None:
-    """Answers one query after the other."""
+    """Writes answers to the queries, one after the other."""
     issuer, writer = view.issuer(), view.writer(0)
     at = view.start_ns = 10**18
     for i, spent in enumerate(latency_ns.astype(np.int64).tolist()):
@@ -140,7 +140,7 @@ def test_a_width_is_reached_with_more_queries() -> None:
 
 
 def ended(folder: Path, until: str, after: int) -> Finished:
-    """Makes a run of at least 600 queries whose backend slows down after `after` queries."""
+    """Returns a run of at least 600 queries whose backend slows down after `after` queries."""
     path = folder / "sleeps.py"
     path.write_text(SLEEPS.replace("AFTER", str(after)))
     config = RunConfig.of(

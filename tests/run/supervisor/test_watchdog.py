@@ -35,10 +35,10 @@ def test_idle_is_the_time_without_a_completion_while_something_waits(clock: Cloc
     issuer, writer = view.issuer(), view.writer(0)
     watchdog = Watchdog(NewRows(view, plan("offline")))
     clock.now_ns = 5
-    assert watchdog.look().idle_ns == 0  # no query was issued yet
+    assert watchdog.look().idle_ns == 0  # because no query has been issued yet
     issuer.issued(4, START_NS)
     clock.now_ns = 10
-    assert watchdog.look().idle_ns == 0  # counts from the first observation that saw it
+    assert watchdog.look().idle_ns == 0  # because the time counts from the first look that saw the query
     clock.now_ns = 40
     assert watchdog.look().idle_ns == 30
     answer(writer, 0, 1, 7)
@@ -53,7 +53,7 @@ def test_idle_is_the_time_without_a_completion_while_something_waits(clock: Cloc
 
 
 def test_time_after_the_end_begins_again_with_each_completion(clock: Clock) -> None:
-    """Bug: the time counted from the first observation with the predicted number of answers."""
+    """Bug: the time counted from the first look at which the predicted number of answers had been reached."""
     view = journal(1000, 1)
     issuer, writer = view.issuer(), view.writer(0)
     watchdog = Watchdog(NewRows(view, plan("offline", query_count=500)))
@@ -66,7 +66,7 @@ def test_time_after_the_end_begins_again_with_each_completion(clock: Clock) -> N
         assert watchdog.look().finished_ns == (100 if first else 0)
     issuer.issued(1, START_NS)
     clock.now_ns += 100
-    assert watchdog.look().finished_ns == 0  # LoadGen waits for the model
+    assert watchdog.look().finished_ns == 0  # because LoadGen waits for the model
     now = Now(4, 4, 0, None, 0, finished_ns=120 * 10**9 + 1)
     with pytest.raises(RunHung, match="hung after its last completion"):
         raise_if_stuck(now, 10, 600)
@@ -74,7 +74,7 @@ def test_time_after_the_end_begins_again_with_each_completion(clock: Clock) -> N
 
 
 def test_accuracy_run_of_large_queries_plans_each_sample_once() -> None:
-    """Bug: eight times as many samples were expected, so the progress ended at 12 %."""
+    """Bug: eight times too many samples were expected, so the progress ended at 12 %."""
     of_accuracy = plan("multi-stream", accuracy=True, query_count=20)
     assert of_accuracy.planned_samples == 20
     assert plan("multi-stream").planned_samples == 662 * 8

@@ -1,4 +1,4 @@
-"""`sweep` over a grid: its requests, runs, omitted cells, continuation, and statements on the cells."""
+"""`sweep` over a grid: its options, runs, skipped cells, resumption, and its statements about cells."""
 
 import csv
 import json
@@ -78,13 +78,13 @@ def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixt
     status, runs, calls = swept(Runs(), *GRID, "--precision", "fp32,int8")
     assert status == 0
     asked = [(c.max_batch, c.model_file is not None) for c in runs.configs]
-    assert asked == [(b, int8) for b in (1, 2, 4) for int8 in (False, True)]  # LV4: 1, 2, 4
+    assert asked == [(b, int8) for b in (1, 2, 4) for int8 in (False, True)]  # requirement LV4: 1, 2, 4
     assert {(c.scenario, c.mode, c.instances, c.threads) for c in runs.configs} == {
         ("offline", "both", 1, 1)
     }
     assert [t.rpartition(":")[2] for t in calls.targets] == ["probe", "make", "probe"]
     pinned = [c.model_sha256 for c in runs.configs]
-    assert pinned == [None, None, *["a" * 64] * 4]  # later cells use the first cell's finding
+    assert pinned == [None, None, *["a" * 64] * 4]  # because later cells use what the first cell found
     found = rows()
     assert [r["accuracy"] for r in found] == ["99.2", "99.0"] * 3
     assert {"uncertainty", "jitter", "same_answers", "relative_l2", "not_ranked"} <= set(found[0])
@@ -102,9 +102,9 @@ def test_stopped_grid_resumes(swept: Swept, capsys: pytest.CaptureFixture[str]) 
     assert "--resume grid continues it" in capsys.readouterr().err
     status, runs, calls = swept(Runs(), *GRID, "--batch", "1,2,4")
     assert (status, [c.max_batch for c in runs.configs]) == (0, [2, 4])
-    assert calls.targets == []  # the model was examined before
+    assert calls.targets == []  # because the model was examined before
     assert runs.configs[0].model_sha256 == "a" * 64
-    status, runs, _ = swept(Runs(), *GRID, "--batch", "1..8")  # an axis may grow
+    status, runs, _ = swept(Runs(), *GRID, "--batch", "1..8")  # because an axis may grow
     assert [c.max_batch for c in runs.configs] == [8]
     assert [r["batch"] for r in rows()] == ["1", "2", "4", "8"]
 
@@ -129,7 +129,7 @@ def test_ctrl_c_while_a_precision_is_made_stops_the_grid(
 def test_generated_model_is_made_before_it_is_read(
     swept: Swept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: the first use of light/squeezenet in a grid said that its file is missing."""
+    """Bug: when a grid used light/squeezenet for the first time, the message was that its file is missing."""
     pytest.importorskip("onnx")
     made: list[str] = []
     monkeypatch.setattr(
@@ -160,7 +160,7 @@ def test_time_left_counts_only_cells_that_take_time(
     assert "cell 1 of 4: digits ort bf16 real threads 1 batch 1: absent: " in told
     assert told.count(" s left") == 3
     every = [row(batch=b, precision=p).cell for b in (1, 2) for p in ("bf16", "fp32")]
-    assert _left_s(every, 2, 10.0) == 10.0  # one cell took all of them, and one cell is left
+    assert _left_s(every, 2, 10.0) == 10.0  # one cell took all the time so far, and one cell is left
     assert _left_s(every, 3, 10.0) == 10.0
     assert _left_s(every, 4, 20.0) == 0.0
 
@@ -181,7 +181,7 @@ def test_resume_takes_everything_from_the_folder(
 def test_resume_names_the_code_of_the_folder_first(
     swept: Swept, capsys: pytest.CaptureFixture[str], refuses: Said
 ) -> None:
-    """Bug: `sweep --resume` ran the plug-ins of a folder that may come from elsewhere."""
+    """Bug: `sweep --resume` ran the plug-ins of a folder that may come from someone else."""
     swept(Runs(), *GRID, "--batch", "1")
     edit(Path("grid/grid.json"), lambda c: c["axes"].update(backend=["here.py:Mine", "null"]))
     edit(Path("grid/grid.json"), lambda c: c["config"].update(dataset="there.py:Mine"))
@@ -197,7 +197,7 @@ def test_resume_names_the_code_of_the_folder_first(
 def test_resume_announces_the_code_that_runs(
     swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: every other verb reported which code of a folder it runs."""
+    """Bug: unlike every other verb, it did not report which code from a folder it runs."""
     swept(Runs(), *GRID, "--batch", "1")
     Path("mine.py").write_text("from harness.datasets.digits import DigitsDataset as Mine\n")
     edit(Path("grid/grid.json"), lambda c: c["config"].update(dataset="mine.py:Mine"))
@@ -278,8 +278,8 @@ def test_every_table_again_from_stored_files_alone(
     assert prints("sweep", "--from", "grid") == first
     assert {n: Path("grid", n).read_bytes() for n in tables_then} == tables_then
     out = prints("sweep", "--from", "grid", "--accuracy-floor", "99.1", "--price", "3.6/h")
-    # LV17: one sample at a time, at least that score; 3.60 an hour is 0.001 a second, 1,000/s
-    assert "fastest with" not in out  # these runs have no journal, so no latency
+    # Requirement LV17: one sample at a time and at least this score; 3.60 per hour are 0.001 per second, at 1,000/s.
+    assert "fastest with" not in out  # because these runs have no journal, and thus no latency
     as_json = prints("sweep", "--from", "grid", "--json")
     assert len(json.loads(as_json)["cells"]) == 12
     assert prints("sweep", "--from", "grid", "--json") == as_json
@@ -308,9 +308,9 @@ def test_a_cell_that_cannot_be_run_does_not_end_the_others(
     assert [r["absent"] for r in rows()] == ["too large", "died it is", "", ""]
     out = capsys.readouterr().out
     assert "not ranked: batch 4: INVALID: accuracy-below-target" in out
-    assert "optimal batch" not in out  # only one cell is left to compare
+    assert "optimal batch" not in out  # because only one cell is left
     _, again, _ = swept(Runs(), *GRID, "--batch", "1..8")
-    assert [c.max_batch for c in again.configs] == [1, 2]  # an INVALID run is a result
+    assert [c.max_batch for c in again.configs] == [1, 2]  # an INVALID run is also a result
 
 
 def test_grid_without_a_runnable_cell_leaves_nothing(swept: Swept) -> None:
@@ -352,7 +352,7 @@ def test_a_users_mistake_is_a_line(arguments: tuple[str, ...], told: str, refuse
 def test_a_network_of_the_same_name_is_not_ranked(
     swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """LV5, LV8: the same name, but a different structure."""
+    """Requirements LV5 and LV8: the networks have the same name but different structures."""
     calls = Calls(tmp_path, {"int8": [16, 48]})
     swept(Runs(), *GRID, "--precision", "fp32,int8", calls=calls)
     out = capsys.readouterr().out
@@ -398,7 +398,7 @@ def test_one_slow_run_does_not_end_the_search_for_the_optimal_batch() -> None:
     dipped = {1: 100.0, 2: 103.0, 4: 300.0, 8: 390.0, 16: 400.0}
     assert optimum(dipped, 0.0) == (1, False)
     assert optimum(dipped, 0.03) == (8, True)
-    assert optimum({1: 100.0, 2: 104.0}, 0.03) == (1, True)  # no evidence decides
+    assert optimum({1: 100.0, 2: 104.0}, 0.03) == (1, True)  # no evidence decides between them
     assert optimum({1: 100.0, 2: 80.0, 4: 81.0}, 0.01) == (1, False)
     assert optimum({1: 100.0, 2: 112.0, 4: 200.0, 8: 400.0}, 0.05) == (None, False)
 
@@ -451,7 +451,7 @@ def test_labels_are_as_short_as_they_can_be() -> None:
 def test_missing_tool_is_reported_before_anything_is_measured(
     swept: Swept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: the output was 'making int8 (onnx), once', and then that the module is missing."""
+    """Bug: the output was 'making int8 (onnx), once', followed by the message that the module is missing."""
 
     class Without(Calls):
         def __call__(self, target: str, request: Mapping[str, Any], log: Path) -> dict[str, Any]:
@@ -511,7 +511,7 @@ def test_only_comparable_cells_are_ranked() -> None:
 
 
 def test_operators_are_rated_by_their_work_per_second() -> None:
-    """LV14."""
+    """Checks requirement LV14."""
     about = {"flop_per_sample": 3e6, "about": "an operator"}
     empty: Any = {name: {} for name in ("structures", "same_answers", "divergences")}
     view = View(content={"ops": {"net": about}}, options=GridOptions(), rows=(), **empty)
@@ -558,7 +558,7 @@ def test_a_constant_series_has_no_uncertainty_and_no_jitter() -> None:
     assert uncertainty == pytest.approx(np.std([9, 11, 9, 11], ddof=1) / 2 / 10)
     assert jitter == pytest.approx(1.4826 * 1 / 10)
     stalled = np.full(400, 10.0)
-    stalled[200] = 2000.0  # one batch that other programs delayed
+    stalled[200] = 2000.0  # a batch that other programs delayed
     uncertainty, jitter = spread(stalled)
     assert jitter == 0.0
     assert present(uncertainty) > 0.04

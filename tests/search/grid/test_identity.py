@@ -1,4 +1,4 @@
-"""The identity of a file's network is the same in every format, and differs for different networks."""
+"""A network has the same identity in every file format, and different networks have different identities."""
 
 import re
 import sys
@@ -24,7 +24,7 @@ from tests.stand_ins.fake_grid import row
 
 DIGITS = MODELS_DIR / "digits.onnx"
 MACS = 8 * 8 * 16 * 9 + 8 * 8 * 32 * 16 * 9 + 512 * 128 + 128 * 10
-"""Two convolutions of 3 x 3, to 16 and 32 channels, and two dense layers."""
+"""Two 3 x 3 convolutions to 16 and 32 channels, and two dense layers."""
 
 
 def test_the_same_network_in_three_formats_is_the_same() -> None:
@@ -82,14 +82,14 @@ def test_other_weights_strides_or_sizes_are_another_network() -> None:
     assert difference(net, strided) == "strides of convolutions (), not ((2, 2),)"
     padded = net._replace(macs=1002)
     assert difference(net, padded) == "1,002 multiplications per sample, not 1,000 multiplications"
-    # differs by a thousandth: folded at the edges
+    # A difference of a thousandth is allowed, because formats fold the edges differently.
     assert difference(net, net._replace(macs=1001)) == ""
     for unknown in (net._replace(strides=None), net._replace(macs=None)):
         assert difference(net, unknown) == difference(unknown, net) == ""
 
 
 def test_the_same_weights_in_other_tensors_are_the_same_network() -> None:
-    """Some frameworks split LSTM's gates and the groups of AlexNet's convolutions."""
+    """Some frameworks split the gates of an LSTM, and the groups of AlexNet's convolutions."""
     net = Structure((16, 32), ("float32",), (), 1000)
     split = net._replace(weights=(8, 8, 32))
     assert difference(net, split) == ""
@@ -129,7 +129,7 @@ def test_file_that_is_not_a_model_is_reported_in_one_line(content: bytes, tmp_pa
         path = tmp_path / name
         path.write_bytes(content)
         if name == "a.onnx" and content.startswith(b"<"):
-            continue  # unknown field numbers: an empty model for a protobuf parser
+            continue  # a protobuf parser reads unknown field numbers as an empty model
         with pytest.raises(ConfigError, match=r"is not an? (OpenVINO IR|ONNX file|LiteRT file)"):
             read(path)
 
@@ -154,7 +154,7 @@ def test_a_broken_litert_file_gives_an_error_line_or_a_different_network(tmp_pat
 
 
 def test_litert_tensor_larger_than_its_file_is_refused() -> None:
-    """Without a limit, reading a broken file whose vectors point at each other takes hours."""
+    """Without a limit, reading a broken file whose vectors point to each other takes hours."""
     schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
     content = (MODELS_DIR / "digits.tflite").read_bytes()
     model = schema.Model.GetRootAs(content, 0)

@@ -1,4 +1,4 @@
-"""Fake runs, in process and through a server, instead of harness.run.supervisor.job.measure."""
+"""Fake runs, in process and through a server, that replace harness.run.supervisor.job.measure."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ HERE = dict.fromkeys(LOCAL_STAGES, 1_000) | {"infer": 20_000}
 THERE = dict.fromkeys(REMOTE_STAGES, 5_000) | {"remote": 150_000}
 FLOOR_NS = 43_000
 TIMES_NS = (10_000, 25_000)
-"""Time in the server's queue, and compute time."""
+"""Time in the server's queue, and time to compute."""
 
 
 def _stages(stages: Mapping[str, int]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def _stages(stages: Mapping[str, int]) -> dict[str, Any]:
 
 
 def in_process(stages: Mapping[str, int] = HERE) -> dict[str, Any]:
-    """The parts of result.json that `overhead` reads; every query takes the same time."""
+    """Returns the parts of result.json that `overhead` reads; every query takes the same time."""
     return {**_stages(stages), "client": None}
 
 
@@ -42,7 +42,7 @@ def served(
 
 
 class Runs:
-    """Stands in for `measure`. change: changes a run's files, by the run's name; it may raise."""
+    """Stands in for `measure`. change: changes the files of a run, given the run's name; it may raise an exception."""
 
     def __init__(self, change: Callable[[str, dict[str, Any]], None] | None = None) -> None:
         self.change = change or (lambda name, result: None)

@@ -1,4 +1,4 @@
-"""`overhead`: alternating runs, one number with its parts or a reason for its absence, and resumption."""
+"""`overhead`: alternating runs, one number with its parts or a reason why it is missing, and resumption."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -90,7 +90,7 @@ def mean(low_ns: float, mean_ns: float, high_ns: float, pairs: int) -> dict[str,
 
 
 def test_interval_around_zero_gives_no_number_in_the_headline() -> None:
-    """Bug: +7.43 ms was printed before an interval of -18.9 to 33.7 ms."""
+    """Bug: the headline stated +7.43 ms with an interval of -18.9 to 33.7 ms."""
     wide = mean(-18.9e6, 7.43e6, 33.7e6, 5)
     assert headline(wide) == (
         "serving overhead not distinguishable from 0 (95 %: -18.9 ms to 33.7 ms): about 58 more pairs would "
@@ -112,7 +112,7 @@ def test_waterfall_from_in_process_to_served_shows_all_parts(
     (waterfall,) = steps.data
     names = ["encode and send", "network and protocol", "server queue", "difference in compute"]
     names = ["in process", *names, "notice, decode, complete", "not explained", "served"]
-    # Bug: the picture ended at the served time, and the headline subtracted a floor that was not drawn.
+    # Bug: the plot ended at the served time, although the headline subtracted a floor that was not drawn.
     names += ["less the client's floor", "less the time in process", "overhead"]
     assert waterfall["y"] == names
     up, down = [25.0, 12.0, 115.0, 10.0, 5.0, 13.0, 0.0], [-40.0, -25.0]
@@ -279,7 +279,7 @@ def test_digits_behind_serve_give_the_same_answers_and_cost_more(tmp_path: Path)
     assert content["described"]["served"] == {"precision": "float32", "threads": "1"}
     assert main(["check", "real"]) in (0, 4)
     reasons = {code for run in content["runs"] for code in run["reasons"]}
-    if status == 4:  # of a busy machine
+    if status == 4:  # which happens on a busy machine
         assert reasons == {"client-bound"}
         return
     assert reasons == set()

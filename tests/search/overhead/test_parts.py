@@ -1,4 +1,4 @@
-"""The arithmetic of the overhead: parts add up to the whole, whatever the stages are."""
+"""The arithmetic of `overhead`: the parts add up to the whole, whatever the stages are."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,7 @@ def test_parts_sum_to_the_overhead_if_all_queries_take_equally_long(
     assert found.explained == pytest.approx(1)
     assert sum(part.mean_ns for part in found.parts.values()) == pytest.approx(expected)
     assert found.of_model * sum(here.values()) == pytest.approx(expected)
-    # A negative time in the network is impossible: the server worked while the client still sent.
+    # If the time in the network would be negative, the server worked while the client was still sending.
     merged = told and there["remote"] < sum(times)
     assert (parts.SEND_AND_NETWORK in found.parts) == merged
     assert (parts.NETWORK in found.parts) == (told and not merged)
@@ -40,14 +40,14 @@ def test_client_work_of_both_cases_is_subtracted_once() -> None:
     """A null server costs nothing beyond the floor."""
     here = dict.fromkeys(LOCAL_STAGES, 0) | {"gather": 7, "infer": 20, "postprocess": 3}
     there = dict.fromkeys(REMOTE_STAGES, 0) | {"send": 7 + 10, "remote": 25, "decode": 3 + 2}
-    floor = 7 + 10 + 5 + 3 + 2  # prepared, sent, answered at once, decoded
+    floor = 7 + 10 + 5 + 3 + 2  # prepare, send, answer at once, decode
     pair = pair_of(in_process(here), served(there, floor, 0, 20), told=True)
     assert pair.floor_ns == 17
     assert pair.overhead_ns == 0
 
 
 def test_the_interval_is_students_over_pairs() -> None:
-    """Three values 1 apart: 4.303 (t, 2 degrees) times 1 / sqrt(3)."""
+    """For three values that are 1 apart: 4.303 (t, 2 degrees of freedom) times 1 / sqrt(3)."""
     mean = mean_of([-1.0, 0.0, 1.0])
     assert list(mean) == pytest.approx([0, -2.4843, 2.4843], abs=1e-3)
     assert mean_of([5.0]) == (5, None, None)

@@ -48,7 +48,7 @@ Searched = Callable[..., tuple[int, System]]
 
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> Searched:
-    """(system, arguments) -> the exit status, and the system with its requests."""
+    """Returns a function (system, arguments) -> (exit status, system with its requests)."""
 
     def run(system: System, *arguments: str) -> tuple[int, System]:
         monkeypatch.setattr("harness.run.supervisor.job.measure", system)
@@ -122,7 +122,7 @@ def test_a_search_by_times_of_tokens_shows_the_late_queries(searched: Searched) 
 
 
 def test_loads_that_differ_much_are_drawn_on_a_logarithmic_axis(searched: Searched) -> None:
-    """Bug: the numbers of the runs near the peak covered each other on an axis up to the first probe."""
+    """Bug: on an axis that reached to the first probe, the numbers of the runs near the peak overlapped."""
     searched(System(1300.0), *SERVER)
     content = peak_json()
     (figure,) = page.figures(content)
@@ -171,7 +171,7 @@ def test_a_hopeless_run_has_more_late_queries_than_allowed(
     assert hopeless
     assert all(0.005 < p["late"] / p["queries"] < 0.011 for p in hopeless)
     out = capsys.readouterr().out
-    for probe in hopeless:  # bug: the number looked like the run's, which may have had many more
+    for probe in hopeless:  # bug: the number looked like the run's number, which may have been much larger
         assert f"≥ {probe['late']:,}" in out
         line = table.progress(1, Probe(**probe), "queries/s")
         assert f"{probe['queries']:,} queries late when it was ended, " in line
@@ -220,7 +220,7 @@ def test_search_for_the_most_in_flight_begins_at_the_concurrency(searched: Searc
 
 
 def test_short_probe_uses_each_place_in_flight_ten_times(searched: Searched) -> None:
-    """Bug: a probe shorter than the bound issued fewer queries than it should keep in flight: one burst."""
+    """Bug: a probe shorter than the bound issued fewer queries than it should keep in flight, in one burst."""
     slow = ("peak", "--scenario", "server", "--backend", "null", "--slo", "p99=10s", "--quiet")
     searched_in = ("--concurrency", "20000", "--duration", "2s", "--probe", "1s")
     status, system = searched(System(90_000), *slow, *searched_in)
@@ -264,7 +264,7 @@ def test_slo_that_no_answer_meets_is_not_searched(
     least: dict[str, Any],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Bug: twenty runs, two minutes, for a bound below the model's fastest answer."""
+    """Bug: for a bound below the model's fastest answer, the search took twenty runs and two minutes."""
     system = System(0.0, fastest_ns={1: 90_000_000, 2: 29_000_000})
     assert searched(system, *SERVER, *given)[0] == 4
     _first, second = system.configs
@@ -281,7 +281,7 @@ def test_slo_that_no_answer_meets_is_not_searched(
 def test_bound_below_the_bare_model_ends_the_search_after_one_run(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a second calibration, although the bare loops of the first run had shown the result."""
+    """Bug: the search calibrated a second time, although the bare loops of the first run had shown the result."""
     system = System(0.0, fastest_ns={1: 29_000_000}, model_ns=25e6)
     status, _ = searched(system, *SERVER)
     assert (status, len(system.configs)) == (4, 1)
@@ -337,7 +337,7 @@ def test_stopped_search_keeps_its_results(
 
 
 def test_the_table_has_the_rate_that_loadgen_offered(searched: Searched) -> None:
-    """Bug: a run at 1,000 queries/s whose schedule has 1,020 showed the requested rate alone."""
+    """Bug: for a run at 1,000 queries/s whose schedule offers 1,020, only the requested rate was shown."""
     searched(System(1300.0), *SERVER)
     content = peak_json()
     for probe in content["probes"]:
@@ -374,7 +374,7 @@ def test_a_signal_that_comes_between_two_runs_ends_the_next_one(
                     pass
             except Stopped as e:
                 return System(0, {1: ("interrupted", 128 + e.signum)})(config, **how)
-            if len(system.configs) == 2:  # the result is saved, and nothing is left to stop
+            if len(system.configs) == 2:  # the result is saved, so nothing is left to stop
                 signal.raise_signal(signal.SIGINT)
             return system(config, **how)
 
@@ -408,7 +408,7 @@ def test_a_mistake_that_shows_later_keeps_the_probes(searched: Searched) -> None
 
 @dataclass
 class _Small:
-    """A machine whose memory is enough for runs of this number of queries."""
+    """A machine whose memory suffices for runs with this number of queries."""
 
     system: System
     most: int
@@ -434,7 +434,7 @@ def test_found_peak_is_kept_if_a_higher_load_exceeds_the_memory(
 
 @dataclass
 class _ClientBound:
-    """A server that is faster than its client, which reaches this number of queries/s."""
+    """A server that is faster than its client, which can send only this number of queries/s."""
 
     system: System
     most: float
@@ -448,7 +448,7 @@ class _ClientBound:
 def test_a_load_that_the_client_cannot_offer_is_searched_below(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: such a run ended the search with exit status 4, like a search in which no load passed."""
+    """Bug: such a run ended the search with exit status 4, as if no load had passed."""
     assert searched(_ClientBound(System(5000.0), 1300), *SERVER, "--target-qps", "1200")[0] == 0
     content = peak_json()
     assert content["finished"]
@@ -461,7 +461,7 @@ def test_a_load_that_the_client_cannot_offer_is_searched_below(
 def test_a_calibration_that_the_client_bounds_is_searched_below(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a server that is faster than its client had no peak at all."""
+    """Bug: for a server that is faster than its client, no peak was reported."""
     system = System(5000.0)
     system.broken = {1: ("client-bound", 4)}
     assert searched(_ClientBound(system, 1300), *SERVER)[0] == 0
@@ -483,7 +483,7 @@ def test_search_without_memory_for_a_full_run_ends_with_advice(
 
 
 class _Disturbed:
-    """A machine on which other programs, not the model, end the search. busy_share: share of the instances' time."""
+    """A machine on which other programs, not the model, limit the search. busy_share: share of the instances' time."""
 
     reference: Mapping[str, Any] = {"reason": "none"}
 
@@ -494,7 +494,7 @@ class _Disturbed:
     def __call__(self, config: RunConfig, **how: Any) -> Finished:
         finished = self.system(config, **how)
         rate = finished.result["throughput_per_s"]["completed"]
-        infer_ns = self.busy_share * 2 * NS_PER_S / rate  # two instances with batches of one
+        infer_ns = self.busy_share * 2 * NS_PER_S / rate  # two instances with batches of one sample
         made: dict[str, Any] = dict(finished.result)
         made["latency_ns"]["p50"] = self.p50_ns
         made["stages_ns"] = {
@@ -510,9 +510,9 @@ class _Disturbed:
 def test_a_peak_limited_by_the_machine_is_not_attributed_to_the_model(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a model that reaches 900 queries/s had a peak of 88, from eleven doubted runs, without a note."""
+    """Bug: a model that reaches 900 queries/s got a peak of 88, from eleven doubted runs, without a note."""
     busy = _Disturbed(88.0, 800_000, 0.1, "busy-machine", "few-samples")
-    words = [word.replace("null", "ort") for word in SERVER]  # null has no model
+    words = [word.replace("null", "ort") for word in SERVER]  # because null has no model
     assert searched(busy, *words, "--target-qps", "80")[0] == 0
     content = peak_json()
     runs = len(content["probes"])
@@ -535,9 +535,9 @@ def test_a_peak_limited_by_the_machine_is_not_attributed_to_the_model(
 def test_peak_of_a_busy_machine_is_compared_with_the_bare_model(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two instances that take 5 ms for a batch of one and 8 ms for a batch of four answer 1,000 queries/s.
+    """Two instances that take 5 ms for a batch of one and 8 ms for a batch of four can answer 1,000 queries/s.
 
-    Bug: one warning of 47 words had to be read three times.
+    Bug: the warning was a single sentence of 47 words.
     """
     busy = _Disturbed(400.0, 2_000_000, 0.6, "busy-machine")
     loops = [(1, 5e6, 6e6), (4, 8e6, 9e6)]
@@ -558,7 +558,7 @@ def test_peak_of_a_busy_machine_is_compared_with_the_bare_model(
 def test_the_time_left_is_shown_after_each_run(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The runs of the stand-in take no time, so a probe of 3 s sets the pace of the next probes."""
+    """The stand-in's runs take no time, so a probe of 3 s determines the estimate for the next probes."""
     searched(System(1300.0), *SERVER[:-2], "--no-report", "--duration", "60s")
     first, *others = capsys.readouterr().err.splitlines()
     assert re.search(r"run 1.*; at most \d+ (s|min) left$", first)
@@ -619,7 +619,7 @@ def test_unwritable_user_conf_changes_the_status(
 
 
 class _Behind:
-    """Passes up to 1300 queries/s and completes 1000 queries/s: the bound hides the growing queue."""
+    """Passes up to 1300 queries/s but completes only 1000 queries/s, because the wide bound hides the growing queue."""
 
     def __init__(self) -> None:
         self.system = System(1300.0)
@@ -635,7 +635,7 @@ class _Behind:
 def test_unsustained_rate_has_a_warning_in_table_and_user_conf(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: str, best: str
 ) -> None:
-    """Bug: a search for Server (capacity 400 queries/s, p99=5s, 10 s) found 600 queries/s VALID."""
+    """Bug: a search for Server (capacity 400 queries/s, p99=5s, 10 s) reported 600 queries/s as VALID."""
     monkeypatch.setattr("harness.run.supervisor.job.measure", _Behind())
     arguments = [*SERVER[:-3], f"p99={bound}", *SERVER[-2:], "--write-user-conf", "user.conf"]
     assert main([*arguments, "--out", "found"]) == 0
@@ -660,7 +660,7 @@ def test_a_rate_that_is_sustained_has_no_warning(
 def test_failure_of_a_short_probe_is_marked_as_such(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Uses all probes for doubling, so that the full-length runs do not reach a failed load."""
+    """All probes are used for doubling, so the full-length runs never reach a failed load."""
     searched(System(1000.0), *SERVER, "--target-qps", "10")
     content = peak_json()
     assert (content["failed_above"], content["failed_above_kind"]) == (1280, "probe")
@@ -691,7 +691,7 @@ def test_a_mistake_is_reported_in_one_line_and_status_2(
 
 
 def by_heap(arrivals: list[int], servers: int, service: int) -> list[int]:
-    """The queue of a textbook: the first free worker takes the next query."""
+    """The textbook queue: the first free worker takes the next query."""
     free = [0] * servers
     done = []
     for at in arrivals:
@@ -724,7 +724,7 @@ def test_peak_of_the_yardstick_lies_below_its_servers_capacity(servers: int) -> 
     ("servers", "seed"), [(1, 1021), (1, 1024), (1, 1032), (1, 3), (2, 1001), (2, 1022), (4, 1002)]
 )
 def test_an_ideal_queues_peak_is_found_within_5_percent(servers: int, seed: int) -> None:
-    """Uses the counts and the rule of a real search; the first three loads are special cases."""
+    """Uses the counts and the rule of a real search, with the first three loads as special cases."""
     slo = parse_slo("p99=50ms")
     judge = Judge(registry.load("scenario", "server"), slo)
     asked = []
@@ -743,7 +743,7 @@ def test_an_ideal_queues_peak_is_found_within_5_percent(servers: int, seed: int)
 
 @pytest.mark.slow
 def test_a_real_search_finds_the_peak_of_a_sleeper(tmp_path: Path) -> None:
-    """Two servers of 5 ms answer at most 400 queries/s; benchmarks/peak.py measures the error."""
+    """Two servers of 5 ms can answer at most 400 queries/s; benchmarks/peak.py measures the error of the search."""
     sleeper = Path(__file__).parents[3] / "benchmarks/sleeper.py"
     arguments = f"--scenario server --backend {sleeper}:Sleeper --max-batch 1 --instances 2"
     more = "--slo p99=100ms --duration 3s --probe 1s --write-user-conf user.conf --out found"

@@ -1,4 +1,4 @@
-"""The search for the highest load of a system with a threshold, of a noisy system and of an irregular one."""
+"""The search for the highest load: for a system with a threshold, a noisy system and an irregular system."""
 
 import random
 
@@ -11,13 +11,13 @@ from tests.builders.support import present
 
 LIMITS = Limits(least=1 / 600, most=1e9, runs=12)
 NEAR = 1.045
-"""Loads at which the runs end before the search reaches 2 %."""
+"""The found load may be below the peak by this factor, because the runs end before the search reaches 2 %."""
 
 WHOLE = Limits(least=1, most=4096, runs=12, whole=True)
 
 
 class System:
-    """Passes up to `peak`. odd: (load, full) with the opposite answer. asked: the requested loads."""
+    """Passes up to `peak`. odd: (load, full) with the opposite outcome. asked: the requested loads."""
 
     def __init__(self, peak: float, *, short_peak: float | None = None, wrong: float = 0.0) -> None:
         self.peaks = (short_peak if short_peak is not None else peak, peak)
@@ -54,7 +54,7 @@ def test_full_length_runs_correct_biased_short_probes(bias: float) -> None:
 
 @given(st.integers(0, 2**32))
 def test_found_load_has_passed_at_full_length_despite_noise(seed: int) -> None:
-    """One answer in six is wrong: the peak is close to the load at which most answers are right."""
+    """One outcome in six is wrong, so the peak is close to the load at which most outcomes are right."""
     system = System(1000.0, wrong=1 / 6)
     system.random = random.Random(seed)
     answers: dict[tuple[float, bool], bool] = {}
@@ -83,7 +83,7 @@ def test_noise_moves_the_result_by_little_in_most_searches() -> None:
 
 
 def test_full_length_run_that_failed_by_accident_is_repeated() -> None:
-    """Bug: the search ended at a stall at 700 of 1000."""
+    """Bug: a single stall at 700 ended the search, although the peak was 1000."""
     system = System(1000.0)
     accidents = {700.0}
 
@@ -121,7 +121,9 @@ def test_a_first_probe_that_fails_by_accident_costs_little() -> None:
 
 
 def test_a_valley_below_the_peak_does_not_stop_the_search() -> None:
-    """Fails from 600 to 700, and passes again up to 1000: both edges are peaks, but no lower load is."""
+    """The system fails from 600 to 700 and passes again up to 1000, so both 600 and 1000 are valid peaks, but no lower
+    load is.
+    """
 
     def ask(load: float, full: bool) -> bool:
         return load <= 1000 and not 600 <= load <= 700
@@ -169,7 +171,7 @@ def test_search_never_tries_a_load_below_the_least() -> None:
 
 
 def test_a_search_in_vain_ends_before_its_runs_would_take_days() -> None:
-    """Bug: a busy machine failed every full-length run: the rate fell from 410 queries/s to 2.6 and 0.0017."""
+    """Bug: a busy machine failed every full-length run, and the rate fell from 410 queries/s to 2.6 and 0.0017."""
     system = System(0.0, short_peak=1000.0)
     assert search(system, 500.0, LIMITS).load is None
     assert min(load for load, _ in system.asked) > 1

@@ -1,4 +1,4 @@
-"""The search at its limits: no load passes, every load passes, and a bound passes in the second attempt."""
+"""Limits of the search: no load passes, every load passes, or a load passes only in the second attempt."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_a_load_below_one_rises_by_its_share() -> None:
 
 
 def test_failed_load_that_passes_later_does_not_bound_the_search() -> None:
-    """A stall failed 102 once; the search continues above it."""
+    """A stall made load 102 fail once, so the search continues above it."""
     asked: list[float] = []
 
     def ask(load: float, full: bool) -> bool:

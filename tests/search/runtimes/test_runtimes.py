@@ -1,4 +1,4 @@
-"""`sweep --backend all`: which backends it takes, equal answers, rounds in turns, drops, and who is ahead."""
+"""`sweep --backend all`: selected backends, equal answers, rounds in turns, dropped backends, and the fastest ones."""
 
 import csv
 import json
@@ -42,7 +42,8 @@ Swept = Callable[..., tuple[int, dict[str, Any]]]
 
 @pytest.fixture
 def swept(monkeypatch: pytest.MonkeyPatch) -> Swept:
-    """(backends, arguments) -> the exit status and runtimes.json. All frameworks count as installed."""
+    """Returns a function (backends, arguments) -> (exit status, runtimes.json). It treats all frameworks as installed.
+    """
     for name in ("ort", "openvino", "litert"):
         row = registry.BACKENDS[name]._replace(needs="")
         monkeypatch.setitem(registry.BACKENDS, name, row)
@@ -61,7 +62,7 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> Swept:
 
 
 def always(**speeds: float) -> Callable[[str, int], float]:
-    """Speeds with a noise of 0.1 % that differs from round to round."""
+    """Returns constant speeds with a noise of 0.1 % between rounds."""
     return lambda backend, number: speeds[backend] * (1 + 0.001 * ((number * 7) % 3 - 1))
 
 
@@ -179,7 +180,7 @@ def test_each_round_reverses_the_order_and_shares_a_seed(swept: Swept) -> None:
     }
     assert [c.model_sha256 for c in configs[:3]] == [None] * 3
     assert configs[3].model_sha256 == "a" * 64
-    assert [c.dataset_digest for c in configs[:2]] == [None, "b" * 64]  # one dataset for all
+    assert [c.dataset_digest for c in configs[:2]] == [None, "b" * 64]  # all use one dataset
     assert content["models"][0]["compared_with"] == "ort"
 
 
@@ -229,7 +230,7 @@ def test_doubt_about_the_machine_keeps_a_slow_backend_for_a_second_round(
     rest = "not at rest in 2 of 8 runs (busy-machine)"
     assert rest in out
     head, _, tail = Path("r/runtimes.html").read_text().partition("<table")
-    assert rest in head  # bug: the limits of the conclusion stood below the table
+    assert rest in head  # bug: the limits of the conclusion were printed below the table
     assert rest not in tail
 
 
@@ -343,7 +344,7 @@ def test_time_limit_ends_the_rounds_after_the_second(
 
 
 def test_next_command_has_the_rounds_that_would_decide_and_their_time() -> None:
-    """Bug: `14 rounds would decide` named no option."""
+    """Bug: the message `14 rounds would decide` named no option."""
     cell = {"rounds": 4}
     one = {"ahead": {"runs_needed": 14}, "ended": "rounds", "cells": [cell]}
     content = {
@@ -364,7 +365,7 @@ def one_model(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def test_interval_of_no_use_is_undecided() -> None:
-    """Bug: `p99 2.11 ms +- 464.9 %`."""
+    """Bug: the table contained `p99 2.11 ms +- 464.9 %`."""
     number = {"mean": 2.11e6, "low": 3.74e5, "high": 1.19e7, "of_rounds": True}
     cell = {"name": "ort", "numbers": {"p99": number}}
     assert [*table._numbers(cell, {"p99": True})] == [2.11e6, "undecided"]
@@ -377,7 +378,7 @@ def test_interval_of_no_use_is_undecided() -> None:
     assert heads[:3] == ["runtime", "p99", "+-"]
     ranked["numbers"] = {"p99": {**number, "low": None}}
     heads = [column.name for column in table.table_of(one_model(ranked)).columns]
-    assert heads[:3] == ["runtime", "p99", "as fast as the best"]  # bug: a column of dashes
+    assert heads[:3] == ["runtime", "p99", "as fast as the best"]  # bug: the column contained only dashes
     near = {**number, "low": 2e6, "high": 2.2e6}
     assert table._interval_text([{**cell, "numbers": {"p99": near}}]).endswith("over the rounds")
 
@@ -396,7 +397,7 @@ def test_default_limit_grows_with_the_cells(swept: Swept) -> None:
 def test_backend_that_is_far_slower_in_its_answers_makes_no_run(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run has at least 64 queries: one of a second each would take all the time."""
+    """A run has at least 64 queries, so queries of one second each would take all the time."""
     sample_ns = {"ort": 1e6, "openvino": 1.1e6, "litert": 1e9}
     backends = Backends(always(ort=1000.0, openvino=900.0), sample_ns=sample_ns)
     status, content = swept(backends, *THREE)
@@ -473,7 +474,7 @@ def test_answers_of_onnx_runtime_are_the_right_digits(tmp_path: Path) -> None:
     dataset = DigitsDataset(DatasetSetup(inputs=load_model("digits").inputs))
     right = sum(dataset.label(index) == label for index, label in labels.items())
     assert right >= 0.95 * len(labels)
-    assert max(labels) - min(labels) > 400  # spread over the 500
+    assert max(labels) - min(labels) > 400  # the samples are spread over all 500
 
 
 def test_stored_sweep_is_printed_again(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
@@ -531,7 +532,7 @@ def test_page_has_the_sentence_the_command_the_bars_and_the_table(swept: Swept) 
     names = ["openvino, 800\u00a0µs", "ort, 1.00\u00a0ms", "litert, 1.11\u00a0ms"]
     assert bars["y"] == names
     assert bars["x"] == pytest.approx([1.0, 0.8, 0.72], rel=0.01)
-    # Bug: the intervals of the bars overlapped, although the headline told the runtimes apart.
+    # Bug: the intervals in the plot overlapped, although the headline called the runtimes different.
     assert "By the latency at p90; longer is faster." in page
     best, *others = zip(bars["x"], bars["error_x"]["array"], strict=True)
     assert best[1] == 0
@@ -542,7 +543,7 @@ def test_page_has_the_sentence_the_command_the_bars_and_the_table(swept: Swept) 
 def test_better_mean_of_a_number_that_does_not_decide_is_named(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A machine that other programs use makes p90 of one runtime long, while its median is short."""
+    """Because of other programs on the machine, p90 of one runtime is long although its median is short."""
 
     def disturbed(folder: Path) -> FinishedRun:
         found = read(folder)
@@ -613,7 +614,7 @@ def test_model_that_no_backend_reads_is_refused(refuses: Said) -> None:
 
 
 def test_a_backend_of_one_thread_takes_part_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: without --threads, tract was refused for the threads of the others."""
+    """Bug: without --threads, tract was refused because of the other backends' threads."""
     monkeypatch.setattr(choice, "missing", lambda _: "")
     config = RunConfig(scenario="single-stream", model="digits")
     lists: dict[str, tuple[Any, ...]] = {"backend": ("ort", "tract")}
@@ -626,7 +627,7 @@ def test_a_backend_of_one_thread_takes_part_with_one(monkeypatch: pytest.MonkeyP
 
 
 def test_names_have_threads_only_if_one_backend_has_several() -> None:
-    """Bug: `ort threads 2` next to tract, which computes on one thread."""
+    """Bug: `ort threads 2` was shown next to tract, which uses one thread."""
 
     def cell(backend: str, threads: int) -> Cell:
         return Cell("digits", backend, "fp32", 1, threads, (), "real")

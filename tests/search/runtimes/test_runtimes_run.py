@@ -1,4 +1,4 @@
-"""Real comparisons of backends: every installed framework, and a slower copy of one."""
+"""Real comparisons of backends: every installed framework, and a slowed-down copy of one."""
 
 import json
 from pathlib import Path

@@ -56,16 +56,17 @@ TAIL = Aim("p99", "ns", more_is_better=False)
 
 
 def service(sizes: Sequence[int], first_ns: float, each_ns: float) -> ServiceTimes:
-    """Batches that always take first_ns + each_ns per sample."""
+    """Returns service times in which a batch always takes first_ns plus each_ns per sample."""
     ns = np.array([[first_ns + each_ns * size] * QUANTILES for size in sizes])
     return ServiceTimes(tuple(sizes), ns, tuple(5 for _ in sizes))
 
 
 @dataclass
 class Machine:
-    """Stands in for bare loops and LoadGen on two cores. Spinning makes everything a tenth faster. `told` returns what
-    LoadGen sees for a plan; each run is slower by `drift`. factor: factor of bare loops, which end at `most` samples.
-    least_ns: the fastest answer. fixed: batch of the file. broken, doubted: by the number of the run.
+    """Stands in for bare loops and LoadGen on a machine with two cores. Spinning makes everything one tenth faster.
+    `told` returns what LoadGen measures for a plan; each run is slower by `drift`. factor: factor of bare loops, which
+    stop at `most` samples. least_ns: the fastest answer. fixed: batch size of the file. broken, doubted: by the number
+    of the run.
     """
 
     told: Callable[[RunConfig], float]
@@ -79,7 +80,7 @@ class Machine:
     least_ns: int = 1000
     refused: tuple[tuple[int, int], ...] = ()
     pair: float = 0.6
-    """Factor of one instance of two threads."""
+    """Factor for one instance with two threads."""
     timed: list[tuple[int, int, dict[str, str]]] = field(default_factory=list)
     configs: list[RunConfig] = field(default_factory=list)
 
@@ -118,7 +119,7 @@ Tuned = Callable[..., tuple[int, dict[str, Any]]]
 
 @pytest.fixture
 def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tuned:
-    """(machine, arguments) -> exit status and tune.json."""
+    """Returns a function (machine, arguments) -> (exit status, tune.json)."""
     monkeypatch.chdir(tmp_path)
 
     def run(machine: Machine, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -133,7 +134,7 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tuned:
 
 
 def by_batch(config: RunConfig) -> float:
-    """Samples/s grow with the batch, and by another tenth with spinning."""
+    """Returns samples/s that grow with the batch, and by another tenth with spinning."""
     spins = dict(config.backend_option).get("spinning") == "on"
     return float(1000.0 * (config.max_batch or 1) ** 0.1 * (1.1 if spins else 1.0))
 
@@ -195,7 +196,7 @@ def test_a_drift_of_the_machine_does_not_pick_the_winner(tuned: Tuned) -> None:
 
 
 def by_plan(default: tuple[float, ...], others: tuple[float, ...]) -> Callable[[RunConfig], float]:
-    """Results of runs of the plan without tuning and of all other plans, round by round."""
+    """Returns results for the plan without tuning and for all other plans, round by round."""
 
     def told(config: RunConfig) -> float:
         is_default = config.max_batch == 64 and not config.backend_option
@@ -219,7 +220,7 @@ def test_simplest_of_equal_plans_is_taken_and_the_search_ends(
 def test_better_mean_is_taken_if_rounds_decide_nothing(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the plan without tuning was chosen, although it seemed worse."""
+    """Bug: the plan without tuning was chosen, although its mean was worse."""
     told = by_plan((98.0, 106.0), (100.0, 106.0, 103.0))
     _, content = tuned(Machine(told), *OFFLINE, "--rounds", "6", "--finalists", "2")
     assert content["taken"] == content["best"] != "2 x 1, batch 64"
@@ -403,7 +404,7 @@ def test_given_max_batch_is_kept_if_bare_loops_end_before_it(tuned: Tuned) -> No
 def test_default_plan_keeps_its_batch_if_bare_loops_end_before_it(tuned: Tuned) -> None:
     _, content = tuned(Machine(by_batch, most=4), *OFFLINE)
     (default,) = [one["plan"] for one in content["finalists"] if one["is_default"]]
-    assert default == "2 x 1, batch 64"  # from the manifest
+    assert default == "2 x 1, batch 64"  # the batch comes from the manifest
     others = [one["plan"] for one in content["finalists"] if not one["is_default"]]
     assert others
     assert all(plan.endswith(", batch 4") for plan in others)
@@ -507,7 +508,7 @@ def test_layouts_fill_the_cores_or_half_of_them() -> None:
     six = Cores(tuple((n,) for n in range(6)))
     assert {(6, 1), (3, 2), (2, 3), (1, 6), (1, 3)} <= set(grid("offline", six))
     assert all(i * t <= 6 for i, t in grid("offline", six))
-    assert grid("server", six)[0] == (5, 1)  # one core for LoadGen: the default
+    assert grid("server", six)[0] == (5, 1)  # the default leaves one core to LoadGen
     assert set(grid("offline", six, threads=2)) == {(3, 2), (2, 2), (1, 2)}
     smt = Cores(((0, 2), (1, 3)))
     assert {(2, 2), (4, 1), (1, 4), (2, 1)} <= set(grid("offline", smt))
@@ -545,7 +546,7 @@ def test_forecast_follows_the_scenario_and_the_slo() -> None:
 
 
 def cut_to(slo: str, call_ns: dict[Layout, float], measured: list[Layout] | None = None) -> Cut:
-    """A Server's grid, cut by calls of one query that always take these times. measured: receives the order of the
+    """Cuts a Server grid with calls of one query that always take these times. measured: receives the order of the
     calls.
     """
 
@@ -565,7 +566,7 @@ def test_a_layout_that_misses_the_slo_even_without_load_is_omitted() -> None:
     found = cut_to("p99=12ms", {wide: 20e6, deep: 9e6})
     (left,) = found.ranked()
     assert left.layout == deep
-    # 1 % of the queries arrive while a query that began 6 ms earlier runs
+    # 1 % of the queries arrive while a query that began 6 ms earlier is still running.
     assert 1.2 < left.predicted < 2.2
     told = found.measured[wide].to_json()
     assert told["failed"] == "misses p99=12ms even for a single query: 20.0 ms"
@@ -573,7 +574,7 @@ def test_a_layout_that_misses_the_slo_even_without_load_is_omitted() -> None:
 
 
 def test_a_layout_that_is_too_slow_at_the_machines_peaks_is_not_tried() -> None:
-    """The first layout is the default, which is always tried; with an unknown bound no layout is omitted."""
+    """The first layout is the default, which is always tried; if the bound is unknown, no layout is skipped."""
     timed: list[Layout] = []
 
     def fake(layout: Layout, sizes: Sequence[int]) -> Bare:
@@ -608,7 +609,7 @@ def test_the_least_time_of_a_sample_is_its_operations_at_the_peak(tmp_path: Path
     assert one is not None
     assert one > 0
     assert two == pytest.approx(one / 1.5)
-    assert four == pytest.approx(one / 4)  # no peak is stored for four threads
+    assert four == pytest.approx(one / 4)  # because no peak is stored for four threads
     for unknown in (
         least_sample_ns(config, path, lambda _threads: {}),
         least_sample_ns(config, None),
@@ -618,7 +619,7 @@ def test_the_least_time_of_a_sample_is_its_operations_at_the_peak(tmp_path: Path
 
 
 def test_slo_missed_by_every_layout_is_reported_in_one_line() -> None:
-    """Bug: each layout was timed twice, although the first time was conclusive."""
+    """Bug: each layout was timed twice, although the first measurement was conclusive."""
     timed: list[Layout] = []
     with pytest.raises(
         RunInvalid, match=r"^no layout meets p99=5ms, .* 1 x 4, takes 9\.00 ms: raise"
@@ -630,7 +631,7 @@ def test_slo_missed_by_every_layout_is_reported_in_one_line() -> None:
 def test_a_bound_below_the_fastest_answer_ends_the_search_for_a_rate(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: up to eight rates of each finalist and all rounds were run, although no answer can be in time."""
+    """Bug: `tune` ran up to eight rates per finalist and all rounds, although no answer could be in time."""
     machine = Machine(lambda _config: 15e6, least_ns=12_000_000)
     assert tuned(machine, *SERVER)[0] == 4
     assert len(machine.configs) == 2
@@ -668,7 +669,7 @@ def test_search_without_a_remaining_layout_keeps_its_times(
 
 
 class Described:
-    """A backend that spins and has no other option that it describes."""
+    """A backend that spins, and describes no other option."""
 
     tunable: ClassVar = {"spinning": ("on", "off"), "hint": ("latency", "throughput"), "x": ("1",)}
 
@@ -682,7 +683,7 @@ def test_current_values_of_a_backend_are_not_tried_again() -> None:
 
 
 def test_smallest_of_equally_good_batches_is_taken() -> None:
-    times = service([1, 2, 4, 8, 16, 32], 1.0, 1e6)  # larger batches bring no gain
+    times = service([1, 2, 4, 8, 16, 32], 1.0, 1e6)  # larger batches do not help
     offline = Forecast(registry.load("scenario", "offline"), 1, None, None)
     values, best = best_batch(offline, times, 1, times.sizes)
     assert best == 1
@@ -703,7 +704,7 @@ def test_the_interval_is_of_the_pairs_not_of_the_values() -> None:
     assert found.gain is not None
     assert found.gain.ratio == pytest.approx(1.1)
     assert found.gain.high - found.gain.low < 1e-6
-    assert [one is fast for one in to_drop(TAIL, [slow, fast])] == []  # two plans always continue
+    assert [one is fast for one in to_drop(TAIL, [slow, fast])] == []  # because two plans always continue
 
 
 def test_clearly_worse_plan_is_dropped_after_three_rounds() -> None:
@@ -732,7 +733,7 @@ def test_better_mean_of_two_inseparable_plans_is_taken() -> None:
 
 
 def test_a_plan_that_a_third_plan_beats_is_not_called_less_simple() -> None:
-    """The best two plans do not differ visibly, but `tune` does not choose the second plan, the default."""
+    """The best two plans do not differ significantly, but `tune` does not choose the second plan, the default."""
     middle = finalist(2, [100.0] * 5)
     best = finalist(3, [100 * math.exp(gain) for gain in (0.02, 0.06, 0.1, 0.1, 0.1)])
     plain = finalist(1, [100 * math.exp(-gain) for gain in (0.01, 0.0101, 0.01)], is_default=True)
@@ -778,7 +779,7 @@ def test_the_page_has_a_heat_map_of_all_that_was_timed(tuned: Tuned) -> None:
 
 
 def looped(config: RunConfig, log: Path, instances: int, sizes: Sequence[int]) -> Bare:
-    """Bare loops of the digits in a separate process, with batches of at most 4."""
+    """Runs bare loops of the digits in a separate process, with batches of at most 4."""
     group = InstanceGroup(instances, 1, 4)
     return time_layout(config, "digits", group, sizes, None, log, Progress(quiet=True))
 
@@ -789,7 +790,7 @@ def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
     assert found.service.sizes == (1, 2, 4)
     assert found.service.ns.shape == (3, QUANTILES)
     assert (found.service.ns > 0).all()
-    assert min(found.service.counts) >= 6  # three by each of the instances
+    assert min(found.service.counts) >= 6  # three by each instance
     assert found.tunable == {"graph": ["extended"]}
     assert found.fixed_batch is None
     assert names(tmp_path) == []

@@ -1,4 +1,4 @@
-"""`tune` as a process: the end by a signal, and a model that fails with every plan."""
+"""`tune` as a process: ended by a signal, and with a model that fails under every plan."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""`sweep --models`: a run per number of workers, and the cost of a cache that every request misses."""
+"""`sweep --models`: one run per number of workers, and the cost of a cache that every request misses."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_numbers_of_workers_are_a_list_in_ascending_order() -> None:
 
 
 def test_overhead_is_the_time_of_the_cache_beyond_a_plain_load() -> None:
-    """TR8: the mean of the pairs' differences divided by the mean of the plain loads."""
+    """Checks requirement TR8: the mean difference of the pairs, divided by the mean of the plain loads."""
     found = table.overhead_of([100, 100, 100, 100], [110, 112, 108, 110])
     assert found.share == pytest.approx(0.10)
     assert 0 < found.half < 0.05
@@ -42,7 +42,7 @@ def test_overhead_is_the_time_of_the_cache_beyond_a_plain_load() -> None:
 
 
 def test_every_request_of_the_worst_case_misses(models: Path) -> None:
-    """TR8: the models take turns in a cache of one."""
+    """Checks requirement TR8: the models take turns in a cache with room for one."""
     pytest.importorskip("onnxruntime")
     config = {"scenario": "server", "backend": "ort", "models": str(models), "mode": "performance"}
     found = misses.measure({"config": config, "threads": 1, "pairs": 4})
@@ -75,7 +75,7 @@ def test_options_of_another_sweep_are_refused(
 def test_a_sweep_of_workers_is_stored_shown_again_and_published(
     models: Path, tmp_path: Path, prints: Said
 ) -> None:
-    """TR9. Bug: `check` of a published run of a set looked for the set's file."""
+    """Checks requirement TR9. Bug: for a published run of a model set, `check` looked for the set's file."""
     pytest.importorskip("onnxruntime")
     net = tmp_path / "private/net.onnx"
     net.parent.mkdir()

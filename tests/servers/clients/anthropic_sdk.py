@@ -1,4 +1,6 @@
-"""Sends requests to `serve tinylm` with Anthropic's SDK, in an environment with the SDK. Argument: the address."""
+"""Sends requests to `serve tinylm` with Anthropic's SDK, in an environment that contains the SDK. Argument: the
+server's address.
+"""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""Sends requests for sound, images and vectors with OpenAI's SDK. Argument: the address of `MediaServer`.
+"""Sends requests for sound, images and vectors with OpenAI's SDK. Argument: the address of a `MediaServer`.
 
-The SDK reads the replies of the stand-in on which the harness's own client is tested: both agree about their form.
+The harness's client is tested on the same stand-in, so SDK and harness agree on the form of the replies.
 """
 
 import base64

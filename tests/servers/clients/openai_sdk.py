@@ -1,4 +1,6 @@
-"""Sends requests to `serve tinylm` with OpenAI's SDK, in an environment with the SDK. Argument: the address."""
+"""Sends requests to `serve tinylm` with OpenAI's SDK, in an environment that contains the SDK. Argument: the server's
+address.
+"""
 
 import asyncio
 import sys
@@ -67,7 +69,7 @@ with client.responses.stream(model="tinylm", input=PROMPT) as responses:
     assert len(parts) > 1
     assert responses.get_final_response().output_text == ANSWER
 
-# Vectors, in base64, which the SDK requests, and as numbers
+# Vectors, once in base64, which the SDK requests by default, and once as numbers
 TEXTS = [PROMPT, "reverse 1="]
 short = client.embeddings.create(model="tinylm", input=TEXTS)
 plain = client.embeddings.create(model="tinylm", input=TEXTS, encoding_format="float")
@@ -78,7 +80,7 @@ assert abs(sum(x * x for x in short.data[0].embedding) - 1) < 1e-5
 
 
 def refusal(**fields: object) -> tuple[type[Exception], str | None, str | None]:
-    """Returns the SDK's exception, with the wrong field and the type of the error."""
+    """Returns the type of the SDK's exception, the wrong field, and the type of the error."""
     try:
         complete(**fields)
     except openai.APIStatusError as e:

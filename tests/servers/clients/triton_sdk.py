@@ -1,4 +1,6 @@
-"""Sends requests to `serve digits` with Triton's clients, in their environment. Arguments: ports of HTTP and gRPC."""
+"""Sends requests to `serve digits` with Triton's clients, in an environment that contains them. Arguments: the HTTP
+port and the gRPC port.
+"""
 
 import sys
 from collections.abc import Callable

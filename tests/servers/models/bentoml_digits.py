@@ -1,4 +1,4 @@
-"""The digits model as a service of BentoML, on ONNX Runtime: `bentoml serve bentoml_digits:Digits`."""
+"""Serves the digits model with BentoML, on ONNX Runtime: `bentoml serve bentoml_digits:Digits`."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Serves the digits model with Flask, on ONNX Runtime: `python flask_digits.py PORT`. Images are files of NumPy."""
+"""Serves the digits model with Flask, on ONNX Runtime: `python flask_digits.py PORT`. Images arrive as NumPy files."""
 
 import base64
 import io

@@ -18,7 +18,7 @@ TOKENS = [*CONTROL, *BYTES, *WORDS]
 
 
 def write(path: Path) -> None:
-    """Writes a GGUF file; a text without spaces before its letters becomes one token per byte."""
+    """Writes a GGUF file; in a text without spaces before its letters, each byte becomes one token."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(WIDTH)

@@ -1,4 +1,4 @@
-"""The digits model as a model of MLflow, on ONNX Runtime: `python mlflow_digits.py FOLDER` saves it."""
+"""Saves the digits model as an MLflow model on ONNX Runtime: `python mlflow_digits.py FOLDER`."""
 
 import sys
 from typing import Any

@@ -1,9 +1,10 @@
-"""Writes the embedded language model as a GPT-2 of the Hugging Face libraries, so that their servers give its answers.
+"""Writes the embedded language model as a GPT-2 for the Hugging Face libraries, so that their servers return its
+answers.
 
-Both models compute the same. GPT-2's head has no bias. Therefore the last normalisation's bias gets a shift that the
-head's matrix turns into our head's bias. The residual stream is repeated COPIES times. The copies have the mean and
-variance of one stream, so the normalisations do not change. Heads become COPIES times as long, with zeros in the new
-places, because vLLM on a CPU does not support heads of size 16.
+Both models compute the same function. GPT-2's head has no bias. Therefore, a shift in the last normalisation's bias,
+multiplied by the head's matrix, stands for our head's bias. The residual stream is repeated COPIES times. The copies
+have the same mean and variance as one stream, so the normalisations do not change. Attention heads become COPIES times
+as long, padded with zeros, because vLLM does not support heads of size 16 on a CPU.
 """
 
 import json
@@ -81,7 +82,7 @@ _TOKENIZER_CONFIG = {
 
 
 def write(folder: Path) -> None:
-    """Writes a folder for `from_pretrained`."""
+    """Writes a folder that `from_pretrained` can load."""
     folder.mkdir(parents=True)
     texts = {
         "config": _CONFIG,
@@ -95,7 +96,7 @@ def write(folder: Path) -> None:
 
 
 def weights() -> Mapping[str, Array]:
-    """Returns the arrays by GPT-2's names. Dense arrays are (in, out), as in ours; the head is (out, in)."""
+    """Returns the arrays under GPT-2's names. Dense arrays are (in, out), as in our model; the head is (out, in)."""
     graph = onnx.load(str(load_model("tinylm").path(("onnx",)))).graph
     ours = {w.name: numpy_helper.to_array(w) for w in graph.initializer}
     shift = np.linalg.lstsq(ours["head.weight"].T, ours["head.bias"], rcond=None)[0]
@@ -122,30 +123,32 @@ def weights() -> Mapping[str, Array]:
 
 
 def _copied(written: Array) -> Array:
-    """Returns the weights with which a layer writes to each copy."""
+    """Returns the weights with which a layer writes to every copy."""
     return np.tile(written, COPIES)
 
 
 def _read(weight: Array) -> Array:
-    """(WIDTH, n): a layer reads the first copy."""
+    """Extends weights (WIDTH, n) so that a layer reads only the first copy."""
     return np.pad(weight, ((0, (COPIES - 1) * WIDTH), (0, 0)))
 
 
 def _longer(heads: Array) -> Array:
-    """Returns (..., HEADS * HEAD) with zeros after each head."""
+    """Returns (..., HEADS * HEAD) with zeros appended to each head."""
     apart = heads.reshape(*heads.shape[:-1], HEADS, HEAD)
     width = [(0, 0)] * (apart.ndim - 1) + [(0, (COPIES - 1) * HEAD)]
     return np.pad(apart, width).reshape(*heads.shape[:-1], -1)
 
 
 def _queries(qkv: Array) -> Array:
-    """Returns (..., 3 * WIDTH). Scores are divided by the root of a head's length, so queries grow by the same factor."""
+    """Returns (..., 3 * WIDTH). Scores are divided by the square root of a head's length, so queries are scaled by the
+    same factor.
+    """
     query, key, value = np.split(qkv, 3, -1)
     return np.concatenate([_longer(query * COPIES**0.5), _longer(key), _longer(value)], -1)
 
 
 def _safetensors(arrays: Mapping[str, Array]) -> bytes:
-    """Returns the bytes of a safetensors file: the length of a JSON head, the head, the arrays."""
+    """Returns the bytes of a safetensors file: the length of a JSON header, the header, and the arrays."""
     head: dict[str, object] = {"__metadata__": {"format": "pt"}}
     parts, begin = [], 0
     for name, array in arrays.items():

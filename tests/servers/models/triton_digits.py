@@ -1,4 +1,4 @@
-"""The digits model for Triton's Python backend, which runs it on ONNX Runtime."""
+"""The digits model for Triton's Python backend, computed with ONNX Runtime."""
 
 from pathlib import Path
 from typing import Any

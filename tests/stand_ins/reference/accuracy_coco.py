@@ -1,7 +1,7 @@
-"""A stand-in for MLCommons' text_to_image/tools/accuracy_coco.py: its options and results, without its networks.
+"""Stands in for MLCommons' text_to_image/tools/accuracy_coco.py, with its options and results but without its networks.
 
-An image is right if its first pixel is the colour of its caption (tests/stand_ins/servers/makers.py). Right images have
-scores inside the round's limits.
+An image is right if its first pixel is the colour of its caption (tests/stand_ins/servers/makers.py). Right images get
+scores within the round's limits.
 """
 
 import argparse
@@ -19,7 +19,7 @@ def main() -> None:
         captions = [row["caption"] for row in csv.DictReader(file, delimiter="\t")]
     right = total = 0
     with open(options.mlperf_accuracy_file) as file:  # noqa: PTH123
-        for line in file:  # 5,000 images do not fit into memory
+        for line in file:  # because 5,000 images do not fit into memory
             if len(text := line.strip("[], \n")) == 0:
                 continue
             row = json.loads(text)

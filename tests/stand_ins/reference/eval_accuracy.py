@@ -1,6 +1,7 @@
-"""A stand-in for MLCommons' language/deepseek-r1/eval_accuracy.py: its options and its last lines, without a judge.
+"""Stands in for MLCommons' language/deepseek-r1/eval_accuracy.py, with its options and its last lines but without a
+judge.
 
-The data are JSON: the right token ids of each sample.
+The data are JSON with the right token ids for each sample.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""A stand-in for MLCommons' text_to_video/wan-2.2-t2v-a14b/run_evaluation.py: its options and results, without VBench.
+"""Stands in for MLCommons' text_to_video/wan-2.2-t2v-a14b/run_evaluation.py, with its options and results but without
+VBench.
 
 A video is right if it contains the digest of its prompt (tests/stand_ins/servers/makers.py).
 """

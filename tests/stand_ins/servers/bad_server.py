@@ -3,9 +3,9 @@
     with BadServer(at(100, reset_before)) as server:
         ...  # server.url: the 100th request for inference is answered with a reset, all others are answered
 
-A behaviour is a function of the connection, the request and its number among those for inference, from 0. It
-sends, waits, closes, or asks another behaviour. Requests for metadata are always answered, so that a client gets
-as far as its first request. Each connection has one thread: clarity before speed.
+A behaviour is a function of the connection, the request and the number of the inference request, counted from 0. It
+sends, waits, closes, or calls another behaviour. Metadata requests are always answered, so that a client reaches its
+first inference request. Each connection uses a thread, which is clear rather than fast.
 """
 
 import json
@@ -29,14 +29,14 @@ INPUTS = {"image": ("FP32", [-1, 1, 8, 8])}
 DTYPES = {"FP32": "<f4", "FP64": "<f8", "INT32": "<i4", "INT64": "<i8", "UINT8": "u1"}
 DATATYPES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER with which closing sends RST."""
+"""SO_LINGER value that makes `close` send RST."""
 
 Tensors = Mapping[str, Array]
 Answerer = Callable[[Tensors], Tensors]
 
 
 def zeros(inputs: Tensors) -> Tensors:
-    """The answers of the backend `null`."""
+    """Returns the answers of the backend `null`."""
     (rows,) = inputs.values()
     return {"logits": np.zeros((len(rows), 10), np.float32)}
 
@@ -46,7 +46,7 @@ class Request:
     method: str
     path: str
     headers: Mapping[str, str]
-    """Header fields by name in lower case."""
+    """Header fields by name, in lower case."""
     body: bytes
 
     @property
@@ -87,7 +87,7 @@ class Reply:
     body: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Without Content-Length, which `raw` adds."""
+    """Header fields except Content-Length, which `raw` adds."""
 
     def head(self, *more: str) -> bytes:
         lines = [f"HTTP/1.1 {self.status} Status", *(f"{k}: {v}" for k, v in self.headers.items())]
@@ -98,7 +98,7 @@ class Reply:
 
 
 def inference_reply(request: Request, outputs: Tensors, **changes: Any) -> Reply:
-    """Returns a reply in the requested encoding. changes: fields of its JSON."""
+    """Returns a reply in the requested encoding. changes: fields of the reply's JSON."""
     described, raws = [], []
     for name, rows in outputs.items():
         about = {"name": name, "datatype": DATATYPES[rows.dtype], "shape": [*rows.shape]}
@@ -121,24 +121,24 @@ def inference_reply(request: Request, outputs: Tensors, **changes: Any) -> Reply
 
 
 class Connection:
-    """One connection of a client, with the methods that behaviours use."""
+    """One client connection, with the methods that behaviours use."""
 
     def __init__(self, server: "BadServer", sock: socket.socket) -> None:
         self.server = server
         self.sock = sock
         self.answered = 0
-        """Number of inference requests answered on it before."""
+        """Number of inference requests that were answered on the connection before."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def reply(self, request: Request, **changes: Any) -> Reply:
-        """Returns the right reply, which a behaviour sends or damages."""
+        """Returns the correct reply, which a behaviour sends or damages."""
         return inference_reply(request, self.server.answer(request.inputs), **changes)
 
     def send(self, data: Reply | bytes) -> None:
         self.sock.sendall(data.raw() if isinstance(data, Reply) else data)
 
     def wait(self, seconds: float) -> None:
-        """Returns at once if the server ends."""
+        """Waits, but returns at once if the server ends."""
         self.server.ended.wait(seconds)
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ Behaviour = Callable[[Connection, Request, int], None]
 
 
 class BadServer:
-    """Listens at 127.0.0.1 while its block runs."""
+    """Listens on 127.0.0.1 while its block runs."""
 
     def __init__(
         self,
@@ -165,9 +165,9 @@ class BadServer:
         idle_s: float | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """answer: function from inputs to outputs by name. idle_s: an idle connection is closed after this time."""
+        """answer: function from inputs to outputs, by name. idle_s: time after which an idle connection is closed."""
         self.behaviour = behaviour or good
-        """The behaviour, which a test may change at any time."""
+        """The current behaviour, which a test may change at any time."""
         self.answer = answer
         self.idle_s = idle_s
         self._tls = tls
@@ -175,9 +175,11 @@ class BadServer:
         self.requests: list[Request] = []
         """Inference requests in the order of their arrival."""
         self.opened = 0
-        """Number of connections so far."""
+        """Number of connections opened so far."""
         self.errors: list[BaseException] = []
-        """Exceptions of behaviours, i.e. faults of the test. The end of the block raises the first exception."""
+        """Exceptions in behaviours, which are faults of the test. The first exception is raised at the end of the
+        block.
+        """
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._open: set[Connection] = set()
@@ -203,7 +205,7 @@ class BadServer:
             raise self.errors[0]
 
     def close(self) -> None:
-        """Refuses new connections, and closes the open connections."""
+        """Refuses new connections, and closes open ones."""
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         self._listening.close()
@@ -214,9 +216,9 @@ class BadServer:
             connection.close()
 
     def restart(self, down_s: float) -> None:
-        """Closes, refuses connections for this time, and listens at the same port again."""
+        """Closes, refuses connections for this time, then listens on the same port again."""
         self.close()
-        # bound but not listening, so that no other program takes the port
+        # The port is bound but not listening, so that no other program takes it.
         self._listening = _bound(self.port)
         if not self.ended.wait(down_s):
             self._listen()
@@ -240,7 +242,7 @@ class BadServer:
     def _guarded(self, work: Callable[..., None], *arguments: object) -> None:
         try:
             work(*arguments)
-        except OSError:  # the client has gone, or a behaviour has closed the connection
+        except OSError:  # the client has left, or a behaviour has closed the connection
             pass
         except BaseException as e:  # noqa: BLE001 - raised where the block ends
             self.errors.append(e)
@@ -288,13 +290,13 @@ def _bound(port: int) -> socket.socket:
 
 @contextmanager
 def refused() -> Iterator[str]:
-    """Returns a URL without a listening server."""
+    """Yields a URL at which no server listens."""
     with _bound(0) as sock:
         yield f"http://127.0.0.1:{sock.getsockname()[1]}"
 
 
 def read_request(sock: socket.socket, idle_s: float | None = None) -> Request | None:
-    """Returns None if the client has closed, or sent nothing for `idle_s`."""
+    """Returns the next request; None if the client has closed, or has sent nothing for `idle_s`."""
     sock.settimeout(idle_s)
     try:
         data = sock.recv(1 << 16)
@@ -326,7 +328,7 @@ def _received(sock: socket.socket, most: int) -> bytes:
 
 
 def metadata(request: Request) -> Reply:
-    """Server, readiness, and the model with one input."""
+    """Returns the metadata of the server, its readiness, or the model's metadata with one input."""
     inputs = [{"name": n, "datatype": t, "shape": s} for n, (t, s) in INPUTS.items()]
     outputs = [{"name": "logits", "datatype": "FP32", "shape": [-1, 10]}]
     model = {"name": MODEL, "versions": ["1"], "platform": "bad", "inputs": inputs}
@@ -381,9 +383,9 @@ def reset_before(connection: Connection, request: Request, nth: int) -> None:
 
 
 def reset_within(connection: Connection, request: Request, nth: int) -> None:
-    """Resets the connection when the client has half of the reply."""
+    """Resets the connection when the client has received half of the reply."""
     _send_half(connection, request)
-    time.sleep(0.05)  # a reset discards data that the client has not read
+    time.sleep(0.05)  # because a reset discards data that the client has not read
     connection.reset()
 
 
@@ -402,7 +404,7 @@ def _send_half(connection: Connection, request: Request) -> None:
 
 
 def stale(connection: Connection, request: Request, nth: int) -> None:
-    """The race of keep-alive: closes a used connection when its next request is on the way."""
+    """Closes a used connection while the next request is on its way (the race of keep-alive)."""
     if connection.answered:
         connection.reset()
     else:
@@ -410,20 +412,20 @@ def stale(connection: Connection, request: Request, nth: int) -> None:
 
 
 def close_after(connection: Connection, request: Request, nth: int) -> None:
-    """Closes without a notice after its answer."""
+    """Answers, then closes without notice."""
     good(connection, request, nth)
     connection.close()
 
 
 def say_close(connection: Connection, request: Request, nth: int) -> None:
-    """Sends `Connection: close`, and closes."""
+    """Answers with `Connection: close`, then closes."""
     reply = connection.reply(request)
     connection.send(replace(reply, headers={**reply.headers, "Connection": "close"}))
     connection.close()
 
 
 def restart(down_s: float) -> Behaviour:
-    """The server disappears for this time, without answers to requests in flight."""
+    """Makes the server disappear for this time, without answering requests in flight."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         connection.server.restart(down_s)
@@ -435,7 +437,7 @@ def restart(down_s: float) -> Behaviour:
 
 
 def stall(seconds: float) -> Behaviour:
-    """Waits before its answer; other connections are served in the meantime."""
+    """Waits before it answers; other connections are served in the meantime."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         connection.wait(seconds)
@@ -445,7 +447,7 @@ def stall(seconds: float) -> Behaviour:
 
 
 def slow(seconds: float) -> Behaviour:
-    """Works for this time on each request, one request at a time: other requests queue."""
+    """Works this long on each request, one at a time, so that other requests queue."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         with connection.server.turn():
@@ -456,12 +458,12 @@ def slow(seconds: float) -> Behaviour:
 
 
 def freeze(connection: Connection, request: Request, nth: int) -> None:
-    """Never answers, and keeps the connection."""
+    """Never answers, but keeps the connection open."""
     connection.server.ended.wait()
 
 
 def freeze_all(connection: Connection, request: Request, nth: int) -> None:
-    """From this request on, no connection gets an answer, like a stopped machine."""
+    """From this request on, answers on no connection, as if the machine had stopped."""
     connection.server.behaviour = freeze
     freeze(connection, request, nth)
 
@@ -475,7 +477,7 @@ def one_byte_segments(connection: Connection, request: Request, nth: int) -> Non
 
 
 def chunked(sizes: Sequence[int] = (1, 7, 64)) -> Behaviour:
-    """sizes: sizes of the chunks, in turn."""
+    """Sends the reply in chunks. sizes: sizes of the chunks, in turn."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         reply = connection.reply(request)
@@ -496,14 +498,14 @@ def continue_first(connection: Connection, request: Request, nth: int) -> None:
 
 
 def until_close(connection: Connection, request: Request, nth: int) -> None:
-    """Sends a reply without a length, which ends with the connection."""
+    """Sends a reply without a length, whose end is the end of the connection."""
     reply = connection.reply(request)
     connection.send(reply.head() + reply.body)
     connection.close()
 
 
 def trailing_bytes(connection: Connection, request: Request, nth: int) -> None:
-    """Sends more bytes after the reply than its head states."""
+    """Sends more bytes after the reply than its header states."""
     connection.send(connection.reply(request).raw() + b"surplus")
 
 
@@ -516,7 +518,7 @@ def oversized_head(size: int = 1 << 20) -> Behaviour:
 
 
 def garbage(data: bytes | None = None) -> Behaviour:
-    """data: bytes instead of a reply; None: random bytes."""
+    """Sends garbage. data: bytes in place of a reply; None: random bytes."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         connection.send(os.urandom(500) if data is None else data)
@@ -529,7 +531,7 @@ def garbage(data: bytes | None = None) -> Behaviour:
 
 
 def refuse(status: int, retry_after: str | None = None, text: str = "overloaded") -> Behaviour:
-    """An HTTP error, e.g. 429 or 503."""
+    """Replies with an HTTP error such as 429 or 503."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         headers = {"Content-Type": "application/json"}
@@ -553,7 +555,7 @@ def other_id(connection: Connection, request: Request, nth: int) -> None:
 
 
 def other_outputs(change: Answerer) -> Behaviour:
-    """change: function from the right outputs to the sent outputs."""
+    """Changes the outputs. change: function from the right outputs to the outputs that are sent."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         outputs = change(connection.server.answer(request.inputs))
@@ -571,7 +573,7 @@ not_finite = other_outputs(lambda outputs: {n: r * np.float32("nan") for n, r in
 
 
 def resized(surplus: int) -> Behaviour:
-    """Makes the body longer or shorter than its tensors by this number of bytes; its Content-Length is right."""
+    """Makes the body longer or shorter than its tensors by this number of bytes, with a correct Content-Length."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         reply = connection.reply(request)

@@ -8,7 +8,9 @@ import pytest
 
 
 def self_signed(folder: Path) -> Path:
-    """Writes key and certificate to one PEM file, and the certificate alone to a second file with the suffix .crt."""
+    """Writes the key and the certificate to one PEM file, and the certificate alone to a second file with the suffix
+    .crt.
+    """
     if shutil.which("openssl") is None:
         pytest.skip("no openssl")
     path = folder / "both.pem"

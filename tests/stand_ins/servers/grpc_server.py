@@ -1,4 +1,6 @@
-"""A server of the Open Inference Protocol over gRPC, with grpcio and Google's Protobuf: the reference for our messages."""
+"""A server of the Open Inference Protocol over gRPC, built on grpcio and Google's Protobuf: the reference for our
+messages.
+"""
 
 import mmap
 import time
@@ -12,7 +14,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 Behaviour = Callable[[Any, Any, int], Any]
-"""Function from grpcio's context, the ModelInferRequest and its number to a ModelInferResponse."""
+"""Called with grpcio's context, the ModelInferRequest and its number; returns a ModelInferResponse."""
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _TYPES = {
@@ -45,7 +47,7 @@ _MESSAGES = {
     "InferRequest": "model_name:string 1, model_version:string 2, id:string 3, inputs:Tensor* 5, raw:bytes* 7",
     "InferReply": "model_name:string 1, model_version:string 2, id:string 3, outputs:Tensor* 5, raw:bytes* 6",
 }
-"""Message -> its fields, each with type and number; * is repeated. Source: open_inference_grpc.proto."""
+"""Maps a message to its fields, each with type and number; * means repeated. Source: open_inference_grpc.proto."""
 
 
 def _classes() -> Mapping[str, Any]:
@@ -71,7 +73,7 @@ MESSAGES = _classes()
 
 
 def sums(_context: Any, request: Any, _nth: int = 0) -> Any:
-    """Ten sums of each image, so that an answer depends on its sample."""
+    """Returns ten sums of each image, so that an answer depends on its sample."""
     (image,) = request.inputs
     rows = np.frombuffer(request.raw[0], np.float32).reshape(image.shape[0], -1)
     logits = np.stack([rows[:, d::10].sum(axis=1) for d in range(10)], axis=1)
@@ -86,7 +88,7 @@ def reply(shape: list[int], raw: bytes, datatype: str = "FP32") -> Any:
 
 
 def refuse(code: str, text: str) -> Behaviour:
-    """Sends a status instead of an answer."""
+    """Replies with an error status instead of an answer."""
 
     def refused(context: Any, _request: Any, _nth: int) -> Any:
         context.abort(getattr(grpc.StatusCode, code), text)
@@ -95,7 +97,7 @@ def refuse(code: str, text: str) -> Behaviour:
 
 
 def late(seconds: float) -> Behaviour:
-    """Answers after this time."""
+    """Answers after a delay."""
 
     def slow(context: Any, request: Any, nth: int) -> Any:
         time.sleep(seconds)
@@ -105,7 +107,7 @@ def late(seconds: float) -> Behaviour:
 
 
 class GrpcServer:
-    """Serves `digits` at `url` until the block ends, or `stop`."""
+    """Serves `digits` at `url` until the block ends or `stop` is called."""
 
     def __init__(
         self,
@@ -114,14 +116,14 @@ class GrpcServer:
         max_batch: int = 64,
         tls: tuple[bytes, bytes] | None = None,
     ) -> None:
-        """tls: key and certificates (PEM); the first certificate is for `localhost`."""
+        """tls: key and certificates (PEM); the first certificate must be for `localhost`."""
         self.infer = infer
         self._max_batch = max_batch
         self._count = 0
         self.asked: list[Any] = []
-        """The last requests."""
+        """The requests received last."""
         self.regions: dict[str, mmap.mmap] = {}
-        """Shared memory of this machine that clients have registered."""
+        """Shared memory on this machine that clients have registered."""
         self._pool = ThreadPoolExecutor(16)
         self._server = grpc.server(self._pool)
         methods: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -161,7 +163,7 @@ class GrpcServer:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._server.stop(None)  # grpcio's thread ends 0.2 s later
+        self._server.stop(None)  # because grpcio's thread ends 0.2 s later
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def stop(self) -> None:

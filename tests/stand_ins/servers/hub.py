@@ -1,4 +1,4 @@
-"""A stand-in for the HuggingFace Hub's HTTP API on 127.0.0.1: lists of repositories and their files.
+"""A stand-in for the HuggingFace Hub's HTTP API on 127.0.0.1: repositories, their file lists and their files.
 
 Source: huggingface.co/docs/hub/api, and the requests that huggingface-hub 2.4 sends.
 """
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 LFS_BYTES = 500
-"""Files of at least this size are in Git LFS; the real Hub decides by .gitattributes and size."""
+"""Files of at least this size are in Git LFS; the real Hub decides by .gitattributes and by size."""
 
 
 def git_sha1(content: bytes) -> str:
@@ -24,19 +24,19 @@ def git_sha1(content: bytes) -> str:
 
 @dataclass
 class Hub:
-    """Repositories that the tests change while the server runs."""
+    """Repositories that tests change while the server runs."""
 
     commits: dict[tuple[str, str], Mapping[str, bytes]] = field(default_factory=dict)
-    """(repository, commit) -> content by path."""
+    """Maps (repository, commit) to contents by path."""
     branches: dict[tuple[str, str], str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
-    """Method and path of each request."""
+    """Method and path of each received request."""
     damaged: bool = False
-    """Whether files are served with their last byte changed."""
+    """If true, the last byte of each file is changed before it is sent."""
     address: str = ""
 
     def push(self, repository: str, files: Mapping[str, bytes], branch: str = "main") -> str:
-        """Returns the new commit."""
+        """Adds a commit with these files, and returns its hash."""
         listed = sorted((name, git_sha1(content)) for name, content in files.items())
         commit = hashlib.sha1(json.dumps([repository, listed]).encode()).hexdigest()
         self.commits[repository, commit] = dict(files)

@@ -1,4 +1,5 @@
-"""Stand-ins for JSON services on 127.0.0.1: TensorFlow Serving's REST API, MLflow's scoring server, and any other.
+"""Stand-ins for JSON services on 127.0.0.1: TensorFlow Serving's REST API, MLflow's scoring server, and services in any
+other format.
 
 Sources: tensorflow.org/tfx/serving/api_rest, and the replies of MLflow 3.17's scoring server.
 """
@@ -14,11 +15,11 @@ import numpy as np
 from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 Network = Callable[[Any], Any]
-"""(n, 1, 8, 8) float32 -> (n, 10)."""
+"""Maps (n, 1, 8, 8) float32 to (n, 10)."""
 
 
 class Asked(NamedTuple):
-    """One request."""
+    """One received request."""
 
     method: str
     path: str
@@ -31,12 +32,12 @@ class Asked(NamedTuple):
 
 
 Service = Callable[[Asked], tuple[int, Any]]
-"""A request -> the status, and the content that becomes JSON; bytes are sent as they are."""
+"""Maps a request to (status, content); the content is sent as JSON, or unchanged if it is bytes."""
 
 
 @contextmanager
 def serving_json(service: Service, port: int = 0) -> Iterator[str]:
-    """Serves until the block ends; yields the address. port: 0 takes a free port."""
+    """Serves until the block ends; yields the address. port: 0 selects a free port."""
 
     class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
@@ -60,7 +61,7 @@ def serving_json(service: Service, port: int = 0) -> Iterator[str]:
 
 
 def tf_serving(network: Network) -> Service:
-    """The model `digits` with the input `image`; its rows and columns are the protocol's two forms."""
+    """Serves the model `digits` with the input `image`, in both forms of the protocol: by rows and by columns."""
 
     def dims(*sizes: int) -> dict[str, Any]:
         return {"dim": [{"size": str(size), "name": ""} for size in sizes], "unknown_rank": False}
@@ -99,7 +100,7 @@ def tf_serving(network: Network) -> Service:
 
 
 def mlflow(network: Network) -> Service:
-    """The scoring server, with a model of tensors."""
+    """Stands in for MLflow's scoring server with a tensor model."""
 
     def answer(asked: Asked) -> tuple[int, Any]:
         if asked.path in ("/ping", "/health"):

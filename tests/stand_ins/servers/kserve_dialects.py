@@ -1,7 +1,7 @@
-"""Stand-ins for three KServe v2 servers, without sockets: they give recorded answers of the real servers.
+"""Stand-ins for three KServe v2 servers, without sockets: they return replies recorded from the real servers.
 
-Recorded from Triton 2.51.0, MLServer 1.7.1 and the KServe SDK 0.21.0, all serving digits.onnx. The encoding
-is written here again, with `struct`, so that it shares no mistake with the plug-in.
+The recordings are from Triton 2.51.0, MLServer 1.7.1 and the KServe SDK 0.21.0, all serving digits.onnx. The encoding
+is implemented again, with `struct`, so that it shares no mistake with the plug-in.
 """
 
 import json
@@ -18,12 +18,12 @@ CODES = {
     **dict(zip(["UINT8", "UINT16", "UINT32", "UINT64"], "BHIQ", strict=True)),
     **dict(zip(["FP16", "FP32", "FP64", "BOOL"], "efd?", strict=True)),
 }
-"""Datatype -> the code of struct. BYTES and BF16 have none."""
+"""Maps a datatype to its code in `struct`. BYTES and BF16 have no code."""
 
 
 @dataclass
 class Values:
-    """A tensor: its values in C order."""
+    """A tensor, with its values in C order."""
 
     datatype: str
     shape: list[int]
@@ -67,7 +67,7 @@ def sent(request: Request) -> bytes:
 
 
 def inputs_of(request: Request) -> tuple[dict[str, Any], dict[str, Values]]:
-    """The JSON of a request, and its inputs."""
+    """Returns the JSON of a request, and its inputs."""
     body = sent(request)
     headers = dict(request.headers)
     end = int(headers.get("Inference-Header-Content-Length", len(body)))
@@ -104,7 +104,7 @@ def binary_reply(content: object, outputs: bytes) -> Reply:
 
 @dataclass
 class Dialect:
-    """One server with one model; an `Exchange`."""
+    """One server with one model; it can be used as an `Exchange`."""
 
     model: Model
     metadata: Mapping[str, Any]
@@ -114,9 +114,9 @@ class Dialect:
     takes_binary: bool = True
     answers_binary: bool = True
     told_in_reply: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda request: {}
-    """Fields of a reply's JSON in addition to its outputs."""
+    """Returns the fields of a reply's JSON other than its outputs."""
     paths: dict[str, Reply] = field(default_factory=dict)
-    """Replies that replace the usual replies."""
+    """Replies by path that replace the usual replies."""
     requests: list[Request] = field(default_factory=list)
 
     def __call__(self, request: Request) -> Reply:
@@ -194,7 +194,7 @@ def mlserver(model: Model, metadata: Mapping[str, Any]) -> Dialect:
 
 
 def kserve_sdk(model: Model, metadata: Mapping[str, Any]) -> Dialect:
-    """Its metadata list tensors only if the model's author declares them."""
+    """Stands in for the KServe SDK, whose metadata list tensors only if the model's author declares them."""
     return Dialect(
         model,
         {"name": metadata["name"], "versions": None, "platform": "", "inputs": [], "outputs": []},

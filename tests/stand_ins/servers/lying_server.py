@@ -1,6 +1,6 @@
-"""Servers of language models that lie, each in one way: dialects of `TokenServer` by name.
+"""Language-model servers that each lie in one way: dialects of `TokenServer` by name.
 
-`DIALECTS[name]()` makes a server that has not answered anything yet. docs/adversaries.md lists them.
+`DIALECTS[name]()` makes a server that has not answered any request. docs/adversaries.md lists the servers.
 """
 
 import json
@@ -13,21 +13,21 @@ from typing import Any
 from tests.stand_ins.servers.token_server import VLLM, Ask, Chunk, Dialect, Refused, ids_of
 
 MAX_TOKENS = 80
-"""Bound of each answer in the requests."""
+"""Limit on each answer's tokens in the requests."""
 
 SLOW_S, FAST_S = 0.03, 0.001
-"""Times to the first token of a prompt that is computed, and of one that is not."""
+"""Times to the first token for a prompt that is computed, and for a prompt that is cached."""
 
 PROMPTS = 40
 _SHORT, _LONG = 8, 48
-"""Tokens of an answer."""
+"""Numbers of tokens in an answer."""
 
 SHORT = replace(VLLM, tokens=_SHORT)
 LONG = replace(VLLM, tokens=_LONG)
 TEXT = replace(LONG, ids=False)
 
 _ASCII = (0, 4, 6, 7)
-"""Words of `token_server` without characters of several bytes."""
+"""Words of `token_server` that consist of ASCII characters only."""
 
 
 def prompt_ids() -> list[list[int]]:
@@ -93,7 +93,7 @@ def random_answers() -> Dialect:
 
 def answers_of_another() -> Dialect:
     before: dict[int, list[int]] = {}
-    """Length -> the latest answer of that length."""
+    """Maps a length to the latest answer of this length."""
 
     def reply(ask: Ask) -> list[int]:
         found = before.get(len(ask.ids), ask.ids)
@@ -119,7 +119,7 @@ Stream = Callable[[Ask, Iterator[Chunk]], Iterator[Chunk]]
 
 
 def counting(change: Callable[[dict[str, Any], Ask], Mapping[str, Any]]) -> Stream:
-    """Returns a function that replaces `usage` in each event."""
+    """Returns a function that changes `usage` in each event."""
 
     def stream(ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for content, has_tokens in chunks:
@@ -164,7 +164,7 @@ def after_done(ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def early_done(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Ends without the chunks that have the finish_reason."""
+    """Omits the final chunks with the finish_reason."""
     for content, has_tokens in chunks:
         if isinstance(content, dict):
             for choice in content["choices"]:
@@ -180,13 +180,13 @@ def cut_reasoning(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def early_first(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Sends a token before its time."""
+    """Sends the first token before it is due."""
     for number, (content, has_tokens) in enumerate(chunks):
         yield content, has_tokens and number > 0
 
 
 def empty_deltas(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Counts two further tokens, without text, after each token but the last."""
+    """Counts two additional tokens, without text, after each token except the last."""
     total = 0
     for content, has_tokens in chunks:
         assert isinstance(content, dict)
@@ -219,7 +219,7 @@ def other_choice(_path: str, sent: bytes) -> bytes:
 
 
 def page_of(tokens: int, hits: int) -> Dialect:
-    """Returns a server whose page counts these numbers of generated tokens and of tokens from the cache per request."""
+    """Returns a server whose metrics page counts these numbers of generated and of cached tokens per request."""
     answers: list[int] = []
 
     def reply(ask: Ask) -> list[int]:

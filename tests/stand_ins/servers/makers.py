@@ -1,6 +1,6 @@
-"""Stand-ins for servers that transcribe, make images and videos, describe products and call functions.
+"""Stand-ins for servers that transcribe, make images and videos, describe products, and call functions.
 
-Each gives the right answer to data of tests/builders/submit/generated_data.py, and a wrong one to a share of the requests.
+Each server answers the data of tests/builders/submit/generated_data.py correctly, except for a share of the requests.
 """
 
 import hashlib
@@ -18,11 +18,11 @@ from tests.stand_ins.servers.json_services import Asked, Service
 
 SIDE = 1024
 Right = Callable[[Any], Any]
-"""The content of a request -> its right answer."""
+"""Maps the content of a request to its right answer."""
 
 
 def paced(service: Service, seconds: float) -> Service:
-    """A service whose answers take some time."""
+    """Returns a service whose answers take `seconds`."""
 
     def answer(asked: Asked) -> tuple[int, Any]:
         if asked.method == "POST":
@@ -33,7 +33,9 @@ def paced(service: Service, seconds: float) -> Service:
 
 
 def transcribes(texts: Mapping[str, str]) -> Service:
-    """OpenAI's transcriptions. texts: SHA-256 of a WAV file's sound without silence at its end -> its text."""
+    """Stands in for OpenAI's transcriptions. texts: SHA-256 of a WAV file's sound without silence at its end -> its
+    text.
+    """
 
     def answer(asked: Asked) -> tuple[int, Any]:
         mark = re.search(r"boundary=(\S+)", asked.headers["content-type"])
@@ -61,7 +63,7 @@ def colour_of(caption: str) -> bytes:
 
 @cache
 def png_of(colour: bytes) -> bytes:
-    """A PNG file of one colour."""
+    """Returns a PNG file of a single colour."""
     rows = zlib.compress((b"\0" + colour * SIDE) * SIDE, 1)
     head = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
     parts = [(b"IHDR", head), (b"IDAT", rows), (b"IEND", b"")]
@@ -73,7 +75,7 @@ def png_of(colour: bytes) -> bytes:
 
 
 def draws() -> Service:
-    """OpenAI's images."""
+    """Stands in for OpenAI's image generation."""
 
     def answer(asked: Asked) -> tuple[int, Any]:
         image = png_of(colour_of(asked.content["prompt"]))
@@ -84,7 +86,7 @@ def draws() -> Service:
 
 
 def films() -> Service:
-    """TensorRT-LLM's videos."""
+    """Stands in for TensorRT-LLM's video generation."""
 
     def answer(asked: Asked) -> tuple[int, Any]:
         assert (asked.content["num_frames"], asked.content["seed"]) == (81, 42)
@@ -95,7 +97,9 @@ def films() -> Service:
 
 
 def chats(right: Right, model: str = "stand-in") -> Service:
-    """OpenAI's chat without streams. right: the request -> a text, or a list of (name, arguments) of calls."""
+    """Stands in for OpenAI's chat without streams. right: maps a request to a text, or to a list of (name, arguments)
+    of calls.
+    """
 
     def answer(asked: Asked) -> tuple[int, Any]:
         if asked.method == "GET":

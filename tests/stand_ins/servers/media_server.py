@@ -1,8 +1,8 @@
-"""A server of OpenAI's endpoints for sound, images and vectors, with known answers.
+"""A server with OpenAI's endpoints for sound, images and vectors, whose answers are known.
 
-A transcript says what the server found in the uploaded file: its rate and number of audio samples. The sound of a text has
-SAMPLES_PER_CHARACTER audio samples of the value VALUE, sent in two pieces. An image is a PNG's signature and the prompt.
-The vector of a text is its length and 1.
+A transcript states the rate and the number of audio samples that the server found in the uploaded file. The sound for a
+text has SAMPLES_PER_CHARACTER audio samples of the value VALUE, sent in two pieces. An image consists of a PNG's
+signature and the prompt. The vector for a text is (length of the text, 1).
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""A stand-in for an npm registry on 127.0.0.1, for `npm pack`: descriptions of packages and their tarballs.
+"""A stand-in for an npm registry on 127.0.0.1, for `npm pack`: package descriptions and tarballs.
 
 Source: github.com/npm/registry, docs/responses/package-metadata.md.
 """
@@ -17,7 +17,7 @@ from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 class _Handler(QuietHandler):
     packages: Mapping[str, tuple[str, Path]]
-    """Name -> version and tarball."""
+    """Maps a name to its version and tarball."""
 
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path).strip("/")
@@ -41,7 +41,7 @@ class _Handler(QuietHandler):
 
 @contextmanager
 def serving(packages: Mapping[str, tuple[str, Path]]) -> Iterator[str]:
-    """Yields the registry's address. packages: name -> version and tarball."""
+    """Yields the address of the registry. packages: name -> version and tarball."""
     handler = type("Handler", (_Handler,), {"packages": packages})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     with in_thread(server) as address:

@@ -1,9 +1,9 @@
-"""A proxy before an HTTP server that changes the form of its replies, as proxies and frameworks do.
+"""A proxy in front of an HTTP server that changes the form of its replies, as real proxies and frameworks do.
 
     with odd_proxy(upstream_port, Shape(cut=b"\\r", closes=True)) as url:
         ...
 
-It reads each reply of the server completely, unless it only passes the pieces on, and sends it again in another form.
+It reads each reply of the server completely, unless it only forwards the pieces, and sends the reply in another form.
 """
 
 import gzip
@@ -21,39 +21,39 @@ _STATUS = {429: "Too Many Requests", 503: "Service Unavailable"}
 
 @dataclass(frozen=True)
 class Shape:
-    """The form of the proxy's replies."""
+    """The form in which the proxy sends replies."""
 
     piece_bytes: int = 65_536
     """Largest chunk of a body."""
     line_end: bytes = b"\n"
-    """Replaces the line ends of streams."""
+    """Line end for streams."""
     between: bytes = b""
-    """Sent before each event of a stream, e.g. a comment."""
+    """Bytes sent before each event of a stream, such as a comment."""
     begin: bytes = b""
-    """Sent before a stream."""
+    """Bytes sent before a stream."""
     end: bytes = b"0\r\n\r\n"
     """The last chunk."""
     size_format: bytes = b"%x"
-    """The form of a chunk's size."""
+    """Format of a chunk's size."""
     http: bytes = b"HTTP/1.1"
-    """HTTP/1.0 ends each reply with its connection, and has no chunks."""
+    """HTTP/1.0 has no chunks, and ends each reply by closing the connection."""
     informs: bytes = b""
-    """Sent before each head, e.g. 103 Early Hints."""
+    """Bytes sent before each header, such as 103 Early Hints."""
     headers: bytes = b""
-    """Further lines of each head."""
+    """Additional lines in each header."""
     head_line: bytes = b"\r\n"
-    """Line end of heads."""
+    """Line end in headers."""
     compresses: bool = False
     closes: bool = False
-    """Each connection ends after a reply, without notice."""
+    """If true, each connection ends after one reply, without notice."""
     head_byte_s: float = 0.0
-    """Time between the bytes of a head."""
+    """Time between the bytes of a header."""
     busy_status: int = 0
-    """Status that tells the client that the server is busy; 0: never sent."""
+    """Status that signals to the client that the server is busy; 0: never sent."""
     busy_every: int = 2
-    """One in this many prompts of the run gets the busy status."""
+    """One in `busy_every` prompts of the run gets the busy status."""
     free_first: int = 0
-    """Number of first prompts that never get the busy status."""
+    """Number of prompts at the start that never get the busy status."""
 
 
 class _Proxy:
@@ -166,7 +166,7 @@ class _Proxy:
 
 @contextmanager
 def odd_proxy(port: int, shape: Shape) -> Iterator[str]:
-    """Yields the URL of a proxy before the port of this machine."""
+    """Yields the URL of a proxy in front of the port on this machine."""
     proxy = _Proxy(port, shape)
     try:
         yield proxy.url

@@ -42,7 +42,7 @@ class Server:
 
 @contextmanager
 def serving(*names: str) -> Iterator[tuple[list[Server], list[str], list[Callable[[], None]]]]:
-    """(servers, URLs, functions that end each server)."""
+    """Yields (servers, URLs, functions that end each server)."""
     servers = [Server(name) for name in names]
     with ExitStack() as stack:
         loops = [stack.enter_context(served(server.handle)) for server in servers]
@@ -72,14 +72,14 @@ def test_renamed_or_ended_server_is_not_a_network_sut() -> None:
         assert nodes.sut_name() == nodes.given == f"another name from {urls[1]}: b?"
         ends[0]()
         while (name := nodes.sut_name()).startswith("another"):
-            pass  # until the port is closed
+            pass  # waits until the port is closed
         assert name.startswith(f"no name from {urls[0]}: ")
         nodes.close()
 
 
 @pytest.mark.parametrize("qdl", [False, True])
 def test_a_qdl_keeps_no_query(qdl: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A QDL encodes each request when its query is due, not when the sample is loaded."""
+    """A QDL (query dispatch library) encodes each request only when its query is due, not when the sample is loaded."""
     prepared: list[Sequence[int]] = []
     monkeypatch.setattr(Flights, "prepare", lambda _self, loaded: prepared.append(loaded))
     with serving("a") as (_, urls, _ends):

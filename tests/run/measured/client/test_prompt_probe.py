@@ -1,4 +1,4 @@
-"""The probe after a run sends new prompts, prompts of the run, and the new prompts again, each for one token."""
+"""The probe after a run sends new prompts, prompts from the run, and the new prompts again, each for one token."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from harness.types import Batch
 
 
 class Prompts:
-    """A dataset of given prompts."""
+    """A dataset that serves the given prompts."""
 
     def __init__(self, prompts: Sequence[dict[str, Any]]) -> None:
         self.samples = [json.dumps(prompt, separators=(",", ":")).encode() for prompt in prompts]
@@ -28,7 +28,7 @@ class Prompts:
 
 
 class Server:
-    """A backend that keeps what it receives, and refuses prompts for which `refuses` is true."""
+    """A backend that records what it receives, and refuses prompts for which `refuses` is true."""
 
     def __init__(self, refuses: Any = lambda _prompt: False) -> None:
         self.received: list[dict[str, Any]] = []
@@ -103,7 +103,7 @@ def test_a_server_that_refuses_new_prompts_only_is_noted() -> None:
 
 
 def test_a_server_that_refuses_a_few_new_prompts_is_not_suspected() -> None:
-    """Bug: one refusal sufficed, e.g. because the changed text had more tokens than the context."""
+    """Bug: one refusal was enough, for example if the changed text had more tokens than the context."""
     refused: list[Any] = []
 
     def refuses(prompt: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Answers to equal prompts, and the names of their replies, are compared within one run."""
+"""Answers to equal prompts, and the names in their replies, are compared within one run."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ LONG = np.arange(32, dtype=np.int32)
 def test_an_answer_that_begins_differently_is_varied() -> None:
     repeats = Repeats()
     later = LONG.copy()
-    later[7] = 0  # beyond the beginning: batches of other sizes change such tokens
+    later[7] = 0  # beyond the compared beginning, because batches of other sizes change such tokens
     for answer in (LONG, later, LONG + 1):
         repeats.add([0], [answer], [""])
     repeats.add([1], [LONG + 1], [""])
@@ -30,6 +30,6 @@ def test_names_are_compared_with_the_reply_before_and_of_the_prompt() -> None:
 def test_equal_long_answers_to_different_prompts_are_alike() -> None:
     repeats = Repeats()
     repeats.add(range(5), [*[LONG] * 4, LONG + 1], [""] * 5)
-    repeats.add([5], [LONG[:31]], [""])  # too short to mean anything
-    hashes = {0: 7, 1: 8, 2: 8, 4: 9, 5: 10}  # 1 and 2 are one prompt, 3 is not known
+    repeats.add([5], [LONG[:31]], [""])  # because it is too short to prove anything
+    hashes = {0: 7, 1: 8, 2: 8, 4: 9, 5: 10}  # samples 1 and 2 share a prompt, and 3 is unknown
     assert repeats.alike(hashes) == {"long_answered": 3, "alike_prompts": 2}

@@ -1,4 +1,4 @@
-"""Bodies that were sent: the digest of all in order, and the tokens that a prefix cache could have found."""
+"""The bodies that were sent: one digest over all in order, and the tokens that a prefix cache could have found."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from harness.types import Batch
 
 
 class Data:
-    """Prompts of token ids, or texts."""
+    """A dataset of prompts, as token ids or as texts."""
 
     live_history = False
 
@@ -50,7 +50,8 @@ def found(data: Any, issued: Sequence[int], in_order: Sequence[int] | None = Non
 
 def test_earlier_prompts_give_whole_blocks_but_never_the_last_token() -> None:
     data = Data([1, 2, 3, 4, 5], [1, 2, 3, 9], [1, 2, 3, 4], [7, 1, 2])
-    # 0: nothing. 1: [1, 2]. 2: [1, 2], because 4 is computed. 3: nothing. 0 again: four of five tokens.
+    # Reusable by sample: 0: nothing. 1: [1, 2]. 2: [1, 2], because 4 must be computed. 3: nothing. 0 again: four of
+    # five tokens.
     assert found(data, [0, 1, 2, 3, 0])["reusable"] == 2 + 2 + 0 + 4
     assert found(data, [0, 1, 2, 3, 0])["block_tokens"] == 2
 

@@ -1,4 +1,4 @@
-"""The servers' own times come from the heads of replies, or from totals before and after."""
+"""The servers' own times come from the headers of replies, or from totals read before and after the run."""
 
 import pytest
 from hypothesis import given
@@ -64,5 +64,5 @@ def test_difference_of_totals_is_the_mean_of_the_requests_between() -> None:
         "total_ns": 300,
     }
     assert from_totals(before, before) is None
-    assert from_totals(after, before) is None  # the server was restarted
+    assert from_totals(after, before) is None  # because the server was restarted
     assert from_totals(None, after) is None

@@ -1,4 +1,4 @@
-"""Samples in shared memory: the server finds each sample's bytes at the stated place, and no memory remains."""
+"""Samples in shared memory: the server finds each sample's bytes at the stated place, and no memory is left behind."""
 
 import errno
 import json
@@ -30,7 +30,7 @@ SAMPLES = 5
 
 
 class Machine:
-    """Triton's endpoints for shared memory, and a model that returns the bytes that it finds."""
+    """Triton's endpoints for shared memory, and a model that returns the bytes it finds."""
 
     def __init__(self) -> None:
         self.regions: dict[str, mmap.mmap] = {}
@@ -73,7 +73,7 @@ class Machine:
 
 
 class Dataset:
-    """Each sample has an image and a text, whose lengths differ."""
+    """A dataset whose samples have an image and a text, with different lengths."""
 
     def __len__(self) -> int:
         return SAMPLES
@@ -123,7 +123,7 @@ def file() -> Any:
 def test_each_request_names_the_bytes_of_its_sample() -> None:
     machine = Machine()
     with opened(machine) as (remote, link, samples):
-        for indices in ([4, 0, 2, 2], [1, 3]):  # the second set replaces the first set
+        for indices in ([4, 0, 2, 2], [1, 3]):  # the second set replaces the first
             samples.place(indices)
             assert not file().exists()
             assert [*machine.regions] == [region_of(os.getpid())]
@@ -195,7 +195,7 @@ def test_shared_memory_is_for_single_samples() -> None:
 
 
 class Images:
-    """Each sample is an image filled with its number."""
+    """A dataset in which each sample is an image filled with its number."""
 
     def __len__(self) -> int:
         return SAMPLES
@@ -206,7 +206,7 @@ class Images:
 
 
 def test_samples_are_shared_over_grpc_as_well() -> None:
-    """Google's Protobuf is the reference: the server reads the sample at the place that the call states."""
+    """Google's Protobuf is the reference: the server reads the sample at the place stated in the call."""
     pytest.importorskip("grpc")
     from tests.stand_ins.servers.grpc_server import GrpcServer
 
@@ -235,7 +235,7 @@ def test_samples_are_shared_over_grpc_as_well() -> None:
         config = RunConfig(
             scenario="offline", backend="kserve", url=url, backend_option=tuple(options.items())
         )
-        release(config, os.getpid())  # like the supervisor after a killed process
+        release(config, os.getpid())  # as the supervisor does after a killed process
         assert not grpc.regions
         samples.close()
         link.close()

@@ -1,4 +1,4 @@
-"""Tokens without text must have taken time, like the tokens of the text."""
+"""Tokens that add no text must have taken time, as the tokens of the text did."""
 
 import pytest
 
@@ -11,10 +11,10 @@ TEXT, TAIL = 10, 40
 
 
 def told(tail_ns: int, *, exact: bool, silent: int = TAIL, more: bool = False) -> tuple[int, int]:
-    """Returns the counts for one stream whose tail takes tail_ns: streams with a tail without text, and streams whose
-    tail came at once.
+    """Returns two counts for one stream whose tail takes tail_ns: streams with a tail that adds no text, and streams
+    whose tail came at once.
 
-    more: whether a further text follows the tail.
+    more: whether further text follows the tail.
     """
     tails = Tails()
     texts_at = [*range(1, TEXT + 1)]

@@ -20,7 +20,7 @@ GAP_NS = 8_000_000
 
 
 class Reader:
-    """Has read a stream."""
+    """A reader that has already read a stream."""
 
     def __init__(self, chunks: int, exact: bool) -> None:
         self.chunks, self.is_exact = chunks, exact
@@ -53,7 +53,8 @@ def test_the_tokens_of_a_chunk_share_its_gap(per_chunk: int) -> None:
 
 def test_late_tokens_are_those_of_gaps_above_the_bound() -> None:
     counted = Tokens(itl_bound_ns=GAP_NS // 4)
-    # Gaps of a half, a quarter and a fifth of GAP_NS per token; the first chunk's further tokens are never late.
+    # The gaps are a half, a quarter and a fifth of GAP_NS per token; the further tokens in the first chunk are never
+    # late.
     stamps = [(0, 3), (GAP_NS, 5), (2 * GAP_NS, 9), (3 * GAP_NS, 14)]
     assert counted.stream(stamps, 14, Reader(4, exact=True)) == 2
     assert Tokens().stream(stamps, 14, Reader(4, exact=True)) == 0
@@ -62,7 +63,7 @@ def test_late_tokens_are_those_of_gaps_above_the_bound() -> None:
 def test_the_further_tokens_of_the_first_chunk_came_after_no_time() -> None:
     counted = Tokens()
     counted.stream([(0, 60), (GAP_NS, 100)], 100, Reader(2, exact=True))
-    # 59 gaps of 0, and 40 gaps of a fortieth of the gap
+    # 59 gaps of 0 within chunks, and 40 gaps of a fortieth of GAP_NS
     assert counted.summary()["streams"]["itl_ns"] == {
         "p50": 0,
         "p90": GAP_NS // 40,
@@ -126,7 +127,7 @@ def test_sums_are_null_if_a_reply_lacks_a_count() -> None:
 
 
 def test_counts_of_many_blocks_are_those_of_single_answers() -> None:
-    """Answers are counted in blocks: no answer may be lost at the end of a block."""
+    """Answers are counted in blocks, and the last block must not lose an answer."""
     rng = np.random.default_rng(3)
     counted, given = Tokens(), []
     for number in range(3 * tokens_module._BLOCK + 5):
@@ -155,7 +156,7 @@ def test_counts_of_many_blocks_are_those_of_single_answers() -> None:
 
 
 def test_a_count_that_is_not_a_number_is_a_contradiction() -> None:
-    """The counts of a plug-in are not trusted: the numbers of the run must not be lost."""
+    """A plug-in's counts are not trusted, and a wrong count must not destroy the other numbers of the run."""
     counted = Tokens()
     counted.add(Usage(5, "three", "usage"), 0)  # type: ignore[arg-type]
     counted.add(Usage(5, 3, "usage"), 0)
@@ -170,7 +171,7 @@ def test_sums_without_an_answer_are_null_and_no_zeros() -> None:
 
 
 class Prompts:
-    """A dataset, and the plug-in that reports the sent tokens of each sample: two tokens, of at most eight."""
+    """A dataset and plug-in that reports two sent tokens per sample, of at most eight."""
 
     def __init__(self, load_s: float = 0.0) -> None:
         self.load_s = load_s
@@ -201,7 +202,7 @@ def compared(prompts: Prompts, samples: int = 1000) -> Any:
 
 
 def test_prompts_are_compared_in_parts() -> None:
-    """Bug: every sample of the run was loaded at once."""
+    """Bug: all samples of the run were loaded at once."""
     prompts = Prompts()
     assert compared(prompts) == {
         "compared_prompts": 1000,
@@ -222,7 +223,7 @@ def test_prompts_are_compared_in_parts() -> None:
 def test_a_comparison_that_takes_too_long_covers_only_a_part(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: the run ended as hung."""
+    """Bug: the watchdog ended the run as hung."""
     monkeypatch.setattr(tokens_module, "COMPARE_S", 0.2)
     content = compared(Prompts(load_s=0.3))
     assert content["compared_prompts"] == content["long_answers"] == 256

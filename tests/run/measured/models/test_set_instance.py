@@ -1,4 +1,5 @@
-"""A set of models behind one SUT: each sample's model answers it, and the rows record the model's source."""
+"""A set of models behind one SUT: each sample is answered by its model, and the rows record where the model came from.
+"""
 
 import os
 import shutil
@@ -32,7 +33,7 @@ SIZE = (MODELS_DIR / "digits.onnx").stat().st_size
 
 
 class Completed:
-    """Stands in for LoadGen: id -> answer in bytes, None without an answer."""
+    """Stands in for LoadGen; maps a sample id to its answer in bytes, or to None."""
 
     def __init__(self) -> None:
         self.answers: dict[int, bytes | None] = {}
@@ -68,7 +69,7 @@ def opened_set(folder: Path, stack: ExitStack, **content: Any) -> Opened:
 def answered(
     opened: Opened, indices: Sequence[int]
 ) -> tuple[Any, dict[int, bytes | None], Failures]:
-    """Returns the journal's rows, the answers and the failures of these samples, requested one by one."""
+    """Returns the journal's rows, the answers and the failures for these samples, requested one by one."""
     fd = Journal.create()
     Journal.resize(fd, len(indices), 1, RowKind.CACHED)
     journal = Journal(fd)
@@ -128,7 +129,7 @@ def test_answers_are_those_of_the_model_alone(tmp_path: Path, stack: ExitStack) 
 
 
 def test_files_have_a_cache_of_their_own(tmp_path: Path, stack: ExitStack) -> None:
-    """With room for one model in memory and two files, the third request of 0 1 0 2 1 hits a file."""
+    """With room for one model in memory and for two files, the third load in the requests 0 1 0 2 1 finds a file."""
     opened = opened_set(tmp_path, stack, capacity=f"{SIZE}B", local_capacity=f"{2 * SIZE}B")
     opened.dataset.load(range(200))
     where = {model: models_asked(opened, range(200)).index(model) for model in range(3)}

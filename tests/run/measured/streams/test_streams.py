@@ -1,4 +1,4 @@
-"""Streams in real time: frames in order, each with the state of the frame before it, and none twice."""
+"""Streams in real time: frames arrive in order, each with the state of the previous frame, and none twice."""
 
 import json
 import random
@@ -61,7 +61,7 @@ def test_the_plan_has_the_schedule_of_the_streams() -> None:
 
 
 class Recording:
-    """Replaces an instance: notes its batches, and sleeps as a model would."""
+    """Stands in for an instance: records its batches, and sleeps as long as a model would compute."""
 
     cpus: Sequence[int] = ()
 
@@ -116,12 +116,12 @@ def test_play_log_keeps_whole_sequences_drawn_at_random(tmp_path: Path) -> None:
     ids = [row["seq_id"] for row in rows]
     assert len(ids) == 20
     assert ids == sorted(set(ids))
-    assert max(ids) > 2500  # not only the first samples
+    assert max(ids) > 2500  # so not only the first samples
     assert all(row["qsl_idx"] == row["seq_id"] // 10 % 7 for row in rows)
 
 
 class Sequences:
-    """A dataset of three sequences of 4, 1 and 7 frames."""
+    """A dataset with three sequences of 4, 1 and 7 frames."""
 
     lengths = (4, 1, 7)
 
@@ -141,7 +141,9 @@ class Writer:
 
 @pytest.fixture
 def played(tmp_path: Path) -> Any:
-    """Plays `batches` of queries on an LSTM: (finished plays, rows of the journal, failures, answers by sample)."""
+    """Plays `batches` of queries on an LSTM; returns (finished plays, rows of the journal, failures, answers by
+    sample).
+    """
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     from harness.models.steps.postprocess import postprocessor

@@ -1,4 +1,4 @@
-"""An in-memory collector of OpenTelemetry traces, which accepts what the protocol's own package can read."""
+"""An in-memory collector for OpenTelemetry traces, which accepts whatever the protocol's own package can read."""
 
 import base64
 import gzip
@@ -18,7 +18,7 @@ _IDS = ("traceId", "spanId", "parentSpanId")
 
 
 def spans_of(text: str | bytes) -> list[Any]:
-    """Returns the spans of one message. OTLP has hexadecimal ids, but protobuf's own JSON has base64."""
+    """Returns the spans in one message. OTLP writes ids in hexadecimal, whereas protobuf's JSON expects base64."""
     message = json.loads(text)
     for resource in message["resourceSpans"]:
         for scope in resource["scopeSpans"]:
@@ -31,7 +31,7 @@ def spans_of(text: str | bytes) -> list[Any]:
 
 
 class Collector(HTTPServer):
-    """received: spans. status, answer: its reply. context: for https."""
+    """received: spans. status, answer: the collector's reply. context: for https."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

@@ -27,10 +27,10 @@ def programs(folder: Path) -> Path:
 
 
 def unpacked(package: str, folder: Path) -> Path:
-    """Unpacks a Debian package into `folder`; returns the folder of its programs."""
+    """Unpacks a Debian package into `folder`, and returns the folder of its programs."""
     if shutil.which("apt-get") is None:
         pytest.skip(f"needs {package} on PATH, or Debian's packages")
-    folder.chmod(0o777)  # apt fetches as a separate user
+    folder.chmod(0o777)  # because apt downloads as a separate user
     fetched = subprocess.run(
         ["apt-get", "download", package], cwd=folder, capture_output=True, check=False
     )
@@ -48,7 +48,8 @@ def free_port() -> int:
 
 
 class Prometheus:
-    """target: the scraped port. Has the part of the HTTP API that a panel needs."""
+    """A running Prometheus with the part of the HTTP API that a panel needs. target: the scraped port.
+    """
 
     def __init__(self, port: int, target: int) -> None:
         self._url = f"http://127.0.0.1:{port}"
@@ -61,7 +62,7 @@ class Prometheus:
         return json.loads(text)["data"] if path.startswith("api") else text
 
     def now(self, expr: str) -> list[Mapping[str, Any]]:
-        """Series with their newest value."""
+        """Returns series with their newest value."""
         found: list[Mapping[str, Any]] = self.get("api/v1/query", query=expr)["result"]
         return found
 
@@ -75,7 +76,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(bin_folder: Path, folder: Path) -> Iterator[Prometheus]:
-    """Starts with the repository's configuration, except for the scraped port."""
+    """Starts Prometheus with the repository's configuration, except for the scraped port."""
     port, target = free_port(), free_port()
     config = yaml.safe_load((DASHBOARDS / "prometheus.yml").read_text())
     config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{target}"]

@@ -23,7 +23,7 @@ def program(folder: Path) -> Path:
 
 @contextmanager
 def pushgateway(folder: Path) -> Iterator[str]:
-    """Its address."""
+    """Yields the address of a Pushgateway."""
     address = f"127.0.0.1:{free_port()}"
     with (folder / "log").open("w") as log:
         words = [str(program(folder)), f"--web.listen-address={address}"]
