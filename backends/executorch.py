@@ -27,7 +27,7 @@ from harness.profiler import Profiler
 from harness.types import Array, Backend, BackendSetup, Batch, Network, Outputs, TensorSpec
 
 _UNREADABLE = "bfloat16"
-"""NumPy has no such type."""
+"""A type that NumPy lacks."""
 
 
 class _Pool:
@@ -40,7 +40,7 @@ class _Pool:
         self._programs = 0
 
     def take(self, threads: int) -> None:
-        """Raises a ConfigError if a loaded program has a different number of threads."""
+        """Sets the size of the pool; raises a ConfigError if a loaded program uses a different number of threads."""
         with self._lock:
             now = _threadpool_get_thread_count()
             if now != threads and self._programs:
@@ -63,9 +63,10 @@ _pool = _Pool()
 class ExecuTorchBackend(FrameworkBackend):
     """The method `forward` of a program.
 
-    A program has no names: inputs are in the manifest's order, and a single output has no name. The keys of a dict that
-    the method returns are its output names; the n-th of several other outputs is named `output_n`. A program records
-    its largest batch; if other sizes vary, the manifest names them. ExecuTorch holds Python's GIL while it computes.
+    A program does not name its inputs, which are in the manifest's order; a single output has no name. The keys of a
+    dict that the method returns are its output names; the n-th of several other outputs is named `output_n`. A program
+    records its largest batch; if other sizes vary, the manifest names them. ExecuTorch holds Python's GIL while it
+    computes.
     """
 
     name = "executorch"
@@ -73,7 +74,7 @@ class ExecuTorchBackend(FrameworkBackend):
     formats = ("executorch",)
     holds_gil: ClassVar[bool] = True
     _traces = False
-    """Whether the program records an ETDump, which slows it down."""
+    """If true, the program records an ETDump, which slows it down."""
 
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)
@@ -82,7 +83,7 @@ class ExecuTorchBackend(FrameworkBackend):
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         warnings.filterwarnings(
             "ignore", "The given NumPy array is not writable"
-        )  # a read-only array is fine: the runtime only reads it
+        )  # a read-only array is safe, because the runtime only reads it
         self._refuse_names()
         self._facts = read(self._path)
         runtime = Runtime.get()
@@ -185,7 +186,7 @@ class ExecuTorchBackend(FrameworkBackend):
 
 
 class _Traced(ExecuTorchBackend):
-    """A profiled twin, whose program records each run."""
+    """A second instance for profiling, whose program records each run."""
 
     _traces = True
 
@@ -197,7 +198,7 @@ class _Traced(ExecuTorchBackend):
 
 
 def refuse_missing(path: Path, facts: Program, runtime: Any) -> None:
-    """Raises ConfigError with the operators and delegates that the program calls but the runtime does not have."""
+    """Raises a ConfigError that lists the operators and delegates that the program calls but the runtime lacks."""
     delegates = [d for d in facts.delegates if not runtime.backend_registry.is_available(d)]
     lacking = [*sorted(facts.operators - runtime.operator_registry.operator_names), *delegates]
     if lacking:

@@ -43,8 +43,8 @@ W = TypeVar("W")
 
 
 class HttpJsonRemote:
-    """One address of a service. The bytes of a sample are made when the sample is loaded. A request joins the bytes of
-    its samples.
+    """One address of a service. The bytes of a sample are encoded when the sample is loaded. A request joins the bytes
+    of its samples.
 
     path: the path of the requests.
     method: the method of the requests.
@@ -53,9 +53,9 @@ class HttpJsonRemote:
     headers: an object of further headers.
     body: the template of a request, with placeholders such as {{samples}} or {{image|png}}.
     sample: the template of one sample in {{samples}}. The default is the model's only input, or an object with all
-    inputs.
-    answers: the JSON pointer to the list of answers in the reply, in the order of the samples; # is the whole reply.
-    answer: the JSON pointer to the answer in an item of `answers`, or in the reply without `answers`. Default: #.
+    inputs. answers: the JSON pointer to the list of answers in the reply, in the order of the samples; # is the whole
+    reply. answer: the JSON pointer to the answer within an item of `answers`, or within the reply if `answers` is not
+    used. Default: #.
     dtype: the number type of the answers, or text.
     shape: the shape of one answer, e.g. `10` or `?x4`. By default, an answer is one number.
     tokens: the JSON pointer to the number of tokens in the reply, or to their list, for models that MLPerf counts in
@@ -112,7 +112,7 @@ class HttpJsonRemote:
             )
 
     def open(self, exchange: Exchange) -> None:
-        """Does not send a request, because services do not describe themselves."""
+        """Sends no request, because services do not describe themselves."""
 
     def pieces(self, batch: Batch) -> Sequence[bytes]:
         """Returns the pieces of one sample in the bodies of its requests."""

@@ -20,13 +20,13 @@ _OPTIONS = {
     "shape": "SIZExSIZE",
 }
 _NO_ANSWERS = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "bool")
-"""Types that NumPy does not have, or for which some bytes are not valid."""
+"""Types that NumPy lacks, or for which some byte values are invalid."""
 
 _OK = 200
 
 
 class HttpRawRemote:
-    """One address that takes the bytes of a model's only input, in C order and little-endian.
+    """One address that accepts the bytes of a model's only input, in C order and little-endian.
 
     The rows of a batch are sent one after another. The answers must have the same order. Strings are sent as UTF-8, one
     per request.
@@ -58,7 +58,7 @@ class HttpRawRemote:
             raise ConfigError("backend 'http-raw' sends one string per request: set --max-batch 1")
 
     def open(self, exchange: Exchange) -> None:
-        """Does not send a request, because the server does not describe itself."""
+        """Sends no request, because the server does not describe itself."""
 
     def request(self, batch: Batch) -> Request:
         if len(batch.inputs) != 1:

@@ -34,7 +34,7 @@ _SHARED = "shm"
 _OPTIONS = {"served": "NAME", "version": "VERSION", "encoding": "|".join((*_ENCODINGS, _SHARED))}
 
 _BUSY = (429, 502, 503, 504)
-"""Statuses that do not depend on the encoding."""
+"""Statuses that do not depend on the encoding, because the server is busy or unavailable."""
 
 _GRPC = "grpc"
 _OK = 200
@@ -83,7 +83,8 @@ class KserveRemote:
 
     @staticmethod
     def by_paths(exchange: Exchange) -> Exchange:
-        """Returns an exchange that maps HTTP paths below /v2, except `infer`, to gRPC. exchange: makes the calls."""
+        """Returns an exchange that translates HTTP paths below /v2, except `infer`, to gRPC. exchange: makes the calls.
+        """
         return transcoded(exchange)
 
     def open(self, exchange: Exchange) -> None:
@@ -199,7 +200,7 @@ class KserveRemote:
 
 
 def _zeros(inputs: Sequence[Tensor], in_manifest: Mapping[str, TensorSpec]) -> Batch:
-    """Returns one sample of zeros. A size that neither the manifest nor the server states is 1."""
+    """Returns one sample of zeros. A size is 1 if neither the manifest nor the server states it."""
     arrays = {}
     for tensor in inputs:
         shape = tensor.shape or ()

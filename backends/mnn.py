@@ -15,7 +15,7 @@ from harness.errors import ConfigError
 from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
 
-with stdout_to_stderr():  # the import prints what the processor supports
+with stdout_to_stderr():  # because the import prints what the processor supports
     import MNN
 
 _PRECISIONS = {"f32": "high", "f16": "low", "bf16": "lowBF"}
@@ -52,7 +52,9 @@ _HIDDEN = (
     "RNN",
     "RNNSequenceGRU",
 )
-"""Types of operations whose products MNN does not count. MNN converts products without weights to a loop (`While`)."""
+"""Types of operations whose multiplications MNN does not count. MNN converts products without weights to a loop
+(`While`).
+"""
 
 _MILLION = 1_000_000
 
@@ -67,17 +69,17 @@ class _Port(NamedTuple):
     tensor: Any
     dtype: str
     kind: Any
-    """MNN's object for the number type."""
+    """MNN's object for the number type of the values."""
     layout: Any
-    """Memory order of a NumPy array with these numbers. MNN may pack four channels."""
+    """Memory order of a NumPy array that holds the values. MNN itself may pack four channels together."""
 
 
 class MnnBackend(FrameworkBackend):
     """One interpreter with one session, resized when the batch changes.
 
     precision: the number type of the computation. int8 weights with a scheme for activations are computed in int8 in
-    any case; other packed weights are expanded when the model is loaded.
-    MNN's converter writes 1 for an open batch. The batch counts as open if the file has 1 and the network takes 2.
+    any case; other packed weights are expanded when the model is loaded. MNN's converter writes 1 for an open batch.
+    The batch counts as open if the file has 1 but the network also accepts 2.
     """
 
     name = "mnn"
@@ -107,7 +109,7 @@ class MnnBackend(FrameworkBackend):
         self._feeds = [feeds.pop(name) for name in self._file.inputs if name in feeds]
         self._feeds += feeds.values()
         fetches = {p.name: p for p in _ports(self._interpreter.getSessionOutputAll(session))}
-        # Other tensors that no operation reads are leftovers of the converter.
+        # Any other tensors that no operation reads are leftovers of the converter.
         names = [name for name in self._file.outputs if name in fetches] or list(fetches)
         self._fetches = [fetches[name] for name in names]
         self._names = tuple(names)
@@ -128,21 +130,21 @@ class MnnBackend(FrameworkBackend):
         )
 
     def _sizes(self, port: _Port) -> tuple[int, ...]:
-        """Returns the sizes in the file, with -1 for an open size. If the file does not record them, returns the
-        session's sizes.
+        """Returns the sizes in the file, with -1 for an open size. If the file does not record the sizes, returns the
+        session's.
         """
         return self._file.inputs.get(port.name) or tuple(map(int, port.tensor.getShape()))
 
     def _given_type(self, port: _Port) -> str:
-        """Returns the number type of the rows. It may be int64, because MNN's converter stores int64 as int32."""
+        """Returns the number type of the input rows. It may be int64, because MNN's converter stores int64 as int32."""
         names = self._setup.names
         declared = {names.get(spec.name, spec.name): spec.dtype for spec in self._setup.inputs}
         wide = declared.get(port.name) == "int64" and port.dtype == "int32"
         return "int64" if wide else port.dtype
 
     def _takes_two(self, sizes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Returns whether the batch is open, i.e. two samples have two answers. Resizes the session but does not
-        compute.
+        """Returns whether the batch is open, that is, whether two samples get two answers. Resizes the session but does
+        not compute.
         """
         if any(not shape or shape[0] > 1 for shape in sizes.values()):
             return False
@@ -191,7 +193,7 @@ class MnnBackend(FrameworkBackend):
         self._shapes = shapes
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
-        """Copies the rows into the session, which is resized if their shapes have changed."""
+        """Copies the rows into the session, and resizes the session if the shapes have changed."""
         shapes = [inputs[port.name].shape for port in self._feeds]
         if shapes != self._shapes:
             self._resize(shapes)
@@ -213,7 +215,9 @@ class MnnBackend(FrameworkBackend):
         return self.fetch()
 
     def infer_with(self, batch: Batch, before: Any, after: Any) -> Outputs:
-        """Answers a batch. MNN calls `before` and `after` around each operation, with its tensors and description."""
+        """Answers a batch. MNN calls `before` and `after` around each operation, with the operation's tensors and
+        description.
+        """
         self.feed(self._in_file(batch.inputs))
         check(self._interpreter.runSessionWithCallBackInfo(self._session, before, after))
         return self.fetch()
@@ -259,7 +263,7 @@ class MnnBackend(FrameworkBackend):
 
 
 def create_session(interpreter: Any, config: Mapping[str, object]) -> Any:
-    """Creates a session. `cold` times this function, because MNN's own classes cannot be changed."""
+    """Creates a session. `cold` replaces this function to time it, because MNN's own classes cannot be changed."""
     return interpreter.createSession(dict(config))
 
 
@@ -285,7 +289,9 @@ def _some(size: int) -> int:
 
 
 def _layout(tensor: Any) -> Any:
-    """Returns the memory order of a NumPy array for the tensor. NumPy does not have MNN's packing of four channels."""
+    """Returns the memory order of a NumPy array for the tensor. NumPy has no equivalent for MNN's packing of four
+    channels.
+    """
     kind = tensor.getDimensionType()
     packed = kind == MNN.Tensor_DimensionType_Caffe_C4
     return MNN.Tensor_DimensionType_Caffe if packed else kind

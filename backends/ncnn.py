@@ -20,19 +20,21 @@ _SWITCHES: Mapping[str, frozenset[str]] = {
     "f16": frozenset({"use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic"}),
     "bf16": frozenset({"use_bf16_packed", "use_bf16_storage"}),
 }
-"""Maps a precision to the ncnn switches that are on. ncnn's default is f16, unlike in all other frameworks here."""
+"""Maps a precision to the ncnn switches that are on. ncnn defaults to f16, unlike every other framework that the
+harness supports.
+"""
 
 _REAL, _INTEGER = np.dtype(np.float32), np.dtype(np.int32)
-"""Number types of ncnn's arrays. Other integers are converted."""
+"""Number types of ncnn's arrays. Other integer types are converted."""
 
 
 _NOTHING = np.empty(0, _REAL)
 
 
 class NcnnBackend(FrameworkBackend):
-    """One net. Its file has no batch: the samples of a batch are answered one after another.
+    """One net. The file has no batch, so the samples of a batch are answered one after another.
 
-    ncnn's arrays can have a batch, but some layers then return an error, e.g. one of SqueezeNet's.
+    ncnn's arrays can have a batch, but some layers, including one of SqueezeNet's, then return an error.
 
     precision: the type of weights and activations. A file with int8 weights is computed in int8 in any case.
     Inputs and outputs have the names of their blobs. Their types, and the shapes that the file does not record, come
@@ -69,7 +71,7 @@ class NcnnBackend(FrameworkBackend):
         return inputs, names
 
     def _open(self, precision: str) -> None:
-        """Loads the net. If ncnn refuses it, ncnn returns a number and prints the reason on stderr."""
+        """Loads the net. If ncnn refuses the file, ncnn returns only a number and prints the reason to stderr."""
         net = ncnn.Net()
         net.opt.num_threads = self._setup.threads
         net.opt.use_vulkan_compute = False
@@ -84,7 +86,7 @@ class NcnnBackend(FrameworkBackend):
             )
         self._net = net
         self._given: dict[int, tuple[Any, Array]] = {}
-        """ncnn's array for each input's blob, and its memory as a NumPy array."""
+        """Maps the blob of each input to ncnn's array and to the array's memory as a NumPy array."""
         self._blobs = {blob.name: index for index, blob in enumerate(net.blobs())}
 
     def _check_kinds(self) -> None:
@@ -95,7 +97,7 @@ class NcnnBackend(FrameworkBackend):
                 )
 
     def _specs(self) -> tuple[TensorSpec, ...]:
-        """Returns the inputs, with the manifest's types and the file's or the manifest's shapes."""
+        """Returns the inputs with the manifest's types, and with the shapes from the file or the manifest."""
         names = self._setup.names
         declared = {names.get(spec.name, spec.name): spec for spec in self._setup.inputs}
         found = []
@@ -115,7 +117,9 @@ class NcnnBackend(FrameworkBackend):
         return tuple(found)
 
     def _given_type(self, name: str, declared: TensorSpec | None) -> str:
-        """Returns the number type of the rows. The file does not record it, but the indices of a table are integers."""
+        """Returns the number type of the input rows. The file does not record the type, but the indices of a table must
+        be integers.
+        """
         is_integer = ncnn_file.selects_rows(self._layers, name)
         if declared is None:
             return _INTEGER.name if is_integer else _REAL.name
@@ -156,7 +160,7 @@ class NcnnBackend(FrameworkBackend):
         ]
 
     def _extractor(self, arrays: Sequence[tuple[int, Array]], sample: int) -> Any:
-        """Returns ncnn's object for the answer to one sample."""
+        """Returns the ncnn object that computes the answer to one sample."""
         extractor = self._net.create_extractor()
         for blob, rows in arrays:
             row = rows[sample]
@@ -182,7 +186,7 @@ class NcnnBackend(FrameworkBackend):
             code, mat = extractor.extract(blob)
             if code != 0 or mat.empty():
                 raise ValueError(f"ncnn returned error {code}")
-            rows.append(np.array(mat))  # five times as fast as mat.numpy().copy()
+            rows.append(np.array(mat))  # takes a fifth of the time of mat.numpy().copy()
         return rows
 
     def _joined(self, answers: Sequence[Sequence[Array]]) -> Outputs:
@@ -193,7 +197,7 @@ class NcnnBackend(FrameworkBackend):
         arrays, answers = self._arrays(self._in_file(batch.inputs)), []
         for sample in range(batch.size):
             extractor = self._extractor(arrays, sample)
-            extractor.set_light_mode(False)  # light mode would free the blobs that are read later
+            extractor.set_light_mode(False)  # because light mode would free blobs that are read later
             for index, tops in enumerate(kernels_of(self._layers, self._blobs)):
                 step(extractor, index, tops)
             answers.append(self._rows(extractor))
@@ -238,14 +242,14 @@ class NcnnBackend(FrameworkBackend):
 def _array_for(row: Array) -> tuple[Any, Array]:
     """Returns an array of ncnn in the shape of the row, and its memory.
 
-    The array is a copy, because in-place layers read a reference counter that NumPy's memory does not have.
+    The array is a copy, because layers that work in place read a reference counter, which NumPy's memory lacks.
     """
     mat = ncnn.Mat(row).clone()
     return mat, np.asarray(mat).view(row.dtype)
 
 
 def _array_type(dtype: str) -> "np.dtype[np.float32] | np.dtype[np.int32]":
-    """Returns the type of ncnn's array for an input of the manifest. Raises a ValueError if there is none."""
+    """Returns the type of ncnn's array for an input in the manifest. Raises a ValueError if ncnn has no such type."""
     kind = np.dtype(dtype)
     if kind == _REAL:
         return _REAL

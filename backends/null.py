@@ -1,4 +1,4 @@
-"""Answers with zeros immediately, so that all remaining time is overhead of the harness."""
+"""Returns zeros immediately, so that all remaining time is overhead of the harness."""
 
 from collections.abc import Mapping
 from typing import Self

@@ -20,13 +20,15 @@ from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request,
 from harness.types import Array, BackendSetup, Batch
 
 MAX_TOKENS = 128
-"""Maximum number of tokens in an answer if neither the sample nor --backend-option max_tokens sets it."""
+"""Maximum number of tokens in an answer, used if neither the sample nor --backend-option max_tokens sets it."""
 
 BLOCK_TOKENS = 16
-"""Tokens in a block of vLLM's prefix cache, by default."""
+"""Number of tokens in a block of vLLM's prefix cache, by default."""
 
 MOST_TOKEN_BYTES = 16
-"""The highest average number of bytes per token of a prompt. Single tokens can be longer, e.g. white space."""
+"""Highest plausible average number of bytes per token of a prompt, which gives the fewest tokens that a prompt may
+have. Single tokens, such as white space, can be longer.
+"""
 
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
 """Maximum number of tokens that a server may add before a prompt and around a chat (template and system prompt)."""
@@ -52,9 +54,9 @@ _CHOICES = {
 
 _HEADERS = (("Content-Type", "application/json"),)
 _NOT_UNDERSTOOD = (400, 422)
-"""Statuses of servers that refuse an unknown field."""
+"""Statuses with which servers refuse an unknown field."""
 _NOT_THERE = "the server answered 404:"
-"""Beginning of the text of a `Refused` for a path that the server does not know."""
+"""Start of the text of a `Refused` for a path that the server does not know."""
 
 _CHAT = b'"messages":'
 _PATHS = {False: "/v1/completions", True: "/v1/chat/completions"}
@@ -65,24 +67,24 @@ _PROBES: Mapping[bool, Mapping[str, Any]] = {
 """Maps whether the prompt is a chat to the fields of a test request."""
 
 _UNSTREAMED: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
-"""Fields that only some servers accept, the best first."""
+"""Fields that only some servers accept, in order of preference."""
 
 
 class _Dialect(NamedTuple):
     """The form of requests to one of the two endpoints."""
 
     fields: Mapping[str, Any]
-    """Fields of every request, unless a sample has its own."""
+    """Fields of every request, which a sample may override."""
     head: bytes
-    """The beginning of each body, up to the sample's part."""
+    """The start of each body, up to the part that belongs to the sample."""
     bounded_head: bytes
-    """The head for a sample without max_tokens."""
+    """The head used for a sample without max_tokens."""
     heads: dict[tuple[bytes, str], bytes]
-    """Maps the names of a sample's fields (from `split`) and its model in a mix to the head of the body."""
+    """Maps the names of a sample's fields (from `split`) and the sample's model in a mix to the head of the body."""
     extras: tuple[str, ...]
     has_ids: bool
     ends: bool
-    """Whether the endpoint reports why an answer ended."""
+    """True if the endpoint reports why an answer ended."""
 
 
 class OpenAiRemote:
@@ -138,7 +140,7 @@ class OpenAiRemote:
             endpoint=self._endpoint,
         )
         self.streams = options.get("stream", "on") == "on"
-        """True if replies are read while they arrive."""
+        """True if replies are read as they arrive."""
         self._dialects: dict[bool, _Dialect] = {}
         self._refusals: dict[bool, str] = {}
         self._asked: set[str] = {*self._mix.weights} if self._mix is not None else set()
@@ -165,8 +167,7 @@ class OpenAiRemote:
         )
 
     def _tried(self) -> str:
-        """Returns the refusals by path. If the server does not know any of the paths, returns only the first
-        refusal.
+        """Returns the refusals by path. If the server knows none of the paths, returns only the first refusal.
         """
         texts = {self._paths[chat]: text for chat, text in self._refusals.items()}
         if all(text.startswith(_NOT_THERE) for text in texts.values()):
@@ -177,7 +178,7 @@ class OpenAiRemote:
         return "; ".join(f"{path}: {text}" for path, text in texts.items())
 
     def _probe(self, exchange: Exchange, chat: bool) -> None:
-        """Finds the fields that the server takes, with one prompt."""
+        """Finds out which fields the server accepts, with one prompt."""
         for extras in self._extras():
             fields_of_all = self._fields(extras)
             head = _head(fields_of_all)
@@ -204,7 +205,7 @@ class OpenAiRemote:
             return
 
     def _try_model(self, exchange: Exchange, model: str) -> None:
-        """Raises a ConfigError if a model of the mix does not answer."""
+        """Raises a ConfigError if a model in the mix does not answer."""
         request = self.probe()
         dialect = next(iter(self._dialects.values()))
         head = _head({**dialect.fields, "model": model})
@@ -218,7 +219,7 @@ class OpenAiRemote:
         self._heard(reader)
 
     def _extras(self) -> Sequence[Mapping[str, Any]]:
-        """Returns the fields that only some servers accept, the best first."""
+        """Returns the fields that only some servers accept, in order of preference."""
         if self._endpoint is not None:
             return ({"stream": True} if self.streams else {},)
         return fields() if self.streams else _UNSTREAMED
@@ -230,7 +231,9 @@ class OpenAiRemote:
         return {"model": self._model, **of_endpoint, **sampling, **ignore, **extras}
 
     def _sampling(self) -> Mapping[str, Any]:
-        """Returns the fields of the body. A null in `body` drops a field: some models take no temperature."""
+        """Returns the fields of the body. A null in `body` removes a field, because some models do not accept a
+        temperature.
+        """
         return {"temperature": 0, **self._body}
 
     def _encoded(self, fields: bytes) -> bytes:
@@ -247,7 +250,7 @@ class OpenAiRemote:
             sample = self._fresh.put(sample)
         names, fields = split(sample)
         is_bounded = sample.startswith(b'{"max_tokens":')
-        # A quote in a text follows a backslash, so no text looks like this key.
+        # A quote within a text follows a backslash, so no text can look like this key.
         chat = (
             names.endswith(b'"messages"')
             if names
@@ -271,7 +274,7 @@ class OpenAiRemote:
         return Request(self._paths[chat], self._headers, (head, self._encoded(fields)))
 
     def _head_beside(self, dialect: _Dialect, names: bytes, model: str) -> bytes:
-        """Returns the head for samples with these fields. The head omits fields of the same names.
+        """Returns the head for samples with these fields. The head omits the fields that the sample sets.
 
         model: the sample's model in a mix; '' if the run has no mix.
         """
@@ -301,7 +304,7 @@ class OpenAiRemote:
             self._reading = self._reading._replace(models=known | {model})
 
     def _expect_stop(self, bytes_: int) -> None:
-        """Considers the tokens in a sample's stop strings."""
+        """Records the largest size of a sample's stop strings, which the count of tokens must consider."""
         if bytes_ > self._reading.stop_bytes:
             self._reading = self._reading._replace(stop_bytes=bytes_)
 
@@ -336,8 +339,8 @@ class OpenAiRemote:
         )
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
-        """Reads an answer before the run. Accepts a truncated answer, because it also warms up the server. `reader`
-        refuses such an answer.
+        """Reads an answer that arrives before the run. Accepts a truncated answer, because it also warms up the server.
+        `reader` refuses such an answer.
         """
         reader = self._reader(self._reading._replace(takes_any_end=True, models=frozenset()))
         answers = reader.answer(reply)
@@ -345,8 +348,8 @@ class OpenAiRemote:
         return answers
 
     def _heard(self, reader: Streamed | Completion) -> None:
-        """Collects the model's names during the warm-up, because replicas may report different names, e.g. the path of
-        the file.
+        """Collects the model's names during the warm-up, because replicas may report different names, such as the path
+        of the file.
         """
         if reader.model:
             models = self._reading.models | {reader.model}
@@ -391,7 +394,7 @@ def _number(name: str, text: str) -> int:
 
 
 def _wrong_values(options: Mapping[str, str]) -> Iterator[str]:
-    """Yields the problems with each value that cannot be used. Empty values are left to `setup_problems`."""
+    """Yields a problem for each value that cannot be used. Empty values are left to `setup_problems`."""
     for name, choices in _CHOICES.items():
         if (options.get(name) or choices[0]) not in choices:
             yield f"--backend-option {name}: {options[name]!r} is not one of {', '.join(choices)}"
@@ -410,7 +413,7 @@ def _wrong_values(options: Mapping[str, str]) -> Iterator[str]:
 
 
 def _head(fields: Mapping[str, Any]) -> bytes:
-    """Returns a JSON object without its end. The fields of the sample follow."""
+    """Returns a JSON object without its closing brace. The sample's fields are appended."""
     return json.dumps(fields, separators=(",", ":")).encode()[:-1] + b","
 
 

@@ -20,9 +20,8 @@ from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 class OpenVinoBackend(FrameworkBackend):
     """One compiled model with one stream and one infer request.
 
-    precision: the number type of the computation. OpenVINO's default is bf16 on CPUs that support it, unlike in all
-    other frameworks here.
-    hint: the aim for which OpenVINO optimises kernels and threads.
+    precision: the number type of the computation. OpenVINO defaults to bf16 on CPUs that support it, unlike every other
+    framework that the harness supports. hint: the goal for which OpenVINO chooses kernels and threads.
     """
 
     name = "openvino"
@@ -33,7 +32,7 @@ class OpenVinoBackend(FrameworkBackend):
         "hint": ("latency", "throughput"),
     }
     _counts = False
-    """Whether OpenVINO times each kernel, which slows the kernels down."""
+    """If true, OpenVINO times each kernel, which slows the kernels down."""
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         core = openvino.Core()
@@ -41,14 +40,14 @@ class OpenVinoBackend(FrameworkBackend):
         inputs = tuple(map(_spec, model.inputs))
         self._weights = list(_weights(model))
         if self._setup.max_batch == 1:
-            # Fixed, because the batch is always 1 here, and an open size costs 3 % in SqueezeNet.
+            # Fixed, because the batch is always 1 in this case, and an open size costs 3 % in SqueezeNet.
             model.reshape({port: self._of_one(port) for port in model.inputs})
         settings = {
             "PERFORMANCE_HINT": self._option["hint"].upper(),
             "INFERENCE_PRECISION_HINT": self._option["precision"],
             "INFERENCE_NUM_THREADS": self._setup.threads,
             "NUM_STREAMS": 1,
-            "ENABLE_CPU_PINNING": False,  # OpenVINO would pin every instance to the same cores
+            "ENABLE_CPU_PINNING": False,  # because OpenVINO would pin every instance to the same cores
             "PERF_COUNT": self._counts,
         }
         with signal_stack.kept():
@@ -58,7 +57,7 @@ class OpenVinoBackend(FrameworkBackend):
         return inputs, tuple(port.get_any_name() for port in self._compiled.outputs)
 
     def _of_one(self, port: openvino.Output) -> openvino.PartialShape:
-        """Returns the input's shape with a batch of 1 if the batch is open."""
+        """Returns the input's shape, with 1 in place of an open batch."""
         shape, axis = port.get_partial_shape(), self._batch_axis(port.get_any_name())
         if axis is None or axis >= len(shape) or shape[axis].is_static:
             return shape
@@ -88,7 +87,7 @@ class OpenVinoBackend(FrameworkBackend):
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         # OpenVINO reads the inputs in place, and copies only read-only inputs.
         results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
-        # Copied, because the next infer writes into the same memory.
+        # Copied, because the next `infer` overwrites the same memory.
         return named(self._outputs, [rows.copy() for rows in results.to_tuple()])
 
     @property
@@ -111,7 +110,7 @@ class OpenVinoBackend(FrameworkBackend):
 
 
 def _readable(path: Path) -> Path:
-    """Returns the model file itself, or the only .xml in an IR's folder."""
+    """Returns the model file, or the only .xml in the folder of an IR."""
     if not path.is_dir():
         return path
     files = sorted(path.glob("*.xml"))

@@ -22,7 +22,7 @@ _UNREGISTERED = "is not a registered function/op"
 """Words in ONNX Runtime's message about an unknown operator."""
 
 _OLDEST_OPSET = 7
-"""The first opset that ONNX Runtime promises to run."""
+"""The oldest opset that ONNX Runtime guarantees to run."""
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _OF_GPUS = ("CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
@@ -37,15 +37,13 @@ _GRAPH_LEVELS = {
 class OrtBackend(FrameworkBackend):
     """One session.
 
-    spinning: idle threads busy-wait for lower latency. auto: only if no other thread uses the instance's cores
-    (streams, --pin). Otherwise spinning takes five times the CPU between sparse queries and starves other instances.
-    graph: the level of graph optimisation.
-    arena: memory is kept between batches.
-    io_binding: outputs stay in ONNX Runtime's memory until they are copied out.
-    share_weights: the instances of this process share one copy of the weights. Kernels then read the weights in the
-    file's layout, which can cost speed. Each instance still holds the weights that the graph optimiser rewrites
-    (Conv + BatchNormalization).
-    Outputs that are not arrays (maps, sequences, bfloat16) are omitted; `describe` lists them.
+    spinning: idle threads busy-wait, which lowers latency. auto: only if no other thread uses the instance's cores
+    (streams, --pin). If other threads do, spinning takes five times the CPU between sparse queries and starves other
+    instances. graph: the level of graph optimisation. arena: memory is kept between batches. io_binding: outputs stay
+    in ONNX Runtime's memory until they are copied out. share_weights: the instances in this process share one copy of
+    the weights. Kernels then read the weights in the file's layout, which can cost speed. Each instance still keeps its
+    own copy of weights that the graph optimiser rewrites (Conv + BatchNormalization). Outputs that are not arrays
+    (maps, sequences, bfloat16) are omitted; `describe` lists them.
     """
 
     name = "ort"
@@ -70,8 +68,8 @@ class OrtBackend(FrameworkBackend):
         if self._option["share_weights"] == "on":
             self._weights = shared_weights(self._path)
         if provider != _PROVIDERS["cpu"]:
-            with redirect_stdout(sys.stderr):  # the framework prints the names of missing libraries
-                ort.preload_dlls()  # CUDA and cuDNN from Python packages, which the loader does not search
+            with redirect_stdout(sys.stderr):  # because the framework prints the names of missing libraries
+                ort.preload_dlls()  # loads CUDA and cuDNN from Python packages, which the loader does not search
         try:
             session = ort.InferenceSession(
                 str(self._path),
@@ -80,7 +78,7 @@ class OrtBackend(FrameworkBackend):
                 provider_options=[self._provider_options()],
             )
         except NoImplementation as e:
-            # NOT_IMPLEMENTED: the provider has no kernel for an operator in the file's opset version.
+            # NOT_IMPLEMENTED means that the provider has no kernel for an operator in the file's opset version.
             raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
         except Exception as e:
             if _UNREGISTERED not in str(e):
@@ -97,7 +95,7 @@ class OrtBackend(FrameworkBackend):
             )
         session.disable_fallback()  # a failing provider must fail the batch, not fall back
         self._session = session
-        # The public `run` calls this method after checking the names in the feed, which takes 1.5 us.
+        # The public `run` first checks the names in the feed, which takes 1.5 us, and then calls this method.
         self._run = getattr(session, "_sess", session).run
         for port in session.get_inputs():
             if port.type not in ORT_ARRAYS:
@@ -128,7 +126,7 @@ class OrtBackend(FrameworkBackend):
         return inputs, tuple(names)
 
     def _provider(self) -> str:
-        """Returns the requested provider. Raises ConfigError if this ONNX Runtime does not have it."""
+        """Returns the requested provider. Raises a ConfigError if this build of ONNX Runtime lacks it."""
         device, provider = self._setup.device, self._setup.provider
         usual = _PROVIDERS[device.partition(":")[0]]
         requested = provider or usual
@@ -164,7 +162,8 @@ class OrtBackend(FrameworkBackend):
         spinning = "1" if self._spins else "0"
         options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
         if self._setup.cpus:
-            # Places of all threads but the first, which is the calling thread. ONNX Runtime numbers processors from 1.
+            # The processors of all threads except the first, which is the calling thread. ONNX Runtime numbers
+            # processors from 1.
             places = ";".join(str(cpu + 1) for cpu in self._setup.cpus[1:])
             options.add_session_config_entry("session.intra_op_thread_affinities", places)
             options.add_session_config_entry("session.force_spinning_stop", "1")
@@ -177,9 +176,10 @@ class OrtBackend(FrameworkBackend):
 
     @property
     def tunable(self) -> Choices:
-        # `all` adds processor-specific layouts to `extended`. These can slow down small models, so both are tried.
+        # `all` adds processor-specific layouts to `extended`. The layouts can slow down small models, so both levels
+        # are tried.
         graph = {"graph": ("extended",)}
-        alone = self._setup.threads == 1  # the calling thread is the only one, so none could spin
+        alone = self._setup.threads == 1  # because the calling thread is the only one, no other thread could spin
         return graph if alone else {"spinning": ("on", "off"), **graph}
 
     @property
@@ -197,7 +197,7 @@ class OrtBackend(FrameworkBackend):
         assert binding is not None
         for name, rows in inputs.items():
             binding.bind_cpu_input(name, rows)
-        for name in self._names:  # bound again for each batch, because the shape may differ
+        for name in self._names:  # bound again for each batch, because the shape may change
             binding.bind_output(name)
         self._session.run_with_iobinding(binding)
         return named(self._names, binding.copy_outputs_to_cpu())
@@ -221,7 +221,7 @@ class OrtBackend(FrameworkBackend):
 
 
 def _without_kernel(path: Path, provider: str, error: Exception) -> str:
-    """Returns the reason why ONNX Runtime has no implementation, and advice."""
+    """Returns the reason why ONNX Runtime has no implementation, with advice."""
     opset = onnx_opset(path)
     if opset is not None and opset < _OLDEST_OPSET:
         todo = (

@@ -20,15 +20,15 @@ _CACHES = {"f32": "GGML_TYPE_F32", "f16": "GGML_TYPE_F16"}
 
 _GREEDY = {"temperature": 0, "top_k": 1, "samplers": ["top_k"]}
 _WITH_IDS = {"logprobs": 1, "post_sampling_probs": True}
-"""With this setting, a reply contains the id of each token. The sampler leaves only the chosen token, so no sorting is
+"""With this setting, a reply contains the id of each token. The sampler keeps only the chosen token, so no sorting is
 needed.
 """
 
 
 class LlamaCppBackend(TokenEngine):
-    """One server of llama.cpp in this process, with a slot for each sequence.
+    """One llama.cpp server in this process, with a slot for each sequence.
 
-    The package has no call for a single step. One thread per answer therefore waits for tokens, which arrive one by
+    The package offers no call for a single step. One thread per answer therefore waits for tokens, which arrive one by
     one.
     cache: the number type of keys and values. llama.cpp's own default is f16.
     If ends are ignored, llama.cpp excludes the end token and chooses the best of the other tokens.
@@ -44,8 +44,8 @@ class LlamaCppBackend(TokenEngine):
         sequences = self._setup.max_batch
         with stdout_to_stderr():
             self._server = xllamacpp.Server(self._params(sequences))
-        # Two threads per sequence, because the thread of a finished or dropped answer may still run
-        # when the next answer joins.
+        # Two threads per sequence, because the thread of a finished or dropped answer may still be running when the
+        # next answer joins.
         self._pool = ThreadPoolExecutor(2 * sequences, thread_name_prefix="llama-cpp")
         self._arrivals = Arrivals()
 

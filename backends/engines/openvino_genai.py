@@ -53,7 +53,7 @@ class OpenVinoGenaiBackend(TokenEngine):
         del self._handles, self._pipeline
 
     def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
-        """Makes the engine ignore every end token, because the harness ends the answers."""
+        """Ignores `ignores_end`: the engine never ends an answer itself, because the harness does."""
         del ignores_end
         config = openvino_genai.GenerationConfig()
         config.max_new_tokens = most

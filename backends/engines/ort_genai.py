@@ -14,9 +14,9 @@ from harness.types import Backend
 
 
 class OrtGenaiBackend(TokenEngine):
-    """One model. Each answer has a generator with a separate cache, so that answers can join and leave at any step.
+    """One model. Each answer uses a generator with a separate cache, so that answers can join and leave at any step.
 
-    The package's engine for batches is not used. In version 0.18, a static batch gives different answers if its prompts
+    The package's batching engine is not used. In version 0.18, a static batch gives different answers if its prompts
     differ in length, and a dynamic batch needs a model with paged attention.
     """
 
@@ -72,8 +72,7 @@ class _Answer:
     def next_token(self) -> int:
         generator = self._generator
         if generator.is_done():
-            # The generator dropped an end token. Ends are ignored, so the token does not end the
-            # answer.
+            # The generator has dropped an end token. Because ends are ignored, the token does not end the answer.
             generator.append_tokens(np.array([self._last], np.int32))
         generator.generate_next_token()
         self._last = int(generator.get_next_tokens()[0])

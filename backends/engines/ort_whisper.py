@@ -1,4 +1,4 @@
-"""Transcribes with ONNX Runtime GenAI, from a folder with genai_config.json, encoder and decoder of Whisper."""
+"""Transcribes with ONNX Runtime GenAI, from a folder with genai_config.json and a Whisper's encoder and decoder."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ _KIND = "whisper"
 
 
 class OrtWhisperBackend(SpeechEngine):
-    """One model. Each answer has a generator with a separate cache, so that answers can join and leave at any step.
+    """One model. Each answer uses a generator with a separate cache, so that answers can join and leave at any step.
 
-    The package reads audio from a file, so the harness passes a 16-bit PCM WAV file. This is exact for LibriSpeech's
-    samples.
+    The package reads audio from a file, so the harness passes a 16-bit PCM WAV file. The conversion is exact for
+    LibriSpeech's samples.
     """
 
     name = "ort-whisper"
@@ -85,7 +85,9 @@ class OrtWhisperBackend(SpeechEngine):
         self._answers[key] = generator
 
     def _features(self, sound: Array) -> Any:
-        """Returns the generator's inputs. Pads a short sound like Whisper; the package would pad its features."""
+        """Returns the inputs of the generator. Pads a short sound as Whisper does; the package would pad the features
+        instead.
+        """
         whole = np.zeros(MOST_SAMPLES, np.float32)
         whole[: len(sound)] = sound
         audios = genai.Audios.open_bytes(wav_of(whole))

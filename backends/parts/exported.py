@@ -1,8 +1,8 @@
-"""Refuses a program of torch.export (.pt2) that could do more than compute, before PyTorch reads it.
+"""Refuses a torch.export program (.pt2) that could do more than compute, before PyTorch reads it.
 
 The archive names functions to call, and contains expressions that sympy evaluates as Python. A file could therefore run
-any code. Only operators and arithmetic on sizes are accepted. PyTorch checks the archive's pickles, because
-backends/torch.py makes it read only weights.
+any code. Only operators and arithmetic on sizes are accepted. PyTorch itself checks the archive's pickles, because
+backends/torch.py lets it read only weights.
 """
 
 import ast
@@ -44,12 +44,12 @@ _SIZE_SYNTAX = (
 
 
 def check_is_data(path: Path) -> None:
-    """Raises a ConfigError if the file could do more than compute, or is not such an archive."""
+    """Raises a ConfigError if the file could do more than compute, or is not a torch.export archive."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
             graphs = [n for n in members if re.fullmatch(r"[^/]+/models/[^/]+\.json", n)]
-            suspects = [n for n in members if "/aotinductor/" in n]  # PyTorch would load libraries
+            suspects = [n for n in members if "/aotinductor/" in n]  # because PyTorch would load these libraries
             if not graphs:
                 raise ConfigError(
                     f"{path} is not an archive that torch.export.save of PyTorch 2.8 or "

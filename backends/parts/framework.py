@@ -1,4 +1,4 @@
-"""The base class of the framework backends: refuses unknown options and devices, pads batches."""
+"""The base class for framework backends: refuses unknown options and devices, and pads batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,22 +15,22 @@ from harness.profiler import Executed
 from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
 
 Choices = Mapping[str, tuple[str, ...]]
-"""Maps an option's name to its values, the default first."""
+"""Maps the name of an option to its values, the default first."""
 
 
 class FrameworkBackend(ABC):
-    """One model on one framework. A subclass loads it, answers arrays and describes itself."""
+    """One model on one framework. A subclass loads the model, computes arrays and describes itself."""
 
     name: ClassVar[str]
-    """The name in the registry."""
+    """The backend's name in the registry."""
     title: ClassVar[str]
-    """The framework's own name."""
+    """The name that the framework uses for itself."""
     formats: ClassVar[tuple[str, ...]]
-    """The manifest's file formats that the backend reads, best first."""
+    """The manifest's file formats that the backend reads, in order of preference."""
     options: ClassVar[Choices] = {}
-    """The values of --backend-option."""
+    """The permitted values for --backend-option."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
-    """The values of --device."""
+    """The permitted values for --device."""
     has_providers: ClassVar[bool] = False
 
     def __init__(self, setup: BackendSetup) -> None:
@@ -63,7 +63,7 @@ class FrameworkBackend(ABC):
             self._inputs, self._outputs = self._load()
         except (HarnessError, ImportError, MemoryError):
             raise
-        except Exception as e:  # the exceptions of frameworks share no base class
+        except Exception as e:  # because the exceptions of frameworks share no base class
             why = impostor(self._path) or _no_text(self._path) or one_line(e) or type(e).__name__
             raise ConfigError(f"{self._path}: {self.title} cannot load it: {why}") from e
         if not self._inputs:
@@ -74,17 +74,17 @@ class FrameworkBackend(ABC):
 
     @abstractmethod
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        """Loads the model. Returns the inputs, and the names of the outputs; no names if the file has none."""
+        """Loads the model. Returns the inputs and the output names; the latter are empty if the file names none."""
 
     @abstractmethod
     def __exit__(self, *exc: object) -> None:
-        """Frees everything."""
+        """Frees the model and its memory."""
 
     @abstractmethod
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         """Returns n rows, or n rows per output name.
 
-        inputs: (n, ...) arrays; n is the file's batch if it is fixed. Other axes: see BackendSetup.batch_axes.
+        inputs: (n, ...) arrays; n is the file's batch if that is fixed. Other axes: see BackendSetup.batch_axes.
         """
 
     @property
@@ -94,10 +94,10 @@ class FrameworkBackend(ABC):
 
     @abstractmethod
     def describe(self) -> Mapping[str, object]:
-        """Returns versions, device, precision and threads: the actual values, not the requested ones."""
+        """Returns versions, device, precision and threads as they actually are, not as requested."""
 
     def _check_names(self) -> None:
-        """Refuses names in the manifest's `names` that do not exist in the file."""
+        """Refuses names in the manifest's `names` that are missing in the file."""
         have = [*(spec.name for spec in self._inputs), *self._outputs]
         for name, own in self._setup.names.items():
             is_output = name not in {spec.name for spec in self._setup.inputs}
@@ -108,7 +108,7 @@ class FrameworkBackend(ABC):
                 )
 
     def _batch_axis(self, name: str) -> int | None:
-        """Returns the batch axis of an input of the file; None if the input has no batch."""
+        """Returns the batch axis of an input in the file; None if the input has no batch."""
         axes = self._setup.batch_axes
         if axes is None:
             return 0
@@ -144,7 +144,7 @@ class FrameworkBackend(ABC):
         return {of_file.get(name, name): rows for name, rows in outputs.items()}
 
     def _infer(self, batch: Batch) -> Outputs:
-        """Answers a batch; its inputs and the outputs have the file's names."""
+        """Answers a batch whose inputs and outputs use the file's names."""
         size = self._fixed
         try:
             if size is None or batch.size == size:
@@ -161,7 +161,7 @@ class FrameworkBackend(ABC):
             ) from e
 
     def _answer_padded(self, batch: Batch, size: int) -> Outputs:
-        """Pads the batch to the file's fixed size with its last sample, and drops the surplus answers."""
+        """Pads the batch to the file's fixed size with copies of its last sample, and drops the surplus answers."""
         count = batch.size
         if count > size:
             raise ConfigError(
@@ -206,7 +206,7 @@ class TwinProfiler(ABC):
 
 
 def _no_text(path: Path) -> str:
-    """Returns the advice for a name that the frameworks cannot read, or '' for other names."""
+    """Returns advice for a name that frameworks cannot read, or '' for other names."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -215,8 +215,8 @@ def _no_text(path: Path) -> str:
 
 
 def _first(count: int, rows: Any, size: int) -> Any:
-    """Returns the first rows. An output whose length differs from the batch stays unchanged, and the caller refuses
-    it.
+    """Returns the first `count` rows. An output whose length differs from the batch is returned unchanged, so that the
+    caller refuses it.
     """
     return rows[:count] if np.shape(rows)[:1] == (size,) else rows
 

@@ -1,4 +1,4 @@
-"""A small file system in memory, which fills quickly."""
+"""A small file system in memory that fills quickly."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def small_disk(place: Path, size: str) -> Iterator[Path]:
-    """Mounts it at `place`, or skips the test."""
+    """Mounts the file system at `place`, or skips the test if this is not allowed."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small tmpfs needs root")
     place.mkdir()
@@ -29,7 +29,7 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Fills it completely."""
+    """Fills the file system completely."""
     with (disk / "fill").open("wb", buffering=0) as file:
         try:
             while True:

@@ -1,5 +1,6 @@
-"""A good submission for all tests; stand-in runs have no journal, so their files are not
-compared as those of real runs are, and their data set is not opened."""
+"""A good submission for all tests; stand-in runs have no journal, so their files are not compared like those of real
+runs, and their data set is not opened.
+"""
 
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def unchecked_stand_ins(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def real_runs() -> None:
-    """A mark for a test that makes real runs: their files are compared."""
+    """Marks a test that makes real runs, so that the files of the runs are compared."""
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""TEST08, which compares the entropy of DLRM-v3's answers, and TEST09, which bounds the length of answers."""
+"""TEST08 compares the entropy of DLRM-v3's answers, and TEST09 limits the length of answers."""
 
 import json
 import os
@@ -167,7 +167,7 @@ def test_mlcommons_script_has_the_same_verdict_on_lengths(name: str, tmp_path: P
         pytest.skip(f"set {CHECKOUT} to a checkout of mlcommons/inference")
     rows, tokens, passes = LENGTH_CASES[name]
     if not rows:
-        return  # the script writes no verdict
+        return  # because the script writes no verdict
     lengths_log(tmp_path / "test", rows, tokens)
     config = tmp_path / "audit.config"
     config.write_text("".join(f"*.*.{key} = {value}\n" for key, value in SETTINGS.items()))
@@ -268,7 +268,7 @@ def test_logged_lengths_in_a_tree_are_verified_again(
 def test_a_truncated_log_of_test09_is_judged_by_its_ends(
     head: bytes, found: list[str], tmp_path: Path
 ) -> None:
-    """MLCommons' truncate_accuracy_log.py truncates it, although no text has its hash."""
+    """MLCommons' truncate_accuracy_log.py truncates this log, although no text contains its hash."""
     shown = load_round().shown_accuracy_log_bytes
     content = head.ljust(shown, b"0") + CUT + b" },\n]\n".rjust(shown, b"0")
     (tmp_path / "accuracy").mkdir()

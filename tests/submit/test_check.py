@@ -1,4 +1,5 @@
-"""Our validator finds nothing in a good tree, finds each single fault by its rule, and never raises."""
+"""Our validator finds nothing in a good tree, finds each single fault by the right rule, and never raises an exception.
+"""
 
 import json
 import os
@@ -135,7 +136,7 @@ def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_pat
     for log in tree.rglob("mlperf_log_accuracy.json"):
         name = "some.json" if "TEST01" in log.parts else log.name
         write(raw / log.relative_to(tree), (golden.parent / "raw" / name).read_bytes())
-    assert validate(tree, ROUND).findings == []  # truncated, so undecidable
+    assert validate(tree, ROUND).findings == []  # a truncated log cannot be decided
     assert [(f.rule, f.file) for f in validate(tree, ROUND, raw=raw).findings] == [
         ("accuracy-hash", file)
     ]
@@ -148,7 +149,7 @@ def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_pat
 
 
 def test_an_edge_system_may_infer_offline_from_single_stream(tree: Path) -> None:
-    """The rules allow it; both logs are then single-stream logs."""
+    """The rules allow this, and both logs then are single-stream logs."""
     for part in ("performance", "accuracy"):
         for source in (tree / OPEN / "SingleStream" / part).rglob("*"):
             if source.is_file():
@@ -167,7 +168,7 @@ def test_only_one_submitter_is_checked_on_request(tree: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_any_content_of_a_file_raises_nothing(seed: int, tree: Path) -> None:
-    """Garbage, truncations and wrong types in a few files at a time."""
+    """Puts garbage, truncations and wrong types into a few files at a time."""
     draw = random.Random(seed)
     junk = [
         *(b"", b"\x00\xff\xfe", b"[", b"{}", b"null", b"[[[" * 5000, b'{"a": 1e999}', b"\n" * 99),
@@ -222,7 +223,7 @@ def test_an_empty_or_wrong_folder_has_no_results(tmp_path: Path) -> None:
 
 
 def test_a_25_mb_log_takes_less_than_two_seconds(tree: Path) -> None:
-    """A log like that of a run with many warnings; the time limit counts only this process."""
+    """Uses a log like that of a run with many warnings; the limit counts only this process's CPU time."""
     file = tree / SERVER / RUN / DETAIL
     lines = file.read_text().splitlines(keepends=True)
     filler = next(line for line in lines if "generic_message" in line)
@@ -234,7 +235,7 @@ def test_a_25_mb_log_takes_less_than_two_seconds(tree: Path) -> None:
 
 
 def printed(tree: Path, status: int, *words: str) -> str:
-    """The text that `submit check` prints, if it ends with this status."""
+    """Returns the text that `submit check` prints, and checks its exit status."""
     ended = run_here("submit", "check", str(tree), *words)
     assert ended.status == status
     return ended.printed
@@ -255,7 +256,7 @@ def test_rehearsal_passes_only_as_a_rehearsal(tree: Path) -> None:
     assert out.endswith("\nnot passed: 6 results, 2 findings\n")
     assert printed(
         tree, 0, "--rehearsal"
-    ) == (  # bug: both findings also appeared here, without "passed"
+    ) == (  # bug: both findings were also printed in this place, without "passed"
         "passed, as a rehearsal: 6 results, 0 findings; not counted, because a rehearsal may be short, use "
         "other data, run on one machine and be marked: rehearsal, too-short\n"
     )
@@ -279,7 +280,7 @@ def test_rehearsal_passes_only_as_a_rehearsal(tree: Path) -> None:
 def test_rehearsal_is_excused_only_for_marks_in_its_logs(
     mutations: Sequence[str], counting: set[str], tree: Path
 ) -> None:
-    """Bug: a rehearsal of full length passed with an audit that both official checkers refuse."""
+    """Bug: a full-length rehearsal passed with an audit that both official checkers refuse."""
     all_of(*(MUTATIONS[name][1] for name in ("rehearsal mark", *mutations)))(tree)
     assert {f.rule for f in validate(tree, ROUND).counted(shortened=True)} == counting
 
@@ -299,7 +300,8 @@ def test_other_data_is_forgiven_in_its_own_result(tree: Path) -> None:
 def test_videos_are_required_of_the_samples_that_the_data_has(
     samples: int, missing: int, tmp_path: Path
 ) -> None:
-    """Bug: a rehearsal with 12 prompts lacked the videos of samples up to 238, which `pack` cannot write."""
+    """Bug: for a rehearsal with 12 prompts, the check demanded videos of samples up to 238, which `pack` cannot write.
+    """
     result = tmp_path / "closed/LabOrg/results/box/wan-2.2-t2v-a14b/SingleStream"
     write_accuracy_logs(result / "accuracy", "SingleStream")
     log = result / "accuracy" / DETAIL
@@ -332,7 +334,7 @@ def test_mistakes_in_the_command_are_reported_in_one_line(words: str, told: str)
 
 
 def test_result_includes_findings_of_the_folders_above_it() -> None:
-    """A fault of the root, the submitter or the system counts for each result below it."""
+    """A fault in the root, the submitter's folder or the system counts for each result below it."""
     path = f"{CLOSED}/Server"
     above = [
         *("results.csv", "closed/x.md", "closed/LabOrg/src", SYSTEM, "closed/LabOrg/results/box"),

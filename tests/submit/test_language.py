@@ -1,4 +1,4 @@
-"""A closed submission of a language task: its runs, TEST06 with logged answers, and refusals."""
+"""A closed submission for a language task: its runs, TEST06 with logged answers, and refusals."""
 
 import json
 from collections.abc import Sequence
@@ -52,9 +52,9 @@ def tokens_of(ids: Sequence[int]) -> str:
 
 
 def rows(*answers: tuple[Sequence[int], int | None], begun: Sequence[int] | None = None) -> str:
-    """Returns an accuracy log. answers: the token ids, and the number of tokens reported to LoadGen.
+    """Returns an accuracy log. answers: the token ids, and the token count reported to LoadGen.
 
-    begun: the first token of each answer as reported to LoadGen; None: no reports, as in Offline.
+    begun: the first token of each answer as reported to LoadGen; None: not reported, as in Offline.
     """
     logged = []
     for i, (ids, told) in enumerate(answers):
@@ -73,7 +73,7 @@ def verified(folder: Path, log: str, scenario: str, dtype: str = "int32") -> str
     ("answers", "failed"),
     [
         ([([5, 6, END], 3), ([7, 8], 2)], ""),
-        ([([END], 1), ([END, END], 2)], ""),  # the script never reads the first token
+        ([([END], 1), ([END, END], 2)], ""),  # because the script never reads the first token
         ([([5, 6, END, END], 4)], "EOS"),
         ([([5, END, 6, END], 4)], ""),
         ([([5, 6, END], 3), ([5, 6], 3)], "Sample length"),
@@ -155,7 +155,7 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
             {"rehearsal": True, "options": {**LLAMA.options, "duration": "3s"}},
             "--duration: the result of llama2-70b-99.9 counts tokens, and LoadGen",
         ),
-        (  # bug: no audit counts its tokens, so the rehearsal was planned, and `check` had findings
+        (  # bug: no audit counts its tokens, so a planned rehearsal always ended with findings
             {
                 "rehearsal": True,
                 "benchmark": "llama3.1-8b-edge",
@@ -239,7 +239,7 @@ GPT_OSS = replace(
 
 
 def test_accuracy_runs_may_have_data_of_their_own(tmp_path: Path) -> None:
-    """Bug: gpt-oss-120b has two data sets, but a submission took one, and no tree could pass the check."""
+    """Bug: a submission accepted one data set, but gpt-oss-120b needs two, so no tree could pass the check."""
     performance, accuracy = plan(GPT_OSS, tmp_path)
     found = [(str(row.config.data_dir), row.config.performance_count) for row in (performance, accuracy)]  # fmt: skip
     assert found == [("/prompts.jsonl", 6396), ("/other.jsonl", 4395)]
@@ -330,8 +330,8 @@ def test_the_audit_counts_by_its_answers_and_not_by_its_length(
 def test_an_audit_that_its_settings_make_short_ends_as_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the line of a good TEST06 was `exit status 4: too-short`."""
-    options = {**LLAMA.options, "target_qps": 2.0, "metric": "exact_match"}  # rouge is an extra
+    """Bug: a good TEST06 was reported as `exit status 4: too-short`."""
+    options = {**LLAMA.options, "target_qps": 2.0, "metric": "exact_match"}  # because rouge needs an extra
     request = replace(LLAMA, rehearsal=True, options=options)
     write_audits(request, tmp_path)
     *others, audit = plan(request, tmp_path)
@@ -393,7 +393,7 @@ def test_the_tokens_of_the_accuracy_run_must_be_in_the_rounds_range(
 
 @pytest.mark.parametrize(("benchmark", "found"), [("llama2-70b-99.9", 0), ("resnet", 1)])
 def test_a_task_of_tokens_has_no_bound_of_the_latency(benchmark: str, found: int) -> None:
-    """Bug: real submissions of llama2-70b log an `effective_target_latency_ns` of 0."""
+    """Bug: the check required a bound, but real submissions of llama2-70b log an `effective_target_latency_ns` of 0."""
     logged = {"effective_scenario": "Server", "effective_target_latency_ns": 0}
     run = RunLog("run_1", DetailLog(values=logged), {})
     result: Any = SimpleNamespace(scenario="Server", measured_scenario="Server")
@@ -403,7 +403,7 @@ def test_a_task_of_tokens_has_no_bound_of_the_latency(benchmark: str, found: int
 
 @pytest.mark.parametrize(("limit_ms", "found"), [(1500, 0), (1501, 1), (60_000, 1)])
 def test_an_interactive_folder_has_the_limit_of_interactive(limit_ms: int, found: int) -> None:
-    """Bug: LoadGen logs Interactive as Server, so its limit was never compared."""
+    """Bug: LoadGen logs Interactive as Server, so the limit of Interactive was never checked."""
     logged = {"effective_scenario": "Server", "effective_target_latency_ns": limit_ms * 10**6}
     run = RunLog("run_1", DetailLog(values=logged), {})
     result: Any = SimpleNamespace(scenario="Interactive", measured_scenario="Server")
@@ -424,7 +424,7 @@ def test_an_interactive_folder_has_the_limit_of_interactive(limit_ms: int, found
 def test_interactive_may_score_a_part_of_the_data(
     performance: tuple[int, int], of_accuracy: tuple[int, int], found: set[str]
 ) -> None:
-    """As in MLCommons' checker: 48,289 products in memory, and 8,000 answers."""
+    """MLCommons' checker also accepts 48,289 products in memory and 8,000 answers."""
 
     def log(total: int, **more: int) -> RunLog:
         return RunLog("log", DetailLog(values={"qsl_reported_total_count": total, **more}), {})
@@ -467,8 +467,8 @@ def test_a_score_that_is_missing_is_out_of_bounds(text: str, found: list[str]) -
         ("Server", rows(([5, 6, END], 3), begun=[5]), []),
         ("Server", rows(([5, 6, END], 3)), ["audit-failed"]),
         ("Offline", "[\n...\n]", ["accuracy-log"]),
-        ("Offline", None, []),  # the official checker requires only the text
-        # more than a MiB, as of a model that reasons
+        ("Offline", None, []),  # because the official checker requires only the text
+        # a log of more than a MiB, as from a model that reasons
         ("Offline", rows(([*range(5, 200_000), END], 3)), ["audit-failed"]),
     ],
 )

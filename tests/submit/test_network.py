@@ -1,4 +1,4 @@
-"""The Network division: servers on different machines, refusals, packed files, and rehearsals."""
+"""The Network division: servers on different machines, refusals, packed files and rehearsals."""
 
 import json
 import socket
@@ -175,7 +175,7 @@ def test_a_network_needs_its_keys_and_its_diagram(tmp_path: Path) -> None:
     recorded = ("number_connections", "network_protocol", "net_software_stack_loadgen")
     assert {*NETWORK_FACTS} - {*recorded} | {"network_diagram"} <= set(missing)
     assert set(missing).isdisjoint((*recorded, "number_of_nodes", "is_network"))
-    # the system consists of the servers, which this machine does not know
+    # because the system consists of servers, which this machine does not know
     of_servers = {"host_processor_model_name", "host_memory_capacity", "operating_system"}
     assert of_servers | {"framework"} <= set(missing)
 
@@ -185,7 +185,7 @@ def test_the_keys_are_those_of_the_round() -> None:
 
 
 def described(folder: Path) -> Path:
-    """A --describe file of a system of servers, and its diagram."""
+    """Writes a --describe file for a system of servers, and its diagram."""
     rules = load_round()
     keys = [*rules.system_keys.meaningful, *rules.system_keys.network]
     fixed = ("division", "submitter", "system_name", "system_type", "number_of_nodes")
@@ -220,7 +220,7 @@ def test_a_network_is_packed_with_diagram_and_source_of_its_qdl(tmp_path: Path) 
     texts = [path for path in found.tree.rglob("*") if path.suffix in (".md", ".json", ".yaml")]
     assert [path for path in texts if address in path.read_text()] == []
     left = {finding.rule for finding in validate(found.tree, ROUND).findings}
-    assert left == {"network-sut"}  # the logs are of other runs
+    assert left == {"network-sut"}  # because the logs belong to other runs
 
 
 def test_a_rehearsal_with_remote_servers_needs_no_description(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_rehearsal_with_remote_servers_needs_no_description(tmp_path: Path) ->
     make_runs(rehearsal, tmp_path / "work", client=client())
     found = pack(rehearsal, plan(rehearsal, tmp_path / "work"), {}, tmp_path / "tree", None)
     left = {finding.rule for finding in validate(found.tree, ROUND).findings}
-    assert left == {"rehearsal", "network-sut"}  # the logs are of other runs
+    assert left == {"rehearsal", "network-sut"}  # because the logs belong to other runs
 
 
 def test_missing_diagram_is_reported_in_one_line(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_missing_diagram_is_reported_in_one_line(tmp_path: Path) -> None:
 
 
 def of_network(tree: Path, sut_name: str, took_ns: int, **system: Any) -> list[Finding]:
-    """Returns the findings of the good tree as a tree of the Network division."""
+    """Returns the findings for the good tree if it is declared as a tree of the Network division."""
     for path in (tree / CLOSED).rglob(DETAIL):
         folder = str(path.parent.relative_to(tree))
         log(folder, sut_name=sut_name, get_sut_name_duration_ns=took_ns)(tree)
@@ -287,7 +287,7 @@ def test_rehearsal_beside_its_servers_has_a_note(tmp_path: Path) -> None:
 def test_a_rehearsal_with_serve_from_plan_to_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Real runs of one second each against a real server, packed and checked."""
+    """Makes real runs of one second each against a real server, packs and checks them."""
     pytest.importorskip("onnxruntime")
     work = ["--work", str(tmp_path / "work")]
     words = [

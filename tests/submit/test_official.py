@@ -1,6 +1,6 @@
 """The user's checkout of MLCommons' checkers is run unchanged, and its output is compared with ours.
 
-The checkouts here are stand-ins that print what the real ones print (b66003e).
+The checkouts in these tests are stand-ins that print what the real checkers print (b66003e).
 """
 
 import textwrap
@@ -95,7 +95,7 @@ def test_agreement_is_reported_per_result() -> None:
 
 
 def test_a_checker_that_does_not_know_the_benchmark_is_not_counted() -> None:
-    """Bug: no tree of e2e-rag could pass `check --official`, because the legacy checker always crashes."""
+    """Bug: no e2e-rag tree could pass `check --official`, because the legacy checker always crashes on it."""
     crashed = read_outcome("legacy", 1, "KeyError: 'E2E_ACCURACY'")
     known, unknown = Checked([], [A]), Checked([], [A], unknown_to={"legacy"})
     assert [refuses(known, crashed), refuses(unknown, crashed)] == [True, False]
@@ -107,7 +107,7 @@ def test_a_checker_that_does_not_know_the_benchmark_is_not_counted() -> None:
 
 
 def checkout(folder: Path, new: str, legacy: str) -> Path:
-    """Two scripts with preset output and exit status."""
+    """Writes two scripts with preset output and exit status."""
     tools = folder / "tools" / "submission"
     (tools / "submission_checker").mkdir(parents=True)
     (tools / "submission_checker" / "__init__.py").touch()

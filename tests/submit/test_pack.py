@@ -1,4 +1,4 @@
-"""Finished runs become the round's tree; some runs are never packed."""
+"""Finished runs become the round's tree, but some runs are never packed."""
 
 import errno
 import json
@@ -148,7 +148,7 @@ def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_computing_backend_is_not_refused_as_a_sleeping_one(tmp_path: Path) -> None:
-    """Bug: time spent waiting for a core counted as sleep."""
+    """Bug: time spent waiting for a core was counted as sleep."""
     make_runs(CLOSED, tmp_path / "a", **{**SLEPT, "measured_process": {"cpu_s_per_query": 600e-6}})
     packed(CLOSED, tmp_path / "a", tmp_path / "tree")
     waiting = {"cpu_s_per_query": 60e-6, "busy_over_infer": 0.3}
@@ -183,7 +183,7 @@ def test_a_full_disk_is_named_as_the_cause(
 
 
 def test_data_that_were_moved_are_named_once(tmp_path: Path) -> None:
-    """Bug: each accuracy run was to be removed, although only its data were elsewhere."""
+    """Bug: the advice was to remove each accuracy run, although only the data had been moved."""
     data = tmp_path / "data"
     data.mkdir()
     request = replace(CLOSED, options={**CLOSED.options, "data_dir": str(data)}, division="open")
@@ -208,7 +208,7 @@ def test_a_rehearsal_whose_score_can_be_computed_is_not_packed_without_it(
 
 
 def test_settings_mark_the_values_of_another_machine(tmp_path: Path) -> None:
-    """The commands provide all other values."""
+    """The commands supply all other values."""
     hook, plugin = tmp_path / "my hook.py", tmp_path / "mine.py"
     for path in (hook, plugin):
         path.write_text("")
@@ -239,7 +239,7 @@ def test_a_changed_result_is_reported_in_one_line(changed: object, tmp_path: Pat
 
 
 def test_an_accuracy_run_without_compared_answers_is_refused(tmp_path: Path) -> None:
-    """Bug: a backend that answered nothing in performance runs could be packed."""
+    """Bug: `pack` accepted a backend that computed nothing in performance runs."""
     make_runs(CLOSED, tmp_path, accuracy={"value": 99.2, "compared": None})
     assert refusals(packed, CLOSED, tmp_path, tmp_path / "tree") == [
         f"{scenario}-accuracy: its answers were not compared with the answers of a performance run"
@@ -269,7 +269,7 @@ def test_rehearsal_is_marked_everywhere_and_accepts_any_run(tmp_path: Path) -> N
     checked = validate(found.tree, ROUND)
     assert checked.findings[0].rule == "rehearsal"
     assert {f.rule for f in checked.findings[1:]} == {"accuracy-text"}
-    # full length, with the round's data
+    # runs of full length with the round's data
     assert {f.rule for f in checked.counted(shortened=True)} == {"accuracy-text"}
     assert (found.tree / "REHEARSAL.md").is_file()
     top = found.tree / "closed/Rehearsal"
@@ -291,7 +291,7 @@ def test_an_open_model_is_mapped(tmp_path: Path) -> None:
 
 
 def test_different_answers_are_shown_with_their_scores(tmp_path: Path) -> None:
-    """TEST01 then passes because the scores of the same samples differ by less than 1 %."""
+    """TEST01 still passes, because the scores of the same samples differ by less than 1 %."""
     request = replace(CLOSED, category="edge")
     make_runs(request, tmp_path)
     answers = right_answers(TEST01_ROWS, 300)
@@ -334,7 +334,7 @@ def test_the_command_packs_and_checks(
 def test_a_tree_with_findings_keeps_its_partial_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A truncated log in a run with a VALID result: the check of the packed tree finds it."""
+    """A run with a VALID result has a truncated log, which the check of the packed tree finds."""
     make_runs(CLOSED, tmp_path / "work")
     write_request(tmp_path / "work", CLOSED)
     log = tmp_path / "work/runs/Server-performance/attempt-1/performance/run_1" / DETAIL

@@ -1,4 +1,4 @@
-"""The request, the matrix of runs, and the missing runs."""
+"""The request, the matrix of runs, and which runs are missing."""
 
 import json
 import os
@@ -131,7 +131,7 @@ def test_expected_time_of_a_run_comes_from_rules_and_calibration(tmp_path: Path)
 def test_the_time_of_unmeasured_runs_is_a_lower_bound(
     changed: dict[str, Any], told: str, tmp_path: Path
 ) -> None:
-    """Bug: the sum of the rules' durations was called about the time."""
+    """Bug: the sum of the durations in the rules was presented as an estimate of the time."""
     request = replace(CLOSED, category="edge", scenarios=(), options={"model": "digits"})
     assert list(lines(plan(replace(request, **changed), tmp_path)))[-1] == told
 
@@ -155,7 +155,7 @@ def test_the_time_of_runs_at_a_known_rate_is_an_estimate(tmp_path: Path) -> None
 def test_the_row_of_a_finished_run_has_its_queries_and_time(
     run: str, queries: object, shown: tuple[int, float], tmp_path: Path
 ) -> None:
-    """Bug: the row still had the expected queries and time."""
+    """Bug: the row still showed the expected queries and time."""
     make_runs(CLOSED, tmp_path, queries=queries)
     (log,) = (tmp_path / "runs" / run).rglob("run.json")
     log.write_text('{"ended": {"answer_dtype": "int64", "used": {"wall_s": 612.5}}}')
@@ -167,7 +167,7 @@ def test_a_server_run_with_equal_issue_takes_a_whole_set_of_samples(tmp_path: Pa
     request = replace(CLOSED, benchmark="qwen3-vl-235b-a22b", scenarios=())
     request = replace(request, options={**CLOSED.options, "target_qps": 20.0})
     row = rows_of(request, tmp_path)["Server-performance"]
-    assert row.queries == 48_289  # and not 12,000 in 600 s
+    assert row.queries == 48_289  # instead of 12,000 in 600 s
     assert row.expected_s == pytest.approx(5 + 48_289 / 20)
 
 
@@ -205,7 +205,7 @@ def test_an_audit_older_than_its_performance_run_is_stale(tmp_path: Path) -> Non
 
 
 def slowed(work: Path, run: str, factor: float) -> None:
-    """Makes the latencies of a stand-in run larger."""
+    """Multiplies the latencies of a stand-in run by a factor."""
     log = work / "runs" / run / "attempt-1/performance/run_1" / DETAIL
     key = "early_stopping_latency_ss"
     value = read_detail(log).get(key)
@@ -217,7 +217,7 @@ def slowed(work: Path, run: str, factor: float) -> None:
 def test_an_audit_that_fails_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: an audit with a different speed counted as done, so `submit run` never repeated it."""
+    """Bug: an audit that failed because of a different speed counted as done, so `submit run` never repeated it."""
     request = replace(CLOSED, category="edge", scenarios=())
     write_request(tmp_path, request)
     make_runs(request, tmp_path)
@@ -244,7 +244,7 @@ def test_an_audit_that_fails_is_made_again(
 def test_a_run_in_another_process_shows_its_time_and_the_total_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: without a terminal nothing was printed in the hours of a submission."""
+    """Bug: without a terminal, nothing was printed during the hours that a submission takes."""
     monkeypatch.setattr("harness.run.progress.FIRST_S", 0.0)
     progress = Progress()
     progress.series("run 3 of 12: Offline-performance", 725.0)
@@ -270,7 +270,7 @@ def test_an_audit_with_other_answers_is_failed_with_both_scores(tmp_path: Path) 
 
 
 def test_plan_runs_no_metric_that_a_run_names(tmp_path: Path) -> None:
-    """Bug: `plan` compared only the dataset, and scored a failed audit by any metric of config.yaml."""
+    """Bug: `plan` compared only the dataset, and scored a failed audit with any metric that config.yaml named."""
     make_runs(CLOSED, tmp_path)
     row = rows_of(CLOSED, tmp_path)["Offline-TEST01"]
     make_run(row, tmp_path, right_answers(50).replace('"data" : "0', '"data" : "1'), number=2)
@@ -284,12 +284,13 @@ def test_plan_runs_no_metric_that_a_run_names(tmp_path: Path) -> None:
 def test_a_changed_run_is_failed_and_each_is_compared_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: `plan` trusted result.json. The stand-ins have no journal, so the comparison is counted here and
-    made in the slow rehearsal below."""
+    """Bug: `plan` trusted result.json. The stand-ins have no journal, so this test only counts the comparisons; the
+    slow rehearsal below makes them.
+    """
     seen: list[str] = []
 
     def differences(run: FinishedRun, *, scores: bool) -> list[str]:
-        assert not scores  # a slow metric takes minutes; `pack` computes the score
+        assert not scores  # because a slow metric takes minutes, and `pack` computes the score
         seen.append(f"{run.scenario}-{run.kind}")
         return ["latency_ns.p50: 1, not 2"] if (run.folder / "edited").exists() else []
 
@@ -308,7 +309,7 @@ def test_a_changed_run_is_failed_and_each_is_compared_once(
 
 @pytest.mark.slow
 def test_a_work_folder_can_be_copied_and_moved(tmp_path: Path) -> None:
-    """Bug: every audit was stale in a copy, because the path of its audit.config was compared."""
+    """Bug: every audit in a copy was stale, because the path of its audit.config was compared."""
     work = tmp_path / "work"
     make_runs(CLOSED, work)
     for place in (shutil.copytree(work, tmp_path / "copy"), work.rename(tmp_path / "moved")):
@@ -329,7 +330,7 @@ def test_an_audit_of_another_audit_config_is_stale(tmp_path: Path) -> None:
 
 
 def test_run_that_pack_refuses_is_marked_in_the_plan(tmp_path: Path) -> None:
-    """Bug: `plan` and `run` said done, and `pack` refused the run after hours."""
+    """Bug: `plan` and `run` reported the run as done, but `pack` refused it hours later."""
     make_runs(CLOSED, tmp_path, not_for_submission=["random weights"])
     rows = plan(CLOSED, tmp_path)
     assert {row.state for row in rows} == {DONE}
@@ -356,7 +357,7 @@ def test_a_run_on_a_part_of_the_data_is_failed(
 
 @pytest.mark.usefixtures("real_runs")
 def test_a_part_of_the_data_is_refused_before_the_first_run(tmp_path: Path) -> None:
-    """Bug: `submit run` measured 3 pages instead of 2,515 to the end."""
+    """Bug: `submit run` measured 3 pages instead of 2,515 without refusing."""
     (pages := tmp_path / "pages").mkdir()
     for number in range(3):
         (pages / f"{number}.html").write_text("<p>a page</p>")
@@ -374,7 +375,7 @@ def test_a_part_of_the_data_is_refused_before_the_first_run(tmp_path: Path) -> N
 
 
 def test_a_run_that_waited_needs_an_accelerator_according_to_the_plan(tmp_path: Path) -> None:
-    """Bug: `plan` said that `pack` refuses the run, even if the user describes the accelerator."""
+    """Bug: `plan` reported that `pack` refuses the run even if the user describes the accelerator."""
     make_runs(CLOSED, tmp_path, **SLEPT)
     whys = {row.why for row in plan(CLOSED, tmp_path)}
     assert len(whys) == 1
@@ -422,7 +423,9 @@ WITHOUT_MODEL = "a run without --model uses digits, which is not the model of re
 def test_the_model_of_another_benchmark_is_a_problem(
     benchmark: str, model: str | None, more: dict[str, Any], told: list[str], tmp_path: Path
 ) -> None:
-    """Bug: `--benchmark bert-99 --model resnet50` was planned without a word, and a lack of --model measured digits."""
+    """Bug: `--benchmark bert-99 --model resnet50` was planned without a message, and without --model `digits` was
+    measured.
+    """
     options = {"backend": "ort", **({"model": model} if model else {})}
     request = replace(
         CLOSED, category="edge", scenarios=(), benchmark=benchmark, options=options, **more
@@ -471,7 +474,7 @@ def test_wrong_request_is_refused_before_anything_runs(changed: dict[str, Any], 
 def test_help_shows_only_options_that_the_verb_takes(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: `submit plan --help` listed --mode, which is refused."""
+    """Bug: `submit plan --help` listed --mode, which the verb refuses."""
     with pytest.raises(SystemExit):
         main(["submit", verb, "--help-all"])
     shown = set(re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
@@ -505,7 +508,7 @@ def test_a_quiet_plan_prints_its_rows_alone(tmp_path: Path) -> None:
 def test_the_paths_of_a_request_are_valid_in_every_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: a file of lengths and a model that is a folder kept their relative paths."""
+    """Bug: a file of lengths and a model that is a folder were stored with relative paths."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lengths.txt").write_text("8\n")
     (tmp_path / "smdir/saved").mkdir(parents=True)
@@ -520,14 +523,14 @@ def test_the_paths_of_a_request_are_valid_in_every_folder(
 
 
 def test_a_file_of_lengths_must_exist(tmp_path: Path) -> None:
-    """Bug: `submit plan` stored a file of lengths that does not exist."""
+    """Bug: `submit plan` stored the path of a missing file of lengths."""
     words = ["submit", "plan", "--work", str(tmp_path / "w"), *WORDS, "--lengths", "length=no.txt"]
     assert refused(*words) == ["--lengths length=no.txt does not exist"]
     assert not (tmp_path / "w").exists()
 
 
 def test_the_request_is_kept_and_not_replaced(tmp_path: Path) -> None:
-    """Bug: one option for a stored request was answered with five that "are missing"."""
+    """Bug: when the user gave one option for a stored request, the message named five options that "are missing"."""
     words = ("submit", "plan", "--work", str(tmp_path / "w"))
     assert "has no request.yaml: pass --division" in refused(*words)[0]
     first = run_here(*words, *WORDS)
@@ -549,12 +552,12 @@ def test_the_request_is_kept_and_not_replaced(tmp_path: Path) -> None:
 
 
 def test_later_options_are_stored_until_a_run_exists(tmp_path: Path) -> None:
-    """Bug: `plan` asked for --target-qps, and refused it: "request.yaml has no target_qps: edit that file"."""
+    """Bug: `plan` asked for --target-qps and then refused it: "request.yaml has no target_qps: edit that file"."""
     words = ("submit", "plan", "--work", str(tmp_path))
     assert "Server needs a rate: pass --target-qps" in run_here(*words, *WORDS[:-2]).said
     folder = tmp_path / "runs/Server-performance"
     folder.mkdir(parents=True)
-    (folder / "attempt-1.log").touch()  # a run that refused its settings
+    (folder / "attempt-1.log").touch()  # as after a run that refused its settings
     later = run_here(*words, "--target-qps", "3", "--system", "other")
     assert later.status == 0
     assert later.said == f"harness: {tmp_path}/request.yaml now has system other, target_qps 3\n"
@@ -575,7 +578,7 @@ def test_a_broken_request_file_is_reported_in_one_line(content: str, tmp_path: P
 
 
 def test_the_remedy_for_an_invalid_request_file_works(tmp_path: Path) -> None:
-    """Bug: `let submit plan write it` was the advice of `submit plan` itself."""
+    """Bug: `submit plan` itself gave the advice `let submit plan write it`."""
     words = ("submit", "plan", "--work", str(tmp_path), *WORDS)
     file = tmp_path / "request.yaml"
     file.write_text("[]")
@@ -629,7 +632,7 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert "3 of 3: Offline-TEST01 done" in told
     assert execute.execute(request, tmp_path) == 0
     assert capsys.readouterr().err.startswith("harness: 3 of 3 runs are done, 0 remain\n")
-    assert main(["submit", "run", "--work", str(tmp_path), "--quiet"]) == 0  # bug: no such option
+    assert main(["submit", "run", "--work", str(tmp_path), "--quiet"]) == 0  # bug: the option was unknown
     assert " remain" not in capsys.readouterr().err
     assert set(states(request, tmp_path).values()) == {DONE}
     assert (tmp_path / "runs/Offline-performance/attempt-1.log").exists()
@@ -637,9 +640,9 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
 
 
 def ended_with(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, tuple[int, str]]) -> list[str]:
-    """Replaces the runs. logs: run -> its exit status and the text of its log; other runs have the exit status 5.
+    """Replaces the runs. logs: run -> its exit status and the text of its log; all other runs end with status 5.
 
-    Returns the names of the runs, which grow as the runs are started.
+    Returns the names of the started runs, a list that grows with each start.
     """
     started: list[str] = []
 
@@ -660,7 +663,7 @@ EDGE = replace(CLOSED, category="edge", scenarios=())
 def test_a_failed_performance_run_leaves_out_the_rest_of_its_scenario(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the accuracy run was made, and was stale after the next performance run."""
+    """Bug: the accuracy run was made in spite of the failure, and was stale after the next performance run."""
     started = ended_with(monkeypatch, {})
     assert execute.execute(EDGE, tmp_path) == 4
     assert started == [f"{scenario}-performance" for scenario in EDGE.chosen_scenarios]
@@ -684,7 +687,7 @@ def test_the_line_of_a_failed_run_has_the_last_error_of_its_log(
     status: int, log: str, told: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """Bug: the line named only the log, and the last lines named logs of runs that were never made."""
+    """Bug: the line named only the log, and the last lines named logs of runs that had never been made."""
     ended_with(monkeypatch, {"Offline-performance": (status, log)})
     assert execute.execute(EDGE, tmp_path, "Offline") == 4
     said = capsys.readouterr().err.splitlines()
@@ -700,7 +703,7 @@ def test_the_line_of_a_failed_run_has_the_last_error_of_its_log(
 def test_a_work_folder_that_was_moved_during_a_run_has_no_error_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a traceback, because the log was gone."""
+    """Bug: a traceback was printed, because the log was gone."""
     ended_with(monkeypatch, {})
     real = child.wait
 
@@ -727,7 +730,7 @@ def test_a_work_folder_that_was_moved_during_a_run_has_no_error_of_its_own(
 def test_the_next_attempt_has_a_number_of_its_own(
     names: list[str], number: int, tmp_path: Path
 ) -> None:
-    """Bug: after an attempt was removed by hand, every new one had the number of the last."""
+    """Bug: after an attempt had been removed by hand, every new attempt got the number of the last one."""
     folder = tmp_path / "runs/Offline-accuracy"
     folder.mkdir(parents=True)
     for name in names:
@@ -738,7 +741,7 @@ def test_the_next_attempt_has_a_number_of_its_own(
 def test_a_run_with_a_wrong_setting_ends_all_runs_with_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: a server that was down failed every run of the matrix, one after another."""
+    """Bug: a server that was down made every run in the matrix fail, one after another."""
     settings = tmp_path / "runs/SingleStream-performance/1-asked.yaml"
     error = "--url http://a:1 cannot be reached: start the server"
     log = f"harness: loading\nharness: {error} ({settings} sets --url)\n"
@@ -761,7 +764,7 @@ def test_interruption_keeps_the_finished_runs(tmp_path: Path) -> None:
         "sys.exit(execute.execute(read_request(work), work))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 300  # a busy machine
+    deadline = time.monotonic() + 300  # long, for a busy machine
     while not (tmp_path / "hangs").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGTERM)
@@ -775,7 +778,7 @@ def test_interruption_keeps_the_finished_runs(tmp_path: Path) -> None:
 def test_a_signal_while_runs_are_judged_stops_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: `submit run` ignored SIGTERM during the minutes in which it judged a run."""
+    """Bug: `submit run` ignored SIGTERM while it judged a run, which takes minutes."""
     calls: list[Path] = []
 
     def judged(request: Request, work: Path) -> list[PlannedRun]:
@@ -807,7 +810,7 @@ def test_missing_backend_and_data_are_reported_before_the_first_run(tmp_path: Pa
 def test_missing_scorer_is_reported_before_the_first_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missing package or scoring program, which a performance run does not need."""
+    """A package or a scoring program is missing, which a performance run does not need."""
     monkeypatch.delenv("ANSWER_SCORER", raising=False)
     options = {"model": "deepseek-r1", "backend": "openai", "url": ["http://10.0.0.2:8000"]}
     request = replace(CLOSED, category="datacenter", benchmark="deepseek-r1", options=options)
@@ -823,7 +826,7 @@ def test_missing_scorer_is_reported_before_the_first_run(
 def test_an_empty_work_folder_is_not_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: `--work "$WORK"` with an unset variable left request.yaml and runs in the working directory."""
+    """Bug: with an unset variable, `--work "$WORK"` wrote request.yaml and runs into the working directory."""
     monkeypatch.chdir(tmp_path)
     for verb in ("plan", "run", "pack"):
         assert refused("submit", verb, *WORDS, "--work", "") == [
@@ -838,7 +841,7 @@ def test_two_commands_do_not_measure_at_the_same_time(tmp_path: Path) -> None:
         for words in ([], ["--only", "Server"]):
             told = refused("submit", "run", "--work", tmp_path, *words)[-1]
             assert f"{tmp_path}/Server.lock is locked by another `submit run`" in told
-        with execute._alone(tmp_path, ["Offline"]):  # in parallel, on purpose
+        with execute._alone(tmp_path, ["Offline"]):  # deliberately in parallel
             pass
     assert not (tmp_path / "runs").exists()
 
@@ -852,13 +855,13 @@ def test_an_audit_is_a_performance_run_with_a_file_that_exists(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_runs")
 def test_a_rehearsal_with_digits_from_plan_to_check(tmp_path: Path) -> None:
-    """Real runs of one second each, three scenarios, both audits, packed and checked.
+    """Makes real runs of one second each, for three scenarios and both audits, packs and checks them.
 
-    Bug: `submit pack` took a run whose log was edited, which `check RUN` refused.
+    Bug: `submit pack` accepted a run whose log was edited, although `check RUN` refused it.
     """
     work = str(tmp_path / "work")
     words = [*WORDS[:-2], "--rehearsal", "--duration", "1s"]
-    words[words.index("datacenter,edge")] = "edge"  # without Server, which a busy machine can miss
+    words[words.index("datacenter,edge")] = "edge"  # without Server, whose bound a busy machine may miss
     assert main(["submit", "run", "--work", work, *words]) == 0
     assert main(["submit", "pack", "--work", work, "--to", str(tmp_path / "tree")]) == 0
     assert main(["submit", "check", str(tmp_path / "tree")]) == 4

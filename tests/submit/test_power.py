@@ -1,6 +1,6 @@
 """A submission with power: only PTDaemon sessions count, and they are packed unchanged.
 
-The sessions are made up and keep every rule (tests/builders/submission/power.py);
+The sessions are made up and satisfy every rule (tests/builders/submission/power.py);
 tests/machine/power/test_ptdaemon_client.py takes the same steps with power-dev's own client and server.
 """
 
@@ -176,7 +176,9 @@ def test_checkout_is_checked_before_the_first_run(
 def test_the_packed_tree_names_neither_user_nor_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: src/ had each config.yaml unchanged, with home folders and the names of director and NTP server."""
+    """Bug: src/ contained each config.yaml unchanged, with home folders and the names of the director and the NTP
+    server.
+    """
     home = tmp_path / "home" / "marieuser"
     home.mkdir(parents=True)
     for name in ("hook.py", "mine.py"):

@@ -1,4 +1,4 @@
-"""Server's rate comes from a finished `peak`, a user.conf, or a search of `submit run` itself."""
+"""The rate for Server comes from a finished `peak`, from a user.conf, or from a search by `submit run`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -155,7 +155,7 @@ def test_an_slo_without_a_rate_searches_for_it_first(
     assert server_rates(SEARCHED, tmp_path) == {1234.5}
     assert {r.state for r in plan(SEARCHED, tmp_path) if r.scenario == "Server"} == {DONE}
     assert execute.execute(SEARCHED, tmp_path, "Server") == 0
-    assert "Server-peak" not in capsys.readouterr().err  # a found rate is kept
+    assert "Server-peak" not in capsys.readouterr().err  # because a found rate is stored
     tighter = replace(SEARCHED, options={**SEARCHED.options, "slo": "p99=9ms"})
     row = search(tighter, tmp_path)
     assert row is not None

@@ -1,6 +1,6 @@
-"""`submit check --raw` verifies the untruncated logs: it finds impossible rows and different answers.
+"""`submit check --raw` verifies the untruncated logs, and finds impossible rows and different answers in them.
 
-The hashes of logs and texts agree: these faults existed before the logs were truncated.
+The hashes of logs and texts agree, as if the faults had existed before the logs were truncated.
 """
 
 import re
@@ -48,7 +48,7 @@ def with_raw_logs(
 
 
 def stating(text: str = TEXT, /, **counts: int) -> Callable[[Path], None]:
-    """Number of rows in the text of TEST01's answers."""
+    """Sets the number of rows that the text of TEST01's answers states."""
     return all_of(*(sub(text, rf"^{key} = .*", f"{key} = {n}") for key, n in counts.items()))
 
 
@@ -112,14 +112,16 @@ FAULTS: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_fault_of_a_raw_log_is_found(name: str, good: Path, tmp_path: Path) -> None:
-    """Bug: even with raw logs, only their hashes were compared."""
+    """Bug: only the hashes were compared even if raw logs were available."""
     accuracy, answers, actual = FAULTS[name]
     with_raw_logs(good, tmp_path, accuracy, answers)
     assert any(actual in finding.actual for finding in found(good, tmp_path)), found(good, tmp_path)
 
 
 def test_answers_that_differ_may_be_stated_for_any_type(good: Path, tmp_path: Path) -> None:
-    """One answer differs in its second byte: as int64, but not in the bytes that the script compares by default."""
+    """One answer differs in its second byte: this shows as int64, but not in the bytes that the script compares by
+    default.
+    """
     ninth = '"qsl_idx" : 9, "data" : "080'
     answers = accuracy_log(ANSWERS).replace(f"{ninth}0", f"{ninth}1")
     with_raw_logs(good, tmp_path, accuracy_log(SAMPLES), answers)
@@ -138,7 +140,7 @@ def test_the_truncated_log_is_the_two_ends_of_the_raw_one(good: Path, tmp_path: 
 
 
 def test_multi_stream_fills_the_last_query_of_each_set(good: Path, tmp_path: Path) -> None:
-    """LoadGen requests some samples twice: 500 samples in sets of 20 become 600 rows."""
+    """LoadGen requests some samples twice, so 500 samples in sets of 20 become 600 rows."""
     log(f"{MULTI}/{ACC}", effective_performance_sample_count=20)(good)
     rows = [
         f'{{ "seq_id" : {i}, "qsl_idx" : {min(i // 24 * 20 + i % 24, i // 24 * 20 + 19)}, "data" : "08" }}'
@@ -152,7 +154,7 @@ def test_multi_stream_fills_the_last_query_of_each_set(good: Path, tmp_path: Pat
 
 
 def test_answers_larger_than_an_end_show_no_last_row() -> None:
-    """Bug: an honest result with images, whose ends show one row."""
+    """Bug: an honest result with images was refused, because the ends of its log show only one row."""
     row = b'[\n{ "seq_id" : 0, "qsl_idx" : 7, "data" : "'
     log = row + b"00" * 2000 + CUT + b"00" * 2000 + b'" }\n]\n'
     assert wrong_end(log, 5000, "SingleStream") == ""
@@ -165,7 +167,7 @@ def test_a_few_slow_answers_may_end_a_server_log() -> None:
 
 
 def test_a_stalled_batch_may_end_a_short_server_log() -> None:
-    """Bug: a rehearsal on a busy machine ended with a batch from its beginning, and was accused of a forged log."""
+    """Bug: a rehearsal on a busy machine ended with a batch from its beginning, and its log was called forged."""
     head, tail = accuracy_log(60).encode(), accuracy_log(113).encode()[-2000:]
     assert wrong_end(head + CUT + tail, 300, "Server") == ""
     assert wrong_end(head + CUT + tail, 10_000, "Server") != ""
@@ -181,7 +183,7 @@ def test_log_cut_within_an_answer_shows_the_answers_around_it() -> None:
 
 
 def test_equal_ends_of_large_answers_are_not_a_copied_log() -> None:
-    """Bug: two runs of 3D-UNet that began with one volume had equal truncated logs, and were called a copy."""
+    """Bug: two 3D-UNet runs that began with the same volume had equal truncated logs, and were called copies."""
     begin = b'[\n{ "seq_id" : 0, "qsl_idx" : 2, "data" : "' + b"00" * 2000
     end = b"00" * 2000 + b'", "token_count" : 0 }\n]\n'
     assert not has_whole_answer(begin + CUT + end)

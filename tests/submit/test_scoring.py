@@ -1,4 +1,4 @@
-"""`submit` with MLCommons' scoring program: one that fails, and one that is missing later."""
+"""`submit` with MLCommons' scoring program, if the program fails or is removed later."""
 
 import json
 import shlex
@@ -87,7 +87,7 @@ def test_only_unchanged_answers_are_unscored_and_others_failed(
         rows = {row.name: row for row in plan(request, tmp_path)}
         return rows["Offline-accuracy"].state, rows["Offline-accuracy"].why
 
-    assert found() == (FAILED, "no network")  # top1 needs no program
+    assert found() == (FAILED, "no network")  # because top1 needs no program
     monkeypatch.setattr("harness.submit.plan.matrix.is_pending", lambda _folder: True)
     assert found() == (UNSCORED, "no network")
     log = folder / "accuracy/mlperf_log_accuracy.json"

@@ -1,4 +1,4 @@
-"""MLCommons' system_desc.json serves as a --describe file; facts that it lacks stay unanswered."""
+"""MLCommons' system_desc.json is accepted as a --describe file; facts that it lacks stay unanswered."""
 
 import json
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ CAPTURED: Mapping[str, Any] = {
     "other_hardware": "",
     "mlperf_sysinfo": STAMP,
 }
-"""A capture in the form of mlperf-sysinfo 1.0.0a12, with some missing facts."""
+"""A capture in the format of mlperf-sysinfo 1.0.0a12, with some facts missing."""
 
 
 def written(folder: Path, content: Mapping[str, Any]) -> Path:

@@ -1,4 +1,4 @@
-"""Our verification of audits agrees with MLCommons' scripts about the same logs."""
+"""For the same logs, our verification of audits agrees with MLCommons' scripts."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_each_text_passes_or_fails_as_theirs(name: str, tmp_path: Path) -> None:
 
 
 def test_repeated_sample_must_have_equal_answers(tmp_path: Path) -> None:
-    """As in MLCommons' script, an answer of the audit replaces the accuracy run's answer."""
+    """An answer of the audit replaces the answer of the accuracy run, as in MLCommons' script."""
     case = Case(TEST01, "Server", 2000, 2000, answers={1: RIGHT})
     _, accuracy, test = build(case, tmp_path)
     rows = [{"seq_id": i, "qsl_idx": 1, "data": data} for i, data in enumerate([RIGHT, "00" * 8])]

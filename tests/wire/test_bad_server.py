@@ -1,4 +1,4 @@
-"""Each fault of the bad server matches its name, as a plain socket sees it."""
+"""Each fault of the bad server matches its name, as seen through a plain socket."""
 
 import http.client
 import json
@@ -59,7 +59,7 @@ def all_of(sock: socket.socket) -> bytes:
 
 
 def reply_of(sock: socket.socket) -> tuple[bytes, bytes]:
-    """Reads (head, body) by Content-Length."""
+    """Reads (head, body) with the help of Content-Length."""
     data = b""
     while HEAD not in data:
         part = sock.recv(1)
@@ -208,7 +208,7 @@ def test_a_restarted_server_is_refused_and_then_answers() -> None:
 
 
 def ends(sock: socket.socket) -> bool:
-    """Returns whether the connection ends without an answer."""
+    """Returns whether the connection ends without a reply."""
     try:
         return sock.recv(1) == b""
     except ConnectionResetError:

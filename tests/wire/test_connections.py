@@ -1,4 +1,4 @@
-"""A connection is opened at the first address that accepts it, and waits for a free local port."""
+"""A connection uses the first address that accepts it, and waits for a free local port if necessary."""
 
 import errno
 import socket
@@ -18,7 +18,7 @@ V4, V6 = socket.AF_INET, socket.AF_INET6
 def connecting(
     monkeypatch: pytest.MonkeyPatch, outcomes: Mapping[int, list[int]]
 ) -> Callable[[], object]:
-    """outcomes: the errno of each attempt at an address of this family; 0 succeeds. The last outcome repeats."""
+    """outcomes: the errno of each attempt for an address family; 0 means success. The last outcome is repeated."""
 
     def open_(_server: Server, at: tuple[int, object], _timeout_s: float, _number: int) -> object:
         left = outcomes[at[0]]
@@ -40,7 +40,7 @@ def test_a_port_that_becomes_free_is_taken(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("outcomes", "told"),
     [
-        # A machine without IPv6 refuses an IPv6 address with the errno of a machine without a free port.
+        # A machine without IPv6 refuses an IPv6 address with the same errno as a machine without a free port.
         ({V4: [errno.ECONNREFUSED], V6: [errno.EADDRNOTAVAIL]}, errno.ECONNREFUSED),
         ({V6: [errno.EADDRNOTAVAIL], V4: [errno.ECONNREFUSED]}, errno.ECONNREFUSED),
         ({V4: [errno.EADDRNOTAVAIL], V6: [errno.ECONNREFUSED]}, errno.EADDRNOTAVAIL),

@@ -33,7 +33,7 @@ Handler = Callable[[socket.socket, int], None]
 
 
 def read_request(peer: socket.socket) -> bytes:
-    """Reads one request with its body; b'' at the end of the connection."""
+    """Reads one request with its body; returns b'' at the end of the connection."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = peer.recv(65_536)
@@ -54,7 +54,7 @@ def answer_all(peer: socket.socket, _number: int) -> None:
 
 @contextmanager
 def served(handler: Handler) -> Iterator[Server]:
-    """A server that calls `handler` with each connection and its number, from 0."""
+    """Yields a server that calls `handler` with each connection and its number, counted from 0."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     listener.settimeout(0.05)
     stopped = threading.Event()
@@ -104,7 +104,7 @@ def opened(
 
 
 def flown(flights: Flights, sizes: list[int], limit_s: float = 10.0) -> list[Flight]:
-    """Submits a request of each size and returns the finished flights."""
+    """Submits a request of each size, and returns the finished flights."""
     for order, size in enumerate(sizes):
         flights.submit(Flight([order], [size], order))
     done: list[Flight] = []
@@ -128,7 +128,7 @@ def flown_in_threads(flights: Flights, sizes: list[int], limit_s: float = 60.0) 
     for order, size in enumerate(sizes):
         flights.submit(Flight([order], [size], order))
         if order % 50 == 0:
-            time.sleep(0.002)  # the receiver overtakes the sender
+            time.sleep(0.002)  # so that the receiver overtakes the sender
     thread.join(limit_s)
     assert not thread.is_alive(), f"{len(sizes) - len(done)} flights were lost"
     assert sorted(flight.first for flight in done) == [*range(len(sizes))]
@@ -141,7 +141,7 @@ def test_each_request_has_its_reply_and_its_stamps_in_order() -> None:
         while not all(f.arrived_ns for f in flown(flights, [1] * 8)):
             assert time.monotonic() < end_s, (
                 "the kernel gives no stamps"
-            )  # the first stamps may be missing
+            )  # because the first time stamps may be missing
         flights.forget()
         begin_ns = wall_ns()
         done = flown(flights, [1, 100, 20_000, 3_000_000, 5, 6])
@@ -152,7 +152,7 @@ def test_each_request_has_its_reply_and_its_stamps_in_order() -> None:
             assert bytes(flight.reply.body) == b"ok"
             assert begin_ns <= flight.taken_ns <= flight.arrived_ns <= flight.read_ns
             assert flight.sent_ns >= flight.taken_ns
-        assert flights.waited == 2  # more requests than connections
+        assert flights.waited == 2  # because there are more requests than connections
 
 
 def test_two_threads_lose_no_flight() -> None:
@@ -176,7 +176,7 @@ def test_an_idle_connection_that_the_server_closes_is_replaced_unnoticed() -> No
 
 
 def test_idle_connections_are_replaced_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: all 64 connections were idle for the same time, and were reopened in one burst."""
+    """Bug: all 64 connections were idle for the same time, and were replaced in one burst."""
     connections, tick_s, now_s = 64, 0.05, 1000.0
     monkeypatch.setattr(flights_module, "monotonic", lambda: now_s)
     for module in (flights_module, connections_module):
@@ -190,7 +190,7 @@ def test_idle_connections_are_replaced_one_after_another(monkeypatch: pytest.Mon
             flights.turn(0)
             replaced.append(flights.reopened - before)
             end_s = time.monotonic() + 10
-            while len(flights._free) < connections:  # a different thread opens connections
+            while len(flights._free) < connections:  # waits for the thread that opens connections
                 assert time.monotonic() < end_s
                 flights.turn(0.01)
             ages_s = [now_s - connection.used_ns / 1e9 for connection in flights._free]
@@ -213,13 +213,13 @@ def test_pace_of_replacements_is_the_lowest_that_keeps_the_age_limit() -> None:
     together = run([0.0] * 64, 40, 0.1)
     assert not any(together[:9])  # used recently
     assert max(together) <= 3
-    assert sum(together[200:]) <= 64 * 20 / 3  # each connection once, after more than 3 s
+    assert sum(together[200:]) <= 64 * 20 / 3  # each connection only once, after more than 3 s
     assert run([0.5] * 64, 0.4, 0.1) == [0] * 4
-    assert idle.IdlePace().due([9.0] * 10, 0.1) == 10  # no check came in time
+    assert idle.IdlePace().due([9.0] * 10, 0.1) == 10  # because no check came in time
 
 
 def closes_on_second(peer: socket.socket, number: int, came_ns: list[int] | None = None) -> None:
-    """The first connection ends when its second request has arrived: the race of keep-alive."""
+    """Ends the first connection when its second request has arrived (the race of keep-alive)."""
     read_request(peer)
     peer.sendall(_OK)
     read_request(peer)
@@ -238,11 +238,11 @@ def test_request_lost_by_a_closing_connection_is_resent_and_counted() -> None:
         (flight,) = flown(flights, [1])
         assert flight.error is None
         assert (flight.resent, flights.resent) == (True, 1)
-        assert flight.taken_ns <= came_ns[0]  # the first attempt is part of its time
+        assert flight.taken_ns <= came_ns[0]  # because the first attempt is part of its time
 
 
 def closes_after(replies: int, how: Callable[[socket.socket], None]) -> Handler:
-    """Ends each connection after this number of replies, although their heads keep it open."""
+    """Ends each connection after this number of replies, although their headers keep it open."""
 
     def serve(peer: socket.socket, _number: int) -> None:
         for _ in range(replies):
@@ -272,7 +272,7 @@ def test_connections_are_not_used_beyond_their_usual_number_of_replies(
 
 
 def test_connections_that_end_now_and_then_are_used_on() -> None:
-    """A restart ends all connections at once, and every hundredth request ends one connection."""
+    """A restart ends all connections at once; in addition, every hundredth request ends one connection."""
 
     def serve(peer: socket.socket, number: int) -> None:
         for _ in range(2 if number < 4 else 20 + 7 * number):
@@ -285,12 +285,12 @@ def test_connections_that_end_now_and_then_are_used_on() -> None:
 
 
 def test_connections_may_be_opened_while_an_end_is_learned_from() -> None:
-    """Bug: "dictionary changed size during iteration" ended the thread that receives."""
+    """Bug: the receiving thread ended with "dictionary changed size during iteration"."""
     with served(answer_all) as server, opened(server) as flights:
         (connection,) = flights._open.values()
 
         class Opening:
-            """A new connection is opened when the closed one is checked."""
+            """Opens a new connection while the closed one is being checked."""
 
             replies = 0
 
@@ -363,7 +363,7 @@ def test_a_broken_reply_fails_its_flight_alone(reply: bytes, kind: str) -> None:
 
 @pytest.mark.parametrize("replies", [0, 1])
 def test_bytes_without_a_request_drop_their_connection(replies: int) -> None:
-    """Otherwise the bytes would count as the reply to the next request."""
+    """If the connection stayed, the bytes would count as the reply to the next request."""
     said, opened_again = threading.Event(), threading.Event()
 
     def speaks(peer: socket.socket, number: int) -> None:
@@ -373,7 +373,7 @@ def test_bytes_without_a_request_drop_their_connection(replies: int) -> None:
             for _ in range(replies):
                 read_request(peer)
                 peer.sendall(_OK)
-            time.sleep(0.05)  # the reply is read first
+            time.sleep(0.05)  # so that the reply is read first
             peer.sendall(_OK.replace(b"ok", b"no"))
             said.set()
         answer_all(peer, number)
@@ -396,7 +396,7 @@ _CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 _TOKEN = b'data: {"choices": [{"text": "a"}]}\n\n'
 _END = b'data: {"choices": [{"text": "", "finish_reason": "stop"}]}\n\n'
 _LONG = 32 << 20
-"""Bytes of a request that no kernel takes before the server reads them."""
+"""Request size in bytes, more than any kernel buffers before the server reads."""
 
 
 def _chunk(data: bytes) -> bytes:
@@ -416,7 +416,7 @@ def _chunk(data: bytes) -> bytes:
 def test_answer_before_the_end_of_its_request_is_refused(
     early: bytes, late: bytes, kind: str, status: int
 ) -> None:
-    """A head may be short, and so may a refusal."""
+    """Such an early reply may consist of a short head, or of a short refusal."""
 
     def hurries(peer: socket.socket, number: int) -> None:
         if number == 0:
@@ -454,13 +454,13 @@ def test_a_reply_that_does_not_come_times_out() -> None:
         (flight,) = flown(flights, [1])
         assert flight.kind == "timeout"
         assert time.monotonic() - begin_s >= 0.3
-        flights._timeout_ns = 60 * NS_PER_S  # answers are late on a busy machine
+        flights._timeout_ns = 60 * NS_PER_S  # because answers are late on a busy machine
         assert flown(flights, [1])[0].error is None
         until.set()
 
 
 def test_a_server_that_accepts_and_never_answers_is_abandoned() -> None:
-    """Bug: a server that hung during a run made every request wait for its timeout, until the last query."""
+    """Bug: when a server hung during a run, every request up to the last query waited for its timeout."""
     until = threading.Event()
 
     def hangs(peer: socket.socket, _number: int) -> None:
@@ -523,11 +523,11 @@ def test_every_flight_fails_at_once_after_a_server_is_abandoned(
         assert kinds.pop(0) in (
             "reset",
             "server-gone",
-        )  # the request may have gone to the dying connection
+        )  # because the request may have gone to the dying connection
         assert {*kinds.values()} == {"server-gone"}
         assert flights.gone is not None
         waits_s = []
-        for _ in range(30):  # one by one, like the queries of a single stream
+        for _ in range(30):  # one by one, as a single stream issues its queries
             flights.submit(Flight([0], [1], 0))
             (flight,) = flights.turn(1)
             assert flight.kind == "server-gone"
@@ -538,7 +538,7 @@ def test_every_flight_fails_at_once_after_a_server_is_abandoned(
 def test_name_with_two_addresses_connects_to_the_listening_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: `localhost` is ::1 first, and a server at 127.0.0.1 alone was refused."""
+    """Bug: `localhost` resolves to ::1 first, so a server that listens only on 127.0.0.1 was refused."""
     stream = (socket.SOCK_STREAM, 6, "")
     with served(answer_all) as server:
         port = server.address.port
@@ -553,14 +553,14 @@ def test_name_with_two_addresses_connects_to_the_listening_one(
 
 
 def silent() -> socket.socket:
-    """Listens, but accepts no connection: its queue is full after two, and a third connection gets no reply."""
+    """Returns a socket that listens but never accepts; its queue holds two connections, and a third gets no reply."""
     return socket.create_server(("127.0.0.1", 0), backlog=1)
 
 
 def test_server_that_never_accepts_a_connect_is_abandoned_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: the time counted from the end of an attempt, so the run hung before the server was given up."""
+    """Bug: the time counted from the end of an attempt, so the run hung until the server was abandoned."""
     monkeypatch.setattr(opener_module, "GIVE_UP_S", 2.0)
     monkeypatch.setattr(opener_module, "CONNECT_TIMEOUT_S", 2.0)
     with silent() as listener:
@@ -573,14 +573,14 @@ def test_server_that_never_accepts_a_connect_is_abandoned_in_time(
 
 
 def test_a_connect_that_a_server_answers_late_is_an_outage() -> None:
-    """Bug: only refusals counted as absence, but a server whose machine drops packets refuses nothing."""
+    """Bug: only refusals counted as an outage, but a server whose machine drops packets refuses nothing."""
     with silent() as listener, ExitStack() as stack:
         where = listener.getsockname()
         with opened(Server(address=Address(*where))) as flights:
             listener.accept()[0].close()
             for _ in range(2):
                 stack.enter_context(socket.create_connection(where))
-            flights.turn(1)  # sees the end; the queue is full
+            flights.turn(1)  # notices the end; the queue is full
             time.sleep(0.3)
             for _ in range(2):
                 listener.accept()[0].close()
@@ -608,7 +608,7 @@ def test_a_connect_that_a_server_answers_late_is_an_outage() -> None:
 def test_lack_of_client_resources_is_not_an_outage_of_the_server(
     error: Exception, is_away: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: a client without a free port got the doubt `server-away`."""
+    """Bug: a client without a free port caused the doubt `server-away`."""
     errors = [error]
 
     def connecting(*_: object) -> Any:
@@ -633,7 +633,7 @@ def test_lack_of_client_resources_is_not_an_outage_of_the_server(
 
 
 def test_silent_server_does_not_delay_connections_to_its_replica() -> None:
-    """Bug: one thread opened the connections to all servers, and waited for the silent server."""
+    """Bug: one thread opened the connections to all servers, and waited for the silent one."""
     with silent() as listener, served(closes_on_second) as replica:
         asleep = Server(address=Address("127.0.0.1", listener.getsockname()[1]))
         made = Flights([asleep, replica], 2, lambda _: Request("/"), 0.5)
@@ -670,7 +670,7 @@ def test_two_threads_lose_no_flight_on_connections_that_keep_closing() -> None:
 def test_resent_request_gets_the_connection_opened_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: a connection that opened at once was ready before the flight waited for it, and the flight hung."""
+    """Bug: a connection that opened immediately was ready before the flight waited for it, so the flight hung."""
     with served(closes_on_second) as server, opened(server) as flights:
         flown(flights, [1])
         monkeypatch.setattr(
@@ -681,7 +681,7 @@ def test_resent_request_gets_the_connection_opened_for_it(
 
 
 def test_a_blocking_link_repeats_nothing_after_a_time_out() -> None:
-    """Bug: on a reused connection the request was sent again, and the client waited again."""
+    """Bug: on a reused connection, the request was sent again, and the client waited a second time."""
     requests = []
 
     def stalls(peer: socket.socket, _number: int) -> None:

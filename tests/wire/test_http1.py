@@ -247,9 +247,9 @@ def test_known_head_with_further_headers_is_parsed_again() -> None:
 
 
 def test_the_parts_of_a_reply_with_a_known_head_are_also_kept() -> None:
-    """Bug: a streamed answer that arrived completely after an earlier head had no first token."""
+    """Bug: a streamed answer had no first token if it arrived completely and an earlier reply had the same head."""
     whole = sized(_BODY, b"X-Known: 1")
-    assert ReplyParser().feed(whole) is not None  # from now on the value is known
+    assert ReplyParser().feed(whole) is not None  # from this reply on, the value is known
     parser = ReplyParser()
     parser.pieces = []
     assert parser.feed(whole) is not None

@@ -1,4 +1,4 @@
-"""Answers of a language model behind odd proxies are the same, or fail in one line."""
+"""Behind odd proxies, the answers of a language model stay the same, or fail in one line."""
 
 import json
 import time
@@ -52,7 +52,7 @@ RIGHT: Mapping[str, Shape] = {
 
 
 class _Client:
-    """A plug-in that has opened a server, and the engine of runs."""
+    """A plug-in that has opened a server, and the client engine that runs use."""
 
     def __init__(self, url: str, **options: str) -> None:
         self._server = Server(address=parse_address(url))
@@ -65,7 +65,7 @@ class _Client:
             link.close()
 
     def flown(self, count: int) -> list[Flight]:
-        """Sends prompts over two connections, and returns their flights in order of the prompts."""
+        """Sends prompts over two connections, and returns the flights in the order of the prompts."""
         flights = Flights(
             [self._server],
             2,

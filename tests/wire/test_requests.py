@@ -15,7 +15,7 @@ SERVERS = (Server(address=Address("one", 80)), Server(address=Address("two", 80)
 
 
 class Encoder:
-    """Encodes an index as this number of bytes; counts its calls."""
+    """Encodes an index as this number of bytes, and counts its calls."""
 
     def __init__(self, part: type[bytes] | type[memoryview] = bytes) -> None:
         self.asked: list[Sequence[int]] = []
@@ -34,7 +34,7 @@ def test_prepared_request_equals_one_made_on_demand() -> None:
     requests = Requests(SERVERS, encode)
     requests.prepare([3, 13, 5])
     for number, ready in enumerate(requests.ready):
-        assert [*ready] == [3, 5]  # the query with sample 13 must fail with a reason
+        assert [*ready] == [3, 5]  # because the query with sample 13 must fail with a reason
         for index, whole in ready.items():
             parts, length = requests.parts([index], number)
             assert b"".join(parts) == whole

@@ -1,4 +1,4 @@
-"""Readings of the servers' metrics pages: rows of several servers, and the reason for missing rows."""
+"""Readings of the servers' metrics pages: the rows of several servers, and the reasons for missing rows."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ VLLM = (PAGES / "vllm.txt").read_text(encoding="utf-8")
 
 @contextmanager
 def serving(pages: Sequence[tuple[int, str]]) -> Iterator[tuple[Server, list[str]]]:
-    """A server that sends one page after another, then repeats the last page; the requested paths."""
+    """Yields a server that sends one page after another and then repeats the last, and the list of requested paths."""
     left, paths = [*pages], []
 
     class Handler(QuietHandler):
@@ -107,7 +107,7 @@ def test_grpc_address_has_no_metrics_page() -> None:
     ("url", "page"), [("", "/metrics"), ("/v1", "/metrics"), ("/a", "/a/metrics")]
 )
 def test_the_page_is_beside_a_version_in_the_url(url: str, page: str) -> None:
-    """Bug: the harness requested /v1/metrics, and the server's metrics were missing without a message."""
+    """Bug: the harness requested /v1/metrics, so the server's metrics were missing without a message."""
     urls = [f"http://127.0.0.1:8000{url}"]
     config = RunConfig.of(scenario="offline", backend="openai", url=urls)
     assert [server.address.prefix for server in metrics_pages(config)] == [page]

@@ -1,4 +1,4 @@
-"""Pages of metrics of eight servers become the same columns."""
+"""The metrics pages of eight different servers are turned into the same columns."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ EXPECTED = {
     },
     "triton_trtllm": {
         "running_requests": 4.0,
-        "waiting_requests": 9.0,  # one of the two names that the page has, not both
+        "waiting_requests": 9.0,  # counts one of the two names on the page, not both
         "kv_cache_share": 0.4,
         "answered_requests": 12.0,
     },

@@ -1,4 +1,4 @@
-"""Server-sent events are complete, however the network splits them."""
+"""Server-sent events are reassembled however the network splits them."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ SKIPPED = st.sampled_from(["", ": comment", ":", "event: message", "id: 7", "ret
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
-    """The bytes of a stream, and the data of its events."""
+    """Draws the bytes of a stream, and the data of its events."""
     wire, events = "", []
     for lines in draw(st.lists(st.lists(LINE, min_size=1, max_size=3), max_size=6)):
         end = draw(st.sampled_from(["\n", "\r\n", "\r"]))

@@ -133,7 +133,7 @@ def test_calls_over_tls_are_answered(certificate: Path) -> None:
 def test_a_certificate_of_an_authority_is_trusted_for_calls(
     certificate: Path, tmp_path: Path
 ) -> None:
-    """Only the certificate is pinned, and grpcio never sees the authority's certificate."""
+    """Only the server's certificate is pinned; grpcio never sees the authority's certificate."""
     leaf = tmp_path / "leaf.pem"
     (tmp_path / "names").write_text("subjectAltName=DNS:*.host.example,DNS:localhost")
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
@@ -147,7 +147,7 @@ def test_a_certificate_of_an_authority_is_trusted_for_calls(
     leaf.write_bytes(leaf.read_bytes() + (tmp_path / "crt").read_bytes())
     with grpc_served(leaf) as address:
         assert asked(Server(address=address, tls=trusting(certificate)))
-        # Any name is accepted, even a name that the certificate has only as a pattern.
+        # Any name is accepted, even one that the certificate contains only as a pattern.
         stranger = address._replace(host="127.0.0.1")
         assert asked(Server(address=stranger, tls=tls_context(insecure=True, grpc=True)))
 

@@ -1,4 +1,5 @@
-"""Passes tokens from an engine's threads to the thread that runs its steps, at most one token per answer and step."""
+"""Passes tokens from an engine's threads to the thread that runs its steps, at most one token per answer in each step.
+"""
 
 from collections import deque
 from collections.abc import Sequence
@@ -6,7 +7,7 @@ from queue import SimpleQueue
 
 
 class Arrivals:
-    """The tokens of the active answers. Any thread may call `put`; one thread calls the other methods."""
+    """The tokens of the active answers. Any thread may call `put`, but only one thread may call the other methods."""
 
     def __init__(self) -> None:
         self._active: set[int] = set()
@@ -14,7 +15,7 @@ class Arrivals:
         self._kept: deque[tuple[int, int | Exception]] = deque()
 
     def expect(self, key: int) -> None:
-        """Accepts tokens of an answer from now on."""
+        """Starts to accept tokens of an answer."""
         self._active.add(key)
 
     def expects(self, key: int) -> bool:
@@ -33,10 +34,10 @@ class Arrivals:
         return key in self._active
 
     def step(self) -> Sequence[tuple[int, int]]:
-        """Waits for a token, and returns all tokens that have arrived. A second token of the same answer stays for the
+        """Waits for a token, and returns all tokens that have arrived. A second token of the same answer waits for the
         next step.
 
-        Raises the exception that was put instead of a token.
+        Raises the exception that an engine thread put in place of a token.
         """
         found: dict[int, int] = {}
         later: deque[tuple[int, int | Exception]] = deque()

@@ -1,5 +1,5 @@
-"""The base class of engines that answer token by token. The harness runs them step by step, and they do not compute
-batches.
+"""The base class for engines that answer token by token. The harness runs such an engine step by step, because it does
+not compute batches.
 """
 
 from abc import abstractmethod
@@ -12,7 +12,7 @@ from harness.types import Array, Outputs, TensorSpec
 
 
 class Engine(FrameworkBackend):
-    """One model on one engine. A subclass loads it and lets answers join (harness/types.py)."""
+    """One model on one engine. A subclass loads the model and lets answers join (harness/types.py)."""
 
     question: ClassVar[TensorSpec]
     """The only input. Each of its rows gets an answer."""
@@ -32,8 +32,8 @@ class Engine(FrameworkBackend):
 
     @abstractmethod
     def step(self) -> Sequence[tuple[int, int]]:
-        """Returns the key and the new token of each answer that has one."""
+        """Returns the key and the new token of each answer that received one."""
 
     @abstractmethod
     def leave(self, key: int) -> None:
-        """Drops an active answer."""
+        """Drops an answer in progress."""

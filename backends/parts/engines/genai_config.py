@@ -1,4 +1,4 @@
-"""Reads the configuration of a model for ONNX Runtime GenAI, and describes the model."""
+"""Reads the configuration of an ONNX Runtime GenAI model, and describes the model."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ NAME = "genai_config.json"
 
 
 def read(folder: Path) -> Mapping[str, Any]:
-    """Returns the configuration. Raises a ConfigError if the folder has none."""
+    """Returns the configuration. Raises a ConfigError if the folder does not contain one."""
     path = folder / NAME
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -28,7 +28,7 @@ def read(folder: Path) -> Mapping[str, Any]:
 
 
 def part(folder: Path, content: Mapping[str, Any], name: str) -> Path | None:
-    """Returns the ONNX file of a part; None if the configuration names none, or a file outside of the folder.
+    """Returns the ONNX file of a part; None if the configuration names no file, or a file outside the folder.
 
     name: `encoder` or `decoder`.
     """
@@ -43,7 +43,7 @@ def part(folder: Path, content: Mapping[str, Any], name: str) -> Path | None:
 def described(
     model: Any, version: str, kinds: Iterable[tuple[Sequence[int], str]], threads: int
 ) -> Mapping[str, object]:
-    """Returns the description of a backend. model: the package's object. kinds: the result of `weight_types`."""
+    """Returns a backend's description. model: the package's object. kinds: the result of `weight_types`."""
     return {
         "framework": f"onnxruntime-genai {version}",
         "device": model.device_type.lower(),

@@ -1,4 +1,4 @@
-"""Reads the head of a GGUF file: the shapes and the number types of its weights."""
+"""Reads the header of a GGUF file: the shapes and number types of the weights."""
 
 import struct
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from harness.core.formats.protobuf import mapped
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Maps the type of a value to its size in bytes."""
+"""Maps the code of a value's type to its size in bytes."""
 
 _TEXT, _LIST = 8, 9
 _MOST_AXES = 4
@@ -27,8 +27,8 @@ _TYPES = {
     26: "int32",
     27: "int64",
 }
-"""Maps ggml's number of a type to the narrowest NumPy type for its weights. 5 and 6 bits become int8, and fewer bits
-become int4.
+"""Maps ggml's type code to the narrowest NumPy type for the weights. 5 and 6 bits become int8, and fewer bits become
+int4.
 """
 
 
@@ -79,7 +79,7 @@ class _Reader:
 
 
 def weights(path: Path) -> list[Weight]:
-    """Raises a ValueError with the reason if the file is not a GGUF file."""
+    """Returns the weights; raises a ValueError with the reason if the file is not a GGUF file."""
     content = mapped(path)
     if bytes(content[:4]) != _MAGIC:
         raise ValueError(
@@ -105,5 +105,5 @@ def _infos(reader: _Reader, count: int) -> Iterator[Weight]:
             raise ValueError(f"a weight has {axes} axes, more than llama.cpp reads")
         shape = tuple(reader.number("Q") for _ in range(axes))
         kind = reader.number("I")
-        reader.skip(8)  # the offset of the tensor's data
+        reader.skip(8)  # skips the offset of the tensor's data
         yield Weight(shape, _TYPES.get(kind, f"ggml type {kind}"))

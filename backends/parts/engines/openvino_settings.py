@@ -1,4 +1,4 @@
-"""Options that OpenVINO GenAI's pipelines share: number types of the computation and of the cache."""
+"""Options that all pipelines of OpenVINO GenAI share: number types for the computation and the cache."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,11 +14,11 @@ OPTIONS: Choices = {
 }
 
 _CAPABILITIES = {"bf16": "BF16", "f16": "FP16"}
-"""Maps a precision to OpenVINO's name of the CPU capability."""
+"""Maps a precision to OpenVINO's name for the CPU capability."""
 
 
 def settings(option: Mapping[str, str], threads: int) -> dict[str, object]:
-    """Returns the properties of a pipeline. Raises ConfigError if this CPU does not support the precision."""
+    """Returns the properties of a pipeline. Raises a ConfigError if this CPU does not support the precision."""
     requested = option["precision"]
     needed = _CAPABILITIES.get(requested)
     if needed and needed not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
@@ -29,7 +29,7 @@ def settings(option: Mapping[str, str], threads: int) -> dict[str, object]:
         "INFERENCE_PRECISION_HINT": requested,
         "KV_CACHE_PRECISION": option["cache"],
         "INFERENCE_NUM_THREADS": threads,
-        "ENABLE_CPU_PINNING": False,  # OpenVINO would pin every instance to the same cores
+        "ENABLE_CPU_PINNING": False,  # because OpenVINO would pin every instance to the same cores
     }
 
 

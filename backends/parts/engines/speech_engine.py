@@ -1,4 +1,6 @@
-"""The base class of speech engines, which run the feature extraction, encoder and decoder, and choose the tokens."""
+"""The base class for speech engines, which run the feature extraction, the encoder and the decoder, and choose the
+tokens.
+"""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -17,7 +19,7 @@ class SpeechEngine(Engine):
 
     question: ClassVar[TensorSpec] = TensorSpec("sound", "float32", (None, None))
     end: tuple[int, ...]
-    """The tokens that end an answer; known after the model is loaded."""
+    """The tokens that end an answer; known once the model is loaded."""
 
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)

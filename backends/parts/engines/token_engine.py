@@ -1,4 +1,4 @@
-"""The base class of token engines: they keep the cache of a language model and choose its tokens themselves."""
+"""The base class for token engines, which keep a language model's cache and choose its tokens themselves."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Reads an ETDump, ExecuTorch's record of a run: which operators ran, and for how long."""
+"""Reads an ETDump, which is ExecuTorch's record of a run: which operators ran, and for how long."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,12 +21,12 @@ _RUN = "Method::execute"
 
 
 class Event(NamedTuple):
-    """A span of time with a name. Times are in ns of the runtime's clock."""
+    """A named span of time. Times are in ns on the runtime's clock."""
 
     name: str
     instruction: int
     of_delegate: bool
-    """Whether a delegate, e.g. XNNPACK, reported it."""
+    """True if a delegate reported the event, e.g. XNNPACK."""
     start_ns: int
     duration_ns: int
 
@@ -34,11 +34,11 @@ class Event(NamedTuple):
 class Run(NamedTuple):
     whole: Event
     operators: Sequence[Event]
-    """The operators that ran, in order; a delegate that reports none is one operator."""
+    """The operators that ran, in order; a delegate that reports none counts as one operator."""
 
 
 def runs(path: Path) -> list[Run]:
-    """Returns the runs in the dump. Raises ValueError if it is not a dump."""
+    """Returns the runs in the dump. Raises a ValueError if the file is not a dump."""
     dump = root(memoryview(path.read_bytes())[_SIZE_BYTES:], _MARK)
     found = []
     for run in dump.tables(_DUMP_RUNS):

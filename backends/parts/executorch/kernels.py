@@ -1,4 +1,4 @@
-"""Profiles an ExecuTorch program: the operators that it ran, from its ETDump."""
+"""Profiles an ExecuTorch program: the operators that it ran, read from its ETDump."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ class ExecuTorchProfiler(TwinProfiler):
         super().__init__(twin)
         self._traced = twin
         self._recorded: list[tuple[int, Run]] = []
-        """When each recorded call began, and its record."""
+        """The start of each recorded call, and the record of the call."""
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -85,14 +85,16 @@ def _version() -> str:
 
 
 def _node(number: int, event: Event) -> WiredNode:
-    """Returns a node for the operator: a program does not record its operators as the delegate runs them."""
+    """Returns a node for the operator, because a program does not record its operators as the delegate runs them."""
     return WiredNode(f"{number} {event.name}", event.name, "", (), (f"{number} {event.name}",))
 
 
 def _kernel(
     node: WiredNode, column: Sequence[Event], starts: Sequence[int], wholes: Sequence[Event]
 ) -> ExecutedKernel:
-    """column: the same operator in each call. starts: when the calls began; wholes: the calls on ExecuTorch's clock."""
+    """column: the same operator in each call. starts: start times of the calls. wholes: the calls on ExecuTorch's
+    clock.
+    """
     return ExecutedKernel(
         node=node,
         implementation="XNNPACK" if column[-1].of_delegate else "ExecuTorch's own",

@@ -1,7 +1,7 @@
 """Reads what an ExecuTorch file (.pte) records about its method: inputs, outputs, operators, delegates, weights.
 
-The runtime's Python interface has no names, and does not report which sizes are open. A file that is truncated or is
-not a program is refused here, before native code reads it.
+The file is read directly, because the runtime's Python interface reports neither names nor open sizes. This module
+refuses a file that is truncated or is not a program before native code reads it.
 """
 
 import json
@@ -79,9 +79,9 @@ class Port(NamedTuple):
 
     dtype: str
     sizes: tuple[int, ...]
-    """The sizes. If they may vary, the largest sizes."""
+    """The sizes; the largest ones if they may vary."""
     varies: bool
-    """Whether some sizes may vary. The file does not record which sizes."""
+    """True if some sizes may vary. The file does not record which."""
 
 
 class Program(NamedTuple):
@@ -89,7 +89,7 @@ class Program(NamedTuple):
 
     inputs: tuple[Port, ...]
     outputs: tuple[str, ...]
-    """Names, if the method returns a dict or several tensors; () for a single output."""
+    """The output names if the method returns a dict or several tensors; () for a single output."""
     operators: frozenset[str]
     """Names of the operators outside the delegates, e.g. `aten::add.out`."""
     delegates: tuple[str, ...]
@@ -98,7 +98,7 @@ class Program(NamedTuple):
 
 
 def read(path: Path) -> Program:
-    """Raises a ConfigError if the file is not a program with a method that takes tensors."""
+    """Reads the file; raises a ConfigError if it is not a program with a method that accepts tensors."""
     try:
         content = mapped(path)
         mark = bytes(content[_MARK_AT])
@@ -121,7 +121,7 @@ def read(path: Path) -> Program:
 
 
 def _segments(program: Table, content: memoryview) -> Sequence[memoryview]:
-    """Returns the data behind the program: weights, and the graphs of delegates."""
+    """Returns the data that follow the program: weights, and the delegates' graphs."""
     header = bytes(content[_HEADER_AT : _HEADER_AT + _HEADER_BYTES])
     base = 0
     if header.startswith(_HEADER_MARK):
@@ -174,7 +174,7 @@ def _constants(values: Sequence[Table]) -> Iterator[Weight]:
 
 
 def _output_names(plan: Table, count: int) -> tuple[str, ...]:
-    """Returns the keys of a dict that the method returns; else `output_n`; () for a single tensor."""
+    """Returns the keys if the method returns a dict, otherwise `output_n`; () for a single tensor."""
     container = plan.table(_PLAN_CONTAINER)
     shape = container.text(1) if container is not None else ""
     keys = _keys(shape)
@@ -184,7 +184,8 @@ def _output_names(plan: Table, count: int) -> tuple[str, ...]:
 
 
 def _keys(shape: str) -> tuple[str, ...]:
-    """Returns the keys of a dict of tensors in PyTorch's description of what a method returns; () for other values."""
+    """Returns the keys of a dict of tensors from PyTorch's description of a method's return value; () for other values.
+    """
     try:
         (_, spec) = json.loads(shape)
         if spec["type"] == "builtins.dict":
@@ -218,7 +219,7 @@ def _of_xnnpack(blob: memoryview, named: Container[str]) -> Iterator[Weight]:
     graph = root(blob[start : start + size], b"XN")
     names = (one.text(_CONSTANT_NAME) for one in graph.tables(_GRAPH_CONSTANTS))
     if any(name and name not in named for name in names):
-        raise ValueError("the weights of a graph are missing")  # XNNPACK itself does not check this
+        raise ValueError("the weights of a graph are missing")  # XNNPACK does not check this
     for value in graph.tables(_GRAPH_VALUES):
         tensor = value.table(_XVALUE)
         if tensor is not None and value.number(_XVALUE_KIND, "B") == _QUANTISED:

@@ -1,4 +1,4 @@
-"""Reads answers from replies in JSON. Every fault of a server raises BadAnswer or Refused."""
+"""Reads answers from JSON replies. Every fault in a server's reply raises BadAnswer or Refused."""
 
 import json
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ from harness.remote import BadAnswer, Refused, Reply, Usage
 from harness.types import Array, Outputs, show_shape
 
 TEXT = "text"
-"""The type of answers that consist of one string. They are stored as UTF-8."""
+"""The type for answers that consist of one string. They are stored as UTF-8."""
 
 _OK = 200
 _SHOWN_BYTES = 60
 _ERRORS = ("error", "errors", "detail")
-"""Keys under which servers report an error, even in a reply of status 200."""
+"""Keys under which servers report an error, even in a reply with status 200."""
 
 _MOST_DEPTH = 32
 """The maximum number of dimensions of a NumPy array."""
 
 
 class Counted:
-    """Reads one reply whose server also counts the tokens of the answer."""
+    """Reads one reply from a server that also counts the tokens of the answer."""
 
     def __init__(self, form: "Form", tokens: Pointer) -> None:
         self._form, self._tokens = form, tokens
@@ -54,12 +54,12 @@ class Form(NamedTuple):
     """Position, type and shape of the answers in a reply."""
 
     answers: Pointer | None
-    """The list with an item per sample; None if a reply has the answer of one sample."""
+    """Pointer to the list with one item per sample; None if a reply contains the answer to one sample."""
     answer: Pointer
-    """The answer, in an item of that list, or in the reply."""
+    """Pointer to the answer, within an item of that list or within the reply."""
     dtype: str
     shape: tuple[int | None, ...]
-    """The shape of one answer; None for a size that varies."""
+    """The shape of one answer; None stands for a size that varies."""
 
     def __str__(self) -> str:
         place = self.answer.text
@@ -124,7 +124,7 @@ def _utf_8(text: Any) -> Array:
 
 
 def _arrays(form: Form, found: list[Any]) -> Array | list[Array]:
-    """Returns one array if all answers have the same shape, else an array per answer."""
+    """Returns one array if all answers have the same shape, otherwise one array per answer."""
     shape = _shape(found[0]) if found else ()
     flat = _flat(found, (len(found), *shape)) if _fits(shape, form.shape) else None
     if flat is not None:
@@ -148,7 +148,7 @@ def _alone(form: Form, value: Any) -> Array:
 
 def _array(form: Form, flat: list[Any], shape: tuple[int, ...]) -> Array:
     datatype = datatype_of(form.dtype)
-    assert datatype is not None  # the backend has checked the option
+    assert datatype is not None  # because the backend has checked the option
     try:
         return from_json(flat, datatype, shape)
     except ValueError:
@@ -170,7 +170,7 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    """Returns whether the shape matches the wanted shape. An empty list hides the sizes after it."""
+    """Returns whether the shape matches the wanted shape. An empty list hides the sizes that follow it."""
     if shape == wanted:
         return True
     is_whole = len(shape) == len(wanted) or (0 in shape and len(shape) < len(wanted))
@@ -178,7 +178,7 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
 
 
 def _whole(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> tuple[int, ...]:
-    """Returns the shape, completed with the wanted sizes that an empty list hides."""
+    """Returns the shape, with sizes that an empty list hides taken from the wanted shape."""
     return (*shape, *[size or 0 for size in wanted[len(shape) :]])
 
 
@@ -193,6 +193,6 @@ def _flat(nested: list[Any], shape: Sequence[int]) -> list[Any] | None:
 
 
 def _kind(value: Any) -> str:
-    """Returns a noun that describes a JSON value."""
+    """Returns a noun for the kind of a JSON value."""
     nouns = {dict: "an object", list: "a list", str: "a string", type(None): "null", bool: "a bool"}
     return nouns.get(type(value), "a number")

@@ -26,15 +26,17 @@ _MOST_HZ = 1_000_000
 
 
 class Field(NamedTuple):
-    """One placeholder: an input, and its form."""
+    """One placeholder: an input and its form."""
 
     input: str
     form: str = "list"
     within_text: bool = False
-    """Whether the placeholder stands inside a longer string. Its value is then inserted as characters."""
+    """True if the placeholder is inside a longer string. Its value is then inserted as characters."""
 
     def encode(self, rows: Mapping[str, Array]) -> bytes:
-        """Returns the piece of JSON. rows: one sample by input name. Raises a ValueError if JSON has no such value."""
+        """Returns the piece of JSON. rows: one sample by input name. Raises a ValueError if JSON cannot represent the
+        value.
+        """
         try:
             value = _value(self.form, rows[self.input])
             if not self.within_text:
@@ -58,7 +60,7 @@ def dumps(value: object) -> bytes:
 
 
 def check_form(form: str, dtype: str | None) -> None:
-    """Raises a ValueError if there is no such form, or if it does not suit the input's type (None: unknown)."""
+    """Raises a ValueError if the form is unknown, or does not suit the input's type (None: unknown type)."""
     name, slash, rest = form.partition("/")
     if name == _JSON:
         Pointer(slash + rest)
@@ -104,7 +106,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _part(text: object, pointer: Pointer) -> object:
-    """Returns a part of a sample that is JSON."""
+    """Returns a part of a sample that contains JSON."""
     try:
         content = parse_json(str(text))
     except (ValueError, RecursionError):
@@ -139,7 +141,7 @@ def _npy(row: Array) -> bytes:
 
 
 def _file_maker(form: str) -> Callable[[Array], bytes] | None:
-    """Returns the function that turns an input into a file; None if the form is not a file."""
+    """Returns the function that turns an input into a file; None if the form is not a file format."""
     name, slash, rate = form.partition("/")
     if name != _WAV:
         return _FILES.get(form)

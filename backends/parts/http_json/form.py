@@ -1,4 +1,4 @@
-"""Writes bodies of forms with files (multipart/form-data, RFC 7578), which transcription services accept."""
+"""Writes form bodies with files (multipart/form-data, RFC 7578), which transcription services accept."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ _TYPES = {"wav": "audio/wav", "png": "image/png", "npy": "application/octet-stre
 
 
 class FormBody:
-    """A form whose fields are strings and numbers, and one file from the sample."""
+    """A form with one file from the sample; its other fields are strings and numbers."""
 
     def __init__(self, body: object, inputs: Sequence[TensorSpec]) -> None:
-        """Raises a ValueError with one line if the body is not such an object."""
+        """Raises a ValueError with a one-line message if the body is not such an object."""
         if not isinstance(body, dict) or not body:
             raise ValueError(
                 'the body of a form must be an object: write e.g. {"file": "{{audio|wav}}"}'
@@ -25,7 +25,7 @@ class FormBody:
             raise ValueError(f"a form has one placeholder, but this one has {len(files)}")
         ((self._name, placeholder),) = files.items()
         self._field: Field = bare_field(placeholder, inputs)
-        # A digest of the fields instead of a random boundary, so that equal requests have equal bytes.
+        # A digest of the fields replaces the usual random boundary, so that equal requests have equal bytes.
         boundary = hashlib.sha256(dumps(body)).hexdigest()[:32]
         self.content_type = f"{KIND}; boundary={boundary}"
         self._mark = f"--{boundary}".encode()
@@ -41,7 +41,7 @@ class FormBody:
         return self._mark + b"\r\n" + head.encode()
 
     def pieces(self, rows: Rows) -> tuple[bytes, ...]:
-        """Returns the whole body for one sample. Raises a ValueError if the sample cannot be written."""
+        """Returns the complete body for one sample. Raises a ValueError if the sample cannot be encoded."""
         kind = self._field.form.partition("/")[0]
         head = f'Content-Disposition: form-data; name="{_quoted(self._name)}"'
         if kind in _TYPES:

@@ -1,4 +1,4 @@
-"""Writes pixels as PNG without loss (RFC 2083), for services that take image files."""
+"""Writes pixels as lossless PNG (RFC 2083), for services that accept image files."""
 
 import struct
 import zlib
@@ -9,7 +9,7 @@ from harness.types import Array
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _COLOURS = {1: 0, 2: 4, 3: 2, 4: 6}
-"""Channels -> the colour type: grey, grey with alpha, RGB, RGB with alpha."""
+"""Maps the number of channels to PNG's colour type: grey, grey with alpha, RGB, RGB with alpha."""
 
 _LEVEL = 6
 """The compression level of zlib."""
@@ -23,13 +23,13 @@ def png_of(pixels: Array) -> bytes:
     bits = 8 * image.itemsize
     head = struct.pack(">IIBBBBB", width, height, bits, _COLOURS[channels], 0, 0, 0)
     rows = image.astype(f">u{image.itemsize}").view(np.uint8).reshape(height, -1)
-    filtered = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)  # 0: no filter
+    filtered = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)  # 0 means no filter
     data = zlib.compress(filtered.tobytes(), _LEVEL)
     return _SIGNATURE + _chunk(b"IHDR", head) + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
 
 
 def check_png(dtype: str) -> None:
-    """Raises a ValueError if PNG cannot hold values of this type."""
+    """Raises a ValueError if PNG cannot store values of this type."""
     if dtype not in ("uint8", "uint16"):
         raise ValueError(f"PNG stores uint8 or uint16, but the input is {dtype}: use npy or base64")
 

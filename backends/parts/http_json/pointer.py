@@ -1,4 +1,4 @@
-"""Finds a value in JSON by a pointer (RFC 6901), e.g. `/predictions/0/scores`."""
+"""Finds a value in JSON with a pointer (RFC 6901), e.g. `/predictions/0/scores`."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ _BAD_ESCAPE = re.compile(r"~(?![01])")
 
 
 class Pointer:
-    """A parsed pointer; '' or # points to the whole content. It may be written as a fragment: #/a is /a."""
+    """A parsed pointer; '' or # points to the whole content. It may also be written as a fragment: #/a is /a."""
 
     __slots__ = ("_tokens", "text")
 

@@ -1,4 +1,4 @@
-"""HTTP servers of the tests: they answer in a thread of this process, and log nothing."""
+"""HTTP servers for tests: they answer in a thread of this process, and log nothing."""
 
 import threading
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Keeps the server's log off the test's stderr."""
+    """Keeps the server's log out of the test's stderr."""
 
     def reply(self, body: bytes = b"", status: int = 200, content_type: str = "") -> None:
-        """Sends the whole answer."""
+        """Sends a complete reply."""
         self.send_response(status)
         if content_type:
             self.send_header("Content-Type", content_type)

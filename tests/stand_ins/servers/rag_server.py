@@ -1,6 +1,7 @@
-"""A RAG service: answers questions as a chat of OpenAI's API, and stores pages as a service of JSON.
+"""A RAG service: answers questions as a chat with OpenAI's API, and stores pages through a JSON API.
 
-It knows the answers of tests/builders/submit/mlperf_data.py. Every `wrong_every`-th question gets another answer.
+It knows the answers to the data of tests/builders/submit/mlperf_data.py. Every `wrong_every`-th question gets a wrong
+answer.
 """
 
 import hashlib
@@ -21,8 +22,8 @@ STORED = "\x01"
 class RagServer:
     """Serves until the block ends.
 
-    tokens: number of tokens of each answer. wrong_every: questions whose number is a multiple of it are answered
-    wrongly; 0: none. pages: number of pages; the answer to the last page is the MD5 of the database.
+    tokens: number of tokens in each answer. wrong_every: questions whose number is a multiple of it are answered
+    wrongly; 0: none. pages: number of pages; the reply to the last page is the MD5 of the database.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class RagServer:
         return str(number + (2 if wrong else 1))
 
     def store(self, name: str, html: str) -> str:
-        """Returns the byte for a stored page, or the MD5 for the last page."""
+        """Returns one byte for a stored page, or the MD5 for the last page."""
         if not html:
             return "\0"
         if name != f"page_{self.pages - 1:05}.html":
@@ -62,7 +63,7 @@ class RagServer:
         return hashlib.md5(f"{self.pages} pages".encode()).hexdigest()
 
     def judged(self, prompt: str) -> str:
-        """Answers MLCommons' prompt to a judge: an answer is right if it is the right one."""
+        """Answers the prompt that MLCommons sends to a judge; an answer is right if it equals the known one."""
         right, given = (
             re.search(rf"{name} ANSWER: (.*)", prompt) for name in ("GROUND TRUTH", "LLM")
         )
@@ -116,7 +117,7 @@ class _Handler(QuietHandler):
 
 
 def main() -> None:
-    """Serves in its process, for benchmarks: PORT TOKENS WRONG_EVERY PAGES."""
+    """Serves as a separate process, for benchmarks; arguments: PORT TOKENS WRONG_EVERY PAGES."""
     port, tokens, wrong_every, pages = map(int, sys.argv[1:])
     with RagServer(tokens, wrong_every, pages, port) as server:
         sys.stdout.write(f"{server.url}\n")

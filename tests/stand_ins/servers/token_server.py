@@ -3,8 +3,8 @@
     with TokenServer(Dialect(per_chunk=4, usage="last")) as server:
         ...  # server.url; server.sent has the wall clock in ns of each chunk of each stream
 
-Token i of the answer to prompt p is `ids_of(p, ...)[i]`; its text is WORDS[id % len(WORDS)]. Some words have characters
-of several bytes. Each connection has one thread: clarity before speed.
+Token i of the answer to prompt p is `ids_of(p, ...)[i]`; its text is WORDS[id % len(WORDS)]. Some words contain
+characters of several bytes. Each connection uses a thread, which is clear rather than fast.
 """
 
 import hashlib
@@ -25,91 +25,96 @@ DEFAULT_TOKENS = 16
 
 PAUSE_S = 1.2
 FEWEST_BEFORE = 16
-"""Before the run the client measures a null server, so a pause follows this number of requests."""
+"""A pause follows this number of requests, because the client measures a null server before the run."""
 
 
 Chunk = tuple[dict[str, Any] | str, bool]
-"""The JSON of an event, or its text, and whether it has tokens."""
+"""The JSON of an event, or its text, and whether the event contains tokens."""
 
 
 class Ask(NamedTuple):
-    """A request."""
+    """One received request."""
 
     body: Mapping[str, Any]
     prompt: Any
-    """A text, token ids, or messages."""
+    """Text, token ids, or messages."""
     number: int
     """See `TokenServer.came`."""
     ids: list[int]
     """The right answer."""
     most: int
-    """Maximum number of tokens of the answer, from the request."""
+    """Maximum number of tokens in the answer, from the request."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """The features and the format of a server."""
+    """The features and the reply format of a server."""
 
     name: str = "vllm"
     version: str | None = "0.32.0"
     apis: tuple[str, ...] = ("completions", "chat/completions")
     lists_models: bool = True
-    """Lists models; otherwise the request fails, as in transformers' server without a download cache."""
+    """If true, the server lists its models; otherwise the request fails, as in transformers' server without a download
+    cache.
+    """
     ids: bool = True
-    """Supports return_token_ids; otherwise the field is refused."""
+    """If true, the server supports return_token_ids; otherwise it refuses the field."""
     usage: str = "chunk"
-    """Part of a stream that has the usage: each `chunk`, a separate `last` chunk, or the chunk without text that states
-    how the answer ended (`finish`). With `none`, replies without streams lack it, too."""
+    """The part of a stream that contains the usage: each `chunk`, a separate `last` chunk, or the chunk without text
+    that states how the answer ended (`finish`). With `none`, replies without streams lack the usage, too.
+    """
     stream_options: bool = True
-    """Supports stream_options; otherwise the field is refused."""
+    """If true, the server supports stream_options; otherwise it refuses the field."""
     per_chunk: int = 1
     """Tokens per chunk."""
     role_chunk: bool = True
-    """A chat begins with a chunk that has only the role."""
+    """If true, a chat begins with a chunk that contains only the role."""
     newline: str = "\n"
     piece_bytes: int | None = None
-    """A stream is written in pieces of this number of bytes."""
+    """Size of the pieces in which a stream is written."""
     done: bool = True
-    """A stream ends with [DONE]."""
+    """If true, a stream ends with [DONE]."""
     closes: bool = False
-    """Each stream ends with its connection, although no head says so."""
+    """If true, the connection is closed after each stream, although no header says so."""
     http: str = "1.1"
-    """1.0: each connection ends after its reply, and streams have no chunks."""
+    """1.0: the connection is closed after each reply, and streams have no chunks."""
     tokens: int | None = None
-    """Tokens of each answer, as if the model ended it; None: max_tokens."""
+    """Number of tokens in each answer, as if the model ended it; None: max_tokens."""
     begin: int = 0
-    """Tokens that the server puts before each prompt."""
+    """Number of tokens that the server inserts before each prompt."""
     cached: int = 0
-    """Tokens of each prompt that are cached."""
+    """Number of tokens of each prompt that are cached."""
     first_s: float = 0.0
     gap_s: float = 0.0
-    """Times to the first chunk and between two chunks."""
+    """Times before the first chunk and between chunks."""
     fault: str = ""
-    """After two chunks: `error` in the stream, `cut` of the connection, `stall`; of the reply: `error-200`, `busy`."""
+    """The fault after two chunks: an `error` in the stream, a `cut` of the connection, or a `stall`; or a faulty reply:
+    `error-200`, `busy`.
+    """
     every: int = 1
-    """The fault occurs at each request whose number (from 1) is a multiple of this number."""
+    """The fault occurs at each request whose number, counted from 1, is a multiple of `every`."""
     finish: str | None = "by the model"
-    """A different finish_reason of each answer; None: no finish_reason."""
+    """A finish_reason that replaces the usual one; None: no finish_reason."""
     factor: int = 1
-    """`usage` has this multiple of the answer's tokens."""
+    """`usage` reports this multiple of the answer's tokens."""
     lead: str | None = None
-    """Text of an event sent before the first token is due, with one token in its `usage`."""
+    """Text of an event that is sent before the first token is due, with one token in its `usage`."""
     change: Callable[[str, bytes], bytes] = lambda _path, data: data
-    """Replaces a value at this path of a reply's or event's JSON, for numbered requests."""
+    """Replaces a value at a path in the JSON of a reply or event, for numbered requests."""
     reply: Callable[[Ask], list[int]] = lambda ask: ask.ids
-    """The ids of the answer."""
+    """Returns the ids of the answer."""
     wait_s: Callable[[Ask], float] | None = None
-    """Time to the first chunk, instead of `first_s`."""
+    """Returns the time to the first chunk, in place of `first_s`."""
     stream: Callable[[Ask, Iterator[Chunk]], Iterator[Chunk]] = lambda _ask, chunks: chunks
     """Replaces the events of a stream."""
     model: str = ""
-    """The model's name in replies; default: MODEL."""
+    """The model's name in replies; the default is MODEL."""
     about: Callable[[Ask], Mapping[str, Any]] = lambda _ask: {"id": f"cmpl-{uuid4().hex}"}
-    """Further fields of each reply and event."""
+    """Returns additional fields for each reply and event."""
     page: Callable[[], str] | None = None
-    """The metrics page."""
+    """Returns the metrics page."""
     in_run: bool = False
-    """Only the run's requests are numbered: requests after the pause in which the client measures itself."""
+    """If true, only the run's requests are numbered, which come after the pause in which the client measures itself."""
 
 
 VLLM = Dialect()
@@ -125,7 +130,7 @@ TRANSFORMERS = Dialect(
 
 
 def ids_of(prompt: Any, count: int) -> list[int]:
-    """The tokens of an answer."""
+    """Returns the tokens of an answer."""
     seed = json.dumps(prompt, sort_keys=True)
     return [
         int.from_bytes(hashlib.sha256(f"{seed} {i}".encode()).digest()[:2]) for i in range(count)
@@ -137,7 +142,7 @@ def text_of(ids: list[int]) -> str:
 
 
 class TokenServer:
-    """Serves until the block ends. requests: the received bodies. port: 0 for any free port."""
+    """Serves until the block ends. requests: the received bodies. port: 0 selects any free port."""
 
     def __init__(self, dialect: Dialect = VLLM, port: int = 0) -> None:
         self.dialect, self.port = dialect, port
@@ -148,7 +153,7 @@ class TokenServer:
         self._numbered, self._came_s = 0, time.monotonic()
 
     def came(self, body: dict[str, Any]) -> int:
-        """Returns the number of a request, from 1; 0 for requests before the run."""
+        """Returns the number of a request, counted from 1; 0 for requests before the run."""
         with self.lock:
             now_s = time.monotonic()
             paused = len(self.requests) > FEWEST_BEFORE and now_s - self._came_s > PAUSE_S
@@ -184,11 +189,11 @@ class _Server(socketserver.ThreadingTCPServer):
     request_queue_size = 256
 
     def handle_error(self, *_: object) -> None:
-        """Ignores clients that closed the connection."""
+        """Ignores clients that have closed the connection."""
 
 
 class Refused(Exception):
-    """The server refuses the request, with this text."""
+    """Raised if the server refuses the request, with this text."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -285,7 +290,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.owner.ended.wait(left_s)
 
     def _spoil(self, fault: str) -> bool:
-        """Returns whether the stream must end in the usual way."""
+        """Applies the fault; returns whether the stream must still end in the usual way."""
         if fault == "stall":
             self.owner.ended.wait(60)
         elif fault == "error":
@@ -309,7 +314,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Answer:
-    """The reply to one request."""
+    """The reply to one request, written in the form of its dialect."""
 
     def __init__(self, dialect: Dialect, api: str, body: Mapping[str, Any], number: int) -> None:
         """number: see TokenServer.came."""

@@ -1,4 +1,6 @@
-"""MLCommons' programs for the slow tests: the checker in an environment of pytest's cache, the client from a checkout."""
+"""MLCommons' programs for the slow tests: the checker from an environment in pytest's cache, the client from a
+checkout.
+"""
 
 import os
 from pathlib import Path
@@ -11,10 +13,10 @@ from harness.submit.endpoints.runs import Attempt
 from tests.builders.submit.endpoints_events import made_attempt
 
 CLIENT = "HARNESS_ENDPOINTS_CLIENT"
-"""Variable with the folder of a checkout of mlcommons/endpoints."""
+"""Environment variable with the folder of a checkout of mlcommons/endpoints."""
 
 CHECKER = "HARNESS_ENDPOINTS_CHECKER"
-"""Variable with an environment that has the checker; default: an environment in pytest's cache."""
+"""Environment variable with an environment that contains the checker; default: an environment in pytest's cache."""
 
 
 @pytest.fixture(scope="session")
@@ -40,5 +42,5 @@ def client() -> Path:
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Attempt:
-    """A finished run."""
+    """Returns a finished run."""
     return made_attempt(tmp_path / "runs/r4/attempt-1")

@@ -1,4 +1,4 @@
-"""The search for C_max: by saturation as a pure function, and both searches against a served model."""
+"""The search for C_max: the search by saturation as a pure function, and both searches on a served model."""
 
 import sys
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from harness.cli.main import main
 from harness.submit.endpoints.plan.saturation import saturation
 
 ROOM = 40
-"""Answers that the served model generates at once."""
+"""Number of answers that the served model generates at once."""
 
 
 def saturated(room: int, first: int, most: int = 1 << 17) -> int | None:
-    """Returns C_max of a server whose tokens/s grow up to `room` requests."""
+    """Returns the C_max found for a server whose tokens/s grow up to `room` requests."""
     found = saturation(lambda at: 10.0 * min(at, room), first, most)
     return found.c_max if found else None
 
@@ -25,10 +25,10 @@ def saturated(room: int, first: int, most: int = 1 << 17) -> int | None:
 @pytest.mark.parametrize(
     ("room", "expected"),
     [
-        (10, 34),  # nothing above the first grows
-        (40, 48),  # 34 to 68 grows by 18 %, but 48 to 68 does not
+        (10, 34),  # because nothing above the first concurrency grows
+        (40, 48),  # because 34 to 68 grows by 18 %, but 48 to 68 does not grow
         (68, 68),
-        (100, 136),  # 68 to 136 grows by 47 %
+        (100, 136),  # because 68 to 136 grows by 47 %
         (1000, 1088),
     ],
 )
@@ -70,7 +70,7 @@ def server() -> Iterator[str]:
     ("slo", "least", "most"),
     [
         ("", 48, 68),
-        # More requests than the server has room for wait until an answer ends, 100 ms later.
+        # When the server has no room for more requests, they wait until an answer ends, 100 ms later.
         ("ttft:p90=60ms", ROOM - 2, ROOM + 6),
     ],
     ids=["saturation", "bound"],
@@ -89,5 +89,5 @@ def test_plan_finds_c_max_of_a_served_model(
     (c_max,) = (int(line.split()[1]) for line in out.splitlines() if line.startswith("C_max"))
     assert least <= c_max <= most
     assert slo or "in flight" in err
-    assert main(["endpoints", "plan", "--work", str(work), "--quiet"]) == 0  # without a search
+    assert main(["endpoints", "plan", "--work", str(work), "--quiet"]) == 0  # the stored value is used without a search
     assert f"C_max       {c_max}" in capsys.readouterr().out

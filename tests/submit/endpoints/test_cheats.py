@@ -1,4 +1,4 @@
-"""The witness finds runs whose files were edited together, so that result, snapshot and events agree."""
+"""The witness finds runs whose files were edited together so that result, snapshot and events agree."""
 
 import json
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def again(change: Callable[[list[Event]], None]) -> Cheat:
-    """Makes the run again from edited events."""
+    """Writes the run again from edited events."""
 
     def cheat(attempt: Attempt) -> None:
         made_attempt(attempt.folder, change)
@@ -83,7 +83,7 @@ def completed_again(events: list[Event]) -> None:
 
 
 def copied_pass(events: list[Event]) -> None:
-    """Gives the requests of the second pass the times of the first pass."""
+    """Gives the requests of the second pass the times of the first."""
     at = {(one["sample_uuid"], one["event_type"]): one for one in tracked(events)}
     for uuid in range(SIZE, 2 * SIZE):
         source, to = f"u{uuid - SIZE}", f"u{uuid}"
@@ -107,7 +107,7 @@ def early_answer(events: list[Event]) -> None:
 
 
 def other_seed(attempt: Attempt) -> None:
-    """Edits the seed in every record, but not the order of the samples."""
+    """Edits the seed in every record, but leaves the order of the samples unchanged."""
 
     def change(content: dict[str, Any]) -> None:
         content["settings"]["runtime"]["scheduler_random_seed"] = 42
@@ -140,7 +140,7 @@ def fewer_answers(attempt: Attempt) -> None:
 
 
 def served(seconds: float, count: int) -> dict[str, Any]:
-    """Returns readings of a server with these first tokens between them."""
+    """Returns two readings of a server; between them, `count` first tokens took `seconds` in all."""
     name = "vllm:time_to_first_token_seconds"
     first = {f"{name}_sum": 1.0, f"{name}_count": 10.0}
     last = {f"{name}_sum": 1.0 + seconds, f"{name}_count": 10.0 + count}

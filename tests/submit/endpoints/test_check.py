@@ -1,4 +1,4 @@
-"""A tree that `pack` wrote passes; each way to break it is found, even the ways that MLCommons' checker accepts."""
+"""A tree that `pack` wrote passes; each break is found, including breaks that MLCommons' checker accepts."""
 
 import json
 import shutil
@@ -82,7 +82,7 @@ def test_any_content_of_a_file_becomes_findings(content: str, name: str, tree: P
 
 
 HUGE = 10**400
-"""A whole number that no float can hold."""
+"""A whole number that is too large for a float."""
 
 
 @pytest.mark.parametrize(

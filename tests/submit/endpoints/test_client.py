@@ -1,4 +1,4 @@
-"""The official client is driven point by point, with resume; its checkout must stay unmodified."""
+"""The official client is run point by point and can be resumed; its checkout must stay unmodified."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def git(folder: Path, *words: str) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A checkout that looks like the client's."""
+    """Makes a checkout that looks like the client's."""
     folder = tmp_path / "source"
     package = folder / "src" / "inference_endpoint"
     package.mkdir(parents=True)
@@ -199,7 +199,7 @@ def test_a_data_set_without_samples_is_refused(
 
 @pytest.fixture
 def work(source: Path, tmp_path: Path) -> Path:
-    """A work folder whose client is a stand-in."""
+    """Makes a work folder whose client is a stand-in."""
     work, prompts = tmp_path / "work", tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "a"}\n' * 10)
     rows = [
@@ -271,7 +271,7 @@ def test_a_client_that_never_sends_a_request_ends_the_run(
 def test_a_server_that_fails_every_request_ends_the_run(
     work: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The client counts such a point as complete, and measuring the other points would take hours."""
+    """The client reports such a point as complete, and measuring the remaining points would take hours."""
     (tmp_path / "control").write_text("reject")
     assert run(work, "--client", str(source)) == 2
     expected = "r1: all 9 requests failed, e.g. HTTP 400: no temperature: correct the template"
@@ -295,7 +295,7 @@ def test_services_that_outlive_the_client_are_ended(
 
 
 def is_alive(pid: int) -> bool:
-    """Returns whether the process runs; a process that nobody has waited for has ended, too."""
+    """Returns whether the process is running; a zombie process counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

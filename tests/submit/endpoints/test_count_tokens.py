@@ -1,4 +1,4 @@
-"""Tokens of answers are counted as MLCommons' client counts them; the client's own code runs in its environment."""
+"""The harness counts the tokens of answers as MLCommons' client does; the client's code runs in its own environment."""
 
 import importlib.util
 import json
@@ -19,7 +19,7 @@ from harness.submit.endpoints.witness.tokens import TokenCounter, counter_of
 from tests.builders.submit.endpoints_events import write_tokenizer
 
 ENVIRONMENT = "HARNESS_ENDPOINTS_ENVIRONMENT"
-"""Variable with an environment that has MLCommons' client."""
+"""Environment variable with an environment that contains MLCommons' client."""
 
 NO_ENVIRONMENT = Path(sys.prefix) / "no-such-folder"
 COUNT = 300
@@ -28,7 +28,7 @@ TEMPLATE = (
     "{{ m.content }}{% for c in m.tool_calls or [] %} {{ c.function.name }}"
     "{% for k, v in c.function.arguments.items() %} {{ k }} {{ v }}{% endfor %}{% endfor %}</{{ m.role }}>{% endfor %}"
 )
-"""A chat template that accepts arguments only as a mapping, like Hermes' template."""
+"""A chat template that accepts arguments only as a mapping, as Hermes' template does."""
 
 REFERENCE = """\
 import asyncio, json, sys
@@ -57,7 +57,7 @@ if __name__ == "__main__":
 
 
 def answers() -> list[list[Any]]:
-    """Draws contents, reasonings and calls of tools, whole and in chunks; a few have odd arguments."""
+    """Draws contents, reasonings and tool calls, both complete and in chunks; a few have odd arguments."""
     drawn = random.Random(1)
 
     def text(least: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""MLCommons' own checker and mlperf-viz: their answers are read, and compared with ours on each break."""
+"""MLCommons' checker and mlperf-viz: their output is parsed, and compared with our findings for each break."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ ROWS: list[dict[str, object]] = [
 
 
 def stand_in(folder: Path, rows: list[dict[str, object]], status: int, viz: int = 0) -> Path:
-    """Makes an environment whose python answers as the checker does."""
+    """Makes an environment whose python prints what the checker prints."""
     programs = folder / "bin"
     programs.mkdir(parents=True)
     for name, code in (("python", status), ("mlperf-viz", viz)):

@@ -1,4 +1,4 @@
-"""The verbs plan and pack: what a request keeps, what the plan prints, and what pack refuses."""
+"""The verbs plan and pack: what a request stores, what the plan prints, and what pack refuses."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def template(tmp_path: Path) -> Path:
 
 
 def words(work: Path, file: Path, **changes: str) -> list[str]:
-    """Returns the words of `endpoints plan` for the request of the other tests."""
+    """Returns the words of `endpoints plan` for the request that the other tests use."""
     options = {
         **{
             key: str(REQUEST[key]) for key in ("submitter", "system", "division", "model", "cohort")
@@ -151,7 +151,7 @@ def test_rates_of_a_rehearsal_give_passes_and_hours(
     assert main(["endpoints", "plan", "--work", str(work)]) == 0
     out, err = capsys.readouterr()
     row = [line.split() for line in out.splitlines() if line.startswith("r64")][-1]
-    # 1,200 s at 500/s are 44.9 passes of 13,368 samples, after the first pass.
+    # At 500/s, 1,200 s take 44.9 passes of 13,368 samples after the first pass.
     assert row[5:8] == ["missing", "46", "614,928"]
     assert "r1 takes 44:33:46, because the rules require at least 5 passes of the data set" in err
 
@@ -349,7 +349,7 @@ def edit(path: Path, **changes: object) -> None:
 
 
 def without_accuracy(attempt: runs.Attempt) -> None:
-    """Makes a witnessed run that has no accuracy result."""
+    """Makes a witnessed run without an accuracy result."""
     attempt.accuracy.unlink()
     edit(attempt.folder / runs.WITNESS, accuracy_sha256=None)
 

@@ -1,4 +1,4 @@
-"""Provisioned power: the formula against worked numbers, the defaults, and what a descriptor must not contain."""
+"""Provisioned power: the formula on worked examples, the defaults, and what a descriptor must not contain."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Regions, cohorts and the choice of points, against the vectors of MLCommons' checker."""
+"""Regions, cohorts and the choice of points, compared with test vectors of MLCommons' checker."""
 
 import pytest
 

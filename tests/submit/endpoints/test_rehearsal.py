@@ -1,4 +1,6 @@
-"""A whole submission of Endpoints is rehearsed: `serve tinylm`, the unmodified client, our witness, the real checker."""
+"""A complete Endpoints submission is rehearsed with `serve tinylm`, the unmodified client, our witness and the real
+checker.
+"""
 
 import json
 import random
@@ -24,7 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.limit_s(3000)]
 POINTS = (1, 4, 8, 16, 32, 48, 64)
 PROMPTS = 40
 ALLOWED = {
-    # The model is not one of the benchmarks, its points are short, and the power is from the rules' table.
+    # The rehearsal breaks these rules because its model is not a benchmark's, its points are short, and its power comes
+    # from the rules' table.
     *("model-name-valid", "model-name-consistency", "accuracy-gate"),
     *("point-duration", "steady-state-basis", "power-estimated"),
 }
@@ -52,7 +55,7 @@ def _address(log: Path, process: "subprocess.Popen[bytes]") -> str:
 
 
 def prompts(path: Path) -> None:
-    """Writes strings of digits to sort or reverse, with the right answers."""
+    """Writes strings of digits to sort or to reverse, with the right answers."""
     generator = random.Random(1)
     rows = []
     for _ in range(PROMPTS):
@@ -60,7 +63,7 @@ def prompts(path: Path) -> None:
         task = generator.choice(("sort", "reverse"))
         answer = "".join(sorted(digits)) if task == "sort" else digits[::-1]
         rows.append({"prompt": f"{task} {digits}=", "answer": answer})
-    # The client reads a column of digits as numbers, and cannot score them.
+    # The client parses a column of digits as numbers, which it cannot score, so one row contains a word.
     rows[-1]["answer"] = "a word"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -94,7 +97,7 @@ def template(path: Path) -> None:
 
 
 def trajectories(path: Path) -> None:
-    """Writes conversations of two questions each, in the number that the rules ask for."""
+    """Writes as many conversations as the rules require, each with two questions."""
     drawn = random.Random(2)
     with path.open("w") as file:
         for number in range(613):

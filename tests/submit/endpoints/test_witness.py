@@ -40,7 +40,7 @@ def words(parts: Sequence[Part]) -> list[int]:
 
 
 def tokenizer(folder: Path) -> str:
-    """Writes a tokenizer whose tokens are the words; skips the test without the package."""
+    """Writes a tokenizer whose tokens are words; skips the test if the package is missing."""
     tokenizers = pytest.importorskip("tokenizers")
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0}, unk_token="?"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
@@ -297,7 +297,7 @@ def test_a_file_that_is_not_the_clients_is_refused(text: str, tmp_path: Path) ->
 def test_the_official_window_needs_its_600_seconds(tmp_path: Path) -> None:
     short = read_events(written(tmp_path, made_events()), words)
     assert steady_block(short, SIZE)["status"] == "insufficient_duration"
-    for one in short.samples:  # the same run, slowed down a thousand times
+    for one in short.samples:  # makes the same run a thousand times slower
         for name in ("issued_ns", "first_ns", "complete_ns"):
             setattr(one, name, getattr(one, name) * 1000 * 10)
     found = steady_block(short, SIZE)

@@ -1,4 +1,6 @@
-"""The benchmarks of images, boxes, questions and volumes: short real runs of stand-ins in every scenario, packed and checked."""
+"""The benchmarks for images, boxes, questions and volumes: short real runs of stand-ins in every scenario, packed and
+checked.
+"""
 
 from pathlib import Path
 
@@ -18,7 +20,7 @@ SCORES = {
     "bert": '"f1": 91.66',
     "3d-unet": "Accuracy: mean = 0.9",
 }
-"""The beginning of a benchmark's name -> a text of accuracy.txt: one answer is wrong."""
+"""Maps the start of a benchmark's name to a line of accuracy.txt in which one answer is wrong."""
 
 NEEDS = {"yolo": "pycocotools", "bert": "tokenizers"}
 

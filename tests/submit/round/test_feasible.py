@@ -1,4 +1,4 @@
-"""`submit plan --benchmark all` lists what a machine can run within a day, and why the rest does not fit."""
+"""`submit plan --benchmark all` lists what a machine can run within a day, and why the other benchmarks do not fit."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from harness.submit.plan.feasible import DAY_S, Feasibility, Machine, feasible, 
 from harness.submit.rules.tree.rounds import load_round
 
 SMALL = Machine(flops=2e12, memory_bytes=64 * 10**9, disk_bytes=10**12)
-"""A CPU server."""
+"""A server without accelerators."""
 
 GIANT = Machine(flops=1e18, memory_bytes=10**13, disk_bytes=10**14)
 
@@ -61,7 +61,7 @@ def test_a_run_that_issues_each_sample_equally_often_takes_a_whole_set() -> None
     assert queries_s < 600 < whole_set_s
     least_s = found(slow, "edge")["llama3.1-8b-edge"].least_s
     assert least_s is not None
-    assert least_s > 4 * whole_set_s  # two scenarios, each with accuracy run
+    assert least_s > 4 * whole_set_s  # two scenarios, each with an accuracy run
 
 
 def test_a_giant_machine_only_lacks_an_audit_and_a_client() -> None:

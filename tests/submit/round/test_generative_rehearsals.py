@@ -1,4 +1,4 @@
-"""The benchmarks of speech, images, videos, products and function calls: rehearsed whole against stand-in servers."""
+"""The benchmarks for speech, images, videos, products and function calls: complete rehearsals with stand-in servers."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ def functions(folder: Path) -> Service:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """How one benchmark is rehearsed. score: a text of accuracy.txt."""
+    """How one benchmark is rehearsed. score: a line of accuracy.txt."""
 
     category: str
     scenarios: Sequence[str]
@@ -55,11 +55,11 @@ class Rehearsal:
     score: str
     needs: str = ""
     script: str = ""
-    """The program that scores the answers; none if the harness does."""
+    """The program that scores the answers; empty if the harness scores them."""
 
     @property
     def scorer(self) -> str:
-        """Returns what the result says about the program."""
+        """Returns what the result states about the scoring program."""
         content = (SCRIPTS / self.script).read_bytes() if self.script else b""
         return f"{self.script} {hashlib.sha256(content).hexdigest()}" if self.script else ""
 
@@ -119,14 +119,14 @@ def test_benchmark_is_rehearsed_from_plan_to_check(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Real runs of a second each in every scenario, packed and checked."""
+    """Makes real runs of one second each in every scenario, packs and checks them."""
     for variable, script in SCORERS.items():
         monkeypatch.setenv(variable, shlex.join([sys.executable, str(SCRIPTS / script)]))
     rehearsal = REHEARSALS[benchmark]
     if rehearsal.needs:
         pytest.importorskip(rehearsal.needs)
     work = ["--work", str(tmp_path / "work")]
-    # The time of an answer is long compared with the delays of a busy machine.
+    # An answer takes long compared with the delays of a busy machine.
     service = makers.paced(rehearsal.serve(tmp_path / "data"), 0.15)
     with serving_json(service) as url:
         words = [
@@ -154,7 +154,7 @@ def test_benchmark_is_rehearsed_from_plan_to_check(
 
 
 def scorer_of(work: Path, scenario: str) -> str:
-    """Returns the program that scored the run, by the result."""
+    """Returns the name of the program that scored the run, from the result."""
     (result,) = work.glob(f"runs/{scenario}-accuracy/attempt-1/result.json")
     scorer: str = json.loads(result.read_text())["accuracy"].get("scorer", "")
     return scorer

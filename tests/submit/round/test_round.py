@@ -1,4 +1,4 @@
-"""The round's file is complete, and has the numbers of MLCommons' checker, of LoadGen's table and of the manifests."""
+"""The file of the round is complete, and agrees with MLCommons' checker, LoadGen's table and the manifests."""
 
 import os
 import re
@@ -21,10 +21,12 @@ from tests.models.manifest.test_language_tasks import CHECKOUT
 
 ROUNDS = pytest.mark.parametrize("rules", [*map(load_round, known_rounds())], ids=known_rounds())
 PERCENT = {"rgat": 100}
-"""Benchmarks whose score in accuracy.txt is a percentage, but a share in the checker's constants -> the factor."""
+"""Benchmarks whose score is a percentage in accuracy.txt but a share in the checker's constants, with the factor
+between them.
+"""
 
 UNSTATED = {"gpt-oss-120b", "e2e-rag-db", "e2e-rag-qna", "dlrm-v3", "qwen3.6-27b", "wan-2.2-t2v-a14b", "yolo-95", "yolo-99"}  # fmt: skip
-"""Benchmarks for which LoadGen's mlperf.conf has no row, or another number of samples in Offline."""
+"""Benchmarks that LoadGen's mlperf.conf omits, or lists with another number of Offline samples."""
 
 
 def of_each(rules: Round) -> list[Any]:
@@ -115,7 +117,7 @@ def manifests() -> dict[str, Manifest]:
 
 
 def benchmark_of(rules: Round, manifest: Manifest) -> Benchmark | None:
-    """Returns the benchmark with this key in LoadGen's table; if two have it, the benchmark with the lower target."""
+    """Returns the benchmark with this key in LoadGen's table; if two have the key, the one with the lower target."""
     keys = [one for one in rules.benchmarks.values() if one.loadgen == manifest.mlperf_model]
     return min(keys, key=lambda one: next(iter(one.targets.values())).share, default=None)
 
@@ -132,7 +134,7 @@ def test_a_shipped_manifest_has_its_benchmarks_numbers(name: str) -> None:
     if accuracy is None or accuracy.target is None:
         return
     targets = [(bound.reference, bound.value) for bound in benchmark.targets.values()]
-    targets += [(100 - score, 100 - value) for score, value in targets]  # of an error rate
+    targets += [(100 - score, 100 - value) for score, value in targets]  # for error rates
     assert any(
         accuracy.target == pytest.approx(value, abs=5e-4)
         and accuracy.reference in (None, pytest.approx(score))
@@ -150,7 +152,7 @@ def checkout() -> Path:
 
 @pytest.fixture(scope="module")
 def constants(checkout: Path) -> Mapping[str, Any]:
-    """The checker's constants, read as data, without imports."""
+    """Returns the checker's constants, read as data without importing the checker."""
     return runpy.run_path(str(checkout / "tools/submission/submission_checker/constants.py"))
 
 
@@ -269,7 +271,7 @@ LINES = [
     *((f"metric/lifetime_{key}/rating: ", "") for key in ("ne", "accuracy", "gauc")),
     ("WARNING:main:metric/lifetime_ne/rating: ", ""),
 ]  # fmt: skip
-"""The text before and after a score in accuracy.txt, as the benchmarks' scripts write it."""
+"""The text before and after a score in accuracy.txt, as each benchmark's script writes it."""
 
 
 @pytest.mark.slow
@@ -284,7 +286,9 @@ def test_loadgens_source_has_the_same_equal_issue_and_seeds(rules: Round, checko
 
 
 NAMED = re.compile(r"^\*\.\S+?\.(\w+) = ([-\d.]+)", re.MULTILINE)
-"""A line of audit.config for every model. LoadGen looks up the audit's settings without a model."""
+"""Matches a line of audit.config that applies to every model. LoadGen looks up the settings of an audit without a model
+name.
+"""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Benchmarks with readers and metrics of MLPerf's own: real short runs of stand-ins, packed and checked."""
+"""Benchmarks with MLPerf's own readers and metrics: short real runs of stand-ins, packed and checked."""
 
 import json
 import os
@@ -46,7 +46,7 @@ SHORT = ("--duration", "1s")
 
 
 def rehearse(work: Path, benchmark: str, model: Path | str, *words: str) -> Path:
-    """Makes, packs and checks a rehearsal; returns the folder of its results."""
+    """Makes, packs and checks a rehearsal; returns the folder of the results."""
     request = [
         *("submit", "run", "--work", str(work), "--quiet", "--rehearsal"),
         *("--division", "closed", "--submitter", "LabOrg", "--system", "box"),
@@ -83,7 +83,7 @@ def test_a_graph_is_rehearsed(tmp_path: Path) -> None:
 
 
 def test_a_stream_of_requests_is_rehearsed(tmp_path: Path) -> None:
-    """Answers come in the order of time, in both scenarios, and TEST08 finds them in the accuracy run."""
+    """In both scenarios, answers follow the order of time, and TEST08 finds them in the accuracy run."""
     write_streaming(tmp_path / "data", 300)
     dlrm_model(tmp_path / "dlrm_v3.onnx")
     data = ("--data-dir", str(tmp_path / "data"))
@@ -112,7 +112,8 @@ def service() -> Iterator[RagServer]:
 
 
 def judge_words(folder: Path, url: str) -> Sequence[str]:
-    """Returns MLCommons' program if a checkout is given, with the stand-in as its judge; else a program like it."""
+    """Returns MLCommons' program if a checkout is given, with the stand-in as its judge; otherwise a similar program.
+    """
     if checkout := os.environ.get(CHECKOUT):
         pytest.importorskip("requests")
         script = Path(checkout) / "e2e-rag/accuracy_eval.py"

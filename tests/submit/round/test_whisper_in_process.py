@@ -1,4 +1,5 @@
-"""The benchmark whisper in this process: rehearsed whole on each speech engine, with a Whisper of random weights."""
+"""The benchmark whisper in this process: complete rehearsals on each speech engine, with a Whisper of random weights.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -40,7 +41,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 def manifest(folder: Path, engine: str, **changes: Any) -> Path:
-    """Writes the model, and the shipped manifest for it; returns the manifest."""
+    """Writes the model and the shipped manifest adapted to it; returns the manifest."""
     kind, write = WRITERS[engine]
     content = yaml.safe_load((MODELS_DIR / "whisper.yaml").read_text())
     content["files"] = {kind: {"path": write(folder / "model").name}}
@@ -51,7 +52,7 @@ def manifest(folder: Path, engine: str, **changes: Any) -> Path:
 
 
 def data(folder: Path, engine: str, model: Path, clips: int = CLIPS) -> list[int]:
-    """Writes clips whose transcripts are the engine's answers; returns the tokens of each answer."""
+    """Writes clips whose transcripts are the engine's answers; returns the number of tokens in each answer."""
     tokens = []
     setup = BackendSetup(model=model.parent / "model", model_name="whisper")
     about = Transcription(language="en", max_tokens=MOST)

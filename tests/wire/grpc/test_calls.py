@@ -1,4 +1,4 @@
-"""Calls over gRPC: each flight returns once, with its reply or the kind of its failure."""
+"""Calls over gRPC: each flight returns once, with its reply or with the kind of its failure."""
 
 import socket
 import sys
@@ -32,7 +32,7 @@ def server_at(url: str, **more: Any) -> Server:
 
 
 def request(indices: Sequence[int]) -> Request:
-    """Encodes an index as an image with its number in the first pixel."""
+    """Encodes an index as an image whose first pixel is the index."""
     image = {"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8]}
     pixels = memoryview(bytes([indices[0]]) + bytes(255))
     made = MESSAGES["InferRequest"](model_name="digits", inputs=[image], raw=[bytes(pixels)])
@@ -40,7 +40,7 @@ def request(indices: Sequence[int]) -> Request:
 
 
 def flown(calls: Calls, indices: Sequence[int]) -> list[Flight]:
-    """Returns all flights in the order of their return."""
+    """Returns all flights in the order in which they return."""
     for index in indices:
         calls.submit(Flight([index], [index], index))
     done: list[Flight] = []
@@ -63,7 +63,7 @@ def test_every_call_gets_the_null_server_s_message(connections: int, size: int) 
         assert flight.reply is not None
         assert bytes(flight.reply.body) == bytes(size)
         assert 0 < flight.taken_ns <= flight.sent_ns <= flight.read_ns
-        assert flight.arrived_ns == 0  # grpcio hides the kernel's time stamp
+        assert flight.arrived_ns == 0  # because grpcio hides the kernel's time stamp
     assert calls.waited == 40 - connections
     assert calls.peers() == [("127.0.0.1", True)]
 

@@ -1,4 +1,4 @@
-"""The null server sends the same bytes for every request, whatever its form, and leaves no process."""
+"""The null server sends the same bytes for every request, whatever its form, and leaves no process behind."""
 
 import contextlib
 import itertools
@@ -100,7 +100,7 @@ def test_unreadable_request_ends_only_its_connection(server: NullServer, request
 def test_a_client_that_vanishes_ends_nothing(server: NullServer) -> None:
     for _ in range(20):
         sock = connected(server)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # close with RST
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # makes `close` send RST
         sock.sendall(GET * 50)
         sock.close()
     with connected(server) as sock:
@@ -146,7 +146,7 @@ def test_null_server_ends_with_a_killed_parent() -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Returns False also for an ended process that nobody has waited for."""
+    """Returns whether the process is running; a zombie process counts as ended."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
