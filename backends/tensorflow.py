@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-# TensorFlow reads these variables when it is first imported. Its notices would fill the log of every run.
+# TensorFlow reads these variables when it is first imported. Without them, its notices would fill the log of every run.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
@@ -23,18 +23,18 @@ from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
 
 _MIXED = "auto_mixed_precision_onednn_bfloat16"
-"""Option of TensorFlow's graph rewriter for bfloat16. Without bfloat16 in oneDNN, it silently has no effect."""
+"""Option of TensorFlow's graph rewriter for bfloat16. The option silently has no effect if oneDNN does not support
+bfloat16.
+"""
 
 
 class TensorFlowBackend(FrameworkBackend):
-    """A SavedModel's signature `serving_default` or its only signature, or a Keras model.
+    """A SavedModel's signature `serving_default`, or its only signature, or a Keras model.
 
-    Threads belong to the process and are fixed at its first op: `threads` within an op, and `instances` ops
-    at a time.
-    compile: `on` traces a Keras model into a tf.function; `off` runs it op by op (eagerly). A SavedModel has
-    only traced functions.
-    precision: `bf16` lets TensorFlow's graph rewriter choose ops for bfloat16 (mixed precision). It is refused
-    if the CPU has no bfloat16. Inputs and outputs keep their types.
+    Threads belong to the process and are fixed when it executes its first op: `threads` within an op, and `instances`
+    ops at a time. compile: `on` traces a Keras model into a tf.function; `off` runs it op by op (eagerly). A SavedModel
+    contains only traced functions. precision: `bf16` lets TensorFlow's graph rewriter choose ops for bfloat16 (mixed
+    precision). It is refused if the CPU does not support bfloat16. Inputs and outputs keep their types.
     """
 
     name = "tensorflow"
@@ -57,7 +57,7 @@ class TensorFlowBackend(FrameworkBackend):
         return inputs, outputs
 
     def _narrow(self) -> None:
-        """Turns on mixed precision for all graphs that the process traces or loads from now on."""
+        """Turns on mixed precision for all graphs that the process traces or loads afterwards."""
         option = "--backend-option precision=bf16"
         if not self._compiled or self._setup.device != "cpu":
             raise ConfigError(
@@ -82,12 +82,12 @@ class TensorFlowBackend(FrameworkBackend):
         self._call = self._traceable = _flat_call(function)
         outputs = tuple(
             sorted(function.structured_outputs)
-        )  # the order in which TensorFlow flattens
+        )  # the order in which TensorFlow flattens arguments
         return tuple(_spec(name, specs[name]) for name in names), outputs
 
     def _load_keras(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        """Loads weights and layers; code in the file (Lambda layers) is refused."""
-        if path.is_file() and not zipfile.is_zipfile(path):  # Keras would call it missing
+        """Loads weights and layers; refuses code in the file (Lambda layers)."""
+        if path.is_file() and not zipfile.is_zipfile(path):  # because Keras would report it as missing
             raise ConfigError(f"{path}: not a Keras file: expected a zip archive")
         model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
         self._model = model
@@ -109,7 +109,7 @@ class TensorFlowBackend(FrameworkBackend):
         return inputs, tuple(model.output_names)
 
     def _read(self, function: Any) -> None:
-        """Receives the file's function; the profiled twin keeps it."""
+        """Receives the file's function, which the twin for profiling keeps."""
 
     def profiler(self) -> Profiler:
         from harness.backends.parts.tensorflow_kernels import TensorFlowProfiler
@@ -154,7 +154,7 @@ class TensorFlowBackend(FrameworkBackend):
 
 
 class _Recorded(TensorFlowBackend):
-    """A profiled twin: keeps the function that it calls, and can wrap it."""
+    """A second instance for profiling, which keeps the function that it calls and can wrap it."""
 
     def _read(self, function: Any) -> None:
         self.function = function
@@ -165,7 +165,7 @@ class _Recorded(TensorFlowBackend):
 
 
 def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
-    """Returns a call of a concrete function without checks of names and shapes, which take half of the time."""
+    """Returns a call of a concrete function without checking names and shapes, which takes half of the time."""
     call, captured = function.inference_fn.call_flat, function.captured_inputs
     return lambda *tensors: call(*tensors, *captured)
 
@@ -203,7 +203,9 @@ def _choose_device(device: str) -> None:
 
 
 def _set_threads(within: int, between: int) -> None:
-    """Sets the numbers of threads. Raises a ConfigError if an op has run with different, now fixed, numbers."""
+    """Sets the numbers of threads. Raises a ConfigError if an op has already run with different numbers, which are then
+    fixed.
+    """
     threading = tf.config.threading
     try:
         threading.set_intra_op_parallelism_threads(within)
@@ -217,7 +219,7 @@ def _set_threads(within: int, between: int) -> None:
 
 
 def _spec(name: str, tensor: Any) -> TensorSpec:
-    """tensor: a tf.TensorSpec or a Keras input."""
+    """Returns a specification. tensor: a tf.TensorSpec or a Keras input."""
     dtype = tensor.dtype if isinstance(tensor.dtype, str) else tensor.dtype.name
     return TensorSpec(name, dtype, declared_shape(tensor.shape))
 

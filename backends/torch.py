@@ -34,11 +34,11 @@ from harness.types import (
 )
 
 _EXPECTED_WARNINGS = (
-    "The given buffer is not writable",  # torch.export.load's own warning
+    "The given buffer is not writable",  # warning of torch.export.load
     "The given NumPy array is not writable",  # the array is a view of the dataset; this code does not write to its input
     r"`torch\.jit\.",  # TorchScript is deprecated, but many models are published in it
-    "TensorFloat32 tensor cores",  # the user chooses them with precision=tf32
-    "Synchronization debug mode is a prototype",  # finds modules that wait for the GPU, before a capture
+    "TensorFloat32 tensor cores",  # because the user chooses them with precision=tf32
+    "Synchronization debug mode is a prototype",  # used before a capture, to find modules that wait for the GPU
 )
 
 _PRECISIONS = {
@@ -59,15 +59,15 @@ _LAYOUTS = {"default": None, "channels-last": torch.channels_last}
 _IMAGE_DIMS = 4
 
 _QUANTISED = "quantized::"
-"""Prefix of TorchScript's int8 operators; their weights are not in the module's state."""
+"""Prefix of TorchScript's int8 operators, whose weights are not in the module's state."""
 
 _FILE_OPERATORS = ("aten::from_file", "aten::save")
-"""TorchScript's operators that read or write files."""
+"""TorchScript operators that read or write files."""
 
 
 @dataclass(frozen=True, weakref_slot=True, slots=True)
 class _Loaded:
-    """A model file in the memory of a device."""
+    """A model file loaded into the memory of a device."""
 
     module: Any
     weights: Sequence[tuple[tuple[int, ...], str]]
@@ -78,26 +78,25 @@ class _Loaded:
 
 
 _shared: WeakValueDictionary[tuple[object, ...], _Loaded] = WeakValueDictionary()
-"""The models that instances share on a GPU, to save its memory."""
+"""The models that several instances share on a GPU to save memory."""
 
 
 class TorchBackend(FrameworkBackend):
-    """A TorchScript file (.pt), or a program of torch.export (.pt2).
+    """A TorchScript file (.pt) or a torch.export program (.pt2).
 
-    compile: `on` freezes and fuses TorchScript with TorchScript's compiler. It compiles an exported program with
+    compile: `on` freezes TorchScript and fuses it with TorchScript's compiler. It compiles an exported program with
     Inductor (torch.compile), which needs a C++ compiler.
     precision: the type to which weights and activations are converted. Inputs and outputs keep their types. On a GPU,
     tf32 rounds float32 numbers in products to a mantissa of 10 bits, as PyTorch does in convolutions by default. f32
-    does not round.
-    layout: channels-last stores images as NHWC, which is the layout of a GPU's matrix units.
-    autotune: on a GPU, cuDNN tries its kernels for each shape of a convolution during the warm-up.
-    cuda_graph: whether each batch shape is launched as one graph. auto does this if only the batch has an open size.
-    spinning: whether the thread that waits for the GPU polls. auto polls if the instance has a spare core.
+    does not round. layout: channels-last stores images as NHWC, the layout that a GPU's matrix units use. autotune: on
+    a GPU, cuDNN tries its kernels for each shape of a convolution during the warm-up. cuda_graph: whether each batch
+    shape is launched as one graph. auto does this if only the batch has an open size. spinning: whether the thread that
+    waits for the GPU polls. auto polls if the instance has a spare core.
 
-    The instances of a process share their weights on a GPU, and each has a separate stream. torch.set_num_threads
-    applies to the process. Each instance computes with this number of threads, including the calling thread. In both
-    formats, a single output has no name. The n-th of several outputs is named `output_n` unless the model returns a
-    dict.
+    On a GPU, the instances of a process share their weights, and each uses a separate stream. torch.set_num_threads
+    applies to the whole process. Each instance computes with this number of threads, including the calling thread. In
+    both formats, a single output has no name. The n-th of several outputs is named `output_n` unless the model returns
+    a dict.
     """
 
     name = "torch"
@@ -165,7 +164,7 @@ class TorchBackend(FrameworkBackend):
             if self._device.type != "cpu":
                 torch.cuda.synchronize(
                     self._device
-                )  # waits here, because the instances' streams would not wait for the conversions
+                )  # waits, because the instances' streams would not wait for the conversions
                 if not self._changes_itself:
                     _shared[key] = shared
         self._loaded = shared
@@ -242,7 +241,7 @@ class TorchBackend(FrameworkBackend):
         return tuple(_spec(name, tensors[name]) for name in names), outputs
 
     def _read(self, model: Any) -> None:
-        """Receives the file's module or exported program; the profiled twin keeps it."""
+        """Receives the file's module or exported program, which the twin for profiling keeps."""
 
     def profiler(self) -> Profiler:
         from harness.backends.parts.torch_kernels import TorchProfiler
@@ -253,19 +252,19 @@ class TorchBackend(FrameworkBackend):
                 "--backend-option compile=on"
             )
         setup = self._setup
-        if setup.device != "cpu":  # on a GPU, a CUDA graph would hide the operators
+        if setup.device != "cpu":  # because on a GPU, a CUDA graph would hide the operators
             setup = replace(setup, options={**setup.options, "cuda_graph": "off"})
         return TorchProfiler(_Recorded(setup))
 
     def _converted(self, module: Any) -> Any:
-        """Returns the module in the requested precision. Records the weights' shapes and types in the file."""
+        """Returns the module in the requested precision. Records the shapes and types of the weights in the file."""
         self._weights = weights_of(module)
         if self._dtype is not torch.float32:
             module = module.to(self._dtype)
         return module if self._format is None else module.to(memory_format=self._format)
 
     def network(self, batch: Batch) -> Network:
-        """Returns the network. Only the weights are known for a compiled module, which hides its operators."""
+        """Returns the network. For a compiled module, which hides its operators, only the weights are known."""
         if self._compiler != "none":
             return Network(self._weights, None, None)
         with recording() as recorder:
@@ -301,7 +300,9 @@ class TorchBackend(FrameworkBackend):
         return {of_file.get(n, n): view for n, view in zip(self._feeds, views, strict=True)}
 
     def _call(self, *tensors: torch.Tensor) -> Any:
-        """Calls the module. Types and layout are converted inside, so that inputs and outputs keep the file's types."""
+        """Calls the module. Types and layout are converted within the call, so that inputs and outputs keep the file's
+        types.
+        """
         if self._dtype is torch.float32 and self._format is None:
             return self._module(*tensors)
         return tree_map_only(torch.Tensor, self._widened, self._module(*map(self._fed, tensors)))
@@ -312,7 +313,7 @@ class TorchBackend(FrameworkBackend):
         return tensor.to(dtype, memory_format=self._format if images else torch.preserve_format)
 
     def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a converted tensor as float32, because NumPy has no bfloat16, with rows in the usual order."""
+        """Returns a converted tensor as float32, because NumPy lacks bfloat16, with rows in the usual order."""
         narrowed = self._dtype is not torch.float32 and tensor.dtype == self._dtype
         return (tensor.float() if narrowed else tensor).contiguous()
 
@@ -348,7 +349,7 @@ class TorchBackend(FrameworkBackend):
 
 
 class _Recorded(TorchBackend):
-    """A profiled twin: keeps the file's module, and can wrap the module that it calls."""
+    """A second instance for profiling, which keeps the file's module and can wrap the module that it calls."""
 
     def _read(self, model: Any) -> None:
         self.file = model
@@ -360,7 +361,7 @@ class _Recorded(TorchBackend):
 
 
 def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
-    """Yields the tensors of nested tuples, lists and dicts in their order, e.g. of an LSTM's (output, (h, c))."""
+    """Yields the tensors in nested tuples, lists and dicts in order, e.g. in an LSTM's (output, (h, c))."""
     for one in outputs.values() if isinstance(outputs, Mapping) else outputs:
         if isinstance(one, Mapping | list | tuple):
             yield from _tensors(one)
@@ -382,7 +383,7 @@ def _array(tensor: torch.Tensor) -> Array:
 
 
 def _spec(name: str, tensor: Any) -> TensorSpec:
-    """tensor: the fake tensor of torch.export; its open sizes are symbols."""
+    """Returns a specification. tensor: the fake tensor of torch.export; its open sizes are symbols."""
     shape = declared_shape(size if isinstance(size, int) else None for size in tensor.shape)
     return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), shape)
 

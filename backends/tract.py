@@ -25,21 +25,19 @@ _TYPES = {
        for kind, name in {"U": "uint", "I": "int", "F": "float"}.items()
        for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-"""Maps tract's name of a number type to NumPy's name."""
+"""Maps tract's name for a number type to NumPy's."""
 
 
 _BATCH = "batch"
-"""Name for a batch that has no name in the file."""
+"""Name given to a batch that has no name in the file."""
 
 
 class TractBackend(FrameworkBackend):
-    """Three networks. One is for batches of one, one for the largest batch, and one with an open size for all other
-    batches.
+    """Three networks. One serves batches of one, one the largest batch, and one, with an open size, all other batches.
 
-    tract chooses better kernels if it knows the size. A batch of one digit is then twice as fast. Each network except
-    the largest is made when its first batch arrives.
-    precision: f16 converts weights and activations; inputs and outputs keep their types.
-    tract's Python package always computes on one thread.
+    tract chooses better kernels if it knows the size. With a known size, a batch of one digit is twice as fast. Each
+    network except the largest is prepared when its first batch arrives. precision: f16 converts weights and
+    activations; inputs and outputs keep their types. tract's Python package always computes on one thread.
     """
 
     name = "tract"
@@ -64,8 +62,8 @@ class TractBackend(FrameworkBackend):
         return inputs, self._names
 
     def _model(self, size: int | None) -> Any:
-        """Reads the file again, because tract changes a network that it prepares and cannot copy it. size: the batch
-        size.
+        """Reads the file again, because tract modifies a network while preparing it, and cannot copy it. size: the
+        batch size.
         """
         try:
             if tract_file.is_nnef(self._path):
@@ -83,9 +81,9 @@ class TractBackend(FrameworkBackend):
         return self._sized(model.into_model(), size)
 
     def _with_declared_sizes(self, size: int | None) -> Any | None:
-        """Reads the file with the manifest's sizes in place of open sizes; None if tract still cannot read it.
+        """Reads the file with the manifest's sizes in place of open sizes; returns None if tract still cannot read it.
 
-        The shapes inside the file are omitted, because they may contradict these sizes, and tract computes them again.
+        The inner shapes in the file are omitted, because they may contradict these sizes; tract computes them again.
         """
         if tract_file.is_nnef(self._path):
             return None
@@ -98,13 +96,13 @@ class TractBackend(FrameworkBackend):
                 return None
 
     def _sized(self, model: Any, size: int | None) -> Any:
-        """Sets the batch size wherever its name remains."""
+        """Sets the batch size in every place where its name remains."""
         if size is not None and self._symbol:
             model.transform(tract.SetSymbols({self._symbol: size}))
         return model
 
     def _complete(self, model: Any, batch: int | None, *, declared: bool) -> None:
-        """Gives a unique name to each open size without a real name, because tract takes 0 and equal names literally.
+        """Gives a unique name to each open size that has no real name, because tract takes 0 and equal names literally.
 
         declared: the manifest's sizes replace open ones.
         """
@@ -133,7 +131,7 @@ class TractBackend(FrameworkBackend):
                 model.set_input_fact(index, ",".join([*named, dtype]))
 
     def _plan(self, size: int) -> Network:
-        """Returns the network for a batch, and makes it first if it is new."""
+        """Returns the network for a batch, and prepares it first if necessary."""
         key = size if self._symbol and size in (1, self._setup.max_batch) else None
         if key not in self._plans:
             self._plans[key] = self._made(key)
@@ -197,7 +195,7 @@ class TractBackend(FrameworkBackend):
 
 
 def _nnef() -> Any:
-    """Returns tract's reader of NNEF with every operator that tract itself can write."""
+    """Returns tract's NNEF reader with every operator that tract can write."""
     reader = tract.nnef().with_tract_extra().with_tract_transformers()
     return reader.with_onnx().with_pulse().with_extended_identifier_syntax()
 
@@ -215,14 +213,15 @@ def _spec(name: str, fact: Any) -> TensorSpec:
 
 
 def _shape(sizes: Iterable[str]) -> tuple[int | str | None, ...]:
-    """Returns the shape that tract writes as strings."""
+    """Returns a shape that tract reports as strings."""
     return declared_shape(int(size) if size.isdecimal() else size for size in sizes)
 
 
 def _named_size(
     size: int | str | None, index: int, axis: int, symbol: str, batch: int | None
 ) -> str:
-    """Returns an input's size for tract: a number or a name. batch: the size that replaces `symbol`; None keeps it."""
+    """Returns an input's size for tract, as a number or a name. batch: the size that replaces `symbol`; None keeps it.
+    """
     if batch is not None and not axis and size in (symbol, None):
         return str(batch)
     if size is None:
@@ -235,7 +234,7 @@ def _computed(dtype: str, *, is_half: bool) -> str:
 
 
 def _widened(rows: Array) -> Array:
-    """Returns the rows in the file's own type."""
+    """Returns the rows in the type that the file uses."""
     return rows.astype(np.float32) if rows.dtype == np.float16 else rows
 
 

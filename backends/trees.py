@@ -1,4 +1,4 @@
-"""Runs gradient-boosted trees and forests: files of XGBoost, LightGBM and, for scikit-learn, treelite."""
+"""Runs gradient-boosted trees and forests, from files of XGBoost, LightGBM and, for scikit-learn, treelite."""
 
 from collections.abc import Mapping
 from math import prod
@@ -14,13 +14,13 @@ _TABLES = ("float32", "float64")
 
 
 class TreesBackend(FrameworkBackend):
-    """One forest. Each sample is a row of features in the order of the training columns, and its answer contains the
+    """One forest. Each sample is a row of features in the order of the training columns, and the answer contains the
     scores.
 
     engine: `own` uses the predictor of the framework that wrote the file: XGBoost or LightGBM, or GTIL for a treelite
     checkpoint. `gtil` reads every file with treelite and predicts with GTIL. A file does not contain input names. The
-    model has one input with the manifest's name, or else `features`. A classifier with two classes answers one score.
-    XGBoost's multi:softmax answers the scores of all classes and not only the best class.
+    model has one input, named as in the manifest or otherwise `features`. A classifier with two classes returns one
+    score. With XGBoost's multi:softmax, the answer contains the scores of all classes and not only the best class.
     """
 
     name = "trees"
@@ -35,13 +35,13 @@ class TreesBackend(FrameworkBackend):
             self._forest = opened(self._path, kind, self._setup.threads, by_gtil=by_gtil)
         except (HarnessError, MemoryError):
             raise
-        except Exception as e:  # the exceptions of the libraries share no base class
+        except Exception as e:  # because the exceptions of the libraries share no base class
             raise ConfigError(f"{self._path}: {kind} cannot load it: {_first_line(e)}") from e
         self._feature_count = self._forest.features
         return (self._input(),), ()
 
     def _input(self) -> TensorSpec:
-        """Returns the one input: the manifest's, if its samples have a number for each feature."""
+        """Returns the only input, which is the manifest's if its samples have one number per feature."""
         if self._setup.names:
             raise ConfigError(
                 f"{self._path}: a tree file has no input names: drop this file's `names` from the manifest"

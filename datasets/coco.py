@@ -1,4 +1,4 @@
-"""Reads COCO's detection data: images and a JSON file of annotations. The samples have the order of this file.
+"""Reads COCO's detection data: images and a JSON file of annotations. The samples are in the order of the JSON file.
 
 MLPerf uses the same order: see mlcommons/inference, vision/classification_and_detection/python/coco.py (commit
 2432b10) and, for the subset, yolo/create_safe_annotations.py (commit 14e14d8). Images without objects are kept, as in
@@ -22,7 +22,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step
 
 SUBSET = "annotations/instances_val2017_safe.json"
-"""File with the annotations of MLPerf's subset of 1,525 images. MLPerf's script writes it next to the complete
+"""File with the annotations for MLPerf's subset of 1,525 images. MLPerf's script writes it next to the complete
 annotations.
 """
 
@@ -35,10 +35,10 @@ class CocoDataset(ImageDataset):
     """Images with objects. The label of an image is a mapping for mAP, with the keys image_id, width, height,
     annotations and categories.
 
-    If the model's steps pad, the label also has frame: [x, y, width, height] of the image as fractions of the input.
-    annotations: the image's objects, each with id, category_id, class, bbox ([x, y, width, height] in pixels), area and
-    iscrowd. category_id is COCO's number, from 1 to 90 with gaps. class is the position of the category among the
-    sorted ids, from 0, which is the answer of a model with 80 outputs. categories: the sorted ids.
+    If the model's steps pad, the label also contains frame: [x, y, width, height] of the image as fractions of the
+    input. annotations: the image's objects, each with id, category_id, class, bbox ([x, y, width, height] in pixels),
+    area and iscrowd. category_id is COCO's number, from 1 to 90 with gaps. class is the position of the category among
+    the sorted ids, counted from 0, as in the answer of a model with 80 outputs. categories: the sorted ids.
     """
 
     name = "coco"
@@ -56,12 +56,16 @@ class CocoDataset(ImageDataset):
         super().__init__(folder, samples, setup)
 
     def class_names(self) -> Mapping[int, str]:
-        """Returns the names by category_id. Reads the annotations again, because a run does not keep the names."""
+        """Returns the names by category_id. Reads the annotations again, because a run does not keep the names in
+        memory.
+        """
         categories = json.loads(self._annotations.read_bytes())["categories"]
         return {int(one["id"]): str(one["name"]) for one in categories if "name" in one}
 
     def _content(self, index: int) -> bytes:
-        """Reads a file. Raises a BadSample if the image's size differs from the annotations: boxes would not fit."""
+        """Reads a file. Raises a BadSample if the image's size differs from the annotations, because the boxes would
+        not fit.
+        """
         data = super()._content(index)
         try:
             header = check_file(data)
@@ -81,7 +85,7 @@ class CocoDataset(ImageDataset):
 
     @cached_property
     def _sizes(self) -> list[tuple[int, int]]:
-        """(width, height) of each image according to the annotations."""
+        """Returns (width, height) of each image according to the annotations."""
         labels = [label for _, label in self._samples if isinstance(label, dict)]
         return [(label["width"], label["height"]) for label in labels]
 
@@ -96,8 +100,8 @@ class CocoDataset(ImageDataset):
 
 
 def _add_frames(samples: list[Sample], steps: Sequence[Step]) -> None:
-    """Adds `frame` to labels if steps pad. Raises a ConfigError if steps crop images, because this would cut objects
-    off.
+    """Adds `frame` to the labels if the steps pad. Raises a ConfigError if the steps crop images, because cropping
+    would cut objects off.
     """
     for step in steps:
         if step.name == "crop" or step.options.get("keep") == "shorter":

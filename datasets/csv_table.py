@@ -13,7 +13,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset
 
 LARGEST_EXACT = 2.0**53
-"""Whole numbers from this value on are parsed again from their text, because different ones may round to the same
+"""Whole numbers from this value on are parsed again from their text, because different numbers may round to the same
 float.
 """
 
@@ -112,10 +112,10 @@ def _labels(texts: Sequence[str]) -> Sequence[object]:
 
 
 def _whole(text: str, value: float) -> int:
-    """Returns the exact number if the text has all digits, because a float has only 15 digits."""
+    """Returns the exact number if the text contains all digits, because a float holds only 15 digits."""
     try:
         return int(text)
-    except ValueError:  # not an int: a text like 1e3 or 7.0, or more digits than Python accepts
+    except ValueError:  # not an int: a text such as 1e3 or 7.0, or more digits than Python accepts
         return int(value)
 
 

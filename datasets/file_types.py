@@ -1,6 +1,6 @@
-"""Provides files of known types for Google's model magika, whose input is the first and the last bytes of a file.
+"""Provides files of known types for Google's model magika, which reads the first and last bytes of a file.
 
-The files belong to the Python installation, so that every machine has real data (see parts/interpreter_files.py).
+The files belong to the Python installation, so that real data exist on every machine (see parts/interpreter_files.py).
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from harness.types import Array, ClassName, Dataset, DatasetSetup, show_shape
 BEGIN_BYTES = END_BYTES = 1024
 BLOCK_BYTES = 4096
 PADDING = 256
-"""Sizes and padding from config.min.json of the model standard_v3_3 in the package magika 1.0.3."""
+"""Sizes and padding, from config.min.json of the model standard_v3_3 in the package magika 1.0.3."""
 
 LABELS = tuple(
     """
@@ -44,7 +44,7 @@ LABELS = tuple(
 """The model's classes in order, from `target_labels_space` in the same file."""
 
 MOST = 32
-"""Maximum number of files of one type. Every fourth file is reserved for quantisation."""
+"""Maximum number of files per type. Every fourth file is reserved for quantisation."""
 
 
 class FileTypesDataset(LoadedRows):
@@ -90,7 +90,7 @@ class FileTypesDataset(LoadedRows):
 
     @cached_property
     def _rows(self) -> Array:
-        """(files, 2048) samples, which take about 4 MB."""
+        """Returns the samples, (files, 2048), which take about 4 MB."""
         return np.stack([features(file.content()) for file in self._files])
 
 
@@ -104,7 +104,8 @@ class FileTypesCalibration(FileTypesDataset):
 
 
 def features(content: bytes) -> Array:
-    """Returns (2048,) numbers for a file, computed as in the package magika. The padding is 256."""
+    """Returns the (2048,) numbers for a file, computed as in the package magika. Positions without a byte contain 256.
+    """
     row = np.full(BEGIN_BYTES + END_BYTES, PADDING, np.int32)
     begin = np.frombuffer(content[:BLOCK_BYTES].lstrip()[:BEGIN_BYTES], np.uint8)
     end = np.frombuffer(content[-BLOCK_BYTES:].rstrip()[-END_BYTES:], np.uint8)

@@ -25,14 +25,14 @@ UNREAD = {
 """Suffixes of images that are refused, because not all decoders can read them or a file may have several images."""
 
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*", b"P5\n", b"P6\n")
-"""First bytes of image files. A file that begins with them counts as an image, even without a known suffix."""
+"""The first bytes of image files. A file that begins with them counts as an image, even without a known suffix."""
 
 _SHOWN_EMPTY = 5
 
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]*)?")
 
 _NOT_DATA = {"Thumbs.db", "desktop.ini", "__MACOSX", "@eaDir"}
-"""Names of files and folders that file managers create. They are skipped, and so are names that begin with a dot."""
+"""Names of files and folders that file managers create. They are skipped, as are names that begin with a dot."""
 
 LABELS = "labels.csv"
 EXPECTED = f"one sub-folder of images per class, or images and {LABELS} (file,label)"
@@ -42,8 +42,8 @@ class FolderDataset(ImageDataset):
     """Images whose label is the number of a class. With sub-folders, their sorted names are the classes 0, 1, ...
 
     The first line of labels.csv names the columns file and label. Labels are whole numbers or strings; the sorted
-    strings are the classes 0, 1, ... The samples have the order of labels.csv. An image that is not in labels.csv is an
-    error, and so is an image with an unsupported format or suffix.
+    strings are the classes 0, 1, ... The samples are in the order of labels.csv. An image that labels.csv does not list
+    is an error, and so is an image with an unsupported format or suffix.
     """
 
     name = "folder"
@@ -98,7 +98,8 @@ def _from_folders(folder: Path) -> list[Sample]:
 
 
 def _check_order(folder: Path, classes: list[str]) -> None:
-    """Refuses names that are numbers if their alphabetical order differs from their numerical order (10 before 2)."""
+    """Refuses folder names that are numbers if their alphabetical order differs from the numerical order (10 before 2).
+    """
     if not all(_is_count(name) for name in classes):
         return
     for i, (name, by_number) in enumerate(zip(classes, sorted(classes, key=int), strict=True)):

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# The modules are imported instead of the package, because `import datasets` would find ./datasets without the package.
+# The modules are imported one by one, because `import datasets` would find our folder ./datasets if the package is
+# missing.
 from datasets.dataset_dict import DatasetDict  # noqa: TID251 - HuggingFace's
 from datasets.load import load_dataset, load_from_disk  # noqa: TID251 - HuggingFace's
 from huggingface_hub import HfApi, constants
@@ -99,7 +100,7 @@ def _commit_of(hub: HubName) -> str | None:
 
 
 def _pin_notes(hub: HubName, commit: str | None) -> Iterator[str]:
-    """Yields a note if the same name may refer to different data later."""
+    """Yields a note if the same name may refer to different data at a later time."""
     if commit is None:
         yield "the Hub did not answer: the revision of the data is unknown"
     elif hub.revision != commit:

@@ -1,6 +1,6 @@
 """Reads ImageNet's validation set in MLPerf's layout: a folder of images and val_map.txt.
 
-The samples have the order of val_map.txt, as in mlcommons/inference,
+The samples are in the order of val_map.txt, as in mlcommons/inference,
 vision/classification_and_detection/python/imagenet.py (commit 270360d).
 """
 

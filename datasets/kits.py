@@ -1,7 +1,7 @@
 """Reads volumes in KiTS19's layout: one folder per case, with an image and its segmentation as .npy files. The scans
-must already be preprocessed (resampled to 1.6 x 1.2 x 1.2 mm, padded) with MLPerf's preprocess.py, because the harness
-does not do this. The script writes pickles, which run code when they are read, so users must first convert them to .npy
-files.
+must already be preprocessed (resampled to 1.6 x 1.2 x 1.2 mm and padded) with MLPerf's preprocess.py, because the
+harness does not do this. The script writes pickles, which run code when they are read, so users must first convert the
+files to .npy.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec, show_shape
 
 IMAGE, SEGMENTATION = "imaging.npy", "segmentation.npy"
 MEMORY_LIMIT_BYTES = 4 << 30
-"""Memory limit for the volumes in memory. A volume of KiTS19 takes 100 to 600 MB."""
+"""Limit for the memory of all volumes that a run holds. A KiTS19 volume takes 100 to 600 MB."""
 
 
 class Case(NamedTuple):
@@ -32,7 +32,7 @@ class Case(NamedTuple):
 class KitsDataset(RaggedRows):
     """Volumes in <case>/imaging.npy and <case>/segmentation.npy, (depth, height, width) or with channels first.
 
-    Cases with different shapes are answered one by one, because padding would change them. The label is the
+    Cases with different shapes are processed one by one, because padding would change them. The label is the
     memory-mapped segmentation.
     """
 
@@ -123,7 +123,7 @@ def _foreign(root: Path) -> Iterator[str]:
 def _case(folder: Path, spec: TensorSpec) -> Case:
     image, segmentation = folder / IMAGE, folder / SEGMENTATION
     content = _mapped(image)
-    # Models expect a channel axis, which a volume with a single channel may lack.
+    # Models expect a channel axis, which may be missing in a volume with a single channel.
     shapes = (content.shape, (1, *content.shape))
     fitting = [shape for shape in shapes if numbers.row_shape(shape, spec) == shape]
     if not fitting or content.dtype.kind not in "biuf":

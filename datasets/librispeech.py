@@ -19,7 +19,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step, TensorSpec
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Memory limit for the utterances in memory. Half a minute at 16 kHz takes 2 MB."""
+"""Limit for the memory of all utterances that a run holds. Half a minute at 16 kHz takes 2 MB."""
 
 
 class LibrispeechDataset(LoadedRows):

@@ -17,16 +17,16 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec
 LABELS = "labels"
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Memory limit for samples, unless --performance-count or the official rules set the number of samples."""
+"""Limit for the memory of the samples, unless --performance-count or the official rules set the number of samples."""
 
 BLOCK_BYTES = 16 << 20
-"""Size of the rows that are converted at once."""
+"""Size in bytes of the blocks of rows that are converted at once."""
 
 
 class NpzDataset(LoadedRows):
     """An .npz file. The first axis of every array is the sample; `labels` may be missing.
 
-    At first, only the headers are read. Later, only the requested samples and labels are read (see
+    Opening the dataset reads only the headers. Later, only the requested samples and labels are read (see
     datasets/parts/archive.py). A label with one number is an int if the number is whole, and otherwise a float. A label
     with several numbers is an array. Sorted strings are the classes 0, 1, ...
     """
@@ -123,7 +123,8 @@ class NpzDataset(LoadedRows):
 
     @cached_property
     def _texts(self) -> list[object] | None:
-        """String labels with their class numbers; None if the labels are numbers, or rows of several strings."""
+        """Returns string labels with their class numbers; None if the labels are numbers, or rows of several strings.
+        """
         header = self._headers[LABELS]
         if header.dtype.kind not in "SU" or prod(header.shape[1:]) != 1:
             return None

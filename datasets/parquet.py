@@ -60,7 +60,7 @@ def columns_of(table: Any, choice: Choice, source: str) -> Columns:
 
 
 def _numeric(columns: Mapping[str, Any], source: str, problems: list[str]) -> dict[str, Array]:
-    """Converts pyarrow columns to arrays. Adds a problem for each column that is ragged or has no numbers."""
+    """Converts pyarrow columns to arrays. Adds a problem for each column that is ragged or not numeric."""
     arrays = {}
     for name, column in columns.items():
         try:
@@ -77,7 +77,9 @@ def missing(column: Any, name: str) -> list[str]:
 
 
 def _array(column: Any) -> Array:
-    """Returns a column as an array (n,), or as (n, width) if it has lists. Raises a ValueError with the problem."""
+    """Returns a column as an array (n,), or as (n, width) if its values are lists. Raises a ValueError with the
+    problem.
+    """
     values = column.combine_chunks()
     kind = values.type
     if pa.types.is_fixed_size_list(kind):

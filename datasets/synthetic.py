@@ -1,5 +1,5 @@
-"""Generates noise from a seed in the shapes of the model's inputs, to measure speed without data. It cannot measure
-accuracy.
+"""Generates noise from a seed in the shapes of the model's inputs, to measure speed without data. The noise cannot
+measure accuracy.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from harness.errors import refuse
 from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec, show_shape
 
 COUNT = 1024
-"""Number of samples. A run holds all of them, or fewer if they are large."""
+"""Number of samples. A run holds all of them in memory, or fewer if they are large."""
 
 MEMORY_LIMIT_BYTES = 256 << 20
 
@@ -92,7 +92,9 @@ class SyntheticDataset:
         return self._ragged.lengths(indices) if self._lengths else None
 
     def _draw(self, name: str, index: int) -> Array:
-        """Draws one sample. Floats without a range have the standard normal distribution; others are in their range."""
+        """Draws one sample. Floats without a range follow the standard normal distribution; all other numbers lie in
+        their range.
+        """
         dtype, declared = np.dtype(self._specs[name].dtype), self._shapes[name]
         shape = _sized(declared, {d: int(drawn[index]) for d, drawn in self._lengths.items()})
         random = np.random.default_rng([self._setup.seed, index])
@@ -104,8 +106,8 @@ class SyntheticDataset:
         return None
 
     def describe(self) -> Mapping[str, object]:
-        # The digest covers names, types and resolved shapes, not the specifications, in which
-        # frameworks write the batch and open sizes differently.
+        # The digest covers names, types and resolved shapes, but not the specifications, because frameworks write the
+        # batch and open sizes differently.
         specs = sorted((name, spec.dtype, self._shapes[name]) for name, spec in self._specs.items())
         content: tuple[object, ...] = (self._setup.seed, specs)
         if self._lengths:
@@ -136,7 +138,7 @@ def _sized(shape: Shape, lengths: Mapping[str, int]) -> tuple[int, ...]:
 def _sizes_by_name(setup: DatasetSetup) -> tuple[dict[str, int], list[str]]:
     """Returns the sizes that --input-shape sets, by dimension name, and a problem if two sizes differ.
 
-    If the name of the batch also appears in other dimensions, it is a placeholder of an exporter and sets no sizes.
+    If the name of the batch also appears in other dimensions, it is only an exporter's placeholder and sets no sizes.
     """
     first: dict[str, tuple[int, str]] = {}
     problems = []
@@ -211,7 +213,7 @@ def _row_shape(
 
 
 def _is_batch_elsewhere(spec: TensorSpec, size: int | str | None, setup: DatasetSetup) -> bool:
-    """Returns whether an open size is the batch of other inputs; a state may have a fixed first dimension."""
+    """Returns whether an open size is the batch of other inputs, because a state may have a fixed first dimension."""
     first = [one.shape[0] for one in setup.inputs if one.name != spec.name]
     has_it = size in first and (size is not None or len(spec.shape) > 2)
     return isinstance(spec.shape[0], int) and has_it

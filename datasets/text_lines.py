@@ -1,7 +1,7 @@
 """Draws lines of random words and numbers in Pillow's embedded font, for models that read text.
 
-The font is Aileron Regular (CC0). A seed determines every line, so a version of Pillow draws the same images on every
-machine. The label is the text.
+The font is Aileron Regular (CC0). A seed determines every line, so that one version of Pillow draws the same images on
+every machine. The label is the text.
 """
 
 import hashlib
@@ -38,11 +38,11 @@ window winter wonder world yellow yesterday young zero
 WORDS = tuple(_WORDS.split())
 
 HEIGHT = 48
-"""Height in pixels for which the distances below are given. Distances grow with the image."""
+"""Height in pixels to which the distances below apply. The distances grow in proportion to the image."""
 
 MOST_BLUR_PIXELS = 3.5
-"""Maximum radius of the blur. Without blur, a model would read every line correctly, so its score could not show that
-the model is slightly damaged.
+"""Maximum radius of the blur. Without blur, a model would read every line correctly, so that its score could not reveal
+slight damage to the model.
 """
 
 _SCORED, _CALIBRATION = 0, 1

@@ -30,7 +30,7 @@ MARGIN_SECONDS = 0.2
 """Silence at the beginning and at the end of a clip, where models have no context."""
 
 EVENT_SECONDS = 0.5
-"""Minimum time of an event, which is a tone or a chord."""
+"""Minimum duration of an event, which is a tone or a chord."""
 
 CHORDS: tuple[tuple[int, ...], ...] = ((0,), (0,), (0, 4), (0, 7), (0, 4, 7), (0, 3, 7), (0, 5, 9))
 """Semitones of each note above the lowest note of an event, for single tones, intervals and triads."""

@@ -1,7 +1,8 @@
-"""Synthesises sequences of sound in which a voice speaks at times. A label shows whether each frame has speech.
+"""Synthesises sequences of sound in which a voice speaks intermittently. A label states for each frame whether it
+contains speech.
 
 Each sequence alternates between phrases of a synthetic voice (datasets/parts/voice.py) and pauses. Half of the pauses
-have other sounds: noise, beeps, chords, clicks or hum. Quiet room noise is added to the complete sequence.
+contain other sounds: noise, beeps, chords, clicks or hum. Quiet room noise is added to the complete sequence.
 """
 
 import hashlib
@@ -20,17 +21,17 @@ FRAMES = 150
 """Number of frames in a sequence if the model leaves this number open."""
 
 HOP = 512
-"""Number of audio samples from one frame to the next, which take 32 ms."""
+"""Number of audio samples from one frame to the next, which is 32 ms."""
 
 _RECIPE = 1
-"""Version of the synthesised audio, which is part of the digest. Increase it with each change of the audio."""
+"""Version of the synthesised audio, which is part of the digest. Increase it with each change to the audio."""
 
 
 class VoiceActivityDataset(LoadedRows):
     """40 sequences for a model with states. A label is (frames,) 0 or 1; 1 means that at least half of the frame's new
     samples are speech.
 
-    A frame has 512 new samples at 16 kHz. Before them, it has as many samples of the previous frame as fit into the
+    A frame contains 512 new samples at 16 kHz. They follow as many samples of the previous frame as fit into the
     model's input.
     """
 

@@ -1,4 +1,4 @@
-"""Holds one copy of an ONNX file's weights for all instances of a process."""
+"""Holds one copy of an ONNX file's weights for all instances in a process."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +13,13 @@ from harness.core.formats.onnx_tensors import initializers
 _NOT_IN_NUMPY = ("", "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint4", "int4")
 
 _MIN_BYTES = 1024
-"""Minimum size of a shared weight. Smaller weights stay in each session, because the optimiser folds these shapes and
-scalars.
+"""Minimum size of a weight that is shared. Smaller weights stay in each session, because the optimiser folds such
+shapes and scalars.
 """
 
 
 class SharedWeights:
-    """Weights by name. They must outlive the sessions that use them."""
+    """Weights by name. They must outlive every session that uses them."""
 
     def __init__(self, values: Mapping[str, ort.OrtValue]) -> None:
         self.values = values
@@ -48,7 +48,8 @@ def weight_types(path: Path) -> list[tuple[Sequence[int], str]]:
 
 
 def _read(path: Path) -> Iterator[tuple[str, ort.OrtValue]]:
-    """Yields the initializers whose values are raw bytes, as in all large files. Copying aligns the values."""
+    """Yields the initializers whose values are raw bytes, as in all large files. Copying aligns the values in memory.
+    """
     for tensor in initializers(path):
         if tensor.dtype not in _NOT_IN_NUMPY and len(tensor.raw) >= _MIN_BYTES:
             values = np.array(np.frombuffer(tensor.raw, tensor.dtype).reshape(tensor.shape))

@@ -1,7 +1,7 @@
-"""Reads OpenVINO's counters: the kernels of its CPU plug-in, and the file's nodes behind each kernel.
+"""Reads OpenVINO's counters: the kernels of its CPU plug-in, and the nodes of the file that each kernel computes.
 
-OpenVINO reports each kernel's mean time over all calls of the compiled model, in whole microseconds.
-The mean over the last calls only is computed from two of these means.
+OpenVINO reports each kernel's mean time over all calls of the compiled model, in whole microseconds. The mean over the
+last calls alone is computed from two of these means.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,21 +25,22 @@ _ABSENT = {
 
 
 class OpenVinoProfiler(TwinProfiler):
-    """Profiles a backend whose compiled model counts (PERF_COUNT)."""
+    """Profiles a backend whose compiled model has counters enabled (PERF_COUNT)."""
 
     def __init__(
         self, twin: Backend, request: Callable[[], openvino.InferRequest], file: Path, batch: int
     ) -> None:
-        """request: returns the entered twin's infer request. file: an ONNX file, or the .xml of an IR.
+        """request: returns the infer request of the twin instance after it has been entered. file: an ONNX file, or the
+        .xml of an IR.
 
-        batch: samples of the largest batch.
+        batch: number of samples in the largest batch.
         """
         super().__init__(twin)
         self._request = request
         self._path = file
         self._batch = batch
         self._means: list[Mapping[str, int]] = []
-        """One mapping per recorded call: kernel -> mean of all calls so far, in us."""
+        """One mapping per recorded call: kernel -> mean over all calls so far, in us."""
         self._run_ns: list[int] = []
 
     @contextmanager
@@ -81,10 +82,10 @@ class OpenVinoProfiler(TwinProfiler):
 
 
 def last_mean_ns(means: Sequence[Mapping[str, int]], calls: int) -> dict[str, int]:
-    """Returns each kernel's mean over the last `calls`.
+    """Returns the mean of each kernel over the last `calls` calls.
 
-    means: after each call, the mean over all calls so far, in us. OpenVINO truncates it to whole us. A result
-    is therefore up to len(means) / calls us too short, or up to len(means) / calls - 1 us too long.
+    means: after each call, the mean over all calls so far, in us. OpenVINO truncates the means to whole us. Therefore,
+    a result is up to len(means) / calls us too short, or up to len(means) / calls - 1 us too long.
     """
     before = len(means) - calls
     earlier = means[before - 1] if before else {}
@@ -117,7 +118,7 @@ def _sources(node: openvino.Node) -> list[tuple[str, int]]:
 
 
 def _constants(nodes: Mapping[str, openvino.Node]) -> set[str]:
-    """Returns the nodes that depend on no input: OpenVINO computes them when it compiles the model."""
+    """Returns the nodes that depend on no input, because OpenVINO computes them when it compiles the model."""
     constants: set[str] = set()
     for name, node in nodes.items():
         sources = [source for source, _ in _sources(node)]
@@ -146,7 +147,7 @@ def _tensors(
 
 
 def _dtype(kind: openvino.Type) -> str:
-    """Returns NumPy's name, e.g. float32 for f32."""
+    """Returns NumPy's name for a type, e.g. float32 for f32."""
     name = str(kind.get_type_name())
     words = {"f": "float", "i": "int", "u": "uint"}
     return _DTYPES.get(name) or words.get(name[0], name[0]) + name[1:]
@@ -156,10 +157,10 @@ _DTYPES = {"boolean": "bool", "bf16": "bfloat16"}
 
 
 class _FileGraph:
-    """The operations that OpenVINO read from a file; its optimiser calls them "original layers".
+    """The operations that OpenVINO read from a file, which its optimiser calls "original layers".
 
-    Tensors have the names in the file. OpenVINO splits some nodes of an ONNX file into several operations,
-    and names the tensors between them itself.
+    Tensors keep the names in the file. OpenVINO splits some nodes of an ONNX file into several operations, and invents
+    names for the tensors between them.
     """
 
     def __init__(self, model: openvino.Model) -> None:
@@ -180,8 +181,8 @@ class _FileGraph:
     def names_of(self, nodes: Mapping[str, openvino.Node]) -> dict[str, list[str]]:
         """Returns runtime node -> names of its outputs.
 
-        They are the outputs of the last operation that the node replaces, unless a later node also
-        replaces that operation.
+        They are the outputs of the last operation that the node replaces, unless a later node replaces this operation,
+        too.
         """
         last = {name: self._last(node) for name, node in nodes.items()}
         owner = {op: name for name, op in last.items() if op}
@@ -210,6 +211,6 @@ def _file_node(op: openvino.Node) -> WiredNode:
 
 
 def _name(port: Any) -> str:
-    """Returns the tensor's name in the file, or else a name made from its node."""
+    """Returns the tensor's name in the file, or a name made from its node."""
     own = f"{port.get_node().get_friendly_name()}#{port.get_index()}"
     return str(min(port.get_names(), default=own))

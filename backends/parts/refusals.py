@@ -1,5 +1,5 @@
-"""Reports why a server refused a request, with the server's text, a page's title, a redirect, and the time to try
-again.
+"""Reports why a server refused a request, from the server's text, a page's title, a redirect, and the time after which
+to retry.
 """
 
 import json
@@ -21,7 +21,7 @@ def refused(reply: Reply) -> Refused:
 
 
 def said(reply: Reply) -> str:
-    """Returns the reply's text as one line."""
+    """Returns the text of the reply as one line."""
     text = words(bytes(reply.body))
     location, again = reply.header("Location"), reply.header("Retry-After")
     if reply.status in _REDIRECTS and location:
@@ -30,13 +30,13 @@ def said(reply: Reply) -> str:
 
 
 def _address(location: str) -> str:
-    """Returns the address without its query, which may be a signature."""
+    """Returns the address without its query, which may contain a signature."""
     address, mark, _ = one_line(location).partition("?")
     return f"{address}{mark and '?…'}"
 
 
 def words(body: bytes) -> str:
-    """Returns the text of an error as one line; the error may be JSON, a page or a line."""
+    """Returns the text of an error as one line; the error may be JSON, an HTML page or plain text."""
     try:
         return one_line(error_text(json.loads(body))) or "no text"
     except (ValueError, RecursionError):
@@ -44,14 +44,14 @@ def words(body: bytes) -> str:
     if text.lstrip().startswith("<"):
         title = _TITLE.search(text)
         return f"a page, {one_line(unescape(_TAG.sub(' ', title[2] if title else text)))!r}"
-    # The last character may be cut in half.
+    # The last character may have been cut in half.
     if any(ord(c) < 32 and not c.isspace() for c in text) or "\ufffd" in text[:-1]:
         return f"{len(body):,} bytes that are not text"
     return one_line(text) or "no text"
 
 
 def _with_place(error: dict[str, object]) -> str:
-    """Returns the message of one of FastAPI's errors with the field that it concerns; '' if it has no message."""
+    """Returns the message of one FastAPI error with the field that it concerns; '' if the error has no message."""
     message, place = error.get("msg"), error.get("loc")
     if not isinstance(message, str) or not isinstance(place, list) or not place:
         return message if isinstance(message, str) else ""
@@ -66,8 +66,8 @@ def error_text(content: object) -> str:
         error = next((value for value in found if value and value is not True), content)
     if (
         isinstance(error, list) and error and isinstance(error[0], dict)
-    ):  # FastAPI's form of an error
+    ):  # the form of FastAPI's errors
         error = _with_place(error[0]) or error
-    if isinstance(error, dict):  # OpenAI's form of an error form of an error
+    if isinstance(error, dict):  # the form of OpenAI's errors
         error = error.get("message") or error
     return error if isinstance(error, str) else json.dumps(error)

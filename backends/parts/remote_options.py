@@ -1,4 +1,4 @@
-"""Checks a remote backend's setup, and reads options that several remote backends have."""
+"""Checks the setup of a remote backend, and reads options that several remote backends share."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ _MOST_SIZE = 2**31
 
 
 def setup_problems(backend: str, setup: BackendSetup, known: Mapping[str, str]) -> Iterator[str]:
-    """Yields the settings that the backend cannot use. known: option -> its values, which messages name."""
+    """Yields each setting that the backend cannot use. known: option -> a description of its values, for messages."""
     for option, value in setup.options.items():
         if option not in known:
             yield f"backend {backend!r} has no option {option!r}: {_instead(option, known)}"
@@ -29,7 +29,9 @@ def _instead(option: str, known: Mapping[str, str]) -> str:
 
 
 def answer_shape(text: str, *, may_vary: bool = False) -> tuple[int | None, ...]:
-    """Parses the shape of one answer, e.g. `10` or `3x4`. may_vary: ? stands for a size that varies, None."""
+    """Parses the shape of one answer, e.g. `10` or `3x4`. may_vary: whether ? is allowed, which stands for a varying
+    size and becomes None.
+    """
     sizes = text.split("x")
     if not all(_is_size(size) or (may_vary and size == "?") for size in sizes):
         raise ConfigError(

@@ -15,14 +15,14 @@ _GRAPH = "saved_model.pb"
 
 
 def load(path: Path) -> tuple[Any, Any]:
-    """Returns the loaded object, which must live as long as its signature, and the signature to call.
+    """Returns the loaded object, which must be kept as long as its signature, and the signature to call.
 
-    If there are several signatures, `serving_default` is called. An optimiser's state that training left in the
-    file is not loaded. Raises a ConfigError if no signature can be chosen.
+    If there are several signatures, `serving_default` is called. The optimiser state that training left in the file is
+    not loaded. Raises a ConfigError if no signature can be chosen.
     """
     try:
         model = tf.saved_model.load(str(path))
-    except AttributeError:  # an optimiser of an unknown class has no `add_slot`
+    except AttributeError:  # because an optimiser of an unknown class lacks `add_slot`
         model = _without_optimisers(path)
     return model, _signature(path, model.signatures)
 
@@ -43,7 +43,7 @@ def _signature(path: Path, signatures: Mapping[str, Any]) -> Any:
 
 
 def _without_optimisers(path: Path) -> Any:
-    """Loads a copy of the graph without slot variables; variables and assets come from `path`."""
+    """Loads a copy of the graph without slot variables; variables and assets are read from `path`."""
     content = saved_model_pb2.SavedModel.FromString((path / _GRAPH).read_bytes())
     for meta_graph in content.meta_graphs:
         for node in meta_graph.object_graph_def.nodes:

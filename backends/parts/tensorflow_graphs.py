@@ -1,7 +1,7 @@
-"""Reads the graph of a TensorFlow function, both from the file and as optimised for execution.
+"""Reads the graph of a TensorFlow function, both as in the file and as optimised for execution.
 
-A tensor is identified by the node that produces it, without the output's number: this is enough to
-assign kernels to nodes.
+A tensor is identified by the node that produces it, without the output's number, which is sufficient to assign kernels
+to nodes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _NO_NODES = frozenset({"Const", "Placeholder", "VarHandleOp", "NoOp", "_Arg", "_
 class _Operation(NamedTuple):
     op_type: str
     takes: tuple[str, ...]
-    """Names of the operations whose outputs it takes."""
+    """Names of the operations whose outputs the operation reads."""
     type: Tensor | None
     """The type of its first output; None if it is unknown."""
 
@@ -27,8 +27,8 @@ class _Operation(NamedTuple):
 def of_file(function: Any, batch: int) -> tuple[Wiring, dict[str, Tensor]]:
     """Returns the wiring and the tensor types of a concrete function, with every call inlined.
 
-    Inlined operations have the same names as after TensorFlow's own inlining. batch: the size of an open
-    first dimension; tensors with further open dimensions have no type.
+    Inlined operations get the same names as after TensorFlow's own inlining. batch: the size of an open first
+    dimension; tensors with additional open dimensions have no type.
     """
     graph = function.graph.as_graph_def(add_shapes=True)
     library = {one.signature.name: one for one in graph.library.function}
@@ -60,9 +60,9 @@ def of_executed(graph: Any) -> Wiring:
 
 
 def moved(file: Wiring, executed: Wiring) -> set[str]:
-    """Returns the nodes that the optimiser moved, e.g. an activation to a place after a pooling.
+    """Returns the nodes that the optimiser moved, for example an activation that it moved behind a pooling.
 
-    Their outputs differ from the outputs of the node with the same name in the file.
+    Their outputs differ from the outputs of the nodes with the same names in the file.
     """
     theirs = {node.name: node for node in file.nodes}
     pairs = [(node, theirs[node.name]) for node in executed.nodes if node.name in theirs]
@@ -103,7 +103,7 @@ def _is_passed_through(one: _Operation) -> bool:
 
 
 def _origins(names: Iterable[str], operations: Mapping[str, _Operation]) -> tuple[str, ...]:
-    """Replaces calls, and arguments of called functions, with the operations that produce their values, in order."""
+    """Replaces calls and function arguments with the operations that produce their values, in order."""
     origins: dict[str, None] = {}
     waiting, seen = list(names)[::-1], set()
     while waiting:
@@ -120,7 +120,8 @@ def _origins(names: Iterable[str], operations: Mapping[str, _Operation]) -> tupl
 
 
 def _producers(inputs: Sequence[str], prefix: str = "") -> Iterator[str]:
-    """Yields the operations in references, e.g. `conv:0` and `conv:y:0`; `^conv` only waits for conv."""
+    """Yields the operations to which input references refer, e.g. `conv:0` and `conv:y:0`; `^conv` only waits for conv.
+    """
     return (prefix + name.partition(":")[0] for name in inputs if not name.startswith("^"))
 
 
@@ -131,7 +132,7 @@ def _operations(
     library: Mapping[str, Any],
     batch: int,
 ) -> Iterator[tuple[str, _Operation]]:
-    """Yields the operations of a function's body. arguments: parameter -> operation passed for it."""
+    """Yields the operations in a function's body. arguments: parameter -> operation that is passed for it."""
     for name, passed in arguments.items():
         yield f"{prefix}{name}", _Operation("argument", (passed,), None)
     for node in nodes:

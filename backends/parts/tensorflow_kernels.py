@@ -1,7 +1,7 @@
-"""Profiles a TensorFlow function: its kernels, and the file's nodes behind each kernel.
+"""Profiles a TensorFlow function: its kernels, and the nodes of the file that each kernel computes.
 
-The times come from tf.profiler's host trace. TensorFlow exports the graph when a function is first called.
-Its optimiser names a fused node after the last of the nodes that the fused node replaces.
+The times come from the host trace of tf.profiler. TensorFlow exports the graph when a function is called for the first
+time. The optimiser names a fused node after the last of the nodes that it replaces.
 """
 
 import time
@@ -24,7 +24,7 @@ from harness.types import Backend
 
 _RUN = "harness: function"
 _OPERATORS = 2
-"""tf.profiler's host_tracer_level that records operators, except the cheapest ones."""
+"""Value of tf.profiler's host_tracer_level that records all operators except the cheapest."""
 
 
 class RecordedBackend(Backend, Protocol):
@@ -33,17 +33,17 @@ class RecordedBackend(Backend, Protocol):
     function: Any
     """The concrete function that is called."""
     batch: int
-    """Samples of the largest batch."""
+    """Number of samples in the largest batch."""
 
     def mark(self, around: Callable[[Any], Any], /) -> None:
-        """Calls `around(call)` instead of the function."""
+        """Calls `around(call)` in place of the function."""
 
 
 class _Call(NamedTuple):
     began_ns: int
     took_ns: int
     spans: Mapping[str, tuple[int, int]]
-    """Maps a node to the start of its kernel (on the clock of began_ns) and its duration, in ns."""
+    """Maps a node to its kernel's start (on the clock of began_ns) and duration, in ns."""
 
 
 class TensorFlowProfiler(TwinProfiler):
@@ -120,7 +120,7 @@ class TensorFlowProfiler(TwinProfiler):
 
 
 def _read(space: Any, began_ns: int) -> _Call:
-    """Reads a trace, which names kernels node:operator. The times of a kernel that ran several times are summed."""
+    """Reads a trace, which names kernels node:operator. If a kernel ran several times, its times are summed."""
     events = sorted(_events(space))
     runs = [(start, took) for start, took, name in events if name == _RUN]
     begin, took_ns = runs[0]
@@ -135,7 +135,7 @@ def _read(space: Any, began_ns: int) -> _Call:
 
 
 def _events(space: Any) -> Iterator[tuple[int, int, str]]:
-    """Yields (start in ns, duration in ns, name) of the host's events."""
+    """Yields (start in ns, duration in ns, name) for each event on the host."""
     for plane in space.planes:
         for line in plane.lines if plane.name == "/host:CPU" else ():
             for event in line.events:

@@ -14,7 +14,9 @@ _CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
 _HIDDEN = frozenset(
     ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")
 ) | {"BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell", "CudnnRNNV3", "XlaCallModule"}
-"""Operations that multiply in ways that this module does not count. With such an operation, the number is unknown."""
+"""Operations whose multiplications this module cannot count. If the function contains one of them, the number is
+unknown.
+"""
 
 Shapes = Sequence[Sequence[int]]
 
@@ -30,7 +32,7 @@ def weights_of(function: Any) -> list[tuple[Sequence[int], str]]:
 
 
 def network_of(call: Callable[..., Sequence[Any]], arrays: Sequence[Array]) -> Network:
-    """Returns the network of a function. call: takes and returns flat tensors. arrays: example inputs."""
+    """Returns the network of a function. call: takes and returns flat lists of tensors. arrays: example inputs."""
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]
     traced = tf.function(lambda *tensors: list(call(*tensors)), autograph=False)
     operations = convert_variables_to_constants_v2(
@@ -53,7 +55,7 @@ def _total(counts: Sequence[int | None]) -> int | None:
 
 
 def _macs(op: Any) -> int | None:
-    """Returns the operation's multiplications; 0 without weights, None if they are unknown."""
+    """Returns the number of multiplications; 0 for an operation without weights, None if the number is unknown."""
     if op.type in _HIDDEN:
         return None
     if op.type not in _RULES:
@@ -61,7 +63,7 @@ def _macs(op: Any) -> int | None:
     try:
         inputs = [tensor.shape.as_list() for tensor in op.inputs]
         return _RULES[op.type](op, inputs, op.outputs[0].shape.as_list())
-    except (TypeError, ValueError, KeyError):  # an unknown size, or an ellipsis
+    except (TypeError, ValueError, KeyError):  # because of an unknown size, or an ellipsis
         return None
 
 
@@ -81,7 +83,7 @@ def _einsum(op: Any, inputs: Shapes, _output: Sequence[int]) -> int:
 
 
 _RULES: Mapping[str, Callable[[Any, Shapes, Sequence[int]], int]] = {
-    # weights: (kernel..., in, out), depthwise (kernel..., in, multiplier)
+    # Shape of weights: (kernel..., in, out); for depthwise convolutions (kernel..., in, multiplier).
     "Conv2D": lambda _, inputs, output: prod(output) * prod(inputs[1][:-1]),
     "Conv3D": lambda _, inputs, output: prod(output) * prod(inputs[1][:-1]),
     "DepthwiseConv2dNative": lambda _, inputs, output: prod(output) * prod(inputs[1][:2]),

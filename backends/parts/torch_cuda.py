@@ -2,8 +2,8 @@
 
     rows --memcpy--> pinned --copy in--> device --module--> device --copy out--> pinned --> arrays
 
-The part on the GPU is one graph, so a batch needs one launch. An instance waits only for the event of its stream. The
-streams of other instances continue, and copy while this instance computes.
+The work on the GPU is one graph, so a batch needs a single launch. An instance waits only for the event on its own
+stream. The streams of other instances continue, and can copy while this instance computes.
 """
 
 import threading
@@ -19,69 +19,71 @@ from harness.errors import ConfigError, one_line
 from harness.types import Array
 
 MOST_GRAPHS = 256
-"""The maximum number of graphs per instance. Batches with other shapes run operator by operator."""
+"""Maximum number of graphs per instance. Batches with further shapes run operator by operator."""
 
 _WARM_CALLS = 3
-"""Number of calls before a capture. In the second call, TorchScript specialises the module and libraries choose their
-kernels.
+"""Number of calls before a graph is captured. In the second call, TorchScript specialises the module, and libraries
+choose their kernels.
 """
 
 _SMALL_BYTES = 1 << 16
-"""Maximum size of inputs that NumPy copies, because it starts sooner. PyTorch's threads copy larger inputs."""
+"""Inputs up to this size are copied by NumPy, which starts sooner. Larger inputs are copied by PyTorch's threads."""
 
 _SMALL_OUTPUT_BYTES = 1 << 18
-"""Outputs up to this size are copied by the graph to memory that the next batch overwrites, and then once more.
-Larger outputs are copied into separate memory.
+"""Outputs up to this size are copied twice: by the graph into memory that the next batch overwrites, and then by the
+host. Larger outputs are copied into separate memory.
 """
 
 _current = threading.local()
-"""`stream` is the stream of this thread's work. It is set once, not per batch."""
+"""`stream` is the stream on which this thread works. It is set once per thread, not per batch."""
 
 _capturing = threading.Lock()
-"""Held during a capture, so that the capture sees no allocations, and its debug mode no waits, of other captures."""
+"""Held during a capture, so that allocations and waits of other captures do not disturb it."""
 
 
 class _Graph(NamedTuple):
-    """The graph of one batch size. It always reads and writes the same memory, which must live as long as the graph."""
+    """The graph for one batch size. It always reads and writes the same memory, which must be kept as long as the
+    graph.
+    """
 
     graph: Any
     outputs: Sequence[torch.Tensor]
-    """Outputs on the device; the instance's next batch overwrites them."""
+    """Outputs on the device, which the instance's next batch overwrites."""
     hosts: Sequence[torch.Tensor]
-    """Pinned memory to which the graph copies small outputs; empty if they are large."""
+    """Pinned memory to which the graph copies small outputs; empty if the outputs are large."""
     structure: Any
     """The nesting of the outputs, in the form of PyTorch's pytree."""
     pads: bool
-    """Whether every output has one row per sample: a smaller batch can then be padded."""
+    """True if every output has one row per sample, so that a smaller batch can be padded."""
 
 
 class _Inputs(NamedTuple):
-    """The memory of all batches whose samples have the same shapes and types, for the largest batch size."""
+    """The memory for all batches whose samples have the same shapes and types, sized for the largest batch."""
 
     arrays: Sequence[Array]
     """Views of `pinned`."""
     pinned: Sequence[torch.Tensor]
     device: Sequence[torch.Tensor]
     graphs: dict[int, _Graph | None]
-    """Maps a batch size to its graph, or to None without a graph."""
+    """Maps a batch size to its graph, or to None if there is no graph."""
     views: dict[int, Sequence[Array]]
     """Maps a number of rows to the first rows of `arrays`."""
 
 
 def graph_size(size: int, largest: int) -> int:
-    """Returns the size of the graph that answers a batch. It has at most a quarter more rows than the batch, which
-    keeps the number of graphs low.
+    """Returns the size of the graph that is used for a batch. The graph has at most a quarter more rows than the batch,
+    which limits the number of graphs.
     """
     step = max(1, (1 << size.bit_length() - 1) // 4)
     return min(largest, -(-size // step) * step)
 
 
 class CudaModule:
-    """One instance. Used by one thread at a time.
+    """One instance on the GPU. Only one thread may use it at a time.
 
-    call: the module, from device tensors to device tensors. largest: samples of the largest batch.
-    graphs: whether batch shapes are captured. spins: whether the waiting thread polls, which is 0.1 ms faster than an
-    interrupt and takes a core. cuda: PyTorch's interface to the device (torch.cuda).
+    call: the module, from device tensors to device tensors. largest: number of samples in the largest batch. graphs:
+    whether batch shapes are captured. spins: whether the waiting thread polls, which is 0.1 ms faster than an interrupt
+    but occupies a core. cuda: PyTorch's interface to the device (torch.cuda).
     """
 
     def __init__(
@@ -101,10 +103,10 @@ class CudaModule:
         self._done = cuda.Event(blocking=not spins)
         self._pool = cuda.graph_pool_handle() if graphs else None
         self._inputs: dict[tuple[Any, ...], _Inputs] = {}
-        """Maps the shape and type of one sample per input to the memory of such batches."""
+        """Maps the shape and type of one sample per input to the memory for such batches."""
         self._count = 0
         self._no_graph = "" if graphs else "off"
-        """The reason why no more graphs are captured; "" if graphs are captured."""
+        """The reason why no further graphs are captured; "" as long as they are captured."""
 
     def describe(self) -> Mapping[str, object]:
         return {
@@ -114,7 +116,8 @@ class CudaModule:
         }
 
     def used(self) -> Mapping[str, object]:
-        """Returns the graphs, and GPU memory in bytes: the peak of this process's tensors, and PyTorch's reserve."""
+        """Returns the graphs, and the GPU memory in bytes: the peak of this process's tensors, and PyTorch's reserve.
+        """
         return {
             "cuda_graphs": self._count,
             "cuda_graphs_reason": self._no_graph,
@@ -155,9 +158,9 @@ class CudaModule:
         return tree_unflatten(hosts, graph.structure)
 
     def buffers(self, size: int) -> Sequence[Array] | None:
-        """Returns the memory that the graph of a batch of this size reads, in the order of the inputs.
+        """Returns the memory that the graph for this batch size reads, in the order of the inputs.
 
-        Returns None without a graph, or if samples have several shapes.
+        Returns None if there is no graph, or if samples differ in shape.
         """
         if len(self._inputs) != 1:
             return None
@@ -216,11 +219,13 @@ class CudaModule:
                 inputs.graphs[size] = self._captured(inputs, size)
             self._count += 1
         except RuntimeError as e:
-            # A failed capture may leave PyTorch's allocator in capture mode, so no further capture is tried.
+            # After a failed capture, PyTorch's allocator may remain in capture mode, so no further capture is tried.
             self._no_graph = one_line(e)
 
     def _captured(self, inputs: _Inputs, size: int) -> _Graph:
-        """Raises a RuntimeError if the module copies to the host, or if values decide which operators it calls."""
+        """Captures a graph; raises a RuntimeError if the module copies to the host, or if values decide which operators
+        it calls.
+        """
         pinned = [each[:size] for each in inputs.pinned]
         device = [each[:size] for each in inputs.device]
 
@@ -233,7 +238,7 @@ class CudaModule:
             for _ in range(_WARM_CALLS - 1):
                 run()
             try:
-                # A module that waits for the GPU then fails here, not in the middle of a capture.
+                # In this mode, a module that waits for the GPU fails at this point and not in the middle of a capture.
                 self._cuda.set_sync_debug_mode("error")
                 outputs = tree_flatten(run())[0]
             finally:
@@ -258,7 +263,7 @@ class CudaModule:
 def _fill(inputs: _Inputs, rows: Sequence[Array], size: int) -> None:
     """Copies the rows to the pinned memory, and repeats the last row up to `size`.
 
-    Rows that the caller wrote into `buffers` are already there.
+    Rows that the caller wrote into `buffers` are already in place.
     """
     count = len(rows[0])
     views = inputs.views.get(count)
@@ -270,9 +275,9 @@ def _fill(inputs: _Inputs, rows: Sequence[Array], size: int) -> None:
 
 
 def take_rows(rows: Array, places: Array | list[int], into: Array) -> None:
-    """Copies rows[places] to `into`; more than _SMALL_BYTES with PyTorch's threads."""
+    """Copies rows[places] to `into`; uses PyTorch's threads for more than _SMALL_BYTES."""
     if into.nbytes <= _SMALL_BYTES:
-        # mode="clip", because the default, `raise`, would copy the rows twice.
+        # The default mode, `raise`, would copy the rows twice.
         np.take(rows, places, axis=0, out=into, mode="clip")
         return
     index = torch.from_numpy(np.asarray(places, np.int64))
@@ -287,7 +292,7 @@ def _copy(rows: Array, view: Array, pinned: torch.Tensor) -> None:
 
 
 def reason(error: RuntimeError, device: torch.device, cuda: Any = torch.cuda) -> str:
-    """Returns what happened on the GPU, without CUDA's advice to programmers. cuda: like CudaModule's."""
+    """Returns what happened on the GPU, without CUDA's advice for programmers. cuda: as in CudaModule."""
     text = str(error).partition("\n")[0]
     if "out of memory" not in text:
         return text
@@ -304,7 +309,7 @@ def reason(error: RuntimeError, device: torch.device, cuda: Any = torch.cuda) ->
 
 
 def opened_device(name: str) -> torch.device:
-    """Opens cpu, cuda or e.g. cuda:1. Raises a ConfigError if PyTorch sees no such device."""
+    """Opens a device such as cpu, cuda or cuda:1. Raises a ConfigError if PyTorch does not find it."""
     device = torch.device(name)
     if device.type == "cpu":
         return device
@@ -320,9 +325,9 @@ def opened_device(name: str) -> torch.device:
 
 
 def move(program: Any, device: torch.device) -> Any:
-    """Returns the exported program on the device, including the tensors that it creates."""
+    """Returns the exported program on the device, including tensors that the program creates."""
     try:
         from torch.export.passes import move_to_device_pass
-    except ImportError:  # missing before PyTorch 2.7
+    except ImportError:  # the module does not exist before PyTorch 2.7
         return program
     return move_to_device_pass(program, str(device))

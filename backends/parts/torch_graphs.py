@@ -1,4 +1,4 @@
-"""Reads the operators in PyTorch's files as a graph: exported programs and TorchScript."""
+"""Reads the operators in PyTorch's files as a graph, from exported programs and TorchScript."""
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,17 +13,17 @@ _OPERATOR = type(torch.ops.aten.relu.default)
 
 class FileGraph(NamedTuple):
     wiring: Wiring
-    """The operators, with the names of PyTorch's profiler and without nodes that pack or unpack values."""
+    """The operators, named as in PyTorch's profiler, without nodes that pack or unpack values."""
     tensors: Mapping[str, Tensor]
     """The types that the file records."""
     arguments: Sequence[Sequence[str | None]]
-    """For each node, the tensor at each position of its schema; None for other arguments. () if `tensors` has
-    all types.
+    """For each node, the tensor at each position in its schema; None for arguments that are not tensors. () if
+    `tensors` already contains all types.
     """
 
 
 def of_program(program: Any, input_sizes: Sequence[Sequence[int]], narrow: str) -> FileGraph:
-    """input_sizes: the shape of each input in the calls. narrow: the type that float32 was converted to."""
+    """input_sizes: the shape of each input in the calls. narrow: the type to which float32 was converted."""
     inputs = list(program.graph_signature.user_inputs)
     sizes = dict(zip(inputs, input_sizes, strict=True))
     symbols: dict[Any, int] = {}
@@ -42,7 +42,7 @@ def of_program(program: Any, input_sizes: Sequence[Sequence[int]], narrow: str) 
             names = (node.name,)
             if isinstance(value, list | tuple):
                 names = tuple(f"{node.name}#{i}" for i in range(len(value)))
-            operation = node.target.name().partition(".")[0]  # aten::add of aten::add.Tensor
+            operation = node.target.name().partition(".")[0]  # aten::add from aten::add.Tensor
             nodes.append(WiredNode(_title(node), operation, "", taken, names))
         elif node.target is operator.getitem:
             names = taken[node.args[1] : node.args[1] + 1] or taken
@@ -93,7 +93,7 @@ def _known(
 
 def of_script(module: Any) -> FileGraph:
     graph = module.inlined_graph
-    inputs = [value.debugName() for value in graph.inputs()][1:]  # the first is the module itself
+    inputs = [value.debugName() for value in graph.inputs()][1:]  # the first input is the module itself
     stands_for: dict[str, tuple[str, ...]] = {name: (name,) for name in inputs}
     constants: set[str] = set()
     nodes: list[WiredNode] = []

@@ -1,7 +1,7 @@
-"""Profiles a PyTorch program: the operators it calls, and the file's nodes behind each operator.
+"""Profiles a PyTorch program: the operators that it calls, and the node of the file behind each operator.
 
-PyTorch runs the operators of a file one after another. The outermost operators, which no other operator
-called, are therefore the file's nodes, in order.
+PyTorch runs the operators of a file one after another. Therefore, the outermost operators, which no other operator has
+called, are the nodes of the file, in order.
 """
 
 import os
@@ -33,11 +33,11 @@ class _Called(NamedTuple):
     name: str
     implementation: str
     start_ns: int
-    """Counted from the start of the module."""
+    """Time since the start of the module."""
     duration_ns: int
     allocated_bytes: int
     arguments: tuple[tuple[str, Sequence[int]], ...]
-    """Type and shape at each position of its schema, in the profiler's form."""
+    """Type and shape at each position in its schema, in the profiler's notation."""
 
 
 class RecordedBackend(Backend, Protocol):
@@ -46,11 +46,11 @@ class RecordedBackend(Backend, Protocol):
     file: Any
     """The TorchScript module or the exported program, as read from the file."""
     dtype: torch.dtype
-    """The type that its float32 was converted to; float32 if it was not converted."""
+    """The type to which float32 was converted; float32 if it was not converted."""
     on_gpu: bool
 
     def mark(self, around: Callable[[Any], Any], /) -> None:
-        """Calls `around(module)` instead of the module."""
+        """Calls `around(module)` in place of the module."""
 
 
 class TorchProfiler(TwinProfiler):
@@ -58,7 +58,7 @@ class TorchProfiler(TwinProfiler):
         super().__init__(twin)
         self._program = twin
         self._recorded: list[tuple[int, int, list[_Called]]] = []
-        """For each recorded call: start and duration of the module in ns, and its operators."""
+        """For each recorded call: the module's start and duration in ns, and its operators."""
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -71,7 +71,7 @@ class TorchProfiler(TwinProfiler):
             self._began_ns = time.perf_counter_ns()
             with record_function(_RUN):
                 self._answer = module(*tensors)
-                if self._program.on_gpu:  # without waiting, only the launches would be timed
+                if self._program.on_gpu:  # because without waiting, only the launches would be timed
                     torch.cuda.current_stream().synchronize()
             return self._answer
 
@@ -133,7 +133,7 @@ class TorchProfiler(TwinProfiler):
     def _tensors(
         self, graph: FileGraph, places: Sequence[int | None], row: Sequence[_Called]
     ) -> dict[str, Tensor]:
-        """Returns the types in the file, completed by the types of the operators' arguments and of the answer."""
+        """Returns the types in the file, completed with the types of the operators' arguments and of the answer."""
         recorded = dict(_argument_types(graph.arguments, places, row))
         answer, outputs = self._answer, graph.wiring.outputs
         if isinstance(answer, torch.Tensor) and len(outputs) == 1:
@@ -167,7 +167,7 @@ def _called(event: Any, begin_us: float) -> _Called:
 
 
 def _input_types(event: Any) -> Sequence[str]:
-    """Returns the input types; empty if PyTorch does not report them, e.g. PyTorch 2.11 with a GPU."""
+    """Returns the input types; empty if PyTorch does not report them, as in PyTorch 2.11 with a GPU."""
     return getattr(event, "input_dtypes", None) or ()
 
 
@@ -183,15 +183,15 @@ def _called_on_gpu(event: Any, begin_us: float) -> _Called:
 
 
 def _kernels(event: Any) -> Iterator[Any]:
-    """Yields the kernels that were launched by the operator and by the operators that it called."""
+    """Yields the kernels that the operator launched, directly or through operators that it called."""
     yield from event.kernels
     for child in event.cpu_children:
         yield from _kernels(child)
 
 
 def _innermost(event: Any) -> Any:
-    """Returns the operator that takes most of an event's time: goes from caller to callee as long as one callee takes
-    at least half of the time.
+    """Returns the operator that takes most of an event's time, by descending from callers to callees as long as one
+    callee takes at least half of the time.
     """
     while event.cpu_children:
         longest = max(event.cpu_children, key=lambda child: child.time_range.elapsed_us())
@@ -202,7 +202,7 @@ def _innermost(event: Any) -> Any:
 
 
 def _places(called: Sequence[str], nodes: Sequence[str]) -> list[int | None]:
-    """Returns the position of each called operator's node; None if the file has no such node."""
+    """Returns the position of the node of each called operator; None if the file has no such node."""
     places: list[int | None] = [None] * len(called)
     for at, place, size in SequenceMatcher(
         None, called, nodes, autojunk=False
@@ -214,7 +214,7 @@ def _places(called: Sequence[str], nodes: Sequence[str]) -> list[int | None]:
 def _kernel(
     column: Sequence[_Called], node: WiredNode | None, starts: Sequence[int]
 ) -> ExecutedKernel:
-    """column: the same operator in each call. starts: the calls' starts; () if kernels have no start."""
+    """column: the same operator in each call. starts: start times of the calls; () if kernels have no start."""
     last = column[-1]
     return ExecutedKernel(
         node=node or WiredNode(last.name, last.name, "", (), ()),
@@ -237,7 +237,7 @@ _DTYPES = {
     "long int": "int64",
     "bool": "bool",
 }
-"""The profiler's name of a type -> NumPy's name."""
+"""Maps the profiler's name for a type to NumPy's."""
 
 
 def _argument_types(

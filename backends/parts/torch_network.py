@@ -19,23 +19,23 @@ _PRODUCTS: Mapping[str, Callable[[Sequence[Any], Any], int]] = {
     ),
 }
 _HIDDEN = ("rnn", "lstm", "gru", "attention", "einsum", "embedding_bag", "custom")
-"""Words in the names of the operators whose multiplications are not counted."""
+"""Words in the names of operators whose multiplications are not counted."""
 
 _TRANSPOSED = 6
 """The position of the argument `transposed`."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch may not be installed
-    """Records the operators that are called inside the context."""
+    """Records the operators that are called within the context."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weights: list[tuple[tuple[int, ...], str]] = []
-        """Shape and type of each weight that quantised operators hold in packed form."""
+        """Shape and type of each weight that quantised operators store in packed form."""
         self.strides: list[tuple[int, ...]] = []
         """The strides of convolutions."""
         self.macs: int | None = 0
-        """None once an operator with unknown multiplications was called."""
+        """None after an operator whose number of multiplications is unknown has been called."""
 
     def __torch_dispatch__(
         self, function: Any, _types: Any, args: Any = (), kwargs: Any = None
@@ -75,16 +75,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch may not be inst
 
 @contextmanager
 def recording() -> Iterator[Recorder]:
-    """Records the operators called inside. Without gradients, PyTorch splits composite operators into their parts."""
+    """Records the operators that are called within the context. Gradients are disabled, so that PyTorch splits
+    composite operators into their parts.
+    """
     with torch.no_grad(), Recorder() as recorder:
         yield recorder
 
 
 def weights_of(module: Any) -> list[tuple[tuple[int, ...], str]]:
-    """Returns the shape and type of each weight, in the module's state or, if it was frozen, in its graph."""
+    """Returns the shape and type of each weight, from the module's state or, if the module is frozen, from its graph.
+    """
     tensors = list(module.state_dict().values())
     if isinstance(module, torch.jit.ScriptModule):
-        # Kept in a variable: each access makes a new graph, and its nodes die with it.
+        # Stored in a variable, because each access makes a new graph, and its nodes are freed with it.
         graph = module.inlined_graph
         constants = graph.findAllNodes("prim::Constant")
         kinds = ((node, str(node.output().type())) for node in constants)

@@ -1,7 +1,7 @@
 """Reads the web pages for the RAG benchmark's database, e2e-rag-db, from `doc_html` in MLCommons' download.
 
 A sample is the name and the HTML of a page. The system under test splits the page, embeds the parts and stores them. It
-answers with the byte 1, or 0 after a failure. After the last page, it answers with the MD5 of the database.
+answers with the byte 1, or with 0 after a failure. After the last page, it answers with the MD5 of the database.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class DocumentsDataset(LoadedRows):
         self.hold(indices, held)
 
     def _html(self, index: int) -> bytes:
-        """Returns the page as UTF-8. Replaces invalid bytes with a replacement character."""
+        """Returns the page as UTF-8. Replaces invalid bytes with the replacement character."""
         path = self._paths[index]
         try:
             return path.read_bytes().decode("utf-8", "replace").encode()

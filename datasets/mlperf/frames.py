@@ -21,7 +21,9 @@ from harness.types import Array, Dataset, DatasetSetup
 
 QUESTION, ANSWER, LINK = "Prompt", "Answer", "wikipedia_link_"
 CHAT_INPUT = "request"
-"""An input with this name gets a chat for the backend `openai`. An input with any other name gets only the question."""
+"""If the input has this name, it gets a chat for the backend `openai`. If it has any other name, it gets only the
+question.
+"""
 
 _MOST_BYTES = 2**30
 

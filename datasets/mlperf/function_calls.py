@@ -1,4 +1,4 @@
-"""Reads the single-turn samples of the Berkeley Function Calling Leaderboard (BFCL) like MLPerf's edge-agentic."""
+"""Reads the single-turn samples of the Berkeley Function Calling Leaderboard (BFCL) as MLPerf's edge-agentic does."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ SHARES_PERCENT = {
     **dict.fromkeys(("live_parallel", "live_parallel_multiple"), 10),
     **dict.fromkeys(("irrelevance", "live_irrelevance"), 10),
 }
-"""Percentage of each BFCL subset that MLPerf uses, beginning with the first sample."""
+"""Percentage of each BFCL subset that MLPerf uses, from the first sample on."""
 
 WHOLE_SUBSET = 25
 """Subsets up to this size are used completely."""
 
 SAMPLING = {"temperature": 0, "seed": 42}
 SAMPLES = ("mlperf", "all")
-"""Values of --dataset-option samples."""
+"""Permitted values of --dataset-option samples."""
 
 _ANSWERS = "possible_answer"
 
@@ -72,7 +72,7 @@ class FunctionCallsDataset(LoadedRows):
         super().__init__(len(self._samples))
 
     def _of(self, subset: str, chosen: str) -> list[_Sample]:
-        """Returns the chosen samples of a subset; no samples if the folder lacks the subset."""
+        """Returns the chosen samples of a subset; returns none if the folder lacks the subset."""
         path = self._root / f"BFCL_v4_{subset}.json"
         if not path.is_file():
             return []

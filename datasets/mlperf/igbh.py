@@ -26,7 +26,7 @@ class IgbhDataset(LoadedRows):
     """Papers. --data-dir is the folder of the download, which contains <size>/processed, or the folder `processed`
     itself.
 
-    The model's only input gets the number of each paper.
+    The model's only input receives the number of each paper.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -51,7 +51,7 @@ class IgbhDataset(LoadedRows):
 
     @cached_property
     def _topics(self) -> Array:
-        """(n,) topics of the samples."""
+        """Returns the (n,) topics of the samples."""
         topics = labels(self._folder / LABELS)
         highest = int(self._papers.max())
         if highest >= len(topics):
@@ -72,7 +72,9 @@ class IgbhDataset(LoadedRows):
 
 
 def processed(folder: Path) -> Path:
-    """Returns the folder `processed` of the graph in the download. Raises a ConfigError if there is not one graph."""
+    """Returns the folder `processed` of the graph in the download. Raises a ConfigError unless the download contains
+    exactly one graph.
+    """
     places = [folder, folder / "processed", *(folder / size / "processed" for size in SIZES)]
     found = [place for place in places if (place / SEEDS).is_file()]
     if len(found) != 1:
@@ -92,8 +94,8 @@ def papers(path: Path) -> Array:
 
 
 def labels(path: Path) -> Array:
-    """Returns the topic of every paper, memory-mapped. The files of the largest graphs have float32 numbers and no
-    header.
+    """Returns the topic of every paper, memory-mapped. The files of the largest graphs contain float32 numbers without
+    a header.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Reads the data of MLPerf's Qwen3-VL: products with pictures, for which a model finds the category and the brand."""
+"""Reads the data for MLPerf's Qwen3-VL: products with pictures, for which a model determines category and brand."""
 
 import io
 import json
@@ -44,8 +44,8 @@ class _Group(NamedTuple):
 class ProductCatalogueDataset(LoadedRows):
     """Products. --data-dir is a Parquet file, or a folder with the files of the splits train and test from the Hub.
 
-    A sample is a chat with the product's texts, its possible categories and its picture. Pillow encodes the picture
-    again in the same format, as in MLPerf's client. The label consists of the category and the brand.
+    A sample is a chat with the product's texts, the possible categories and the picture. Pillow encodes the picture
+    again in the same format, as MLPerf's client does. The label consists of the category and the brand.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -111,7 +111,7 @@ def _files(setup: DatasetSetup) -> list[Path]:
 def _opened(path: Path) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
-    except (OSError, ValueError) as e:  # pyarrow's errors are subclasses of ValueError
+    except (OSError, ValueError) as e:  # because pyarrow's errors are subclasses of ValueError
         raise unreadable(path, e) from e
     names = file.schema_arrow.names
     missing = [name for name in (*_TEXTS, _CATEGORIES, *_TRUTHS) if name not in names]

@@ -1,7 +1,7 @@
 """Reads the requests of DLRM-v3 from MLCommons' `sampled_data`. A request lists the candidates that a user rates at a
 timestamp. Only the last tenth of the timestamps is answered. A request depends on the user's history before its
-timestamp, so requests are answered in the order of timestamps, no matter which samples LoadGen draws. Within a
-timestamp, the order is shuffled with Python's random numbers and the seed 123, as in mlcommons/inference b66003e,
+timestamp, so requests are issued in the order of timestamps, whichever samples LoadGen draws. Within a timestamp, the
+order is shuffled with Python's random numbers and the seed 123, as in mlcommons/inference b66003e,
 recommendation/dlrm_v3/main.py.
 """
 
@@ -23,7 +23,7 @@ OFFSETS, USERS = "offset.csv", "users_cumsum_per_ts.csv"
 REQUESTS, REQUEST_OFFSETS = "requests_per_ts.csv", "requests_per_ts_offset.csv"
 ORDER_SEED = 123
 ANSWERED = 10
-"""One out of ANSWERED timestamps is answered. The model was trained on the others."""
+"""Only the last 1 / ANSWERED of the timestamps is answered. The model was trained on the earlier ones."""
 
 MOST_CANDIDATES = 2048
 MOST_HISTORY = 16_384 - MOST_CANDIDATES - 1
@@ -36,10 +36,10 @@ ACTION_WEIGHTS = np.array([1, 2, 4, 8, 16])
 """Weights of the ratings 1 to 5."""
 
 LIKED = 3.5
-"""Minimum rating of a candidate with the label 1."""
+"""A candidate with at least this rating has the label 1."""
 
 _AT_ONCE = 4096
-"""The lists of this many requests are read before they are joined into one array."""
+"""Number of requests whose lists are read before they are joined into one array."""
 
 IDENTITY_BYTES = 8
 """Size of the start of an answer: the timestamp and the request's number within it, each as float32."""
@@ -88,7 +88,7 @@ class Streaming100bDataset:
     """
 
     labelled = False
-    """Whether answers end with the labels, the weights and the number of candidates, as in an accuracy run."""
+    """True if answers end with the labels, the weights and the number of candidates, as in an accuracy run."""
 
     def __init__(self, setup: DatasetSetup) -> None:
         sources.check_steps(setup, "streaming-100b", ())
@@ -137,7 +137,7 @@ class Streaming100bDataset:
 
     def _features(self, request: Request, content: Content) -> Mapping[str, Array]:
         history, candidates = content.history, content.candidates
-        now = np.int64(len(history) > 0)  # the reference gives each action the time 1
+        now = np.int64(len(history) > 0)  # because the reference gives each action the time 1
         return {
             _USER: np.array(request.user),
             "item_id": history,
@@ -165,7 +165,7 @@ class Streaming100bDataset:
         return Batch(len(indices), {name: held.rows(places) for name, held in self._held.items()})
 
     def next(self, count: int) -> list[int]:
-        """Returns the next requests in the order of time. After the last request, the stream begins again."""
+        """Returns the next requests in order of time. After the last request, the stream starts again."""
         total = len(self._requests)
         if self._loaded != total:
             raise ConfigError(
@@ -211,15 +211,15 @@ class Streaming100bDataset:
 
 
 class _Lists(NamedTuple):
-    """The lists of one feature. One array holds them one after another, because hundreds of thousands of small arrays
-    would need several GB.
+    """The lists of one feature. One array holds the lists one after another, because hundreds of thousands of small
+    arrays would take several GB.
     """
 
     numbers: Array
     ends: Array
-    """(rows + 1,) the number 0, and then the end of each list."""
+    """The number 0, and then the end of each list, (rows + 1,)."""
     is_list: bool
-    """Whether rows are lists instead of single numbers."""
+    """True if rows are lists instead of single numbers."""
 
     @classmethod
     def of(cls, rows: Sequence[Array], spec: TensorSpec) -> "_Lists":
@@ -292,7 +292,7 @@ class _Tables:
             )
         now = self._trained + request.timestamp
         # A line has four cells (candidates, their ratings, used items, their ratings) for the first time, for each
-        # timestamp, and for an evaluation after the training.
+        # timestamp, and for an evaluation after training.
         before = [*range(self._trained + 1), *range(self._trained + 2, now + 2)]
         history, history_ratings = (
             [n for i in before if cells[4 * i] for n in _numbers(cells[4 * i + part], path)]

@@ -31,10 +31,10 @@ WHOLE_BYTES = 64 << 20
 
 _BLOCK_BYTES = 4 << 20
 _LOCAL_HEADER = struct.Struct("<26xHH")
-"""Local header of an entry in a zip file. It has the lengths of the name and of the extra field."""
+"""Local header of an entry in a zip file. It contains the lengths of the name and of the extra field."""
 
 _BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""Exceptions for damaged or encrypted archives. NotImplementedError is a RuntimeError."""
+"""Exceptions that damaged or encrypted archives cause. NotImplementedError is a RuntimeError."""
 
 Progress = Callable[[int, int], None]
 
@@ -43,7 +43,7 @@ class Header(NamedTuple):
     shape: tuple[int, ...]
     dtype: "np.dtype[Any]"
     fortran: bool
-    """Whether the first index varies fastest."""
+    """True if the first index varies fastest."""
     offset: int
     """Size of the .npy header before the values, in bytes."""
 
@@ -84,7 +84,7 @@ class ArchivedArray:
     def __init__(
         self, path: Path, name: str, header: Header, cache_dir: Path | None, progress: Progress
     ) -> None:
-        """cache_dir: folder for the cache of large compressed arrays; None: every read unpacks the complete array.
+        """cache_dir: folder for the cache of large compressed arrays; if None, every read unpacks the complete array.
 
         progress: called with the number of rows read and the number of rows in the array.
         """
@@ -111,7 +111,7 @@ class ArchivedArray:
         with zipfile.ZipFile(self._path) as archive:
             info = archive.getinfo(self._name)
         if info.compress_type == zipfile.ZIP_STORED:
-            for _ in self._blocks():  # reads to the end, at which zipfile compares the CRC-32
+            for _ in self._blocks():  # reads to the end, where zipfile compares the CRC-32
                 pass
             return self._in_place(info)
         cache = self._open_cache(info.CRC)
@@ -136,7 +136,7 @@ class ArchivedArray:
         return read
 
     def _open_cache(self, checksum: int) -> RowCache | None:
-        """Returns the cache of this file's array; None if no folder can be written."""
+        """Returns the cache of this file's array; None if no cache folder is writable."""
         if self._cache_dir is None:
             return None
         about = [str(self._path.resolve()), self._name, checksum, *map(str, self._header)]
@@ -198,7 +198,7 @@ class ArchivedArray:
                     rows = np.frombuffer(content, self._header.dtype)
                     yield first, rows.reshape(count, *self._header.shape[1:])
                     self._progress(first + count, total)
-                # A read at the end should return nothing, but makes zipfile compare the CRC-32.
+                # The read returns nothing at the end of a file, but makes zipfile compare the CRC-32.
                 if file.read(1):
                     raise ValueError(f"{self._name} is longer than its header states")
         except _BROKEN as e:

@@ -19,22 +19,24 @@ from harness.types import Array
 _RECORD = np.dtype([("size", "<i8"), ("ctime_ns", "<i8"), ("crc", "<i8")])
 
 Stamps = npt.NDArray[Any]
-"""(n, 2) int64: size in bytes and ctime in ns of each sample's file, which show whether it has changed. Copies may keep
-the mtime (rsync -a, cp -p, tar), but they have a new ctime.
+"""(n, 2) int64: size in bytes and ctime in ns of each sample's file, from which a change is detected. Copying may
+preserve the mtime (rsync -a, cp -p, tar), but never the ctime.
 """
 
 
 class RowCache:
     """A cache in two files: `rows`, and `records` with the stamp and the CRC-32 of each row.
 
-    A record is written after its row. A row may be incomplete if a run was killed, if two runs wrote at the same time,
-    or if the disk lost it. Such a row fails its checksum and is made again. Rows are read with preadv into the caller's
-    arrays. They are not memory-mapped, because mapped pages would be read from the disk in the timed part, and a full
-    disk would cause a SIGBUS. Several threads may use the cache for different rows.
+    A record is written only after its row. A row may be incomplete if a run was killed, if two runs wrote at the same
+    time, or if the disk lost data. Such a row fails its checksum and is computed again. Rows are read with preadv into
+    the caller's arrays. They are not memory-mapped, because mapped pages would be read from the disk in the timed part,
+    and a full disk would cause a SIGBUS. Several threads may use the cache for different rows.
     """
 
     def __init__(self, folder: Path, count: int, row_bytes: int) -> None:
-        """folder: folder for one set of files, steps and versions. Raises OSError if it cannot be written."""
+        """folder: folder for one combination of files, steps and versions. Raises an OSError if the folder is not
+        writable.
+        """
         self.folder = folder
         self._count = count
         self._row_bytes = row_bytes
@@ -55,7 +57,7 @@ class RowCache:
         return np.where(same, records["crc"], -1)
 
     def need(self, rows: int) -> None:
-        """Raises a ConfigError if `rows` more rows do not fit on the disk. Call this before the rows are made."""
+        """Raises a ConfigError if `rows` more rows do not fit on the disk. Call this before computing the rows."""
         free_bytes, needed_bytes = shutil.disk_usage(self.folder).free, rows * self._row_bytes
         if needed_bytes > free_bytes:
             raise self._full(

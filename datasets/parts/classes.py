@@ -1,4 +1,6 @@
-"""Numbers classes that have names in the data. The sorted names get the numbers 0, 1, ..., like sub-folders."""
+"""Numbers classes that have names in the data. The sorted names become the numbers 0, 1, ..., as the names of
+sub-folders do.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,7 +8,9 @@ from harness.types import ClassName
 
 
 def numbered(labels: Sequence[object]) -> list[object]:
-    """Returns the labels, each string with its class number. If all strings are whole numbers, they are the numbers."""
+    """Returns the labels with each string replaced by its class number. If all strings are whole numbers, they are used
+    as the numbers.
+    """
     names = sorted({label for label in labels if isinstance(label, str)})
     are_numbers = all(name.isascii() and name.isdecimal() for name in names)
     numbers = {name: int(name) if are_numbers else i for i, name in enumerate(names)}

@@ -27,11 +27,13 @@ from typing import NamedTuple
 import numpy as np
 
 LEAST_BYTES, MOST_BYTES = 256, 4 << 20
-"""Minimum and maximum size of a file. The type of a very small file would not be certain."""
+"""Minimum and maximum size of a file. The type of a very small file would be uncertain."""
 
 _SKIPPED = ("site-packages", "dist-packages", "__pycache__")
 _HAS_ODD_TEXTS = re.compile(r"(^|/)(tests?|idle_test|lib2to3|test_\w+)(/|$)")
-"""Matches folders whose text files are broken on purpose or test parsers. Only binary files are taken from them."""
+"""Matches folders whose text files are deliberately broken or serve to test parsers. Only binary files are taken from
+them.
+"""
 
 
 class TypedFile(NamedTuple):
@@ -41,7 +43,7 @@ class TypedFile(NamedTuple):
 
 
 class _Type(NamedTuple):
-    """A type of files that are on the disk."""
+    """A file type that exists on the disk."""
 
     label: str
     suffixes: tuple[str, ...]
@@ -91,7 +93,7 @@ def _files_below(root: Path) -> Iterator[str]:
 
 
 def _shuffled(entry: tuple[str, Path]) -> str:
-    """Returns a sort key that mixes files of different folders. It is the same on every machine."""
+    """Returns a sort key that mixes files of different folders. The key is the same on every machine."""
     return hashlib.sha256(entry[0].encode(errors="surrogateescape")).hexdigest()
 
 
@@ -105,7 +107,7 @@ def _is_certain(kind: _Type, name: str, path: Path) -> bool:
         if kind.is_text:
             content.decode("utf-8")
         return kind.is_one(content)
-    except (OSError, ValueError):  # a file that is unreadable, not UTF-8 or not valid is skipped
+    except (OSError, ValueError):  # skips a file that is unreadable, not UTF-8 or not valid
         return False
 
 
@@ -234,4 +236,4 @@ _MAKERS: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = {
     "npz": _npz,
     "json": _json,
 }
-"""Maps a label to the function that makes a file of this type from files of Python source."""
+"""Maps a label to the function that makes a file of this type from Python source files."""

@@ -11,7 +11,7 @@ from harness.errors import ConfigError
 from harness.types import Array, Shape, Step, TensorSpec, show_shape
 
 STEPS = ("normalise", "clip")
-"""Steps that `apply` applies. Both compute in float32."""
+"""The steps that `apply` applies. Both compute in float32."""
 
 
 def apply(rows: Array, steps: Sequence[Step]) -> Array:
@@ -40,8 +40,7 @@ def normalised(values: Array, options: Mapping[str, Any]) -> Array:
                 f"normalise.{name} has {len(numbers)} numbers for {columns} columns: "
                 "write one, or one per column"
             )
-    # Whole rows are computed at once: with the channels as its inner loop of three values, NumPy
-    # would take six times as long.
+    # Computes whole rows at once, because an inner loop over only three channels would take NumPy six times as long.
     width = prod(result.shape[1:])
     rows = result.reshape(len(result), width)
     if scale != 1:
@@ -54,9 +53,10 @@ def normalised(values: Array, options: Mapping[str, Any]) -> Array:
 
 
 def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
-    """Converts rows to a different element type. Also returns the first row with a value that does not fit the type.
+    """Converts rows to a different element type. Also returns the index of the first row with a value that does not fit
+    the type.
 
-    For an integer type, values must be whole numbers in its range. For a floating-point type, they are rounded, but
+    For an integer type, values must be whole numbers in its range. For a floating-point type, values are rounded, but
     must not overflow.
     """
     target = np.dtype(dtype)
@@ -97,8 +97,8 @@ def array_of(values: Sequence[float | int]) -> Array:
 def joined(parts: Sequence[Array]) -> Array:
     """Joins (n, ...) arrays side by side.
 
-    The result has integers if one array has integers and the others have whole numbers, because large integers would
-    lose their last digits as floats.
+    The result has integers if one array has integers and the others contain only whole numbers, because large integers
+    would lose their last digits as floats.
     """
     result: Array = np.concatenate(parts, axis=1)
     if result.dtype.kind != "f" or all(part.dtype.kind == "f" for part in parts):

@@ -1,4 +1,4 @@
-"""Works on many samples with all cores.
+"""Processes many samples on all cores.
 
 It uses threads instead of processes, because decoders and numpy release the GIL while they work. Threads can write rows
 in place, and two threads decode as many images per second as two processes (see docs/decisions/datasets.md).
@@ -30,7 +30,7 @@ def each(
     enough: number of bad samples after which the work stops.
     """
     bad: dict[int, str] = {}
-    todo = iter(range(count))  # shared by the threads: next(todo) is atomic under the GIL
+    todo = iter(range(count))  # the threads share it, because next(todo) is atomic under the GIL
     taken = 0
     stop = False
 

@@ -1,4 +1,4 @@
-"""Chooses the range of each synthetic input, and draws numbers in it."""
+"""Chooses the range of each synthetic input, and draws numbers from it."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,9 +19,9 @@ class Range(NamedTuple):
 
     interval: Interval
     source: str
-    """Text about the origin of the range."""
+    """Text that explains where the range comes from."""
     is_default: bool
-    """Whether the range is a default, because nothing is known about the input."""
+    """True if the range is a default, because nothing is known about the input."""
 
 
 def ranges_of(
@@ -50,7 +50,7 @@ def _known_types(inputs: Sequence[TensorSpec]) -> Iterator[tuple[str, np.dtype[A
     for spec in inputs:
         try:
             yield spec.name, np.dtype(spec.dtype)
-        except TypeError:  # an unknown size, which is reported together with the input's shape
+        except TypeError:  # because of an unknown size, which is reported together with the input's shape
             continue
 
 
@@ -75,7 +75,7 @@ def _limits(dtype: np.dtype[Any]) -> Interval:
 def _misfits(
     name: str, interval: Interval, dtype: np.dtype[Any], table: Table | None
 ) -> Iterator[str]:
-    """Yields the reasons why an input with this type and table cannot have the user's range."""
+    """Yields the reasons why the user's range does not suit an input with this type and table."""
     given = f"{FLAG} {name}={interval}"
     if dtype.kind == "f":
         most = float(np.finfo(dtype).max)

@@ -9,7 +9,7 @@ from harness.errors import ConfigError
 from harness.types import Array, Batch, Take, show_shape
 
 FEW = 8
-"""Up to this batch size, lists are faster than NumPy. 8 samples take 3.5 us with lists and 4.5 us with numpy; 32
+"""Up to this batch size, lists are faster than NumPy: 8 samples take 3.5 us with lists and 4.5 us with NumPy; 32
 samples take 6.2 us and 4.8 us.
 """
 
@@ -23,7 +23,7 @@ class LoadedRows:
     def __init__(self, total: int) -> None:
         """total: size of the dataset. Indices lie in [0, total)."""
         self._position = np.full(total, -1, np.int64)
-        # A memoryview returns items three times as fast as numpy.
+        # A memoryview returns items three times as fast as NumPy.
         self._item = memoryview(self._position.data)
         self._arrays: dict[str, Array] = {}
         self._order: list[int] = []
@@ -40,7 +40,7 @@ class LoadedRows:
         self._position[np.asarray(indices, np.int64)[::-1]] = np.arange(len(indices))[::-1]
         self._arrays, self._order = dict(arrays), list(indices)
         for array in self._arrays.values():
-            array.setflags(write=False)  # else a backend could change the data: batches are views
+            array.setflags(write=False)  # because batches are views, a backend could otherwise change the data
 
     def hold_objects(self, indices: Sequence[int], name: str, objects: Iterable[object]) -> None:
         """Holds one object per index, e.g. a request, for the input `name`."""
@@ -63,7 +63,9 @@ class LoadedRows:
         return Batch(len(indices), inputs)
 
     def batch_into(self, indices: Sequence[int], into: Mapping[str, Array], take: Take) -> Batch:
-        """Writes a batch to the arrays in `into`. With new arrays, page faults would take twice as long as the copy."""
+        """Writes a batch to the arrays in `into`. New arrays would cause page faults, which take twice as long as the
+        copy.
+        """
         rows = self._places(indices)
         if type(rows) is slice or any(
             (into[name].dtype, into[name].shape[1:]) != (array.dtype, array.shape[1:])
@@ -75,15 +77,15 @@ class LoadedRows:
         return Batch(len(indices), {name: into[name] for name in self._arrays})
 
     def _places(self, indices: Sequence[int]) -> slice | list[int] | Array:
-        """Returns the places of the samples. They are a slice if the samples are adjacent."""
+        """Returns the places of the samples. Returns a slice if the samples are adjacent."""
         count = len(indices)
         if count == 1:
             first = self._item[indices[0]]
             if first < 0:
                 raise self._not_loaded(indices)
             return slice(first, first + 1)
-        # Tried first, because Offline issues samples in the order in which they were loaded:
-        # comparing two lists is ten times as fast as looking up rows.
+        # Tried first, because Offline issues samples in the order in which they were loaded, and comparing two lists is
+        # ten times as fast as looking up rows.
         first = self._item[indices[0]]
         end = first + count
         if first >= 0 and isinstance(indices, list) and indices == self._order[first:end]:
@@ -108,8 +110,8 @@ class LoadedRows:
 class RaggedRows:
     """Holds rows of different shapes. A batch is one copy, padded with zeros to its longest row.
 
-    A batch with a single row is a view. With pad=False, a batch of rows with different shapes raises a ConfigError,
-    e.g. because padding would change a volume.
+    A batch with a single row is a view. With pad=False, a batch of rows with different shapes raises a ConfigError, for
+    data that padding would change, e.g. volumes.
     """
 
     def __init__(self, total: int, *, pad: bool = True) -> None:
@@ -149,7 +151,7 @@ class RaggedRows:
         )
 
     def lengths(self, indices: Sequence[int]) -> Array:
-        """Returns (n,) numbers of elements per sample, summed over all inputs."""
+        """Returns the (n,) numbers of elements per sample, summed over all inputs."""
         sizes: Array = np.sum([[r.data.size for r in rows] for rows in self._rows.values()], axis=0)
         return np.take(sizes, [self._position[i] for i in indices])
 
@@ -174,9 +176,9 @@ class _RaggedRow(NamedTuple):
     """The sample as a batch with one row, which is a view."""
     shape: tuple[int, ...]
     corner: tuple[slice, ...]
-    """Place of the sample in a larger, padded sample."""
+    """Position of the sample within a larger, padded sample."""
 
     @classmethod
     def of(cls, data: Array) -> "_RaggedRow":
-        data.setflags(write=False)  # else a backend could change the data: batches are views
+        data.setflags(write=False)  # because batches are views, a backend could otherwise change the data
         return cls(data, data[np.newaxis], data.shape, tuple(slice(n) for n in data.shape))

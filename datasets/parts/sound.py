@@ -1,4 +1,4 @@
-"""Decodes sound files: WAV files with PCM, and FLAC files through soundfile."""
+"""Decodes sound files: WAV with PCM directly, and FLAC through soundfile."""
 
 import os
 import struct
@@ -14,15 +14,17 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array
 
 _PCM_SCALE = {1: 1 << 7, 2: 1 << 15, 3: 1 << 23, 4: 1 << 31}
-"""Maps the number of bytes per value to the full scale."""
+"""Maps the number of bytes per value to the value of full scale."""
 
 _PCM, _EXTENSIBLE = 1, 0xFFFE
 _FORMATS = {2: "ADPCM", 3: "floats", 6: "A-law", 7: "mu-law", 0x55: "MP3"}
-"""Maps the tag of a format to its name. Source: mmreg.h of the Windows SDK."""
+"""Maps a format's tag to its name. Source: mmreg.h of the Windows SDK."""
 
 
 def checked_frames(path: Path, rate: int) -> int:
-    """Returns the number of audio samples. Raises a ConfigError for a different rate, several channels or no sound."""
+    """Returns the number of audio samples. Raises a ConfigError if the file has a different rate, several channels or
+    no sound.
+    """
     channels, actual, frames = (
         _flac_header(path) if path.suffix.lower() == ".flac" else _wav_header(path)
     )
@@ -91,7 +93,7 @@ def _read_wav_header(path: Path) -> _Wav:
 def _format(form: bytes, start: int, size: int) -> _Wav:
     tag, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", form)
     if tag == _EXTENSIBLE:
-        (tag,) = struct.unpack_from("<H", form, 24)  # the sub-format's GUID begins with the tag
+        (tag,) = struct.unpack_from("<H", form, 24)  # because the sub-format's GUID begins with the tag
     if tag != _PCM:
         name = _FORMATS.get(tag, f"of format {tag}")
         raise ValueError(

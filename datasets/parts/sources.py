@@ -17,7 +17,7 @@ def refuse(problems: Sequence[str]) -> None:
 
 
 def refuse_data_dir(setup: DatasetSetup, dataset: str) -> None:
-    """Refuses --data-dir for a dataset without files, because a run must not ignore the user's samples."""
+    """Refuses --data-dir for a dataset without files, because a run must not silently ignore the user's samples."""
     if setup.data_dir is not None:
         raise ConfigError(
             f"dataset {dataset!r} does not use --data-dir: drop it, or name a --dataset that uses it"
@@ -67,7 +67,7 @@ def one_file(
 def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None:
     """Raises a ConfigError that lists every declared step that this dataset does not support.
 
-    Also raises it if the model's inputs are unknown, because every dataset of files needs them.
+    Also raises it if the model's inputs are unknown, because every dataset made from files needs them.
     """
     if not setup.inputs:
         raise needs_inputs(dataset)
@@ -113,7 +113,7 @@ def own_step(setup: DatasetSetup, name: str, kind: str) -> Step | None:
 
 
 def shown(steps: Iterable[Step]) -> list[dict[str, object]]:
-    """Returns the steps as [{step: options}], like a manifest."""
+    """Returns the steps as [{step: options}], as in a manifest."""
     return [{step.name: dict(step.options)} for step in steps]
 
 
@@ -148,7 +148,7 @@ def digest(files: Mapping[str, Path], setup: DatasetSetup) -> str:
 
 
 def with_options(digest: str, options: Sequence[object]) -> str:
-    """Returns the digest for data that also depend on options."""
+    """Returns a digest for data that also depend on options."""
     return hashlib.sha256(f"{digest} {tuple(options)!r}".encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
-"""Base class of table datasets. Columns of numbers or strings are the inputs, and one column has the labels.
+"""Base class of table datasets. Columns of numbers or strings become the inputs, and one column contains the labels.
 
-`column` steps choose the columns of each input. Without such steps, the model's only input uses every column except
-the label column. Missing values, values that are not numbers, and ragged rows are reported by line.
+The steps named `column` choose the columns of each input. Without such steps, the model's only input uses every column
+except the label column. Missing values, values that are not numbers, and ragged rows are reported by line.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
 LABEL = "label"
-"""Name of the label column, unless a `column` step sets it. The column may be missing."""
+"""Name of the label column, unless a `column` step names another. The column may be missing."""
 
 STEPS = ("column", "tokenise", *numbers.STEPS)
 
@@ -48,7 +48,7 @@ class Columns(NamedTuple):
     """Maps a column to an array (n,), or (n, width) for a column of lists."""
     texts: Mapping[str, Sequence[str]]
     labels: Sequence[object]
-    """(n,) labels; () without a label column."""
+    """The (n,) labels; () if there is no label column."""
     rows: int
 
 
@@ -151,7 +151,7 @@ class TableDataset(LoadedRows):
         return f"row {row + 1}"
 
     def _problem(self, spec: TensorSpec) -> str:
-        """Returns the reason why the chosen columns cannot be this input; '' if they can."""
+        """Returns the reason why the chosen columns cannot be used for this input; '' if they can."""
         rows = self._matrix(spec.name)
         if numbers.row_shape(rows.shape[1:], spec) is None:
             have = show_shape(rows.shape[1:])
@@ -170,7 +170,7 @@ class TableDataset(LoadedRows):
         vocabularies: dict[str, Path] = {}
         encoded: dict[
             tuple[object, ...], dict[str, Array]
-        ] = {}  # by column and settings: ids, mask, types
+        ] = {}  # by column and settings: ids, mask and types
         for spec in self._setup.inputs:
             step = own_step(self._setup, spec.name, "tokenise")
             if step is None:
@@ -225,7 +225,7 @@ class TableDataset(LoadedRows):
 
 
 def _wordpiece(dataset: str) -> ModuleType:
-    try:  # imported here, because only tables with text need the package
+    try:  # imported in this place, because only tables with text need the package
         from harness.datasets.parts import wordpiece
     except ModuleNotFoundError as e:
         raise PluginUnavailable(

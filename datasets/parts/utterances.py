@@ -13,7 +13,7 @@ from harness.datasets.parts.sources import refuse, unreadable
 from harness.errors import ConfigError
 
 LETTERS = frozenset(" abcdefghijklmnopqrstuvwxyz'0123456789$%+-")
-"""Characters that MLPerf's texts may have. Other characters are dropped."""
+"""Characters that MLPerf's texts may contain. Other characters are dropped."""
 
 LONGEST_S = 30.0
 """Maximum length of an utterance. Longer utterances are omitted."""
@@ -29,7 +29,9 @@ class Utterance(NamedTuple):
 
 
 def list_in(given: Path | None) -> Path | None:
-    """Returns the file with the list: the given JSON file, or the only JSON file in a folder; None if a folder has no such file."""
+    """Returns the file with the list: the given JSON file, or the only JSON file in a folder; None if the folder
+    contains none.
+    """
     if given is None or (given.is_file() and given.suffix == ".json"):
         return given
     found = sorted(given.glob("*.json"))
@@ -78,7 +80,9 @@ def _utterance(entry: Any, path: Path, rate: int) -> Utterance | None:
 
 
 def _places(path: Path, name: Path) -> Iterator[Path]:
-    """Yields the possible places of a file. Its path may be relative to the data folder, or from another machine."""
+    """Yields the possible locations of a file. Its recorded path may be relative to the data folder, or come from
+    another machine.
+    """
     yield path.parent / name
     yield path.parent / Path(*name.parts[-2:])
     yield path.parent / name.name

@@ -14,7 +14,7 @@ from harness.types import Array
 
 RATE_HZ = 16_000
 _CONTROL_HZ = 200
-"""Number of values per second for pitch, loudness and formants. Between these points, they change linearly."""
+"""Number of values per second for pitch, loudness and formants. Between these points, the values change linearly."""
 
 _VOWELS_HZ = (
     (730, 1090, 2440),
@@ -41,7 +41,7 @@ _MOST_HZ = 7600.0
 
 def speech(random: np.random.RandomState, syllables: int) -> Array:
     """Returns a spoken phrase with a peak of 0.3."""
-    size = random.uniform(1.0, 1.2)  # factor of the formants, which a shorter throat raises
+    size = random.uniform(1.0, 1.2)  # a factor for the formants, which are higher in a shorter throat
     pitch_hz = random.uniform(95, 150) * size**2.5
     pieces = [_syllable(random, pitch_hz, size, 1 - 0.3 * n / syllables) for n in range(syllables)]
     phrase = np.concatenate(pieces)
@@ -103,7 +103,7 @@ def _voiced(random: np.random.RandomState, pitch: Array, formants: Array, loud: 
     phase = 2 * np.pi * np.cumsum(np.interp(at, np.arange(steps), pitch)) / RATE_HZ
     four = np.column_stack([formants, np.full(steps, _FOURTH_HZ)])
     sound = np.zeros(len(at))
-    # Each harmonic is a power of one rotating complex number: a product takes less time than a sine.
+    # Each harmonic is a power of one rotating complex number, because a product takes less time than a sine.
     pointer = np.exp(1j * phase)
     turning = np.ones(len(at), complex)
     for number in range(1, int(_MOST_HZ / pitch.max()) + 1):
@@ -116,7 +116,9 @@ def _voiced(random: np.random.RandomState, pitch: Array, formants: Array, loud: 
 
 
 def _throat(hz: Array, formants: Array) -> Array:
-    """Returns the (steps,) strengths of a harmonic after four resonances in series. hz: (steps,) its frequencies."""
+    """Returns a harmonic's (steps,) strengths after four resonances in series. hz: (steps,) frequencies of the
+    harmonic.
+    """
     squared = hz[:, np.newaxis] ** 2
     centre = formants**2
     damping = (hz[:, np.newaxis] * _WIDTHS_HZ) ** 2

@@ -13,7 +13,7 @@ from harness.types import Array, DatasetSetup, Step, show_shape
 
 SPECIAL = ("[CLS]", "[SEP]", "[UNK]")
 PADDING_ID = 0
-"""ID of the padding, as in MLPerf's create_squad_data.py, whatever the first line of the vocabulary is."""
+"""ID of the padding, as in MLPerf's create_squad_data.py, regardless of the vocabulary's first line."""
 
 
 class Pieces(NamedTuple):
@@ -26,7 +26,7 @@ class Pieces(NamedTuple):
 
 
 class Wordpiece:
-    """A vocabulary with one piece per line. Raises ConfigError if the file has a different format."""
+    """A vocabulary with one piece per line. Raises a ConfigError if the file has a different format."""
 
     def __init__(self, vocab: Path, *, lower: bool) -> None:
         try:
@@ -55,7 +55,7 @@ class Wordpiece:
 
 
 def empty_arrays(rows: int, length: int, dtype: type[np.integer[Any]]) -> dict[str, Array]:
-    """Returns ids, mask and types that have only padding, each (rows, length)."""
+    """Returns ids, mask and types that contain only padding, each (rows, length)."""
     arrays: dict[str, Array] = {
         name: np.zeros((rows, length), dtype) for name in ("ids", "mask", "types")
     }
@@ -66,7 +66,7 @@ def empty_arrays(rows: int, length: int, dtype: type[np.integer[Any]]) -> dict[s
 def tokenise_step(setup: DatasetSetup, dataset: str) -> Step:
     """Returns the `tokenise` step of all inputs, which may differ only in `gives`.
 
-    Raises a ConfigError if an input has no such step or a different length, or if the steps differ.
+    Raises a ConfigError if an input lacks the step or has a different length, or if the steps differ.
     """
     problems: list[str] = []
     steps: dict[str, Step] = {}
@@ -96,7 +96,9 @@ def tokenise_step(setup: DatasetSetup, dataset: str) -> Step:
 
 
 def vocab_path(setup: DatasetSetup, step: Step) -> Path:
-    """Finds the vocabulary in the manifest's folder or in --data-dir. If --data-dir is a file, searches its folder."""
+    """Finds the vocabulary in the manifest's folder or in --data-dir. If --data-dir is a file, searches the file's
+    folder.
+    """
     name: str = step.options["vocab"]
     data = setup.data_dir
     beside = data.parent if data is not None and data.is_file() else data

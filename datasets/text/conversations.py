@@ -17,7 +17,7 @@ from harness.errors import ConfigError
 from harness.types import Array, Dataset, DatasetSetup
 
 MOST_FILE_BYTES = 4 * 2**30
-"""Maximum size of a file. A larger file is refused before it is read, because all conversations are held in memory."""
+"""Maximum size of a file. A larger file is refused before it is read, because all conversations are kept in memory."""
 
 MOST_TOKENS = 2**31 - 1
 _SUFFIXES = (".json", ".jsonl")
@@ -40,7 +40,7 @@ class _Turn(NamedTuple):
 
     conversation: tuple[_Message, ...]
     messages: int
-    """Number of messages that the model gets. The next message, if any, is the recorded answer."""
+    """Number of messages that are sent to the model. The next message, if any, is the recorded answer."""
     number: int
     """Position of the turn in the conversation, from 0."""
 
@@ -177,7 +177,7 @@ def _message(row: object) -> _Message | None:
     encoded = json.dumps({"role": role, "content": text}, ensure_ascii=False, separators=(",", ":"))
     try:
         return _Message(role, text, encoded.encode())
-    except UnicodeEncodeError:  # a lone surrogate, i.e. half a character
+    except UnicodeEncodeError:  # because of a lone surrogate, which is half a character
         return None
 
 

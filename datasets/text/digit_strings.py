@@ -23,7 +23,7 @@ class DigitStringsDataset(PromptsDataset):
 
     def describe(self) -> Mapping[str, object]:
         about = {**super().describe(), "name": "digit-strings", "source": "train_tinylm.py"}
-        # Drops the note that the key `text` is not sent: here, `text` only explains the IDs to readers.
+        # Drops the note that the key `text` is not sent, because `text` only explains the IDs to readers.
         about.pop("notes", None)
         return about
 

@@ -1,9 +1,9 @@
 """Reads prompts for language models: one JSON object per line, or one row of a Parquet file.
 
-The model gets `input_ids` (token IDs), `prompt` (a string) or `messages` (a chat). All lines must have the same one of
+The model gets `input_ids` (token IDs), `prompt` (a string) or `messages` (a chat). All lines must use the same one of
 these keys. `max_tokens` limits the length of the answer. `reference` is the right answer (a string, or the numbers of a
 vector). The keys in REQUEST, such as `model` and `tools`, and everything in `body` become fields of the request. Other
-keys are not sent. A note lists them, and a key that looks like a misspelt one is refused.
+keys are not sent. A note lists these keys; a key that looks misspelt is refused.
 """
 
 import json
@@ -30,27 +30,27 @@ from harness.errors import MOST_PROBLEMS, ConfigError, PluginUnavailable
 from harness.types import Dataset, DatasetSetup
 
 _NAMES = ("id", "custom_id", "method", "url")
-"""Keys that identify a line, e.g. in OpenAI's batch files. They do not belong in a request."""
+"""Keys that identify a line, e.g. in OpenAI's batch files. They are not fields of a request."""
 
 _LIKE = 0.85
-"""An unknown key at least this similar to a known one counts as misspelt."""
+"""An unknown key that is at least this similar to a known key counts as misspelt."""
 
 _MOST_UNSENT = 16
 """A note lists at most this many unknown keys."""
 
 MOST_LINE_BYTES = 16 * 2**20
 MOST_FILE_BYTES = 4 * 2**30
-"""Maximum sizes of a line and a file. Larger ones are refused before they are read, because all prompts are held in
+"""Maximum sizes of a line and a file. Larger ones are refused before they are read, because all prompts are kept in
 memory.
 """
 
 MOST_TOKEN = 2**31
-"""Upper limit of token IDs, which is excluded."""
+"""All token IDs must be below this limit."""
 
 _FIELD = re.compile("[A-Za-z0-9_]{1,64}")
 _MODEL = re.compile(r'[^"\\\x00-\x1f]+')
 _NO_FIELDS = (*KINDS, "fields", "max_tokens", "stream", "stream_options", "return_token_ids")
-"""Names that a line's `body` cannot have."""
+"""Names that a line's `body` must not contain."""
 
 _SUFFIXES = (".jsonl", ".parquet")
 _ROWS_READ = 256
@@ -60,8 +60,8 @@ _ROWS_READ = 256
 class PromptsDataset(HeldPrompts):
     """Prompts. --data-dir is a .jsonl or .parquet file, or a folder with one such file.
 
-    The model's only input is one string per sample. It has the part of a request that differs between samples, and is
-    encoded before the run.
+    The model's only input is one string per sample. It contains the part of a request that differs between samples, and
+    is encoded before the run.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -92,7 +92,7 @@ class PromptsDataset(HeldPrompts):
 
 
 Row = tuple[str, object]
-"""(place, content). If the content cannot be read, it is a ValueError with the reason."""
+"""(place, content of a line). If a line cannot be read, the content is a ValueError with the reason."""
 
 
 def json_lines(path: Path) -> Iterator[Row]:
@@ -136,12 +136,12 @@ def _table(path: Path) -> Iterator[Row]:
                 number += 1
                 known = {k: v for k, v in row.items() if v is not None}
                 yield f"{path}: row {number}", {**known, **unknown}
-    except (OSError, ValueError) as e:  # pyarrow's errors are subclasses of ValueError
+    except (OSError, ValueError) as e:  # because pyarrow's errors are subclasses of ValueError
         raise unreadable(path, e) from e
 
 
 def _pyarrow() -> ModuleType:
-    try:  # imported here, because only Parquet files need the package
+    try:  # imported in this place, because only Parquet files need the package
         pq = import_module("pyarrow.parquet")
     except ModuleNotFoundError as e:
         raise PluginUnavailable(
@@ -198,7 +198,7 @@ def _unsent_note(keys: Sequence[str]) -> str:
 
 
 def prompt_of(row: object) -> tuple[str, Prompt]:
-    """Returns the kind of prompt in a line, and the prompt. Raises a ValueError with a sentence."""
+    """Returns the kind of prompt in a line, and the prompt. Raises a ValueError with a one-sentence reason."""
     if isinstance(row, ValueError):
         raise row
     if not isinstance(row, dict):
@@ -249,7 +249,7 @@ def _unfolded(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _further(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of the request, without the prompt and its token limit. `model` comes first."""
+    """Returns the fields of the request except the prompt and its token limit. `model` comes first."""
     body = row.get("body", {})
     if not isinstance(body, dict):
         raise ValueError(f"body is {body!r:.40}, but must be an object")

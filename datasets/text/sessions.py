@@ -1,4 +1,5 @@
-"""Reads sessions, such as conversations or agents with subagents. Each turn is a sample, and may wait for others."""
+"""Reads sessions, such as conversations or agents with subagents. Each turn is a sample, and may wait for other turns.
+"""
 
 import json
 from collections import Counter
@@ -28,7 +29,7 @@ from harness.errors import MOST_PROBLEMS, ConfigError, refuse
 from harness.types import Array, Dataset, DatasetSetup, HasLiveHistory, SessionTurns
 
 MOST_FILE_BYTES = 4 * 2**30
-"""Maximum size of a file. Larger files are refused before they are read, because all sessions are held in memory."""
+"""Maximum size of a file. Larger files are refused before they are read, because all sessions are kept in memory."""
 
 BLOCK_TOKENS = 512
 """Number of tokens per block of hash_ids in Mooncake's traces."""
@@ -42,20 +43,20 @@ _BLOCKS, _OWN = 1, 2
 _NO_MESSAGES = [{"role": "user", "content": "."}]
 _END_OF_MESSAGES = b'"messages":[{"role":"user","content":"."}]}'
 _END_OF_TOKENS = b'"prompt":[0]}'
-"""Ends of encoded requests. They are removed, so that messages, or a prompt made from blocks, can be inserted."""
+"""Ends of encoded requests. They are removed so that messages, or a prompt made from blocks, can be inserted."""
 
 
 class _Turn(NamedTuple):
     """A sample."""
 
     prompt: Prompt
-    """The prompt. Its `request` lacks the messages, or the prompt that is made from blocks."""
+    """The prompt. Its `request` lacks the messages, or the prompt if it is made from blocks."""
     messages: tuple[bytes, ...]
     """Encoded messages; () for a prompt that is a string or token IDs."""
     answers: Mapping[int, int]
     """Maps a place in `messages` to the dataset index of the turn whose answer belongs there; only for live answers."""
     after: tuple[int, ...]
-    """Dataset indices of the turns for which this turn waits."""
+    """Dataset indices of the turns that this turn waits for."""
     delay_ns: int
     blocks: Blocks | None
 
@@ -76,11 +77,11 @@ class _Turn(NamedTuple):
 class SessionsDataset(LoadedRows):
     """Sessions. --data-dir is a file with sessions, or a folder with such files: .jsonl, .json, .traj.
 
-    The formats are the harness's format (one object with `turns` per line), ShareGPT, messages with tool calls,
-    SWE-agent, AIPerf's DAG, Weka, Mooncake and OpenTelemetry's spans. The first object of a file shows its format. A
-    turn is a line as in the dataset `prompts`. It may also have `id` (its name in the session), `after` (the ids of
-    earlier turns for whose answers it waits; default: the previous turn) and `delay_ms` (time after the last of these
-    answers, which e.g. a person or a tool takes; default: 0).
+    The supported formats are the harness's own (one object with `turns` per line), ShareGPT, messages with tool calls,
+    SWE-agent, AIPerf's DAG, Weka, Mooncake and OpenTelemetry's spans. The format is recognised from the first object in
+    a file. A turn is a line in the form of the dataset `prompts`. It may also contain `id` (its name in the session),
+    `after` (the ids of earlier turns whose answers it waits for; default: the previous turn) and `delay_ms` (time after
+    the last of these answers, such as the time that a person or a tool takes; default: 0).
 
     --dataset-option:
     format        name of the format (auto)
@@ -106,7 +107,7 @@ class SessionsDataset(LoadedRows):
         recorded = not any(turn.answers for turns in found.sessions for turn in turns)
         self._history = _history(options, recorded, self._paths[0])
         self.live_history = self._history == _LIVE
-        """Whether prompts contain the answers that the model has given earlier in this run."""
+        """True if prompts contain the answers that the model has given earlier in this run."""
         self._turns = _turns(found.sessions, most_delay_ns, self._paths[0], live=self.live_history)
         self._cut = sum(t.delay_ns > most_delay_ns for turns in found.sessions for t in turns)
         held = np.cumsum([turn.held_bytes for turn in self._turns])
@@ -136,7 +137,9 @@ class SessionsDataset(LoadedRows):
         return b'%b"messages":[%b]}' % (head, b",".join(messages))
 
     def _ids(self, index: int, blocks: Blocks) -> Sequence[Array]:
-        """Returns the blocks and the remaining tokens. IDs seed the blocks; the sample's number seeds the rest."""
+        """Returns the blocks and the remaining tokens. The block IDs seed the blocks, and the number of the sample
+        seeds the rest.
+        """
         left, parts = blocks.tokens, []
         for block in blocks.ids:
             if left > 0:
@@ -205,7 +208,7 @@ def _paths(setup: DatasetSetup) -> list[Path]:
 
 
 def _history(options: Options, recorded: bool, path: Path) -> str:
-    """Returns the kind of history that the user has chosen. By default, this is `recorded` if the file allows it."""
+    """Returns the kind of history that the user has chosen. The default is `recorded` if the file allows it."""
     default = _RECORDED if recorded else _LIVE
     chosen = options.choice("history", (default, _LIVE if recorded else _RECORDED))
     if chosen == _RECORDED and not recorded:
@@ -234,7 +237,7 @@ def _turns(
 
 def _session(turns: Sequence[Turn], first: int, most_delay_ns: int, *, live: bool) -> list[_Turn]:
     """Returns the turns of a session. first: dataset index of the first turn."""
-    known: dict[bytes, bytes] = {}  # equal messages of several turns share one object
+    known: dict[bytes, bytes] = {}  # equal messages in several turns share one object
     prompts, encoded = [], []
     for position, turn in enumerate(turns, 1):
         try:
@@ -258,7 +261,7 @@ def _session(turns: Sequence[Turn], first: int, most_delay_ns: int, *, live: boo
 
 
 def _encoded(turn: Turn) -> tuple[Prompt, Sequence[bytes]]:
-    """Returns the prompt and its messages. Raises a ValueError with a sentence."""
+    """Returns the prompt and its messages. Raises a ValueError with a one-sentence reason."""
     if turn.blocks is not None:
         _, prompt = prompt_of({**turn.row, "input_ids": [0]})
         return prompt._replace(request=prompt.request.removesuffix(_END_OF_TOKENS)), ()

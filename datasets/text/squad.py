@@ -1,9 +1,9 @@
-"""Reads SQuAD v1.1 like MLPerf's BERT, as windows with a question and a part of its context.
+"""Reads SQuAD v1.1 as MLPerf's BERT does, as windows that contain a question and a part of its context.
 
 A sample is [CLS] question [SEP] part of the context [SEP]. Each part is as long as possible, and the parts of a context
-begin `stride` pieces apart. The samples have the order of the file. With max_length 384, stride 128 and
-max_query_length 64, the 10,570 questions of the official dev set become 10,833 samples. Source:
-convert_examples_to_features in mlcommons/inference, language/bert/create_squad_data.py (commit 2659c1b).
+begin `stride` pieces apart. The samples are in file order. With max_length 384, stride 128 and max_query_length 64, the
+10,570 questions of the official dev set become 10,833 samples. Source: convert_examples_to_features in
+mlcommons/inference, language/bert/create_squad_data.py (commit 2659c1b).
 """
 
 import json
@@ -28,7 +28,7 @@ class Question(NamedTuple):
     text: str
     answers: tuple[str, ...]
     context: int
-    """Position of its context in the list of contexts."""
+    """Position of the question's context in the list of contexts."""
 
 
 class Window(NamedTuple):
@@ -40,8 +40,8 @@ class Window(NamedTuple):
 
 
 class SquadDataset(LoadedRows):
-    """Windows of SQuAD. --data-dir is the JSON file, or its folder. The folder may also have vocab.txt, which is used
-    if the manifest's folder lacks it.
+    """Windows of SQuAD. --data-dir is the JSON file, or its folder. The folder may also contain vocab.txt, which is
+    used if the manifest's folder lacks it.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -72,7 +72,7 @@ class SquadDataset(LoadedRows):
         super().__init__(len(self._windows))
 
     def _parts(self, question: int) -> list[tuple[int, int]]:
-        """Returns (start, length) of a question's windows."""
+        """Returns (start, length) for each window of a question."""
         total = len(self._contexts[self._questions[question].context].ids)
         room = self._length - len(self._queries[question].ids) - 3
         return windows(total, room, self._stride)
@@ -143,7 +143,7 @@ class SquadDataset(LoadedRows):
 
 
 def windows(total: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Returns (start, length) of each part when `total` pieces are divided. A part has at most `room` pieces."""
+    """Returns (start, length) for each part when `total` pieces are divided. A part has at most `room` pieces."""
     parts = []
     start = 0
     while start < total:
@@ -156,7 +156,8 @@ def windows(total: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def best_windows(parts: Sequence[tuple[int, int]]) -> Array:
-    """Returns (pieces,) the window with the most context around each piece. Of equal windows, returns the first.
+    """Returns, for each piece, the window with the most context around the piece, (pieces,). Among equal windows,
+    returns the first.
 
     The context is the number of pieces to the left or to the right, whichever is smaller, plus a hundredth of the
     window's length.

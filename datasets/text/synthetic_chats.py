@@ -25,7 +25,9 @@ TEXT_WORDS, OUTPUT_TOKENS = 32, 128
 
 MOST_IMAGES, MOST_PIXELS, MOST_SECONDS = 16, 8192, 600.0
 SQUARE_PIXELS = 16
-"""Edge of the squares of one colour in an image. Squares keep the file small, but a server decodes every pixel."""
+"""Edge length of the single-coloured squares in an image. The squares keep the file small, although a server must
+decode every pixel.
+"""
 
 RATE_HZ = 16_000
 _TONE_S = 0.25
@@ -41,7 +43,8 @@ _TEXT, _IMAGE, _SOUND = 1, 2, 3
 
 
 class SyntheticChatsDataset(LoadedRows):
-    """Chats with one message of a user: images (PNG), sound (WAV, 16 kHz, mono) and text. All samples are different.
+    """Chats with one user message that contains images (PNG), sound (WAV, 16 kHz, mono) and text. All samples are
+    different.
 
     --dataset-option:
     images   number of images (1; 0 if only `seconds` is given)

@@ -1,4 +1,6 @@
-"""Makes prompts of random token IDs with given lengths and a given share of common tokens. They measure only speed."""
+"""Makes prompts of random token IDs with given lengths, of which a given share is common to several prompts. They
+measure only speed.
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence

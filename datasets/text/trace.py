@@ -1,4 +1,4 @@
-"""Makes prompts with the lengths and shared blocks in a trace of Mooncake, BurstGPT or Azure."""
+"""Makes prompts with the lengths and shared blocks recorded in a trace of Mooncake, BurstGPT or Azure."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ _BLOCKS, _OWN = 1, 2
 
 
 class TraceDataset(TokenPrompts):
-    """Prompts like those in a trace. --data-dir is the trace. Sample i is request i in the order of time, as for
+    """Prompts that resemble a trace's. --data-dir is the trace. Sample i is request i in order of time, as for
     `--arrivals`.
 
-    The token IDs are random, because a trace has no text. Blocks that are equal in the trace have equal token IDs.
+    The token IDs are random, because a trace contains no text. Blocks that are equal in the trace have equal token IDs.
 
     --dataset-option:
     tokens  range of the token ids, excluding its end
@@ -44,7 +44,9 @@ class TraceDataset(TokenPrompts):
         )
 
     def _parts(self, index: int) -> Sequence[Array]:
-        """Returns the blocks and the remaining tokens. IDs seed the blocks; the sample's number seeds the rest."""
+        """Returns the blocks and the remaining tokens. The block IDs seed the blocks, and the number of the sample
+        seeds the rest.
+        """
         left = int(self._trace.input_tokens[index])
         parts = []
         for block in self._trace.blocks[index] if self._trace.blocks else ():

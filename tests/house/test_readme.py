@@ -39,7 +39,7 @@ def runnable(page: str) -> list[str]:
 
 
 def lacks_a_backend(command: str) -> bool:
-    """Runs commands as in the root of the checkout, where the README is read."""
+    """Returns whether the command names a backend that is not installed; ./run.sh would install it."""
     named = re.findall(r"^python .*--backend (\S+)", command)
     return any(not registry.BACKENDS[n].installed for n in named if n in registry.BACKENDS)
 
@@ -51,7 +51,7 @@ def run(command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
         words[:3] = [sys.executable, "-c", code]
     elif words[0] == "python":
         words[0] = sys.executable
-        # Commands run as in the root of the checkout, where the README is read.
+        # Runs commands as in the root of the checkout, where the README is read.
         words[1:3] = ["-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {_MAIN}"]
     else:
         words[0] = str(ROOT / words[0])

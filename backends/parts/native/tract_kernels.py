@@ -142,7 +142,7 @@ def _operations(report: Mapping[str, Any]) -> Iterator[_Operation]:
 
 
 def _parts(nodes: Sequence[WiredNode], operations: Sequence[_Operation]) -> Iterator[_Part]:
-    """Yields the file's nodes that have operations. A node without a name is known by its first output."""
+    """Yields the file's nodes that have operations. A node without a name is identified by its first output."""
     names = {node.name or next(iter(node.outputs), ""): at for at, node in enumerate(nodes)}
     of_node: dict[int, list[_Operation]] = {}
     for operation in operations:
@@ -163,7 +163,7 @@ def _owner(name: str, names: Mapping[str, int]) -> int | None:
 
 
 def _merged(parts: Sequence[_Part]) -> list[_Part]:
-    """Joins a convolution or product with the node after which tract names the operation that computes both."""
+    """Joins a convolution or product with the node whose name tract gives to the operation that computes both."""
     readers: dict[str, int] = {}
     for part in parts:
         for tensor in part.node.inputs:

@@ -1,4 +1,4 @@
-"""Reads the fields of requests: a user's fields for every request, and the fields of a prompt."""
+"""Reads the fields of requests: fields that the user sets for every request, and the fields of a prompt."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _ELSEWHERE = {
     "prompt": "--data-dir",
     "messages": "--data-dir",
 }
-"""Fields that have an option."""
+"""Maps a field that `body` must not set to the option that sets it."""
 
 _HARNESS_FIELDS = ("stream_options", "return_token_ids", "input_ids")
 
@@ -55,7 +55,7 @@ def _problems(fields: Mapping[str, Any]) -> list[str]:
 
 
 def demands_call(fields: Mapping[str, Any]) -> bool:
-    """Returns whether the fields of a request leave the model no choice but to call a tool."""
+    """Returns whether the fields of a request force the model to call a tool."""
     choice = fields.get("tool_choice")
     if isinstance(choice, dict):
         choice = choice.get("type")
@@ -63,14 +63,16 @@ def demands_call(fields: Mapping[str, Any]) -> bool:
 
 
 def stop_bytes(fields: Mapping[str, Any]) -> int:
-    """Returns the bytes of a request's longest stop string. Servers count its tokens, but cut it off the text."""
+    """Returns the length of a request's longest stop string in bytes. Servers count the tokens of a stop string, but
+    remove it from the text.
+    """
     stop = fields.get("stop")
     texts = stop if isinstance(stop, list) else [stop]
     return max((len(text.encode()) for text in texts if isinstance(text, str)), default=0)
 
 
 def text_bytes(fields: Mapping[str, Any]) -> int:
-    """Returns the bytes of a prompt's texts; 0 for token ids. A chat's images and sounds do not count."""
+    """Returns the number of bytes in a prompt's texts; 0 for token ids. A chat's images and sounds do not count."""
     prompt = fields.get("prompt")
     if isinstance(prompt, str):
         return len(prompt.encode())

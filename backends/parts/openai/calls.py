@@ -1,4 +1,4 @@
-"""Joins the tool calls of a message, or of the chunks of a stream, into one answer."""
+"""Joins the tool calls in a message, or in the chunks of a stream, into one answer."""
 
 import json
 from collections.abc import Mapping
@@ -27,7 +27,8 @@ class Calls:
             own["arguments"] += function.get("arguments") or ""
 
     def answer(self, text: str) -> str:
-        """Returns the calls as a list in OpenAI's form, without their random ids; `text` if there is no call."""
+        """Returns the calls as a list in OpenAI's form, without their random ids; returns `text` if there are no calls.
+        """
         calls = [
             {"type": "function", "function": self._calls[number]} for number in sorted(self._calls)
         ]

@@ -1,4 +1,4 @@
-"""Reads the token counts in replies of OpenAI's API, and finds counts that cannot be right. Pure."""
+"""Reads the token counts in replies of OpenAI's API, and detects counts that cannot be right. Has no side effects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,29 +6,35 @@ from typing import Any
 from harness.remote import Sign, Usage
 
 MOST = 2**31 - 1
-"""The largest count. It replaces larger counts, because no answer has that many tokens."""
+"""The largest count that is stored. It replaces larger counts, because no answer can have that many tokens."""
 
 SPECIAL_TOKENS = 16
-"""The maximum number of tokens in an answer that may have no text: its end, and marks, e.g. of a turn."""
+"""An answer with more tokens than this beyond its text is contradictory; the allowance covers its end and marks, e.g.
+of a turn.
+"""
 
 UNSHOWN_TOKENS = 4
-"""The maximum number of tokens without text that raise no doubt: the end, and the bytes of an incomplete character."""
+"""More tokens without text than this cause a doubt; the allowance covers the end and the bytes of an incomplete
+character.
+"""
 
 CALL_TOKENS = 16
-"""The maximum number of tokens in a tool call that its name and arguments do not show, e.g. `<tool_call>` and `{"name":`."""
+"""Maximum number of tokens that a tool call may have beyond its name and arguments, e.g. for `<tool_call>` and
+`{"name":`.
+"""
 
 _COUNTS = (
     ("prompt_tokens", "prompt_tokens"),
     ("completion_tokens", "completion_tokens"),
     ("total", "total_tokens"),
 )
-"""The harness's name of a count, and its key in `usage`."""
+"""The harness's name for a count, and its key in `usage`."""
 
 _DETAILS = (
     ("cached", "prompt_tokens_details", "cached_tokens", 0),
     ("reasoning", "completion_tokens_details", "reasoning_tokens", 1),
 )
-"""The harness's name of a count, its object in `usage`, its key there, and the smallest valid count."""
+"""The harness's name for a count, its object in `usage`, its key in that object, and the smallest valid count."""
 
 _UNREADABLE = "unreadable"
 
@@ -37,18 +43,19 @@ FELL = "`usage` decreased during the answer"
 CACHED = "more prompt tokens were cached than the prompt has"
 NOT_TEXT = "more tokens than the text has bytes"
 REASONED = "more reasoning tokens than the answer has tokens"
-"""Texts of contradictions, i.e. of counts that must be wrong."""
+"""Texts of contradictions, that is, of counts that must be wrong."""
 
 HIDDEN = "more tokens than the text shows"
 NO_SUM = "`total_tokens` is not the sum"
 UNREADABLE = "a count in `usage` is not a whole number"
-"""Texts of doubts, i.e. of counts that may be right."""
+"""Texts of doubts, that is, of counts that may be right."""
 
 
 def counts_in(content: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the whole numbers in `usage`. A count of 0 means unknown, because every prompt and answer has a token.
+    """Returns the whole numbers in `usage`. A count of 0 means unknown, because every prompt and every answer has at
+    least one token.
 
-    The key `unreadable` is there if a count is something else.
+    The key `unreadable` is present if a count is not a whole number.
     """
     usage = content.get("usage")
     counts: dict[str, int] = {}
@@ -86,10 +93,10 @@ def usage_of(
     """Returns the token counts that a complete answer reports.
 
     counts: from `counts_in`; the last counts of a stream. ids: None if the server returned none. fell: whether an
-    earlier count of the stream was larger. ignores_end: whether the model continues after its end, with tokens
-    without text. shown: tokens of a stream that were counted together with text, after the first token. silent:
-    with `ignores_end`, the tokens without text that follow the first text. spare: tokens that calls and stop strings may
-    have in addition, without text.
+    earlier count in the stream was larger. ignores_end: whether the model continues after its end, with tokens that add
+    no text. shown: tokens of a stream that were counted together with text, after the first token. silent: with
+    `ignores_end`, the tokens that add no text after the first text. spare: additional tokens that calls and stop
+    strings may have without text.
     """
     output, source = counts.get("completion_tokens"), "usage"
     if output is None:
@@ -127,14 +134,16 @@ def _contradiction(
         return REASONED
     if ids:
         return "" if 0 <= output - len(ids) <= reasoning else NOT_THE_IDS
-    # Tokens without text are not a contradiction: a server that does not report its reasoning may
-    # have reasoned before its text, and tokens may follow an end.
+    # Tokens without text are not a contradiction, because a server that does not report its reasoning may have reasoned
+    # before the text, and tokens may follow the end.
     counted = max(shown, output - reasoning if reasoning else 0)
     return NOT_TEXT if _above_bytes(counted, text) > SPECIAL_TOKENS and not ignores_end else ""
 
 
 def _is_included(counts: Mapping[str, int]) -> bool:
-    """Returns whether the answer's tokens include the reasoning. Some servers add it to `total_tokens` separately."""
+    """Returns whether the token count of the answer includes the reasoning. Some servers add the reasoning to
+    `total_tokens` separately.
+    """
     parts = (
         counts.get("prompt_tokens", 0),
         counts.get("completion_tokens", 0),
@@ -153,7 +162,7 @@ def _doubt(counts: Mapping[str, int], output: int, text: str) -> str:
 
 
 def _above_bytes(tokens: int, text: str) -> int:
-    """Returns by how many the tokens exceed the bytes of the text: a token with text has at least one byte."""
-    if tokens <= len(text):  # at most as many tokens as bytes: a character has a byte or more
+    """Returns by how much the tokens exceed the bytes of the text, because a token with text has at least one byte."""
+    if tokens <= len(text):  # then they cannot exceed the bytes, because a character has at least one byte
         return 0
     return tokens - len(text.encode("utf-8", "replace"))

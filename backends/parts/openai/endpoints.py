@@ -1,7 +1,7 @@
-"""Translates OpenAI's Responses API and Anthropic's Messages API to the chunks of chat completions. Pure.
+"""Translates OpenAI's Responses API and Anthropic's Messages API into chunks of chat completions. Has no side effects.
 
-The readers of chat completions then read them. Sources: OpenAI's API reference, "Streaming events" of /v1/responses;
-Anthropic's API reference, "Streaming messages".
+The readers for chat completions can then read them. Sources: OpenAI's API reference, "Streaming events" of
+/v1/responses; Anthropic's API reference, "Streaming messages".
 """
 
 import json
@@ -15,18 +15,18 @@ Content = Mapping[str, Any]
 
 
 class Endpoint(NamedTuple):
-    """An endpoint that is not a completions endpoint of OpenAI's API."""
+    """An endpoint other than OpenAI's completions endpoints."""
 
     path: str
     headers: Headers
     fields: Mapping[str, Any]
-    """Fields of each request besides the model and the user's."""
+    """Fields of each request other than the model and the user's fields."""
     bound: str
-    """Name of the field that bounds the tokens of an answer."""
+    """Name of the field that limits the tokens of an answer."""
     least_tokens: int
-    """The smallest bound that the API takes."""
+    """The smallest limit that the API accepts."""
     encode: Callable[[bytes], bytes]
-    """Takes a prompt's fields without `{`, as a dataset of prompts writes them; returns the endpoint's fields."""
+    """Turns a prompt's fields without `{`, as a prompt dataset writes them, into the endpoint's fields."""
     chunk: Callable[[Content], Content]
     """Converts an event of a stream to a chunk of a chat completion."""
     whole: Callable[[Content], Content]

@@ -12,7 +12,7 @@ _TEXTS = (b'"content":"', b'"text":"')
 
 
 class Fresh:
-    """One prefix for all prompts of a run. Prompts with a common prefix therefore still have a common prefix."""
+    """One prefix for all prompts of a run. Prompts that share a prefix therefore still share one."""
 
     def __init__(self, seed: str) -> None:
         """seed: `on` draws a random seed."""
@@ -20,7 +20,9 @@ class Fresh:
         self._ids = b""
 
     def put(self, sample: bytes) -> bytes:
-        """Returns the prompt with the prefix. Raises a ValueError if there is no text. sample: as datasets write it."""
+        """Returns the prompt with the prefix. Raises a ValueError if the prompt has no text. sample: the prompt as
+        datasets write it.
+        """
         at = sample.rfind(_PROMPT)
         if at < 0:
             begin = sample.index(_MESSAGES)
@@ -41,7 +43,7 @@ class Fresh:
         return b"%b[%b] %b" % (sample[:at], json.dumps(self.seed)[1:-1].encode(), sample[at:])
 
     def _beginning(self, ids: bytes) -> bytes:
-        """Returns a prefix of token ids drawn from the first prompt, because the model knows them."""
+        """Returns a prefix of token ids drawn from the first prompt, because the model is sure to know them."""
         if not self._ids:
             drawn = random.Random(self.seed).choices(json.loads(ids), k=_TOKENS)
             self._ids = ",".join(map(str, drawn)).encode()

@@ -1,4 +1,4 @@
-"""Spreads prompts over several models of a server, e.g. LoRA adapters, by weights."""
+"""Spreads prompts over several models on a server by weight, e.g. LoRA adapters."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _BITS = 64
 
 
 class Mix:
-    """Models with weights. A digest of a prompt's content selects its model, which is the same in every run."""
+    """Models with weights. A digest of a prompt's content selects the model, so that every run selects the same one."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.weights = weights

@@ -1,4 +1,4 @@
-"""Finds the server's name for the model, in its list of models."""
+"""Finds the name under which the server knows the model, from the server's list of models."""
 
 import json
 from typing import Any
@@ -16,11 +16,11 @@ _SERVER_ERROR = 500
 def served(exchange: Exchange, setup: BackendSetup, named: str | None = None) -> tuple[str, str]:
     """Returns the server's name for the model, and the server's software, or `unknown`.
 
-    named: a model that the user named elsewhere; None if there is none.
+    named: a model that the user has named in another way; None if there is none.
     """
     wanted = setup.options.get("served")
     reply = exchange(Request("/v1/models", method="GET"))
-    # The list is optional, and transformers' server fails to make it without a download cache.
+    # The list is optional, and transformers' server fails to return it if it has no download cache.
     if reply.status in _NOT_THERE or reply.status >= _SERVER_ERROR:
         return wanted or named or setup.model_name, "unknown"
     if reply.status != _OK:

@@ -1,4 +1,4 @@
-"""Lists the endpoints of OpenAI's API whose answers are not the text of a language model."""
+"""Lists the endpoints of OpenAI's API that do not return a language model's text."""
 
 from collections.abc import Callable, Mapping
 

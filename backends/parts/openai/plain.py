@@ -1,4 +1,4 @@
-"""Sends requests to one endpoint of OpenAI's API that is not an endpoint for completions."""
+"""Sends requests to one endpoint of OpenAI's API that is not a completions endpoint."""
 
 import json
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ JSON_BODY: Headers = (("Content-Type", "application/json"),)
 
 
 class Plain:
-    """One model behind one endpoint. `body` has fields that every request gets."""
+    """One model behind one endpoint. `body` contains fields that every request gets."""
 
     endpoint: ClassVar[str]
     """Value of --backend-option endpoint."""
     path: ClassVar[str]
     options: ClassVar[Mapping[str, str]] = {}
-    """Options besides endpoint, served and body -> their values, which messages name."""
+    """Options other than endpoint, served and body, with a description of their values for messages."""
     several: ClassVar[bool] = False
-    """Whether a request may have several samples."""
+    """True if a request may contain several samples."""
 
     def __init__(self, setup: BackendSetup) -> None:
         known = {
@@ -59,7 +59,7 @@ class Plain:
             ) from e
 
     def test(self) -> Request | None:
-        """Returns a small request that the server must answer before a run; None for no request."""
+        """Returns a small request that the server must answer before a run; None if no request is needed."""
         return None
 
     def request(self, batch: Batch) -> Request:
@@ -69,7 +69,8 @@ class Plain:
         raise NotImplementedError
 
     def json_request(self, fields: Mapping[str, Any]) -> Request:
-        """Returns a request with a body in JSON. fields: the samples' fields, which replace fields of every request."""
+        """Returns a request with a JSON body. fields: the samples' fields, which override the fields of every request.
+        """
         content = {"model": self.model, **self.fields, **fields}
         body = json.dumps(
             {name: value for name, value in content.items() if value is not None},

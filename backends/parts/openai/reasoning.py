@@ -1,39 +1,39 @@
-"""Finds the beginning of the answer in a stream in which the model first writes its reasoning. Pure."""
+"""Finds the start of the answer in a stream in which the model first writes its reasoning. Has no side effects."""
 
 _CLOSING = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
-"""Maps the opening mark of the reasoning to the closing mark. Used if the server does not separate reasoning and
-answer.
+"""Maps the mark that opens the reasoning to the mark that closes it. Used if the server does not separate reasoning
+from answer.
 """
 
 _LONGEST = max(map(len, _CLOSING.values()))
 
 
 def has_mark(content: str) -> bool:
-    """Returns whether a whole answer may have a mark of reasoning."""
+    """Returns whether a complete answer may contain a mark of reasoning."""
     return "think" in content or "THINK" in content
 
 
 class AnswerStart:
     """Takes the texts of one stream, one after another.
 
-    A chat template can open the reasoning in the prompt, so that the stream has only the closing mark. Then the
-    answer begins a second time.
+    A chat template can open the reasoning in the prompt, so that the stream contains only the closing mark. In that
+    event, the answer starts a second time.
     """
 
     def __init__(self) -> None:
         self.times = 0
-        """How many times the answer has begun."""
+        """How many times the answer has started."""
         self.is_answer = False
-        """Whether the latest text belongs to the answer."""
+        """True if the latest text belongs to the answer."""
         self.has_reasoning = False
         self._closing = ""
         self._text = ""
-        """Text in which a mark is still searched for: first the undecided beginning, later the end of the latest text,
-        because a mark may be cut into pieces.
+        """Text that must still be searched for a mark: first the undecided beginning, later the end of the latest text,
+        because a mark may be split between chunks.
         """
 
     def take(self, reasoning: str, content: str) -> None:
-        """reasoning, content: texts of one chunk under the server's keys; content may have marks."""
+        """reasoning, content: texts of one chunk under the server's two keys; content may contain marks."""
         self.has_reasoning = self.has_reasoning or bool(reasoning)
         if not content or (self.is_answer and self.has_reasoning):
             return
@@ -53,7 +53,7 @@ class AnswerStart:
                 self._look_for_end()
                 return
             if opening.startswith(self._text):
-                return  # undecided: white space, or perhaps the beginning of a mark
+                return  # undecided: white space, or possibly the start of a mark
         self._begin()
         self._look_for_lone_mark()
 

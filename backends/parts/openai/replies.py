@@ -20,7 +20,7 @@ _OK = 200
 
 _WHOLE = frozenset(
     (
-        *("stop", "length", "tool_calls", "function_call"),  # OpenAI, vLLM, SGLang, llama.cpp
+        *("stop", "length", "tool_calls", "function_call"),  # values of OpenAI, vLLM, SGLang and llama.cpp
         *("eos_token", "stop_sequence", "eos", "end_turn", "max_tokens", "model_length"),
         "tool_use",  # Anthropic
         "complete",
@@ -29,32 +29,32 @@ _WHOLE = frozenset(
 """Values of finish_reason, in lower case, of answers that are complete."""
 
 _QUOTED = 200
-"""Characters of a reply that a message quotes."""
+"""Number of characters of a reply that a message quotes."""
 
 
 class Reading(NamedTuple):
-    """How replies are read."""
+    """Settings for reading replies."""
 
     wants_text: bool = False
-    """Whether the text is taken as the answer, even if the reply has token ids."""
+    """If true, the text is the answer even if the reply contains token ids."""
     wants_calls: bool = False
-    """Whether an answer with tool calls is the list of these calls as JSON; a text without a call stays text."""
+    """If true, an answer with tool calls is the list of the calls as JSON; a text without a call stays text."""
     needs_end: bool = False
-    """Whether an answer without a finish_reason counts as cut off."""
+    """If true, an answer without a finish_reason counts as cut off."""
     ignores_end: bool = False
     """The `ignores_end` of `usage_of`."""
     stop_bytes: int = 0
-    """Bytes of the longest stop string that the requests have."""
+    """Length in bytes of the longest stop string in the requests."""
     takes_any_end: bool = False
-    """Whether incomplete answers are accepted."""
+    """If true, incomplete answers are accepted."""
     endpoint: Endpoint | None = None
     """The endpoint whose replies are translated; None for completions and chat completions."""
     models: frozenset[str] = frozenset()
-    """The model's names in the replies before the run; empty if they had none, or if names are not checked."""
+    """The names of the model in replies before the run; empty if they contained none, or if names are not checked."""
 
 
 class Completion:
-    """The reply to one prompt, read as one JSON object."""
+    """The reply to one prompt, read as a single JSON object."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -113,13 +113,15 @@ class Completion:
 
 
 def id_of(content: Mapping[str, Any]) -> str:
-    """Returns the name of a reply or chunk, '' if it has none."""
+    """Returns the id of a reply or chunk, or '' if it has none."""
     name = content.get("id")
     return name if isinstance(name, str) else ""
 
 
 def checked(content: Any) -> Mapping[str, Any]:
-    """Checks the JSON in a reply of status 200. Raises Refused for an error, BadAnswer if it is not an object."""
+    """Checks the JSON in a reply with status 200. Raises Refused for an error, and BadAnswer if the content is not an
+    object.
+    """
     if _is_error(content):
         raise Refused(_OK, one_line(error_text(content)))
     if not isinstance(content, dict):
@@ -128,7 +130,7 @@ def checked(content: Any) -> Mapping[str, Any]:
 
 
 def model_of(content: Mapping[str, Any], reading: Reading) -> str:
-    """Returns the model's name in a reply or chunk, '' if it has none. Raises BadAnswer for a different model."""
+    """Returns the model's name in a reply or chunk, or '' if it has none. Raises BadAnswer for a different model."""
     model = content.get("model")
     if not isinstance(model, str) or not model:
         return ""
@@ -141,7 +143,9 @@ def model_of(content: Mapping[str, Any], reading: Reading) -> str:
 
 
 def _is_error(content: Any) -> bool:
-    """Returns whether a reply is an error: it has `error`, an `object` of this kind, or a message and no answer."""
+    """Returns whether a reply is an error: it contains `error`, an `object` of the kind error, or a message without an
+    answer.
+    """
     if not isinstance(content, dict):
         return False
     if content.get("error") or content.get("object") == "error":
@@ -151,17 +155,17 @@ def _is_error(content: Any) -> bool:
 
 
 def json_in(text: bytes, what: str) -> Any:
-    """Parses JSON. Raises a BadAnswer that quotes invalid JSON. what: the text's name in messages."""
+    """Parses JSON. Raises a BadAnswer that quotes invalid JSON. what: name of the text in messages."""
     try:
-        # Decoded here, because json.loads would first guess the encoding of bytes. Only a text with
-        # a byte order mark is left to it.
+        # Decoded in this place, because json.loads would first have to guess the encoding of bytes. Only a text with a
+        # byte order mark is left to json.loads.
         return json.loads(text.decode() if text.startswith(b"{") else text)
     except (ValueError, RecursionError) as e:
         raise BadAnswer(f"{what} is not valid JSON: {words(text)[:_QUOTED]}") from e
 
 
 def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Returns the choice of a reply or chunk; None if it has none, like a chunk with usage only."""
+    """Returns the choice in a reply or chunk; None if it has none, as in a chunk with only the usage."""
     choices = content.get("choices")
     if choices is None or choices == []:
         return None
@@ -175,17 +179,17 @@ def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 class Parts(NamedTuple):
-    """The parts of a choice of a reply or chunk."""
+    """The parts of the choice in a reply or chunk."""
 
     reasoning: str
     answer: str
-    """The message, a refusal, and the names and arguments of the calls."""
+    """The message, a refusal, and the names and arguments of calls."""
     ids: list[int] | None
     """Token ids; None if the choice has none."""
     has_call: bool = False
-    """Whether a tool is called."""
+    """True if a tool is called."""
     calls: int = 0
-    """Calls that begin here, with the name of the function."""
+    """Number of calls that begin in this choice, with the name of the function."""
 
     @property
     def text(self) -> str:
@@ -193,14 +197,14 @@ class Parts(NamedTuple):
 
 
 def parts_of(choice: Mapping[str, Any]) -> Parts:
-    """Raises a BadAnswer if a text is not a string, or an id is not a token id."""
+    """Returns the parts; raises a BadAnswer if a text is not a string, or an id is not a token id."""
     inner = choice.get("message") or choice.get("delta")
     thoughts: list[Any] = []
     texts = [choice.get("text")]
     calls: list[Any] = []
     if isinstance(inner, dict):
         old, new = inner.get("reasoning_content"), inner.get("reasoning")
-        if old or new:  # some servers send the same text under both names
+        if old or new:  # because some servers send the same text under both names
             thoughts = [old] if old == new else [old, new]
         texts += (inner.get("content"), inner.get("refusal"))
         if inner.get("tool_calls") or inner.get("function_call"):
@@ -229,7 +233,7 @@ def _calls(inner: Mapping[str, Any]) -> list[Any]:
 
 
 def end_of(finish_reason: Any, reading: Reading) -> str:
-    """Returns the finish_reason of a complete answer; '' if there is none, or if any is accepted. Raises CutOff."""
+    """Returns the finish_reason of a complete answer; '' if there is none, or if any end is accepted. Raises CutOff."""
     if reading.takes_any_end:
         return ""
     if finish_reason is None or finish_reason == "":
@@ -244,7 +248,9 @@ def end_of(finish_reason: Any, reading: Reading) -> str:
 
 
 def as_answer(text: str, ids: list[int] | None, tokens: int | None, *, wants_text: bool) -> Array:
-    """Returns the answer's array. tokens: None if no count was reported. Raises BadAnswer if there is no token."""
+    """Returns the answer as an array. tokens: None if no count was reported. Raises BadAnswer if the answer has no
+    token.
+    """
     if tokens is None and not text:
         raise BadAnswer("the answer has no tokens")
     if ids is not None and not (wants_text or (text and not ids)):

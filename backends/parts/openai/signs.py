@@ -1,4 +1,4 @@
-"""Finds signs that a server does not answer as it appears to. Pure."""
+"""Finds signs that a server does not answer in the way it appears to. Has no side effects."""
 
 from collections.abc import Sequence
 
@@ -6,23 +6,23 @@ from harness.remote import Sign
 
 _LEAST_CHUNKS = 4
 _LEAST_TOKENS = 32
-"""A stream with fewer chunks or fewer tokens gets no sign."""
+"""A stream with fewer chunks or tokens than this is not checked for signs."""
 
 LEAST_TEXT = 2 * _LEAST_TOKENS - 1
-"""The minimum number of characters of a text that has _LEAST_TOKENS words."""
+"""Minimum number of characters in a text with _LEAST_TOKENS words."""
 
 _FEWER_RATIO, _FEWER_EXTRA = 1.25, 2
-"""More chunks per token than this, plus the extra chunks, are suspicious. A token can be shown in two parts, e.g. at
-the end of the reasoning.
+"""A stream is suspicious if it has more chunks than tokens times this ratio plus the extra chunks. A token may be shown
+in two parts, for example at the end of the reasoning.
 """
 
 _FEW_VALUES = 4
 _BY_THE_MODEL = frozenset(("stop", "eos", "eos_token", "end_turn", "complete"))
-"""Values of finish_reason, in lower case, of an answer that the model itself ended."""
+"""Values of finish_reason, in lower case, for answers that the model itself ended."""
 
 
 class ChunkCounts:
-    """Counts the chunks of one stream, and keeps the token counts that they report."""
+    """Counts the chunks of one stream, and stores the token counts that they report."""
 
     __slots__ = (
         "_count",
@@ -37,13 +37,13 @@ class ChunkCounts:
 
     def __init__(self) -> None:
         self._count = self._counted = self._stalled = self._texts = self._unseen = 0
-        self._lead = 0  # number of tokens without text before the first text
+        self._lead = 0  # number of tokens that add no text before the first text
         self._uncounted = 0  # number of chunks with text but without a count
         self.texts_at: list[int] = []
         """The token count of each chunk with text, if the chunk reports one."""
 
     def take(self, count: int | None, text: str) -> None:
-        """count: tokens of the answer so far, as the server reports them; None if it does not."""
+        """count: tokens of the answer so far, as reported by the server; None if the server does not report them."""
         if text:
             self._texts += 1
         if count is None:
@@ -60,7 +60,9 @@ class ChunkCounts:
         self._count = count
 
     def silent(self, output: int, text: str) -> int:
-        """Returns the tokens without text after the first text; if a text has no count, the tokens beyond its bytes."""
+        """Returns the number of tokens without text after the first text; if a text has no count, the tokens beyond its
+        bytes.
+        """
         if self._uncounted:
             return max(0, output - len(text.encode("utf-8", "replace")))
         return self._unseen - self._lead
@@ -68,8 +70,9 @@ class ChunkCounts:
     def signs(
         self, output: int | None, text: str, *, has_call: bool, ignores_end: bool = False
     ) -> list[Sign]:
-        """output: tokens of the whole answer. text: its text. has_call: a call has tokens that servers do not
-        show. ignores_end: whether tokens without text may follow the first text.
+        """Returns the signs. output: number of tokens in the whole answer. text: its text. has_call: true if it
+        contains a call, which has tokens that servers do not show. ignores_end: whether tokens without text may follow
+        the first text.
         """
         texts = self._texts
         if output is None or texts < _LEAST_CHUNKS:
@@ -91,11 +94,13 @@ class ChunkCounts:
 
 
 def repeats(parts: Sequence[object]) -> bool:
-    """Returns whether the second half of the answer has hardly any different tokens. parts: ids, words or chunks."""
+    """Returns whether the second half of the answer consists of only a few different tokens. parts: ids, words or
+    chunks.
+    """
     count = len(parts)
     return count >= _LEAST_TOKENS and len(set(parts[count // 2 :])) <= _FEW_VALUES
 
 
 def lacks_answer(finish_reason: str, *, has_reasoning: bool, has_answer: bool) -> bool:
-    """Returns whether the model ended its answer within or after its reasoning."""
+    """Returns whether the model ended its answer during or right after its reasoning."""
     return has_reasoning and not has_answer and finish_reason.lower() in _BY_THE_MODEL

@@ -28,12 +28,12 @@ def _rate(setup: BackendSetup, default: int) -> int:
 
 
 class Transcriptions(Plain):
-    """Answers sound, uploaded as a 16-bit WAV file, with its text (UTF-8 as uint8).
+    """Transcribes sound, which is uploaded as a 16-bit WAV file; the answer is text (UTF-8 as uint8).
 
-    The first input is the sound, float32 in [-1, 1]. If there is a second input, it is the number of audio samples
-    without the padding at the end (`gives: length` of the step `audio`).
+    The first input is the sound, float32 in [-1, 1]. A second input, if present, is the number of audio samples without
+    the padding at the end (`gives: length` of the step `audio`).
 
-    rate: audio samples per second of the dataset.
+    rate: audio samples per second in the dataset.
     """
 
     endpoint = "transcriptions"
@@ -88,7 +88,7 @@ def _multipart(fields: Mapping[str, Any], wav: bytes) -> bytes:
 
 
 class Speech(Plain):
-    """Answers text with sound: 16-bit PCM without a header, as uint8. The sound is read while it arrives.
+    """Turns text into sound: 16-bit PCM without a header, as uint8. The sound is read as it arrives.
 
     rate: audio samples per second that the server sends.
     voice: name of the voice.
@@ -98,7 +98,7 @@ class Speech(Plain):
     path = "/v1/audio/speech"
     options: ClassVar = {"rate": "NUMBER", "voice": "NAME"}
     streams = True
-    """Replies are read while they arrive."""
+    """Replies are read as they arrive."""
 
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)
@@ -125,7 +125,7 @@ class Speech(Plain):
 
 
 class Sound:
-    """Reads the sound of one reply. Its first piece counts as the first token."""
+    """Reads the sound of one reply. The first piece counts as the first token."""
 
     is_exact = False
     first_token = None
@@ -134,7 +134,7 @@ class Sound:
         """duration_ns: returns the duration of a number of bytes."""
         self._duration_ns = duration_ns
         self.chunks = 0
-        """Pieces so far."""
+        """Number of pieces so far."""
         self.usage = Usage()
 
     def feed(self, piece: bytes) -> int:

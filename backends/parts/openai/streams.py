@@ -1,4 +1,4 @@
-"""Decodes streamed replies of OpenAI's API while they arrive. A chunk may have several tokens, or none."""
+"""Decodes streamed replies of OpenAI's API as they arrive. A chunk may contain several tokens or none."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +28,7 @@ _OK = 200
 
 
 class Streamed:
-    """One stream. Call `feed` with each piece of its body, or only `answer`, which feeds the complete body."""
+    """One stream. Call `feed` with each piece of the body, or only `answer`, which feeds the complete body."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -40,27 +40,29 @@ class Streamed:
         self._counts: dict[str, int] = {}
         self._finish: Any = None
         self._done = self._fed = self._fell = False
-        self._has_begun = False  # a chunk had a visible token
+        self._has_begun = False  # true after a chunk with a visible token
         self._fault: Exception | None = None
         self._tokens = self._shown = 0
-        self._has_uncounted = False  # a chunk had text and no count
+        self._has_uncounted = False  # true after a chunk with text but without a count
         self.chunks = 0
-        """Chunks with tokens, as the server sent them."""
+        """Number of chunks with tokens, as sent by the server."""
         self.is_exact = False
-        """Whether the server reports the tokens of each chunk. Otherwise `feed` counts the chunks with tokens."""
+        """True if the server reports the token count of each chunk. Otherwise, `feed` counts the chunks that contain
+        tokens.
+        """
         self._counts_of_chunks = ChunkCounts()
         self._has_call = False
         self._named_calls = 0
         self._reply_id = ""
         self._start = AnswerStart()
         self.answer_starts = 0
-        """How many times the answer after the reasoning has begun. 0 before its first visible text."""
+        """How many times the answer after the reasoning has started; 0 before its first visible text."""
         self.usage = Usage()
         self.model = ""
         """The model's name in the last chunk that has one."""
 
     def feed(self, piece: bytes) -> int:
-        """Returns the tokens so far. `answer` raises the faults of the piece."""
+        """Returns the number of tokens so far. Faults in the piece are raised only by `answer`."""
         self._fed = True
         if self._fault is None:
             try:
@@ -91,7 +93,7 @@ class Streamed:
         self._fell |= told is not None and told < self._counts.get("completion_tokens", 0)
         self._counts.update(counts)
         choice = only_choice(content)
-        if choice is None:  # a chunk with usage only, after the last token
+        if choice is None:  # a chunk with only the usage, after the last token
             return
         parts = parts_of(choice)
         text, ids = parts.text, parts.ids
@@ -120,7 +122,9 @@ class Streamed:
         self._count(count, text)
 
     def _count(self, count: int | None, text: str) -> None:
-        """Counts a chunk. White space is not a first token: a server can send it before the answer begins."""
+        """Counts a chunk. White space does not count as a first token, because a server can send it before the answer
+        begins.
+        """
         before = self._tokens
         self._has_uncounted |= bool(text) and count is None
         self._has_begun = self._has_begun or bool(self._ids) or _is_visible(text)
@@ -129,7 +133,7 @@ class Streamed:
             return
         if (
             self._has_uncounted
-        ):  # text came without counts, so a later count covers the whole answer
+        ):  # because text came without counts, a later count covers the whole answer
             self.is_exact = False
             self._tokens += bool(text)
         elif count is not None:
@@ -140,7 +144,7 @@ class Streamed:
         self.chunks += self._tokens > before
 
     def answer(self, reply: Reply) -> list[Array]:
-        """Returns one answer, as in Completion. Raises Refused or BadAnswer, also if the stream was cut off."""
+        """Returns one answer, as Completion does. Raises Refused or BadAnswer, also if the stream was cut off."""
         if reply.status != _OK:
             return Completion(self._reading).answer(reply)
         if not self._fed:
@@ -175,7 +179,7 @@ class Streamed:
         return [as_answer(text, self._ids, self.usage.output, wants_text=self._reading.wants_text)]
 
     def _silent(self, text: str) -> int:
-        """Returns the tokens without text after the first text, if the request demands them."""
+        """Returns the number of tokens without text after the first text, if the request demands such tokens."""
         if not self._reading.ignores_end:
             return 0
         told = self._counts.get("completion_tokens")
@@ -197,7 +201,7 @@ class Streamed:
 
     def _no_end(self, reply: Reply) -> Exception:
         begin = bytes(reply.body[:2000]).lstrip()
-        if begin.startswith(b"{"):  # one JSON object: an error, or a server that does not stream
+        if begin.startswith(b"{"):  # a single JSON object: an error, or the reply of a server that does not stream
             try:
                 checked(json_in(bytes(reply.body), "the reply"))
             except Refused as e:
@@ -215,7 +219,9 @@ def _is_visible(text: str) -> bool:
 
 
 def fields() -> tuple[dict[str, Any], ...]:
-    """Returns the fields that request a stream and its counts, best first: not every server takes all of them."""
+    """Returns the fields that request a stream and its counts, in order of preference, because servers differ in what
+    they accept.
+    """
     counts = {"include_usage": True}
     each = {**counts, "continuous_usage_stats": True}
     return (

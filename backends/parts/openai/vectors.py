@@ -15,9 +15,9 @@ _QUOTED = 60
 
 
 class Embeddings(Plain):
-    """Vectors of texts or token ids, float32. A request may have as many samples as --max-batch.
+    """Vectors of texts or token ids, float32. A request may contain up to --max-batch samples.
 
-    encoding: base64 makes the server send the vectors in binary form, which costs both sides less time.
+    encoding: with base64, the server sends the vectors in binary form, which takes both sides less time.
     """
 
     endpoint = "embeddings"
@@ -85,7 +85,7 @@ class Pooling(Embeddings):
 class Rerank(Plain):
     """Scores of documents for a query, float32, in the order of the documents.
 
-    A sample is a prompt, the query, whose `body` has the field `documents`.
+    A sample is a prompt that contains the query; its `body` contains the field `documents`.
     """
 
     endpoint = "rerank"
@@ -121,7 +121,7 @@ class Rerank(Plain):
 
 
 def _vector(value: object) -> Array:
-    """Raises a BadAnswer for anything but numbers, or float32 in base64."""
+    """Returns a vector; raises a BadAnswer for anything but numbers, or float32 in base64."""
     try:
         if isinstance(value, str):
             found = np.frombuffer(base64.b64decode(value, validate=True), "<f4")

@@ -1,6 +1,6 @@
-"""Checks a checkpoint of treelite (format 4), which treelite itself reads without checks.
+"""Checks a treelite checkpoint (format 4), because treelite itself reads it without checks.
 
-A damaged file could make native code read outside its arrays, or follow a tree without end.
+With a damaged file, native code could read outside its arrays, or follow a tree endlessly.
 """
 
 import struct
@@ -14,7 +14,7 @@ from harness.types import Array
 MAJOR = 4
 _MOST_MINOR = 1000
 _TYPES = {1: "<u4", 2: "<f4", 3: "<f8"}
-"""Maps the number of a type in the header to NumPy's type."""
+"""Maps the code of a type in the header to NumPy's type."""
 
 _LEAF, _CATEGORICAL = 0, 2
 _KINDS = (0, 1, 2)
@@ -57,7 +57,7 @@ class _Reader:
 
 
 def is_checkpoint(head: bytes) -> bool:
-    """head: the first bytes of a file."""
+    """Returns whether a file is a checkpoint. head: the first bytes of the file."""
     if len(head) < 14:
         return False
     major, minor, patch = struct.unpack_from("<iii", head)
@@ -66,7 +66,7 @@ def is_checkpoint(head: bytes) -> bool:
 
 
 def check(path: Path) -> None:
-    """Raises a ValueError if treelite cannot read the checkpoint, or would leave its arrays."""
+    """Raises a ValueError if treelite cannot read the checkpoint, or would read outside its arrays."""
     reader = _Reader(mapped(path))
     for _ in range(3):
         reader.number("i")
@@ -133,7 +133,7 @@ def _check_tree(
 
 
 def _ranges(reader: _Reader, dtype: str, lengths: tuple[int, ...]) -> tuple[Array, Array]:
-    """Reads the values of all nodes, and returns the start and end position of each node's values."""
+    """Reads the values of all nodes, and returns the start and end of each node's values."""
     values = reader.array(dtype)
     begin, end = reader.array("<u8", lengths), reader.array("<u8", lengths)
     if len(begin) != len(end) or (begin > end).any() or (end > len(values)).any():
@@ -147,9 +147,9 @@ def _sizes(ranges: tuple[Array, Array], nodes: int) -> Array:
 
 
 def _check_children(children: list[Array], nodes: int) -> None:
-    """Raises a ValueError if a walk from the root could leave the nodes or never end.
+    """Raises a ValueError if a walk from the root could leave the array of nodes or never end.
 
-    Each node except the root, 0, has at most one parent, so no walk from the root returns to a node.
+    Each node except the root (0) has at most one parent, so no walk from the root visits a node twice.
     """
     every = np.concatenate(children)
     if not _within(every, 1, nodes):

@@ -1,4 +1,4 @@
-"""Recognises by its content whether a file of trees is from XGBoost, LightGBM or treelite."""
+"""Recognises from its content whether a tree file was written by XGBoost, LightGBM or treelite."""
 
 import re
 from pathlib import Path
@@ -19,11 +19,11 @@ _OTHERS = {
     b"binf": "it is XGBoost's old binary format: load it in XGBoost before 3.1, and save it as .ubj",
     b"bs64": "it is XGBoost's old text format: load it in XGBoost before 3.1, and save it as .ubj",
 }
-"""Maps the first bytes of files that look like trees to the reason why they are refused."""
+"""Maps the first bytes of files that look like tree files to the reason for refusing them."""
 
 
 def kind_of(path: Path) -> Kind:
-    """Raises a ConfigError if the file is not from XGBoost, LightGBM or treelite."""
+    """Returns the kind; raises a ConfigError if the file is not from XGBoost, LightGBM or treelite."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
@@ -47,6 +47,6 @@ def kind_of(path: Path) -> Kind:
 
 
 def is_text(path: Path) -> bool:
-    """Returns whether an XGBoost file is JSON and not UBJSON."""
+    """Returns whether an XGBoost file is JSON (as opposed to UBJSON)."""
     with path.open("rb") as file:
         return _XGBOOST_TEXT.match(file.read(_HEAD_BYTES)) is not None

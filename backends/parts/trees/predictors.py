@@ -1,4 +1,4 @@
-"""Predicts with a forest, using the predictor of the framework that wrote the file, or treelite's GTIL."""
+"""Predicts with a forest, with the predictor of the framework that wrote the file, or with treelite's GTIL."""
 
 import json
 import warnings
@@ -27,7 +27,7 @@ class Predictor(NamedTuple):
     features: int
     """The number of columns of a table."""
     trees: int | None
-    """None if the framework does not report their number."""
+    """Number of trees; None if the framework does not report it."""
     dtype: str
     """The number type of the thresholds with which features are compared."""
     threads: int
@@ -36,7 +36,8 @@ class Predictor(NamedTuple):
 
 
 def opened(path: Path, kind: Kind, threads: int, *, by_gtil: bool) -> Predictor:
-    """Raises a PluginUnavailable if the framework is not installed, else the framework's own exceptions."""
+    """Loads a forest; raises a PluginUnavailable if the framework is not installed, or the framework's own exceptions.
+    """
     if kind == "treelite" or by_gtil:
         return _of_treelite(path, kind, threads)
     return _OWN[kind](path, threads)
@@ -46,7 +47,7 @@ def _of_treelite(path: Path, kind: Kind, threads: int) -> Predictor:
     import treelite
     from treelite import gtil
 
-    with warnings.catch_warnings(action="ignore"):  # treelite warns of fields that it does not know
+    with warnings.catch_warnings(action="ignore"):  # because treelite warns about fields that it does not know
         model = _LOADED[kind](treelite, path)
 
     def scores(rows: Array) -> Array:
@@ -63,7 +64,7 @@ def _of_treelite(path: Path, kind: Kind, threads: int) -> Predictor:
 
 
 def _flat(answers: Array) -> Array:
-    """Returns GTIL's (n, targets, classes) as (n, classes) or (n, targets) if the other number is 1."""
+    """Turns GTIL's (n, targets, classes) into (n, classes) or (n, targets) if the other number is 1."""
     if answers.shape[1] == 1:
         return answers[:, 0]
     return answers[..., 0] if answers.shape[2] == 1 else answers
@@ -100,7 +101,7 @@ def _of_xgboost(path: Path, threads: int) -> Predictor:
     config = json.loads(booster.save_config())["learner"]
     if (
         config["objective"]["name"] == "multi:softmax"
-    ):  # softmax would answer labels; softprob answers the scores of the same trees
+    ):  # softmax would return labels; softprob returns the scores of the same trees
         booster.set_param({"objective": "multi:softprob"})
     return Predictor(
         f"xgboost {xgboost.__version__}",

@@ -1,7 +1,7 @@
-"""Predicts through the function of XGBoost's C interface, with arguments that are made once.
+"""Predicts through XGBoost's C interface, with arguments that are prepared once.
 
-`Booster.inplace_predict` looks for tables of seven other packages, and writes its arguments as JSON again in each call:
-for small trees this takes longer than the prediction.
+In each call, `Booster.inplace_predict` checks for the table types of seven other packages and encodes its arguments as
+JSON, which takes longer than a prediction with small trees.
 """
 
 import ctypes
@@ -25,13 +25,13 @@ _ARGUMENTS = {
 """The arguments of `inplace_predict`. Source: XGBoost, c_api.h, XGBoosterPredictFromDense."""
 
 _TABLE = '{"data":[%d,true],"shape":[%d,%d],"typestr":"%s","version":3}'
-"""NumPy's array interface."""
+"""Description of a table in NumPy's array interface."""
 
 
 def scores_of(booster: Any) -> Callable[[Array], Array]:
-    """Returns a function (n, features) -> (n, scores of a sample), for one thread at a time.
+    """Returns a function (n, features) -> (n, scores of a sample), which only one thread may call at a time.
 
-    A version of XGBoost without the library's function predicts with `inplace_predict`.
+    If XGBoost's library lacks the function, `inplace_predict` is used.
     """
     from xgboost import core
 

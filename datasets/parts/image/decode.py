@@ -1,13 +1,14 @@
 """Decodes image files with four decoders, which return the same pixels wherever the image format defines them exactly.
 
 Every decoder returns (height, width, channels) uint8, with the channels in the requested order. All decoders ignore the
-EXIF orientation; OpenCV needs a flag for this. For grey images, the luma of a JPEG is used. Alpha is dropped.
+EXIF orientation; OpenCV needs a flag for this. For grey images, the luma of a JPEG is used. An alpha channel is
+dropped.
 
 Files are not trusted. Therefore, the header is read first, and an image that is too large is refused before it is
 decoded. A truncated JPEG is refused for every decoder, because OpenCV would fill the missing part with grey.
 
-A JPEG has no checksum. If bytes in its middle were overwritten, libjpeg prints a warning and fills the gap. Pillow,
-OpenCV and TensorFlow drop the warning. simplejpeg raises it as an error, so `damage` uses simplejpeg.
+A JPEG has no checksum. If bytes in the middle of the file were overwritten, libjpeg prints a warning and fills the gap.
+Pillow, OpenCV and TensorFlow hide the warning. simplejpeg raises it as an error, so `damage` uses simplejpeg.
 """
 
 import importlib.util
@@ -24,7 +25,8 @@ from harness.errors import PluginUnavailable
 from harness.types import Array
 
 MAX_PIXELS = 89_478_485
-"""An image with more pixels (width x height) is refused. This is Pillow's limit, at which RGBA takes a third of a GiB.
+"""An image with more pixels (width x height) is refused. This is Pillow's limit, at which an RGBA image takes a third
+of a GiB.
 """
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
@@ -75,7 +77,7 @@ def make_decoder(options: Mapping[str, Any]) -> Decoder:
             return decode(data)
         except (MemoryError, ValueError):
             raise
-        except Exception as e:  # Pillow raises six classes of exceptions for broken files
+        except Exception as e:  # because Pillow raises six classes of exceptions for broken files
             raise ValueError(f"{name} cannot decode it: {' '.join(str(e).split())}") from e
 
     return checked
@@ -102,7 +104,7 @@ def can_see_damage() -> bool:
 def damage(data: bytes) -> str:
     """Returns libjpeg's warning about a JPEG; '' if there is no warning, and for other formats.
 
-    Only the brightness is decoded. Wrong bytes that are valid JPEG are not detected.
+    Only the brightness is decoded. Wrong bytes that form valid JPEG data are not detected.
     """
     if data[:2] != b"\xff\xd8":
         return ""
@@ -117,7 +119,7 @@ def damage(data: bytes) -> str:
 
 
 def _jpeg_header(data: bytes) -> Header:
-    """Reads the segments (ITU-T T.81, B.1.1.4) before the scan. This is 20 times as fast as Pillow."""
+    """Reads the segments (ITU-T T.81, B.1.1.4) before the scan. This takes a twentieth of the time of Pillow."""
     at, size = 2, (0, 0)
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -137,17 +139,17 @@ def _other_header(data: bytes) -> Header:
 
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            if image.mode[0] in "IF":  # Pillow would cut values above 255
+            if image.mode[0] in "IF":  # because Pillow would clip values above 255
                 raise ValueError("it has more than 8 bits per channel: convert it to 8 bits")
             header = Header(*image.size, 0)
-            image.verify()  # checks every chunk of a PNG; OpenCV would return an incomplete image
+            image.verify()  # checks every chunk of a PNG, because OpenCV would return an incomplete image
     except UnidentifiedImageError:
         raise ValueError(f"it is not an image in one of the formats {', '.join(FORMATS)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
         raise ValueError(f"it could fill the memory: {e}") from None
     except (MemoryError, ValueError):
         raise
-    except Exception as e:  # Pillow raises many classes of exceptions
+    except Exception as e:  # because Pillow raises many classes of exceptions
         raise ValueError(f"its header is broken: {' '.join(str(e).split())}") from e
     return header
 
@@ -158,7 +160,7 @@ def _pillow(colour: str, _fast: bool) -> Decoder:
     def decode(data: bytes) -> Array:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if colour == "grey":
-                image.draft("L", None)  # uses the luma of a JPEG, like the other decoders
+                image.draft("L", None)  # uses the luma of a JPEG, as the other decoders do
                 return np.asarray(image.convert("L"))[..., np.newaxis]
             pixels = np.asarray(image.convert("RGB"))
         return np.ascontiguousarray(pixels[..., ::-1]) if colour == "bgr" else pixels
@@ -169,7 +171,7 @@ def _pillow(colour: str, _fast: bool) -> Decoder:
 def _opencv(colour: str, _fast: bool) -> Decoder:
     import cv2
 
-    # Images are already decoded in parallel, and OpenCV's threads would go on running after the loading.
+    # Images are already decoded in parallel, and OpenCV's threads would keep running after the loading.
     cv2.setNumThreads(1)
     flags = {
         "rgb": cv2.IMREAD_COLOR_RGB,

@@ -23,7 +23,7 @@ class ImageSteps:
     """
 
     def __init__(self, spec: TensorSpec, steps: Sequence[Step]) -> None:
-        """steps: declared steps; () for only `decode`."""
+        """steps: the declared steps; () means only `decode`."""
         steps = steps if steps and steps[0].name == "decode" else (DECODE, *steps)
         problems = [f"input {spec.name!r}: {text}" for text in _problems(steps)]
         if problems:
@@ -113,7 +113,8 @@ def _target(height: int, width: int, size: tuple[int, int], keep: str) -> tuple[
 
 
 def frame(height: int, width: int, size: Sequence[int] | int) -> tuple[float, float, float, float]:
-    """Returns the place of an image after `keep: pad` as x, y, width, height, in fractions of the padded image."""
+    """Returns the position of an image after `keep: pad` as x, y, width and height, in fractions of the padded image.
+    """
     padded = _pair(size)
     inside = _target(height, width, padded, "pad")
     top, left = (padded[0] - inside[0]) // 2, (padded[1] - inside[1]) // 2
@@ -158,7 +159,7 @@ def _pillow(method: str) -> Scale:
 def _opencv(method: str) -> Scale:
     import cv2
 
-    # Images are already resized in parallel, and OpenCV's threads would go on running after the loading.
+    # Images are already resized in parallel, and OpenCV's threads would keep running after the loading.
     cv2.setNumThreads(1)
     interpolation = {
         "nearest": cv2.INTER_NEAREST,
@@ -176,7 +177,7 @@ def _opencv(method: str) -> Scale:
 
 
 def _tensorflow(method: str) -> Scale:
-    """Scales with TensorFlow's default, which has no antialiasing. Returns float32 except for `nearest`."""
+    """Scales with TensorFlow's default method, which does not antialias. Returns float32 except for `nearest`."""
     import tensorflow as tf
 
     name = "lanczos3" if method == "lanczos" else method
@@ -192,7 +193,7 @@ _LIBRARIES = {"pillow": _pillow, "opencv": _opencv, "tensorflow": _tensorflow}
 
 
 def _crop(options: Mapping[str, Any]) -> Transform:
-    """Crops the centre. Truncates a size like MLPerf's reference, and a fraction like tf.image.central_crop."""
+    """Crops the centre. Truncates a size as MLPerf's reference does, and a fraction as tf.image.central_crop does."""
     size, fraction = options["size"], options["fraction"]
 
     def crop(pixels: Array) -> Array:
@@ -227,7 +228,7 @@ _MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Transform]] = {
 
 
 def _cast_to(dtype: "np.dtype[Any]") -> Transform:
-    """Rounds and clips floats for an integer type. Leaves other conversions to numpy."""
+    """Rounds and clips floats for an integer type. Leaves other conversions to NumPy."""
 
     def cast(pixels: Array) -> Array:
         if pixels.dtype.kind == "f" and dtype.kind in "iu":

@@ -31,7 +31,7 @@ from harness.errors import MOST_PROBLEMS, ConfigError, say_once
 from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
 MEMORY_LIMIT_BYTES = 160 << 20
-"""Memory limit for samples, unless --performance-count or the official rules set the number of samples."""
+"""Limit for the memory of the samples, unless --performance-count or the official rules set the number of samples."""
 
 MAX_FILE_BYTES = 4 * decode.MAX_PIXELS
 ANY_IMAGE = TensorSpec("image", "uint8", (None,))
@@ -40,7 +40,7 @@ ANY_IMAGE = TensorSpec("image", "uint8", (None,))
 class ImageDataset(LoadedRows):
     """Base class of image datasets. Sample i is made from `samples[i]`, for every input with steps.
 
-    The constructor reads the size and time of every file, but does not open files.
+    The constructor reads the size and time of every file, but does not open the files.
     """
 
     name = "images"
@@ -52,7 +52,7 @@ class ImageDataset(LoadedRows):
                 f"dataset {self.name!r}: {folder} has no images: nothing can be measured"
             )
         problems = [*synthetic_options(setup, self.name, shapes={})]
-        if setup.inputs:  # `data check` without a model passes no inputs
+        if setup.inputs:  # because `data check` without a model passes no inputs
             problems += unknown_inputs("--input-shape", setup.shapes, setup)
         refuse(problems)
         self._folder = folder
@@ -111,7 +111,7 @@ class ImageDataset(LoadedRows):
     def faults(self) -> Iterator[str]:
         """Yields a line for every file that cannot become the input, or for which libjpeg prints a warning.
 
-        Does not cache or hold anything.
+        Caches nothing, and keeps nothing in memory.
         """
         can_see = decode.can_see_damage()
 
@@ -149,7 +149,9 @@ class ImageDataset(LoadedRows):
 
     @cached_property
     def _steps(self) -> dict[str, ImageSteps]:
-        """The steps by input. They are made at their first use, because importing TensorFlow takes ten seconds."""
+        """The steps by input. They are created when they are first used, because importing TensorFlow takes ten
+        seconds.
+        """
         specs = self._setup.inputs or (ANY_IMAGE,)
         return {s.name: ImageSteps(s, self._setup.steps.get(s.name, ())) for s in specs}
 
@@ -159,7 +161,7 @@ class ImageDataset(LoadedRows):
 
     @cached_property
     def _rows(self) -> list[tuple[tuple[int, ...], "np.dtype[np.generic]"]]:
-        """Shape and type of each input's row. The first image determines sizes that the model leaves open."""
+        """Shape and type of each input's row. The first image determines any size that the model leaves open."""
         example: list[Array] = []
         rows = []
         for i, spec in enumerate(self._setup.inputs):
@@ -182,12 +184,13 @@ class ImageDataset(LoadedRows):
 
     @property
     def _looked_at(self) -> object:
-        """JSON content with which images were compared before their rows were cached; None without a comparison."""
+        """JSON content with which images were compared before their rows were cached; None if there was no comparison.
+        """
         return None
 
     @cached_property
     def _cache(self) -> tuple[RowCache | None, str]:
-        """The cache and its folder, or None and the reason why there is no cache.
+        """The cache and its folder, or None and the reason for not having a cache.
 
         The name of the folder is a digest of everything that can change a row.
         """

@@ -22,11 +22,11 @@ class Prompt(NamedTuple):
     model: str = ""
     """Name of the model that must answer; "" for the run's model."""
     is_drawn: bool = False
-    """Whether the prompt's fields make the server draw tokens at random."""
+    """True if the prompt's fields make the server sample tokens at random."""
 
 
 class HeldPrompts(LoadedRows):
-    """A dataset of prompts. All prompts are held in memory; `load` makes rows of the requested prompts."""
+    """A dataset of prompts. All prompts stay in memory; `load` makes rows for the requested prompts."""
 
     def __init__(self, name: str, prompts: Sequence[Prompt]) -> None:
         """name: name of the model's input."""

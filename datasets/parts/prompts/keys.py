@@ -11,4 +11,4 @@ REQUEST = (
 """Keys of a line that become fields of its request."""
 
 KEYS = (*KINDS, *REQUEST, "max_tokens", "max_completion_tokens", "reference", "body")
-"""Keys of a line that are read."""
+"""All keys of a line that are read."""

@@ -12,7 +12,7 @@ from harness.types import Array, Interval, Lognormal
 
 LARGEST_TOKEN = 2**31
 TOKENS = "1000:30000"
-"""Default range of token IDs. Most vocabularies have these IDs, and they are not special tokens."""
+"""Default range of token IDs. Most vocabularies contain these IDs, and none of them is a special token."""
 
 Lengths = int | Interval | Lognormal
 
@@ -83,7 +83,7 @@ class Options:
 
 
 def drawn(lengths: Lengths, count: int, seed: int, name: str) -> Array:
-    """Returns (count,) int64 lengths. They depend only on the seed and the name."""
+    """Returns (count,) int64 lengths. They depend only on the seed and the name of the option."""
     if isinstance(lengths, Lognormal):
         return draw(lengths, count, seed, name)
     if isinstance(lengths, Interval):

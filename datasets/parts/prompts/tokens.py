@@ -13,7 +13,7 @@ MEMORY_LIMIT_BYTES = 1 << 30
 """Memory limit in bytes for the prompts that a run holds at once."""
 
 BYTES_PER_TOKEN = 7
-"""Size of a token ID below 100,000 in JSON, including its comma and a reserve."""
+"""Size of a token ID below 100,000 in JSON, including a comma and a reserve."""
 
 
 def input_of(setup: DatasetSetup, dataset: str) -> str:
@@ -65,7 +65,7 @@ class TokenPrompts(LoadedRows):
         return None
 
     def about(self) -> Mapping[str, object]:
-        """Returns the part of describe() that all such datasets have."""
+        """Returns the part of describe() that all such datasets share."""
         return {
             "name": self._name,
             "count": len(self),

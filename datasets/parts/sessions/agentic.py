@@ -1,6 +1,7 @@
-"""Reads the recorded agent sessions that MLPerf's Endpoints client replays. A line is from a user, tool or model.
+"""Reads the recorded agent sessions that MLPerf's Endpoints client replays. Each line is a message of a user, of a tool
+or of the model.
 
-A line of a user or of tools is a turn, whose prompt is the session up to this line. `delay_seconds` is the time that
+A message of a user or of tools is a turn, whose prompt is the session up to this line. `delay_seconds` is the time that
 the tools take. Source: mlcommons/endpoints, dataset_manager/agentic_inference_dataset.py.
 """
 
@@ -11,7 +12,7 @@ from harness.core.units import NS_PER_S
 from harness.datasets.parts.sessions.turns import Turn, list_of, number_of, whole_of
 
 _SENT = ("role", "content", "name", "tool_calls", "reasoning_content")
-"""Keys of a message that are sent."""
+"""Keys of a message that are included in requests."""
 
 _ROLES = ("user", "tool", "assistant")
 
@@ -25,7 +26,7 @@ def sessions(
 ) -> Iterator[tuple[str, list[Turn]]]:
     """Yields the sessions with the place of their first line, in the order of their first lines.
 
-    rows: place and content of each line. settings: fields of every request. Raises a ValueError with the place.
+    rows: place and content of each line. settings: fields of every request. Raises a ValueError that names the place.
     """
     grouped: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for place, row in rows:
@@ -61,7 +62,7 @@ def _session(
 
 
 def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the messages of a line, which are one message or one message per tool result."""
+    """Returns the messages of a line: one message, or one per tool result."""
     role = row.get("role")
     if role not in _ROLES:
         raise ValueError(f"the role is {role!r:.40}: use {', '.join(_ROLES)}")

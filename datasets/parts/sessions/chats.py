@@ -19,7 +19,7 @@ _ROLES = {
     **dict.fromkeys(("tool", "observation", "function"), "tool"),
 }
 _SENT = ("role", "content", "name", "tool_calls", "tool_call_id")
-"""Keys of a message that are sent. Traces have other keys, too, e.g. `extra` and `message_type`."""
+"""Keys of a message that are included in requests. Traces also contain other keys, e.g. `extra` and `message_type`."""
 
 
 def session(content: Mapping[str, Any]) -> list[Turn]:
@@ -72,7 +72,7 @@ def message(row: object) -> dict[str, Any]:
     content = row.get("value", row.get("content"))
     found = {"role": role, "content": content, **{k: row[k] for k in _SENT[2:] if row.get(k)}}
     if role == "tool" and not found.get("tool_call_id"):
-        # Sent as a user's message, because an observation in ShareGPT does not name its call.
+        # Sent as a user's message, because an observation in ShareGPT does not identify its call.
         found = {"role": "user", "content": content}
     if not isinstance(found["content"], str | list) and not found.get("tool_calls"):
         raise ValueError(f"a message of role {role!r} has no content")
@@ -80,7 +80,9 @@ def message(row: object) -> dict[str, Any]:
 
 
 def trajectory(content: Mapping[str, Any]) -> list[Turn]:
-    """Reads .traj files of SWE-agent 1.1 and later. The field `query` of a step has the messages that the model got."""
+    """Reads .traj files of SWE-agent 1.1 and later. The field `query` of a step contains the messages that the model
+    received.
+    """
     turns: list[Turn] = []
     spent_ns = 0
     for number, step in enumerate(list_of(content, "trajectory")):

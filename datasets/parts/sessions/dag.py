@@ -1,6 +1,6 @@
 """Reads AIPerf's DAG JSONL, in which each line is a conversation. Conversations may fork and spawn other conversations.
 
-A turn has only new messages; the model's earlier answers are part of the history (`context_mode`
+A turn contains only new messages; the model's earlier answers are part of the history (`context_mode`
 deltas_without_responses). A session is a conversation that no other conversation starts, together with all
 conversations that it starts.
 """
@@ -40,7 +40,7 @@ def is_conversation(row: Mapping[str, Any]) -> bool:
 def sessions(
     rows: Sequence[tuple[str, Mapping[str, Any]]], seed: int
 ) -> Iterator[tuple[str, list[Turn]]]:
-    """Yields the sessions with their places in the file. Raises a ValueError with the place."""
+    """Yields the sessions with their places in the file. Raises a ValueError that names the place."""
     by_id: dict[str, Mapping[str, Any]] = {}
     begun: set[str] = set()
     for place, row in rows:
@@ -101,7 +101,7 @@ def _names(entries: Sequence[object]) -> list[str]:
 
 
 class _Session:
-    """Collects the turns of one session in an order in which each turn waits only for earlier turns."""
+    """Collects the turns of one session, in an order in which each turn waits only for earlier turns."""
 
     def __init__(self, by_id: Mapping[str, Mapping[str, Any]], random: np.random.Generator) -> None:
         self._by_id, self._random = by_id, random
@@ -113,7 +113,7 @@ class _Session:
     ) -> list[int]:
         """Adds the turns of a conversation. Returns the turns whose answers end the conversation.
 
-        after: turns for which the first turn waits. delay_ms: time that is added to the delay of the first turn.
+        after: turns for which the first turn waits. delay_ms: time to add to the delay of the first turn.
         """
         row = self._by_id.get(name)
         if row is None:
@@ -222,4 +222,4 @@ class _Session:
 
 
 _ANSWER: Mapping[str, Any] = {"role": "assistant", "content": ""}
-"""Stands for an answer until the model has given it."""
+"""Placeholder for an answer until the model has given it."""

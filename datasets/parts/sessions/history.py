@@ -7,13 +7,13 @@ from harness.datasets.parts.sessions.turns import Turn
 
 
 def linked(turns: Sequence[Turn], encoded: Sequence[Sequence[bytes]]) -> list[Mapping[int, int]]:
-    """Returns a mapping for each turn, from places in its messages to the earlier turns whose answers are there.
+    """Returns, for each turn, a mapping from places in its messages to the earlier turns whose answers belong there.
 
-    encoded: the messages of each turn; () for a turn without messages. A message of the model is the answer of the turn
+    encoded: the messages of each turn; () for a turn without messages. A message of the model is the answer to the turn
     whose prompt consists of all messages before it. This applies only if the later turn waits for this answer.
     """
     asked: dict[bytes, int] = {}  # maps a digest of a turn's messages to the turn
-    ancestors: list[int] = []  # per turn: bit n is set if it waits for turn n, directly or not
+    ancestors: list[int] = []  # per turn: bit n is set if the turn waits for turn n, directly or indirectly
     found: list[Mapping[int, int]] = []
     for number, (turn, messages) in enumerate(zip(turns, encoded, strict=True)):
         waited = 0

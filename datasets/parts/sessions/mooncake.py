@@ -1,4 +1,4 @@
-"""Reads Mooncake's traces, with one request per line. They may have the keys that AIPerf adds.
+"""Reads Mooncake's traces, with one request per line. The lines may contain the keys that AIPerf adds.
 
 Mooncake records `input_length`, `output_length` and `hash_ids` (the IDs of the prompt's blocks of 512 tokens). AIPerf
 adds `session_id`, `delay` (ms), `text_input`, `messages`, `tools`, `payload` and `extra`. A line without `session_id`
@@ -19,7 +19,7 @@ def sessions(
 ) -> Iterator[tuple[str, list[Turn]]]:
     """Yields the sessions with the place of their first line, in the order of their first lines.
 
-    rows: place and content of each line. Raises a ValueError with the place.
+    rows: place and content of each line. Raises a ValueError that names the place.
     """
     grouped: dict[str, tuple[str, list[Turn]]] = {}
     for number, (place, row) in enumerate(rows):

@@ -3,7 +3,7 @@
 
 The names of attributes are from OpenTelemetry's conventions for GenAI: `gen_ai.input.messages` (in parts or as OpenAI's
 messages), `gen_ai.system_instructions`, `gen_ai.tool.definitions` and `gen_ai.usage.output_tokens`. The times of the
-spans show for which calls each call waited. Spans without messages, failed spans, and spans of tools and agents are
+spans show which calls each call waited for. Spans without messages, failed spans, and spans of tools and agents are
 skipped.
 """
 
@@ -81,7 +81,7 @@ def _value(value: Mapping[str, Any]) -> Any:
 
 
 def sessions(spans: Sequence[Span]) -> Iterator[tuple[str, list[Turn]]]:
-    """Yields the sessions with the place of their first span. Raises a ValueError with the place."""
+    """Yields the sessions with the place of their first span. Raises a ValueError that names the place."""
     grouped: dict[str, tuple[str, list[_Call]]] = {}
     for number, span in enumerate(spans):
         try:
@@ -101,7 +101,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _call(span: Span, number: int) -> _Call | None:
-    """Converts a span to a call. Returns None if it is not an answered call of a model, or has no messages."""
+    """Converts a span to a call. Returns None if the span is not an answered model call, or contains no messages."""
     attributes, status = span.attributes, span.span.get("status")
     failed = isinstance(status, dict) and status.get("code") in _FAILED
     asked = attributes.get("gen_ai.input.messages")

@@ -34,7 +34,9 @@ def session(content: Mapping[str, Any]) -> list[Turn]:
 
 
 def _check_keys(row: Mapping[str, Any]) -> None:
-    """Raises a ValueError for a key that a turn cannot have, because e.g. a misspelt delay would change the load."""
+    """Raises a ValueError for a key that a turn cannot have, because a misspelt `delay_ms`, for example, would change
+    the load.
+    """
     if unknown := [key for key in row if key not in (*_TURN_KEYS, *KEYS)]:
         raise ValueError(
             f"the key {unknown[0]!r:.40} is unknown: a turn has {', '.join(_TURN_KEYS)} and the keys of prompts; "

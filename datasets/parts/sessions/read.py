@@ -1,4 +1,4 @@
-"""Reads a file of sessions in any known format. The content of the file shows its format."""
+"""Reads a file of sessions in any known format. The format is recognised from the content of the file."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class Format(NamedTuple):
     is_mine: Callable[[Mapping[str, Any]], bool]
     """Returns whether the first object of a file has this format."""
     read: Callable[[Sequence[_Row], Settings], Iterable[_Session]]
-    """Returns the sessions in a file's objects. Raises a ValueError with the place."""
+    """Returns the sessions in a file's objects. Raises a ValueError that names the place."""
 
 
 class Found(NamedTuple):
@@ -82,7 +82,7 @@ _FORMATS = (
     Format("prompts", lambda row: bool(row.keys() & {"prompt", "input_ids", "body"}), _each(lambda r, _: own.prompt(r))),
 )  # fmt: skip
 FORMATS = ("auto", *(one.name for one in _FORMATS))
-"""Values of the option `format`. The result shows the same names."""
+"""Values of the option `format`. The result names the format in the same way."""
 
 
 def _is_span(row: Mapping[str, Any]) -> bool:
@@ -92,12 +92,12 @@ def _is_span(row: Mapping[str, Any]) -> bool:
 
 
 def _is_aiperf(row: Mapping[str, Any]) -> bool:
-    """Returns whether a line with `messages` also has other keys of AIPerf's Mooncake format."""
+    """Returns whether a line with `messages` also contains other keys of AIPerf's Mooncake format."""
     return "messages" in row and bool(row.keys() & {"output_length", "timestamp", "session_id"})
 
 
 def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Found:
-    """Reads several files like one file. Raises a ConfigError with every problem. wanted: one of FORMATS."""
+    """Reads several files as if they were one. Raises a ConfigError with every problem. wanted: one of FORMATS."""
     rows = [row for path in paths for row in _objects(path)]
     if not rows:
         raise ConfigError(f"{paths[0]} has no sessions: nothing can be measured")
@@ -121,7 +121,7 @@ def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Fou
         raise
     except ValueError as e:
         raise ConfigError(str(e)) from None
-    except WRONG_CONTENT as e:  # a value whose type the format does not allow
+    except WRONG_CONTENT as e:  # because of a value whose type the format does not allow
         raise ConfigError(
             f"{paths[0]} cannot be read as {chosen.name} ({type_and_text(e)}): name its --dataset-option format"
         ) from e
@@ -131,7 +131,8 @@ def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Fou
 
 
 def _objects(path: Path) -> list[_Row]:
-    """Returns the objects in a file. It has one object per line, a JSON list of objects, or a single object."""
+    """Returns the objects in a file. The file contains one object per line, a JSON list of objects, or a single object.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:
@@ -144,7 +145,7 @@ def _objects(path: Path) -> list[_Row]:
 
 
 def _whole(text: str) -> list[Any] | None:
-    """Returns the entries of a file that is one JSON text; None if it is not one JSON text."""
+    """Returns the entries of a file that is a single JSON text; None for any other file."""
     try:
         content = parse_json(text)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""Derives from the times of calls in a recorded session for which earlier calls each call waited.
+"""Derives, from the times of calls in a recorded session, which earlier calls each call waited for.
 
-A call waits for every call that had ended when it began. Calls that overlapped do not wait for each other. AIPerf
-0.13 (timing/replay_dependencies.py) has the same rule.
+A call waits for every call that had ended when it began. Calls that overlapped do not wait for each other. AIPerf 0.13
+uses the same rule (timing/replay_dependencies.py).
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,15 +17,17 @@ class Interval(NamedTuple):
 
 class Wait(NamedTuple):
     after: tuple[int, ...]
-    """Positions of the earlier calls for which the call waits."""
+    """Positions of the earlier calls that the call waits for."""
     delay_ns: int
-    """Time from the end of the last of these calls to the start of this call. If there are no such calls, time from the
-    start of the first call in the session.
+    """Time from the end of the last of these calls to the start of this call. If it waits for no call, the time from
+    the start of the session's first call.
     """
 
 
 def waits(calls: Sequence[Interval]) -> list[Wait]:
-    """Returns the waits of each call. Omits waits that follow from other waits. calls: in the order of their starts."""
+    """Returns the waits of each call. Omits waits that follow from other waits. calls: in the order in which they
+    start.
+    """
     by_end = sorted(range(len(calls)), key=lambda n: (calls[n].end_ns, n))
     ends = [calls[n].end_ns for n in by_end]
     # Entry n is the latest start among the n + 1 calls that end first.
@@ -49,7 +51,7 @@ def _wait(
     begins = [*latest[earlier - 1 : earlier], *(calls[one].start_ns for one in at_once)]
     if not begins:
         return Wait((), start_ns - calls[0].start_ns)
-    # If one ended call was over before another one began, waiting for the later one is enough.
+    # If one ended call was over before another began, it is enough to wait for the later call.
     after, begun_ns, place = at_once, max(begins), earlier - 1
     while place >= 0 and ends[place] >= begun_ns:
         one = by_end[place]

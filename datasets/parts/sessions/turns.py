@@ -10,26 +10,26 @@ NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 class Blocks(NamedTuple):
-    """A prompt that is recorded without its tokens. The tokens are made from the IDs of its blocks."""
+    """A prompt that is recorded without its tokens. The tokens are generated from the IDs of its blocks."""
 
     scope: int
-    """Scope of the IDs. Equal IDs in the same scope stand for equal tokens."""
+    """Scope of the IDs. Within one scope, equal IDs stand for equal tokens."""
     ids: tuple[int, ...]
     block_tokens: int
     tokens: int
-    """Number of tokens in the complete prompt. Tokens after the last block belong only to this prompt."""
+    """Number of tokens in the complete prompt. Tokens after the last block belong to this prompt only."""
 
 
 class Turn(NamedTuple):
     """A request in a session."""
 
     row: Mapping[str, Any]
-    """A line of the dataset `prompts`. It has no prompt if `blocks` is set."""
+    """A line in the form of the dataset `prompts`. The line has no prompt if `blocks` is set."""
     after: tuple[int, ...] = ()
-    """Positions of the earlier turns in the session for whose answers this turn waits."""
+    """Positions of the earlier turns in the session whose answers this turn waits for."""
     delay_ns: int = 0
     answers: Mapping[int, int] = NOTHING
-    """Maps a place in `messages` to the turn whose answer belongs there, for answers that are not recorded."""
+    """Maps a place in `messages` to the turn whose answer belongs there, for answers that were not recorded."""
     blocks: Blocks | None = None
 
 

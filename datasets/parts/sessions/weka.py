@@ -1,7 +1,8 @@
 """Reads Weka's traces of coding agents (kv-cache-tester, AIPerf), which have one JSON object per session.
 
-`requests` has calls (`n` for normal, `s` for streaming) with `t` in seconds, `in`, `out`, `hash_ids` and `api_time` in
-seconds. It also has entries `subagent` with calls of the same kinds. The times show for which calls each call waited.
+`requests` contains calls (`n` for normal, `s` for streaming) with `t` in seconds, `in`, `out`, `hash_ids` and
+`api_time` in seconds. It also contains entries `subagent` with calls of the same kinds. The times show which calls each
+call waited for.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from harness.datasets.parts.sessions.turns import Blocks, Turn, ids_of, list_of,
 class _Call(NamedTuple):
     interval: Interval
     number: int
-    """Number of the call in the order of the file."""
+    """Number of the call in file order."""
     row: Mapping[str, Any]
 
 
@@ -59,7 +60,7 @@ def _calls(content: Mapping[str, Any]) -> Iterator[_Call]:
             if not isinstance(row, dict):
                 raise ValueError(f"requests contains {row!r:.40}, but must contain objects")
             at_s = number_of(row, "t")
-            if at_s + 1e-6 < from_s:  # older traces count time from the start of the subagent
+            if at_s + 1e-6 < from_s:  # because older traces count time from the start of the subagent
                 at_s += from_s
             took_s = number_of(row, "api_time", 0) if row.get("api_time") is not None else 0.0
             start_ns = round(at_s * NS_PER_S)

@@ -1,4 +1,4 @@
-"""Returns an entry of `advice` in advise.json."""
+"""The files with which a user applies the advice of `advise`."""
 
 import json
 import shlex
@@ -32,7 +32,7 @@ def one(
     broken: str = "",
     score: float | None = None,
 ) -> dict[str, Any]:
-    """An entry of `advice` in advise.json."""
+    """Returns an entry of `advice` in advise.json."""
     return {
         "setting": SEQUENTIAL.format(graph=graph, precision=precision),
         "change": f"graph={graph} precision={precision}",
