@@ -28,8 +28,8 @@ _OK = 200
 class HttpRawRemote:
     """One address that accepts the bytes of a model's only input, in C order and little-endian.
 
-    The rows of a batch are sent one after another. The answers must have the same order. Strings are sent as UTF-8, one
-    per request.
+    The rows of a batch are sent one after another. The answers must be in the same order. Strings are sent as UTF-8,
+    one per request.
 
     path: the path of the requests.
     content_type: the content type of the requests.

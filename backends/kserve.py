@@ -28,7 +28,7 @@ from harness.remote import (
 from harness.types import BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
 
 _ENCODINGS = ("binary", "json")
-"""Encodings, the best first."""
+"""Encodings, in order of preference."""
 
 _SHARED = "shm"
 _OPTIONS = {"served": "NAME", "version": "VERSION", "encoding": "|".join((*_ENCODINGS, _SHARED))}
@@ -46,11 +46,12 @@ class KserveRemote:
     """One model on Triton, MLServer, KServe or another server of the protocol.
 
     served: the server's name for the model. Default: the manifest's name.
-    version: the version of the model. By default the server chooses, and all answers must have the same version.
-    encoding: binary sends the tensors' bytes; json sends text, which is slower. By default a request with one sample of
-    zeros shows whether the server takes binary tensors. A server may answer in either form. Over gRPC, tensors are
-    always binary. shm: the samples are in shared memory, which a server on this machine reads. Requests contain only
-    their positions.
+    version: the version of the model. By default, the server chooses the version, and all answers must come from the
+    same one. encoding: binary sends the tensors' bytes; json sends text, which is slower. By default, a request with
+    one sample of zeros shows whether the server accepts binary tensors. A server may answer in either form. Over gRPC,
+    tensors are
+    always binary. shm: the samples are in shared memory, which a server on this machine reads. Requests then contain
+    only the positions of samples in memory.
     """
 
     transports = ("http", _GRPC)
@@ -113,7 +114,7 @@ class KserveRemote:
             )
 
     def _probe(self, exchange: Exchange, inputs: Sequence[Tensor]) -> None:
-        """Finds the encoding and the form of the replies with one sample of zeros.
+        """Sends one sample of zeros to find out the encoding and the form of the replies.
 
         The server's list of extensions is not used, because some servers accept binary tensors without listing them.
         """

@@ -59,7 +59,7 @@ _HIDDEN = (
 _MILLION = 1_000_000
 
 _OPEN_SIZE = 8
-"""Size of a dimension that the file leaves open, until the first batch arrives."""
+"""Size used for a dimension that the file leaves open, until the first batch arrives."""
 
 
 class _Port(NamedTuple):

@@ -93,7 +93,7 @@ class OrtBackend(FrameworkBackend):
                 f"--provider {provider}: ONNX Runtime uses {used[0]} instead: "
                 "check that its library is installed and the device is visible"
             )
-        session.disable_fallback()  # a failing provider must fail the batch, not fall back
+        session.disable_fallback()  # because a failing provider must fail the batch
         self._session = session
         # The public `run` first checks the names in the feed, which takes 1.5 us, and then calls this method.
         self._run = getattr(session, "_sess", session).run
@@ -168,7 +168,7 @@ class OrtBackend(FrameworkBackend):
             options.add_session_config_entry("session.intra_op_thread_affinities", places)
             options.add_session_config_entry("session.force_spinning_stop", "1")
         if self._weights is not None:
-            # Prepacking would give each session a separate copy in its own layout.
+            # Prepacking would give each session a separate copy of the weights in its own layout.
             options.add_session_config_entry("session.disable_prepacking", "1")
             for name, value in self._weights.values.items():
                 options.add_initializer(name, value)

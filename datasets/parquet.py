@@ -16,7 +16,7 @@ from harness.types import Array, Dataset
 
 
 class ParquetDataset(TableDataset):
-    """A Parquet table. A column of lists of the same length n counts as n columns."""
+    """A Parquet table. A column of lists with the same length n counts as n columns."""
 
     name = "parquet"
     suffix = ".parquet"
@@ -77,7 +77,7 @@ def missing(column: Any, name: str) -> list[str]:
 
 
 def _array(column: Any) -> Array:
-    """Returns a column as an array (n,), or as (n, width) if its values are lists. Raises a ValueError with the
+    """Returns a column as an array (n,), or as (n, width) if its values are lists. Raises a ValueError that states the
     problem.
     """
     values = column.combine_chunks()

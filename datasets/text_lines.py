@@ -46,7 +46,7 @@ slight damage to the model.
 """
 
 _SCORED, _CALIBRATION = 0, 1
-"""Names of two independent streams of random numbers."""
+"""Keys of two independent streams of random numbers."""
 
 _LEAST_PIXELS = 8
 """Minimum size of the font."""

@@ -36,7 +36,7 @@ CHORDS: tuple[tuple[int, ...], ...] = ((0,), (0,), (0, 4), (0, 7), (0, 4, 7), (0
 """Semitones of each note above the lowest note of an event, for single tones, intervals and triads."""
 
 _SCORED, _CALIBRATION = 0, 1
-"""Names of two independent streams of random numbers."""
+"""Keys of two independent streams of random numbers."""
 
 _HARMONICS = 8
 _ATTACK_SECONDS, _RELEASE_SECONDS = 0.005, 0.02

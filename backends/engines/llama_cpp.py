@@ -28,10 +28,9 @@ needed.
 class LlamaCppBackend(TokenEngine):
     """One llama.cpp server in this process, with a slot for each sequence.
 
-    The package offers no call for a single step. One thread per answer therefore waits for tokens, which arrive one by
-    one.
-    cache: the number type of keys and values. llama.cpp's own default is f16.
-    If ends are ignored, llama.cpp excludes the end token and chooses the best of the other tokens.
+    The package offers no call for a single step. Therefore, one thread per answer waits for tokens, which arrive one by
+    one. cache: the number type of keys and values. llama.cpp's own default is f16. If ends are ignored, llama.cpp
+    excludes the end token and chooses the best of the other tokens.
     """
 
     name = "llama-cpp"
@@ -58,7 +57,7 @@ class LlamaCppBackend(TokenEngine):
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._setup.threads
         kind = getattr(xllamacpp.ggml_type, _CACHES[self._option["cache"]])
         params.cache_type_k = params.cache_type_v = kind
-        params.cache_prompt = False  # off, so that every prompt is computed
+        params.cache_prompt = False  # so that every prompt is computed
         params.cache_ram_mib = 0
         params.warmup = False
         params.fit_params = False

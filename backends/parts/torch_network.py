@@ -22,7 +22,7 @@ _HIDDEN = ("rnn", "lstm", "gru", "attention", "einsum", "embedding_bag", "custom
 """Words in the names of operators whose multiplications are not counted."""
 
 _TRANSPOSED = 6
-"""The position of the argument `transposed`."""
+"""Position of the argument `transposed` in a convolution's arguments."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch may not be installed

@@ -27,8 +27,8 @@ ANSWERED = 10
 
 MOST_CANDIDATES = 2048
 MOST_HISTORY = 16_384 - MOST_CANDIDATES - 1
-"""Maximum lengths of the lists. The model's sequence has 16,384 items, including the user, so only the first items of a
-longer list are kept.
+"""Maximum lengths of a request's lists. The model's sequence has 16,384 items, including the user, so only the first
+items of a longer list are kept.
 """
 
 ITEMS_PER_CATEGORY = 1_000_000_000 // 128

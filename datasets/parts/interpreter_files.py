@@ -2,7 +2,7 @@
 
 A file is used if its suffix and its content agree, e.g. a `.json` file that can be parsed. The standard library and
 numpy make the archives and tables, so their types are also certain. The choice depends only on the names of files, so
-every run uses the same files. Other Python installations have other files, and therefore other digests.
+every run uses the same files. Other Python installations contain other files, and therefore lead to other digests.
 """
 
 import bz2
@@ -48,7 +48,7 @@ class _Type(NamedTuple):
     label: str
     suffixes: tuple[str, ...]
     is_one: Callable[[bytes], bool]
-    """Returns whether the content certainly has this type."""
+    """Returns whether the content definitely has this type."""
     is_text: bool = False
 
 

@@ -70,7 +70,9 @@ def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
 
 
 def plain_label(value: object) -> object:
-    """Converts a label to a Python value. An array of one number becomes a number, and a whole float becomes an int."""
+    """Converts a label to a plain Python value. An array of one number becomes a number, and a whole float becomes an
+    int.
+    """
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
         value = value.item()
     if isinstance(value, list) and len(value) == 1:
@@ -79,7 +81,7 @@ def plain_label(value: object) -> object:
 
 
 def not_finite(rows: Array) -> int | None:
-    """Returns the first row with NaN or infinity; None if there is no such row. rows: (n, ...)."""
+    """Returns the index of the first row with NaN or infinity; None if there is no such row. rows: (n, ...)."""
     if rows.dtype.kind != "f":
         return None
     bad = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
@@ -113,7 +115,7 @@ def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None
     """Returns the shape to which rows of shape `have` are reshaped for the input; None if they do not fit.
 
     A row may fit unchanged, or after sizes of 1 are added or removed. A flat row may also fit the input's fixed shape,
-    e.g. 784 columns for 1x28x28. Other changes of the shape, e.g. from channels last to channels first, would mix up
+    e.g. 784 columns for 1x28x28. Other changes of shape, e.g. from channels last to channels first, would mix up
     values.
     """
     want = spec.shape[1:]

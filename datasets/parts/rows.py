@@ -77,7 +77,7 @@ class LoadedRows:
         return Batch(len(indices), {name: into[name] for name in self._arrays})
 
     def _places(self, indices: Sequence[int]) -> slice | list[int] | Array:
-        """Returns the places of the samples. Returns a slice if the samples are adjacent."""
+        """Returns the positions of the samples. Returns a slice if the samples are adjacent."""
         count = len(indices)
         if count == 1:
             first = self._item[indices[0]]

@@ -3,7 +3,7 @@
 Speech consists of syllables with a consonant and a vowel. A voiced sound is a sum of harmonics of a moving pitch. The
 strengths of the harmonics follow the resonances (formants) of the vowel. Hisses and bursts are filtered noise. The
 formants of the vowels are averages over measured speakers: G. E. Peterson and H. L. Barney, "Control Methods Used in a
-Study of the Vowels" (1952). Other sounds are noises, tones, chords, clicks and hum.
+Study of the Vowels" (1952). Other sounds are noise, tones, chords, clicks and hum.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""Reads conversations (ShareGPT, messages). Each turn is a sample, whose prompt is the conversation up to this turn."""
+"""Reads recorded conversations in ShareGPT's format or as `messages`. Each turn is a sample, whose prompt is the
+conversation up to this turn.
+"""
 
 import hashlib
 import json
@@ -36,7 +38,7 @@ class _Message(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """A sample."""
+    """One turn, which is a sample."""
 
     conversation: tuple[_Message, ...]
     messages: int
@@ -160,7 +162,9 @@ def _messages(content: object) -> tuple[_Message, ...]:
 
 
 def _may_follow(role: str, before: Sequence[_Message]) -> bool:
-    """Returns whether a message of this role is in turn: first a system message, then user and model alternate."""
+    """Returns whether a message of this role is in turn: a system message may come first, then user and model
+    alternate.
+    """
     last = before[-1].role if before else ""
     return role in {"": ("system", "user"), "system": ("user",), "user": ("assistant",)}.get(
         last, ("user",)

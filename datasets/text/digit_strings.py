@@ -1,6 +1,6 @@
 """Reads the embedded prompts of the model `tinylm`: 500 strings of digits to sort or reverse.
 
-harness/models/train_tinylm.py writes the file from a seed. The model was not trained on these strings.
+The file is written by harness/models/train_tinylm.py from a seed. The model was not trained on these strings.
 """
 
 from collections.abc import Mapping

@@ -38,7 +38,7 @@ _MOST_BLOCK_TOKENS = 1 << 20
 _SUFFIXES = (".jsonl", ".json", ".traj")
 _RECORDED, _LIVE = "recorded", "live"
 _BLOCKS, _OWN = 1, 2
-"""Names of two independent streams of random numbers."""
+"""Keys of two independent streams of random numbers."""
 
 _NO_MESSAGES = [{"role": "user", "content": "."}]
 _END_OF_MESSAGES = b'"messages":[{"role":"user","content":"."}]}'
@@ -47,10 +47,10 @@ _END_OF_TOKENS = b'"prompt":[0]}'
 
 
 class _Turn(NamedTuple):
-    """A sample."""
+    """One turn, which is a sample."""
 
     prompt: Prompt
-    """The prompt. Its `request` lacks the messages, or the prompt if it is made from blocks."""
+    """The prompt that is sent. Its `request` lacks the messages, or the prompt if it is made from blocks."""
     messages: tuple[bytes, ...]
     """Encoded messages; () for a prompt that is a string or token IDs."""
     answers: Mapping[int, int]

@@ -39,7 +39,7 @@ _WORDS = (
     *("reads", "sees", "takes", "gives", "finds", "counts", "draws", "turns", "left", "right"),
 )
 _TEXT, _IMAGE, _SOUND = 1, 2, 3
-"""Names of independent streams of random numbers."""
+"""Keys of independent streams of random numbers."""
 
 
 class SyntheticChatsDataset(LoadedRows):

@@ -18,7 +18,7 @@ INPUT_TOKENS = 512
 OUTPUT_TOKENS = 128
 
 _PREFIXES, _OWN = 1, 2
-"""Names of two independent streams of random numbers."""
+"""Keys of two independent streams of random numbers."""
 
 
 class SyntheticPromptsDataset(TokenPrompts):

@@ -16,7 +16,7 @@ BLOCK_TOKENS = 512
 
 _MOST_BLOCK_TOKENS = 1 << 20
 _BLOCKS, _OWN = 1, 2
-"""Names of two independent streams of random numbers."""
+"""Keys of two independent streams of random numbers."""
 
 
 class TraceDataset(TokenPrompts):

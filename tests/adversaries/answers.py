@@ -58,7 +58,7 @@ class AccOnlyPlan(_Wrong):
 
 
 class AccOnlyBatches(_Wrong):
-    """Answers correctly only in large batches, which Server has in the accuracy run."""
+    """Answers correctly only in large batches, which Server uses in the accuracy run."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return is_timed() and batch.size < 8
@@ -153,7 +153,7 @@ class MutatesInput(OrtBackend):
 
 
 class MutatesInputInRun(OrtBackend):
-    """Lifts the protection of the dataset's memory and clears it in the performance run."""
+    """Removes the write protection of the dataset's memory, and clears the memory in the performance run."""
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)
@@ -180,7 +180,7 @@ class SharesABuffer(OrtBackend):
 
 
 class ReusesItsBuffer(OrtBackend):
-    """Reuses one array for every answer: the harness copies it before the next call."""
+    """Reuses one array for every answer, which the harness copies before the next call."""
 
     def infer(self, batch: Batch) -> Outputs:
         ((name, rows),) = named(super().infer(batch)).items()

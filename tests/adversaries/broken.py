@@ -57,7 +57,7 @@ class DropsASample(_Fails):
 
 
 class KillsItself(_Fails):
-    """Is killed by a signal."""
+    """Kills its own process with a signal."""
 
     def fail(self, outputs: Outputs) -> Outputs:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -117,7 +117,7 @@ class SleepsInRun(OrtBackend):
 
 
 class Leaks(OrtBackend):
-    """Keeps 500 kB and takes 20 ms per batch, so that the leak shows within nine seconds."""
+    """Leaks 500 kB per batch of 20 ms, so that the leak shows within nine seconds."""
 
     def infer(self, batch: Batch) -> Outputs:
         if is_timed():
@@ -138,7 +138,7 @@ class SleepsInLoad(OrtBackend):
 
 
 class BreaksAfterAWhile(OrtBackend):
-    """Repeats the first answer after the first hundred batches."""
+    """Repeats its first answer after the first hundred batches."""
 
     batches = 0
     kept: Outputs | None = None

@@ -27,7 +27,7 @@ RUNS = {
 """Name -> options of a short real run. `other` is a second run with the options of `server`."""
 
 Change = Callable[[Path, Path], object]
-"""Takes the folder of the run, and the folder of `other`."""
+"""Called with the folder of the run and the folder of `other`."""
 
 
 class Edit(NamedTuple):

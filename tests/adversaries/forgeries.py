@@ -133,7 +133,7 @@ def both(*changes: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 LATENCIES, TAIL = r"result_\S+_latency_ns", r"result_9\S+_latency_ns"
-"""Keys of LoadGen's detail log."""
+"""Regular expressions for keys in LoadGen's detail log."""
 
 FORGERIES = [
     Forgery(

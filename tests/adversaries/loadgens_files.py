@@ -1,4 +1,4 @@
-"""Cheats that change LoadGen's settings and files. Each cheat computes on ONNX Runtime."""
+"""Cheats that change LoadGen's settings and files. Each cheat computes the answers with ONNX Runtime."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class EditsValidity(_EditsTheLog):
 
 
 class EditsRate(_EditsTheLog):
-    """Writes a rate ten times as high."""
+    """Replaces the rate by one that is ten times as high."""
 
     def edit(self, text: str) -> str:
         lines = []

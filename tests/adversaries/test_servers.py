@@ -59,7 +59,7 @@ def row_of(kind: str, number: int, ids: list[int]) -> dict[str, Any]:
     message = {
         "role": "user",
         "content": f"sort {number:05}",
-    }  # the server counts messages as tokens
+    }  # because the server counts messages as tokens
     row = {"messages": [message], "max_tokens": MAX_TOKENS}
     if kind == "tools":
         function = {"name": "look", "parameters": {"type": "object", "properties": {}}}

@@ -1,4 +1,4 @@
-"""Each cheat without a backend ends as docs/adversaries.md says; `check` finds the same codes."""
+"""Each cheat without a backend ends as docs/adversaries.md says, and `check` finds the same codes."""
 
 import inspect
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_a_cheat_around_the_run_gets_its_listed_code(row: Row, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_run_with_start_up_code_is_not_isolated(tmp_path: Path) -> None:
-    """Bug: `isolated` was true, and environment.json did not name the cause."""
+    """Bug: `isolated` was true, and environment.json did not name the start-up code."""
     prepared = CASES["hook_of_python"](tmp_path)
     options = ("--scenario", "single-stream", "--queries", "100", "--mode", "performance")
     done = run(*options, "--out", f"{tmp_path}/r", env=dict(prepared.variables))

@@ -86,7 +86,7 @@ def test_an_edit_is_found(edit: Edit, made: Made, tmp_path: Path) -> None:
 def test_a_forgery_is_found_where_a_file_contradicts_it(
     forgery: Forgery, made: Made, tmp_path: Path
 ) -> None:
-    """Bug: 1 of 18 forgeries was found."""
+    """Bug: only 1 of 18 forgeries was found."""
     run = Path(shutil.copytree(made(forgery.run), tmp_path / "run"))
     before = json.loads((run / "result.json").read_text())
     forgery.change(run)

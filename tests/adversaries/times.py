@@ -136,7 +136,7 @@ class AnswersEarlyAndForges(_AnswersEarly):
 
 
 class CompletesTwice(OrtBackend):
-    """Completes each query itself; the harness completes it again."""
+    """Completes each query itself, before the harness completes it again."""
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)

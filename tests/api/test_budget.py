@@ -97,7 +97,7 @@ def _pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_session_without_the_fixture_does_not_import_the_harness(tmp_path: Path) -> None:
-    """The project under test may have its own package `harness`, which Python must find."""
+    """The project under test may contain a package `harness`, which Python must find first."""
     (tmp_path / "harness").mkdir()
     (tmp_path / "harness/__init__.py").write_text("OWN = True\n")
     (tmp_path / "test_own.py").write_text(

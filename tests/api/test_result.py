@@ -159,7 +159,7 @@ def test_import_harness_imports_no_other_module_and_offers_its_names() -> None:
 
 
 def test_columns_of_different_lengths_raise_a_config_error(tmp_path: Path) -> None:
-    """Bug: frame() of a damaged completions.npz raised pandas' own error."""
+    """Bug: frame() raised a pandas error for a damaged completions.npz."""
     run = invalid("server", tmp_path)
     path = run / "performance/run_1/completions.npz"
     with np.load(path) as file:

@@ -1,4 +1,4 @@
-"""Folders of results for the tests of `browse`."""
+"""Folders with results for the tests of `browse`."""
 
 import json
 import shutil

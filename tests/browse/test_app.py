@@ -282,7 +282,7 @@ def test_names_by_the_harness_are_shown_as_the_start(results: Path, client: Test
 
 def test_a_study_that_is_printed_again_keeps_its_place(results: Path, client: TestClient) -> None:
     """Bug: `sweep --from` changed the folder's date, so the study of the morning moved to the top of the list."""
-    for hour in ("15", "14"):  # the earlier study is written last
+    for hour in ("15", "14"):  # the earlier study is written last, on purpose
         study = results / f"2026-11-28T{hour}-00-00Z-peak-server"
         study.mkdir()
         (study / "peak.json").write_text("{}")

@@ -114,7 +114,7 @@ def test_a_folder_is_read_again_only_after_a_change(results: Path) -> None:
         assert first.entries()["server"].row is not None
     assert index_path.is_file()
     swapped = text.replace('"server"', '"seRver"')
-    with file.open("r+") as opened:  # the same inode, size and time
+    with file.open("r+") as opened:  # the file keeps its inode, size and time
         opened.write(swapped)
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
     for again in (first, Index(results)):

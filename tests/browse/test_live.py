@@ -184,7 +184,7 @@ def test_a_search_is_watched_over_all_its_runs(
     async def watch() -> list[str]:
         events = Watching(Index(results)).events("peak.partial")
         found = [await anext(events) for _ in range(3)]
-        (search / RUN / ENDPOINT).unlink()  # the next run has not started
+        (search / RUN / ENDPOINT).unlink()  # the next run has not started yet
         found.append(await anext(events))
         (search / "peak.json").write_text("{}")
         search.rename(results / "peak")

@@ -61,7 +61,7 @@ def test_a_percentile_needs_a_query_beyond_it(count: int, names: list[str]) -> N
 
 
 def test_looks_are_merged_until_they_have_enough_queries() -> None:
-    counts = [0, 500, 500, 540, 580, 620]  # no answer for a second, then 40 answers per second
+    counts = [0, 500, 500, 540, 580, 620]  # no answers for one second, then 40 answers per second
     looks = [look(110.0 + i, latency=buckets([0.01] * n)) for i, n in enumerate(counts)]
     assert "p99" in charts(*looks)["latency"]
     assert "p99" not in charts(*looks[2:5])["latency"]

@@ -1,4 +1,4 @@
-"""Folders of finished runs: the golden runs, and INVALID copies of them."""
+"""Folders of finished runs: the golden runs, and copies marked INVALID."""
 
 import json
 import shutil

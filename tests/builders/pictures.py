@@ -43,7 +43,7 @@ def write(path: Path, number: int, height: int = 60, width: int = 80) -> Path:
 
 
 def step(name: str, **options: Any) -> Step:
-    """Returns the steps with the manifest's defaults."""
+    """Returns a step with the manifest's defaults."""
     return Step(name, PREPROCESS[name](**options).model_dump())
 
 

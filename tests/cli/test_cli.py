@@ -361,7 +361,7 @@ def test_runs_lists_the_newest_first_with_dashes_for_missing_values(
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows == [
         ["folder", "verdict", "headline", "p99", "accuracy", "reasons"],
-        ["third", "VALID", "2,000", "queries/s", "-", "99.20"],  # Offline has no latency to show
+        ["third", "VALID", "2,000", "queries/s", "-", "99.20"],  # because Offline has no latency
         ["second.partial", "INVALID", "-", "-", "-", "hung", "clock-jumped"],
         ["first", "VALID", "2,000", "queries/s", "1.50", "ms", "99.20"],
     ]

@@ -32,7 +32,7 @@ class Sleeping:
 
 
 class OfItsProcess(Sleeping):
-    """Is a different backend in every process."""
+    """Behaves as a different backend in every process."""
 
     def describe(self) -> Mapping[str, object]:
         return {**super().describe(), "precision": str(os.getpid())}

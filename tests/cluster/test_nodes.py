@@ -119,7 +119,9 @@ def test_a_search_refuses_nodes(refuses: Said) -> None:
 def test_all_unreachable_nodes_are_named_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the nodes were contacted only after the run's folder existed and its process said "loading the model"."""
+    """Bug: the nodes were contacted only after the run's folder had been made and its process had printed "loading the
+    model".
+    """
     monkeypatch.delattr("harness.run.supervisor.preflight.resolve")  # `resolve` is the first step of a run
     words = ["--scenario", "offline", "--nodes", "127.0.0.1:1,127.0.0.1:2", "--no-metrics"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 2

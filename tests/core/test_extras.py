@@ -395,7 +395,7 @@ def test_an_install_without_a_network_names_it(line: str, checkout: Path) -> Non
 
 
 def test_a_checkout_that_cannot_be_written_is_named_in_one_line(checkout: Path) -> None:
-    """Bug: bash's own line, `.uv/lock: Permission denied`, came first."""
+    """Bug: bash's message, `.uv/lock: Permission denied`, was printed before ours."""
     (checkout / ".uv/lock").mkdir()  # a folder, because the superuser may write to any file
     done = install(checkout, "litert")
     assert done.stderr == f"run.sh: cannot write in {checkout}\n"

@@ -26,7 +26,7 @@ latencies = st.lists(st.integers(0, 10**12), min_size=1).map(sorted)
 fractions = st.floats(0.01, 0.999)
 PERCENTILES = (0.5, 0.9, 0.95, 0.97, 0.99, 0.999)
 
-# (percentile, late queries, queries needed): section 5 of the MLPerf facts
+# Rows: (percentile, late queries, queries needed), from section 5 of the MLPerf facts.
 TABLE = [
     *[(0.90, late, n) for late, n in ((0, 44), (1, 64), (10, 197))],
     *[(0.95, late, n) for late, n in ((0, 90), (1, 130), (10, 398))],
@@ -152,7 +152,7 @@ def test_no_number_of_queries_decides_for_a_share_above_the_allowed_share(
 def test_a_share_just_below_the_allowed_share_is_decided_quickly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: every probe summed the binomial from 0: 60 million terms for 999 late queries of 100,000."""
+    """Bug: every probe summed the binomial from 0 on, which took 60 million terms for 999 late queries of 100,000."""
     terms = 0
 
     def counted(value: float) -> float:

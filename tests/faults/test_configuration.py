@@ -13,7 +13,7 @@ DIGITS = yaml.safe_load((ROOT / "harness/models/shipped/digits.yaml").read_text(
 
 
 def refused(folder: Path, *arguments: str) -> list[str]:
-    """Returns the error lines of a command that must leave no files."""
+    """Returns the error lines of a command, and checks that it left no files."""
     before = set(folder.iterdir())
     done = run_here(*arguments, "--out", str(folder / "r"))
     assert done.status == 2, done.said + done.printed

@@ -78,8 +78,8 @@ def test_a_log_that_is_not_what_loadgen_wrote_is_invalid(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_a_log_folder_without_permission_is_invalid(tmp_path: Path) -> None:
-    """In a folder without permission, LoadGen runs nothing and reports nothing. Runs as an unprivileged user: root can
-    write anywhere.
+    """In a folder without permission, LoadGen runs nothing and reports nothing. Runs as an unprivileged user, because
+    root can write anywhere.
     """
     unprivileged(tmp_path)
     done = run(

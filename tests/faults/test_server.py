@@ -366,13 +366,15 @@ def test_tls_is_measured_only_if_the_certificate_has_the_name(
 NEW_NET, NEW_USER = 0x4000_0000, 0x1000_0000
 """Flags for new namespaces; source: Linux, include/uapi/linux/sched.h."""
 _SET_FLAGS, _UP = 0x8914, 0x41
-"""SIOCSIFFLAGS; IFF_UP and IFF_RUNNING."""
+"""ioctl request SIOCSIFFLAGS, and the flags IFF_UP and IFF_RUNNING."""
 NOT_HERE = 77
 """Exit status if the kernel does not allow the namespace."""
 
 
 def in_own_network(words: list[str]) -> str:
-    """Runs `few_ports` in a separate network namespace, so that its ports belong to the test. Returns its output."""
+    """Runs `few_ports` in a separate network namespace, so that its ports belong to the test. Returns the output of
+    `few_ports`.
+    """
     unshared = "import tests.faults.test_server as t; t.enter_network(); t.few_ports(*__import__('sys').argv[1:])"
     done = subprocess.run(
         [sys.executable, "-c", unshared, *words],

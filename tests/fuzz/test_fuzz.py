@@ -1,7 +1,7 @@
 """Each broken file causes one line at most: no traceback, no hang, no large use of memory.
 
 corpus/TARGET/ contains the files that once failed; every test run reads them again. The search with new files is slow;
-run it with `pytest tests/fuzz -m slow`. FUZZ_SEED and FUZZ_ROUNDS set its first seed and its number of rounds.
+run it with `pytest tests/fuzz -m slow`. FUZZ_SEED and FUZZ_ROUNDS set the first seed and the number of rounds.
 """
 
 import contextlib

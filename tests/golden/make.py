@@ -1,8 +1,8 @@
 """Makes the golden logs again for a new LoadGen; run it with `python tests/golden/make.py`.
 
-<scenario>/performance and /accuracy: logs of real runs, without the long lines that carry no
-information (`loadgen_file_sha1`, `loaded_qsl_set`), and the journal as completions.npz.
-early_stopping.json: LoadGen's verdicts on runs of known length with known late queries.
+<scenario>/performance and /accuracy: logs of real runs, without the long lines that carry no information
+(`loadgen_file_sha1`, `loaded_qsl_set`), and the journal as completions.npz. early_stopping.json: LoadGen's verdicts on
+runs of known length with a known number of late queries.
 """
 
 import json

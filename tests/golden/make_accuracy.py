@@ -3,7 +3,7 @@
 CHECKOUT: a checkout of mlcommons/inference. accuracy/<metric>.json: a seeded log as LoadGen writes it (with duplicates
 if the script removes them), the labels, and the official numbers. The scripts for top1 and map run completely; from the
 other scripts, only the functions that compute the score run. Packages that the scripts import are replaced with empty
-modules, and BERT's tokenizer with a simple one. Whisper's normaliser is left out.
+modules, and BERT's tokenizer with a simple one. Whisper's normaliser is not used.
 """
 
 import contextlib
@@ -98,7 +98,7 @@ def _top1(checkout: Path, random: Any) -> dict[str, Any]:
 
 
 def _map(checkout: Path, random: Any) -> dict[str, Any]:
-    """The script expects category ids or classes from 1 on; our classes start at 0."""
+    """The script expects category ids and classes that start at 1, whereas our classes start at 0."""
     labels = [_image(random, i) for i in range(12)]
     answers = {i: _boxes(random, i, label) for i, label in enumerate(labels)}
     answers[3] = b""

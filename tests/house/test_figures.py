@@ -1,4 +1,4 @@
-"""The pictures of the documentation exist, are self-contained, and equal the script's output."""
+"""The pictures in the documentation exist, are self-contained, and equal the script's output."""
 
 import re
 import subprocess

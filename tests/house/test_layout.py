@@ -38,7 +38,7 @@ ORDER = (
 """The files and packages ("rooms") in `harness/`; each may import the ones to its left."""
 
 SIBLINGS = ("search", "explain", "submit")
-"""Rooms that must not import each other."""
+"""Packages that must not import each other."""
 
 PLUGIN_WORLD = (
     *("harness.types", "harness.errors", "harness.profiler", "harness.remote", "harness.core"),
@@ -284,7 +284,7 @@ COMMANDS = {
         *("train_digits", "train_tinylm", "train_trees"),
     )
 }
-"""Programs separate from `python -m harness`."""
+"""Programs that are separate from `python -m harness`."""
 
 
 @each_source

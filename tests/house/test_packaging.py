@@ -37,7 +37,7 @@ def _run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources, so that the build neither leaves a build folder in the checkout nor uses one."""
+    """Copies the sources, so that the build neither leaves a build folder in the checkout nor uses an old one."""
     anywhere = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
     at_the_root = {"build", "dist", "results", "shared", "tests"}
     return shutil.copytree(

@@ -85,7 +85,9 @@ def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], dict[int, bytes]
 
 @pytest.mark.slow
 def test_a_models_detections_are_scored_by_mean_average_precision(tmp_path: Path) -> None:
-    """On every image, the model finds half of the categories, which scores 50 %. LoadGen pads the last query."""
+    """On every image, the model finds half of the categories, which scores 50 %. LoadGen pads the last query, which
+    does not change the score.
+    """
     pytest.importorskip("pycocotools")
     manifest = model(tmp_path, heads(), "boxes", "map", 49.5)
     result, answers = run(tmp_path, "--scenario", "multi-stream", "--model", manifest, *BOXES)

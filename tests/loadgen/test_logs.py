@@ -1,4 +1,4 @@
-"""The harness reads LoadGen's logs, including logs of a killed or broken run."""
+"""The harness reads LoadGen's logs, including logs of killed or broken runs."""
 
 import json
 import re

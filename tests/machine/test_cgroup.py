@@ -1,4 +1,4 @@
-"""The harness reads limits of containers from both versions of cgroups."""
+"""The harness reads the limits of containers from both versions of cgroups."""
 
 from pathlib import Path
 

@@ -39,7 +39,7 @@ def test_unrequested_module_in_pythonpath_is_listed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: a hook replaced the backend's `infer`, and no file of the run named it."""
+    """Bug: a hook replaced the backend's `infer`, but no file of the run named the hook."""
     (tmp_path / f"{name}.py").write_text(content)
     before = owners(startup_code())
     for variable, value in {"PYTHONPATH": str(tmp_path), **variables}.items():

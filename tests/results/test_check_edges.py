@@ -62,7 +62,7 @@ def test_a_configuration_that_is_a_list_is_refused(stream: Path) -> None:
 
 
 def test_the_peak_of_a_search_is_the_load_of_its_run() -> None:
-    """Bug: `check` accepted any peak in peak.json."""
+    """Bug: `check` accepted any value as the peak in peak.json."""
     folder = FOLDERS / "server"
     run = records.read(folder / "performance/run_1", "Server")
     assert run is not None

@@ -83,7 +83,7 @@ def test_announcement_names_every_slo_once_and_the_ramp() -> None:
 
 
 class Terminal(io.StringIO):
-    """Stands in for stderr; `columns` is its current width."""
+    """Stands in for stderr; `columns` is the current width of the terminal."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
         super().__init__()

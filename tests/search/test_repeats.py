@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_named_is_reported_in_one_line(
     system = System(100.0)
 
     def measure(config: RunConfig, **how: Any) -> Finished:
-        Path("all/taken").mkdir(parents=True, exist_ok=True)  # a folder that is not empty
+        Path("all/taken").mkdir(parents=True, exist_ok=True)  # so that the folder is not empty
         return system(config, **how)
 
     monkeypatch.setattr("harness.run.supervisor.job.measure", measure)

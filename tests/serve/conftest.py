@@ -1,4 +1,4 @@
-"""A language model served by a loop in this process."""
+"""A language model that is served by a loop in this process."""
 
 import http.client
 import json

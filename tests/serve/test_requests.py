@@ -20,7 +20,7 @@ Seen = tuple[list[tuple[str, str, bytes]], int | None]
 
 
 def seen(parts: Iterable[bytes], known: dict[bytes, Head] | None = None) -> Seen:
-    """Returns the requests of a connection that receives the parts one after another."""
+    """Returns the requests from a connection that receives the parts one after another."""
     parser = Parser({} if known is None else known, MOST_BODY)
     requests: list[tuple[str, str, bytes]] = []
     try:

@@ -387,7 +387,7 @@ Forge = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class World:
-    """The simulated time and processes of one run."""
+    """The simulated time and the simulated processes of one run."""
 
     def __init__(
         self, subject: str, seed: int, fault: Fault, forge: Forge = lambda message: message

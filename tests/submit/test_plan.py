@@ -284,8 +284,8 @@ def test_plan_runs_no_metric_that_a_run_names(tmp_path: Path) -> None:
 def test_a_changed_run_is_failed_and_each_is_compared_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: `plan` trusted result.json. The stand-ins have no journal, so this test only counts the comparisons; the
-    slow rehearsal below makes them.
+    """Bug: `plan` trusted result.json without checking it. The stand-ins have no journal, so this test only counts the
+    comparisons; the slow rehearsal below makes them.
     """
     seen: list[str] = []
 
@@ -344,7 +344,7 @@ def test_run_that_pack_refuses_is_marked_in_the_plan(tmp_path: Path) -> None:
 def test_a_run_on_a_part_of_the_data_is_failed(
     changed: dict[str, Any], state: str, tmp_path: Path
 ) -> None:
-    """Bug: a run of 3 of 2,515 pages was done, and only `pack` refused it."""
+    """Bug: a run on 3 of 2,515 pages counted as done, and only `pack` refused it."""
     request = replace(CLOSED, scenarios=(), **changed)
     make_runs(request, tmp_path)
     path = tmp_path / "runs/Offline-accuracy/attempt-1/findings.json"

@@ -91,7 +91,7 @@ class Program(NamedTuple):
     outputs: tuple[str, ...]
     """The output names if the method returns a dict or several tensors; () for a single output."""
     operators: frozenset[str]
-    """Names of the operators outside the delegates, e.g. `aten::add.out`."""
+    """Names of the operators outside delegates, e.g. `aten::add.out`."""
     delegates: tuple[str, ...]
     weights: tuple[Weight, ...]
     """Shape and number type of each constant, including XNNPACK's."""

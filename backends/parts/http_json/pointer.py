@@ -14,7 +14,7 @@ class Pointer:
     __slots__ = ("_tokens", "text")
 
     def __init__(self, text: str) -> None:
-        """Raises a ValueError with a message of one line if the text is not a JSON pointer."""
+        """Raises a ValueError with a one-line message if the text is not a JSON pointer."""
         if text.startswith("#"):
             text = unquote(text[1:])
         if text and not text.startswith("/"):

@@ -1,4 +1,4 @@
-"""Writes sound as a WAV file of 16-bit PCM, for services that take speech files."""
+"""Writes sound as a 16-bit PCM WAV file, for services that accept speech files."""
 
 import struct
 
@@ -13,7 +13,9 @@ _SCALE = 1 << 15
 
 
 def wav_of(sound: Array, rate_hz: int = RATE_HZ) -> bytes:
-    """Returns a WAV file with one channel. sound: floats in [-1, 1]. Raises a ValueError if it is not one channel."""
+    """Returns a WAV file with one channel. sound: floats in [-1, 1]. Raises a ValueError if the array is not a single
+    channel.
+    """
     if sound.dtype.kind != "f" or sum(size > 1 for size in sound.shape) > 1:
         raise ValueError(
             f"audio is one row of floats, but the input is {sound.dtype} of shape {[*sound.shape]}"

@@ -1,4 +1,4 @@
-"""Converts the template of a request's body to bytes with gaps that the fields of samples fill.
+"""Converts the template of a request's body into bytes with gaps, which the fields of samples fill.
 
 Placeholders are strings in the parsed JSON, so a sample can never change the structure of a body:
 
@@ -37,10 +37,10 @@ class Gap(NamedTuple):
     parts: tuple["bytes | Field", ...]
     """The bytes of these parts, joined, are the piece of one sample."""
     is_list: bool = False
-    """Whether there is a piece for each sample, with commas between them."""
+    """True if the gap contains one piece per sample, separated by commas."""
 
     def encode(self, rows: Rows) -> bytes:
-        """Returns the piece of one sample. Raises a ValueError if JSON cannot hold a value."""
+        """Returns the piece of one sample. Raises a ValueError if JSON cannot represent a value."""
         parts = [p if isinstance(p, bytes) else p.encode(rows) for p in self.parts]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -51,7 +51,7 @@ class Template:
     def __init__(self, body: object, sample: object | None, inputs: Sequence[TensorSpec]) -> None:
         """sample: the template of one sample in `{{samples}}`; None for its only input, or an object of all inputs.
 
-        Raises a ValueError with one line if a placeholder cannot be filled.
+        Raises a ValueError with a one-line message if a placeholder cannot be filled.
         """
         self._dtypes = {spec.name: spec.dtype for spec in inputs}
         self._sample = self._default_sample() if sample is None else sample
@@ -66,10 +66,10 @@ class Template:
             )
         self._between = _between(parts)
         self.takes_lists = all(gap.is_list for gap in self.gaps)
-        """Whether a request may have several samples."""
+        """True if a request may contain several samples."""
 
     def pieces(self, rows: Rows) -> tuple[bytes, ...]:
-        """Returns the bytes of one sample for each gap. Raises a ValueError if JSON cannot hold a value."""
+        """Returns the bytes of one sample for each gap. Raises a ValueError if JSON cannot represent a value."""
         return tuple(gap.encode(rows) for gap in self.gaps)
 
     def joined(self, samples: Sequence[Sequence[bytes]]) -> tuple[bytes, ...]:
@@ -87,7 +87,7 @@ class Template:
         return {name: f"{{{{{name}}}}}" for name in self._dtypes}
 
     def _parts(self, node: object, *, of_sample: bool = False) -> Iterator["bytes | Field | Gap"]:
-        """Yields the parts of a JSON value in their order. of_sample: whether they are in one sample's template."""
+        """Yields the parts of a JSON value in order. of_sample: whether they belong to the template of one sample."""
         if isinstance(node, dict):
             yield b"{"
             for at, (key, value) in enumerate(node.items()):
@@ -168,7 +168,9 @@ class Template:
 
 
 def tree_of(text: str) -> object:
-    """Returns the template in an option: JSON, YAML or one bare placeholder. Raises a ValueError with one line."""
+    """Returns the template in an option: JSON, YAML or one bare placeholder. Raises a ValueError with a one-line
+    message.
+    """
     if _PLACEHOLDER.fullmatch(text.strip()):
         return text.strip()
     try:
@@ -181,7 +183,7 @@ def tree_of(text: str) -> object:
 
 
 def bare_field(body: object, inputs: Sequence[TensorSpec]) -> Field:
-    """Returns the field that is the whole body if the body is not JSON. Raises a ValueError with one line."""
+    """Returns the field that is the whole body if the body is not JSON. Raises a ValueError with a one-line message."""
     found = _PLACEHOLDER.fullmatch(body) if isinstance(body, str) else None
     if found is None or found["each"] or found["name"] == SAMPLES:
         raise ValueError("a body that is not JSON must be one placeholder, e.g. {{image|png}}")
@@ -209,7 +211,7 @@ def _inner(text: str) -> bytes:
 
 
 def _merged(parts: Iterator["bytes | Field | Gap"]) -> list["bytes | Field | Gap"]:
-    """Joins bytes that follow each other."""
+    """Joins adjacent bytes."""
     merged: list[bytes | Field | Gap] = []
     for part in parts:
         if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
@@ -220,7 +222,8 @@ def _merged(parts: Iterator["bytes | Field | Gap"]) -> list["bytes | Field | Gap
 
 
 def _between(parts: Sequence["bytes | Field | Gap"]) -> list[bytes]:
-    """Returns the pieces before, between and after the gaps. There is one more piece than gaps."""
+    """Returns the pieces before, between and after the gaps, one more than there are gaps.
+    """
     between = [b""]
     for part in parts:
         if isinstance(part, bytes):

@@ -13,7 +13,7 @@ NAMES: Mapping[str, str] = {**DATATYPES, "BF16": "bfloat16"}
 """Maps a datatype to its name in manifests."""
 
 TEXT = "BYTES"
-"""The datatype of strings: a value is bytes of any length, and an array of these values holds Python objects."""
+"""The datatype of strings: each value consists of any number of bytes, and the array holds Python objects."""
 
 ON_THE_WIRE: Mapping[str, np.dtype[Any]] = {
     **{
@@ -32,10 +32,12 @@ class Tensor(NamedTuple):
     name: str
     datatype: str
     shape: tuple[int | None, ...] | None
-    """None if the server states no shape; an entry is None if the size varies. The first entry is the batch."""
+    """The shape; None if the server does not state one. An entry is None if the size varies. The first entry is the
+    batch.
+    """
 
     def spec(self) -> TensorSpec:
-        """Returns the tensor's specification. Raises a ConfigError if NumPy has no such array."""
+        """Returns the tensor's specification. Raises a ConfigError if NumPy has no such type."""
         if self.datatype not in NAMES or self.datatype == "BF16":
             raise ConfigError(
                 f"input {self.name!r} of the server's model has the datatype {self.datatype}, which no "
@@ -45,7 +47,7 @@ class Tensor(NamedTuple):
 
 
 def declared(spec: TensorSpec) -> Tensor:
-    """Returns a manifest's input, for a server that reports none. Raises a ConfigError like `Tensor.spec`."""
+    """Returns a manifest's input, for a server that reports none. Raises a ConfigError as `Tensor.spec` does."""
     datatypes = {name: datatype for datatype, name in NAMES.items()}
     shape = tuple(size if isinstance(size, int) else None for size in spec.shape)
     tensor = Tensor(spec.name, datatypes.get(spec.dtype, spec.dtype), shape)

@@ -14,8 +14,7 @@ from harness.remote import BadAnswer, Refused, Reply
 from harness.types import Array, Outputs, show_shape
 
 MOST_LAYOUTS = 1024
-"""The maximum number of JSON parts of binary replies that are kept, because a server may put a new id into each
-reply.
+"""Number of JSON parts of binary replies that are cached, limited because a server may put a new id into each reply.
 """
 
 Output = tuple[Tensor, tuple[int, ...], Mapping[str, Any]]
@@ -37,14 +36,14 @@ class _Place(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """The facts in the JSON part of a binary reply."""
+    """The content of the JSON part of a binary reply."""
 
     rows: int
-    """First dimension of every output."""
+    """The first dimension of every output."""
     size: int
-    """Bytes after the JSON part."""
+    """Number of bytes after the JSON part."""
     plain: Sequence[tuple[str, tuple[int, ...], np.dtype[Any], int]] | None
-    """Name, shape, type and start of the outputs; None if the bytes of one of them are not a NumPy array."""
+    """Name, shape, type and start of each output; None if the bytes of an output are not a NumPy array."""
     places: Sequence[_Place]
     in_json: Mapping[str, Array]
     """Outputs whose values are in the JSON part of the binary reply."""
@@ -58,7 +57,7 @@ class Decoder:
     """
 
     def __init__(self, model: str, outputs: Sequence[Tensor], size: int | None) -> None:
-        """outputs: the outputs in the metadata. size: the model's fixed batch; None if it takes any."""
+        """outputs: the outputs in the metadata. size: the model's fixed batch; None if any batch is accepted."""
         self._model = model
         self._told = {tensor.name: tensor for tensor in outputs}
         self._size = size
@@ -74,7 +73,7 @@ class Decoder:
 
     @property
     def version(self) -> str | None:
-        """The model's version in the first reply; None if it had none."""
+        """The model's version in the first reply; None if the reply states none."""
         return self._version
 
     @property
@@ -83,7 +82,7 @@ class Decoder:
         return self._encoding
 
     def first(self, reply: Reply, samples: int) -> None:
-        """Decodes the first reply; later replies must have its outputs, types and model version."""
+        """Decodes the first reply; later replies must have the same outputs, types and model version."""
         outputs = self._named(reply, samples)
         self._names = tuple(outputs)
         self._encoding = self.form(reply)
@@ -248,11 +247,11 @@ class Decoder:
 
 _MOST_DIMENSIONS = 32
 _MOST_VALUES = 2**59
-"""The maximum number of values in an array: NumPy holds no more, whatever the type."""
+"""Maximum number of values in an array, because NumPy cannot hold more of any type."""
 
 
 def json_object(text: bytes) -> Mapping[str, Any]:
-    """Parses a JSON object. Raises BadAnswer if the text is not one."""
+    """Parses a JSON object. Raises BadAnswer if the text is not a JSON object."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as e:

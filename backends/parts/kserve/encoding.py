@@ -14,7 +14,7 @@ REQUEST_ID = "0"
 """The id of every request. Models of the KServe SDK copy it into their reply, and fail if it is missing."""
 
 MOST_HEADS = 4096
-"""The maximum number of kept heads, for inputs of varying shape."""
+"""Number of request heads that are cached, for inputs of varying shape."""
 
 _JSON = (("Content-Type", "application/json"),)
 
@@ -26,7 +26,7 @@ class Encoder:
     """
 
     def __init__(self, path: str, inputs: Sequence[Tensor], size: int | None) -> None:
-        """path: the path of the model's inference. size: the model's fixed batch; None if it takes any."""
+        """path: the path for inference. size: the model's fixed batch; None if any batch is accepted."""
         self.path = path
         self.datatypes = {tensor.name: tensor.datatype for tensor in inputs}
         self._size = size
@@ -61,7 +61,7 @@ class Encoder:
         for name, rows in arrays.items():
             body.append(
                 np.ascontiguousarray(rows, wire[name]).data
-            )  # usually a view of the dataset's own bytes
+            )  # usually a view of the dataset's bytes
         return Request(self.path, head[1], body)
 
     def as_binary_texts(self, batch: Batch) -> Request:
@@ -113,7 +113,7 @@ class Encoder:
         return {"name": name, "shape": list(rows.shape), "datatype": self.datatypes[name]}
 
     def values(self, name: str, rows: Array) -> Buffer:
-        """Returns an input's values as a binary tensor; usually the dataset's own bytes."""
+        """Returns an input's values as a binary tensor, usually the dataset's own bytes."""
         if name in self._wire:
             return np.ascontiguousarray(rows, self._wire[name]).data
         return _prefixed(rows)
@@ -123,7 +123,7 @@ class Encoder:
         return batch.inputs if self._size is None else self._padded(batch, self._size)
 
     def check(self, arrays: Mapping[str, Array]) -> None:
-        """Refuses inputs that the model does not have, and types that the server would interpret differently."""
+        """Refuses inputs that the model lacks, and types that the server would interpret differently."""
         for name, rows in arrays.items():
             if name not in self.datatypes:
                 raise ValueError(
@@ -171,7 +171,7 @@ def _compact(content: object, *, allow_nan: bool = True) -> bytes:
 
 
 def _prefixed(rows: Array) -> bytes:
-    """Returns each string in UTF-8 after its length, which has 4 bytes, the lowest first."""
+    """Returns each string in UTF-8, preceded by its length in 4 bytes (little-endian)."""
     parts = []
     for value in rows.reshape(-1).tolist():
         text = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
@@ -180,7 +180,7 @@ def _prefixed(rows: Array) -> bytes:
 
 
 def _plain(name: str, rows: Array) -> list[Any]:
-    """Returns one flat list, which every server takes."""
+    """Returns one flat list, which every server accepts."""
     values: list[Any] = rows.reshape(-1).tolist()
     if rows.dtype.kind not in "OS":
         return values

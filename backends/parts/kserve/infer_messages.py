@@ -39,7 +39,7 @@ from harness.types import Array, Batch
 SERVICE = "/inference.GRPCInferenceService"
 
 _NUMBER, _TEXT = 2, 3
-"""Fields of a parameter's value: an integer, a string."""
+"""Field numbers for the value of a parameter: an integer, a string."""
 
 
 class MessageEncoder(Encoder):
@@ -104,7 +104,7 @@ class MessageEncoder(Encoder):
 
 
 class MessageDecoder(Decoder):
-    """Turns replies to ModelInfer into outputs, by the rules for replies over HTTP.
+    """Turns replies to ModelInfer into outputs, by the same rules as for HTTP.
 
     A server answers with raw tensor bytes (encoding `binary`), or with lists of values of one type (`typed`).
     """
@@ -143,12 +143,12 @@ class MessageDecoder(Decoder):
 
 
 def refusal_text(reply: Reply) -> str:
-    """Returns the server's words in a reply whose status is not OK."""
+    """Returns the server's message from a reply whose status is not OK."""
     return one_line(bytes(reply.body).decode("utf-8", "replace")) or "no text"
 
 
 def _parted(message: memoryview) -> tuple[tuple[tuple[int, object], ...], list[memoryview]]:
-    """Returns the fields of a reply, and its raw contents, which differ from reply to reply."""
+    """Returns the fields of a reply, and separately its raw contents, which differ from reply to reply."""
     others: list[tuple[int, object]] = []
     raws: list[memoryview] = []
     try:
@@ -165,7 +165,7 @@ def _parted(message: memoryview) -> tuple[tuple[tuple[int, object], ...], list[m
 
 
 def _content(others: Sequence[tuple[int, object]]) -> Mapping[str, Any]:
-    """Returns the reply without raw contents, in the form of JSON."""
+    """Returns the reply without its raw contents, as JSON."""
     texts = {number: value for number, value in others if isinstance(value, bytes)}
     try:
         return {

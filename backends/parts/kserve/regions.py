@@ -14,7 +14,7 @@ _PATH = "/v2/systemsharedmemory"
 _JSON = (("Content-Type", "application/json"),)
 _METHOD = f"{SERVICE}/SystemSharedMemory"
 _NAME, _KEY, _BYTES = 1, 2, 4
-"""Fields of SystemSharedMemoryRegisterRequest."""
+"""Field numbers of SystemSharedMemoryRegisterRequest."""
 
 
 def status(transport: str) -> Request:
@@ -24,7 +24,7 @@ def status(transport: str) -> Request:
 
 
 def attach(region: str, size_bytes: int, transport: str) -> Request:
-    """Maps the file with this name in /dev/shm."""
+    """Returns a request to map the file with this name in /dev/shm."""
     if transport == "grpc":
         named = field(_NAME, region.encode()) + field(_KEY, f"/{region}".encode())
         return Request(f"{_METHOD}Register", body=[named + number_field(_BYTES, size_bytes)])

@@ -16,7 +16,7 @@ from harness.remote import Exchange, Reply, Request, ServerTotals
 _OK = 200
 _MOST_VALUES = 2**31
 _NOT_THERE = (404, 405, 501)
-"""Statuses of servers without an endpoint: the protocol makes some endpoints optional."""
+"""Statuses of servers without an endpoint, because the protocol makes some endpoints optional."""
 
 
 class ServedModel(NamedTuple):
@@ -28,12 +28,13 @@ class ServedModel(NamedTuple):
     """Name and version, e.g. `triton 2.51.0`; `unknown` if the server does not report them."""
     platform: str
     inputs: tuple[Tensor, ...]
-    """() if the server reports none."""
+    """The model's inputs; () if the server reports none."""
     outputs: tuple[Tensor, ...]
     max_batch: int | None
-    """Samples in the largest request; None if the server has or states no limit."""
+    """Number of samples in the largest request; None if the server has or states no limit."""
     properties: Mapping[str, object] = MappingProxyType({})
-    """Properties of the model beyond the protocol, e.g. precision and threads, which our `serve` reports."""
+    """Properties of the model that the protocol does not define, e.g. precision and threads, which our `serve` reports.
+    """
 
 
 def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
@@ -59,7 +60,7 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
                 "and the path that comes before /v2, or pass --backend openai if it has a language model"
             )
         raise ConfigError(_no_such_model(exchange, model, version, _said(reply)))
-    config = _object(exchange(_get(f"{path}/config"))) or {}  # Triton states its limit here
+    config = _object(exchange(_get(f"{path}/config"))) or {}  # because Triton states its limit in this reply
     limit = config.get("max_batch_size")
     server, properties = server or {}, metadata.get("properties")
     return ServedModel(

@@ -66,7 +66,7 @@ def _text(message: memoryview, number: int) -> str:
 
 
 def _number(message: memoryview, number: int) -> int:
-    """Returns an integer; a message omits a 0."""
+    """Returns an integer; 0 if the message omits it."""
     return next((v for n, v in fields(message) if n == number and isinstance(v, int)), 0)
 
 

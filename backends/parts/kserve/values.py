@@ -1,4 +1,4 @@
-"""Reads the values of outputs from bytes or JSON. Every fault of a server is a BadAnswer."""
+"""Reads the values of outputs from bytes or JSON. Every fault of the server raises BadAnswer."""
 
 import reprlib
 from math import prod
@@ -13,7 +13,7 @@ from harness.types import Array
 
 
 def from_bytes(output: Tensor, shape: tuple[int, ...], values: memoryview) -> Array:
-    """Returns a copy of a binary tensor's values. Raises BadAnswer if they do not fit the output."""
+    """Returns a copy of a binary tensor's values. Raises BadAnswer if the values do not fit the output."""
     datatype = output.datatype
     if datatype == TEXT:
         try:
@@ -29,7 +29,7 @@ def from_bytes(output: Tensor, shape: tuple[int, ...], values: memoryview) -> Ar
 
 
 def from_list(output: Tensor, shape: tuple[int, ...], data: object) -> Array:
-    """Returns the values in JSON. Raises BadAnswer if they do not fit the output."""
+    """Returns the values in JSON. Raises BadAnswer if the values do not fit the output."""
     try:
         return from_json(data, output.datatype, shape)
     except ValueError as e:

@@ -10,7 +10,7 @@ from harness.errors import ConfigError
 from harness.types import Array, Outputs, TensorSpec
 
 _OPEN_SIZE = 8
-"""Size of a dimension that the model leaves open."""
+"""Size used for a dimension that the model leaves open."""
 
 Answer = Callable[[Mapping[str, Array]], Outputs]
 
@@ -18,7 +18,7 @@ Answer = Callable[[Mapping[str, Array]], Outputs]
 def check_differs(
     option: str, title: str, inputs: Sequence[TensorSpec], exact: Answer, reduced: Answer
 ) -> None:
-    """Raises ConfigError if both answers to noise have the same bits, which shows that the option has no effect.
+    """Raises a ConfigError if both answers to noise are identical bit by bit, because the option then has no effect.
 
     exact: answers in float32. reduced: answers with the option, e.g. `precision=f16`.
     """

@@ -12,34 +12,34 @@ from harness.core.formats.protobuf import mapped
 from harness.profiler import WiredNode
 
 _OPS, _OUTPUTS, _TENSORS = 3, 4, 7
-"""Fields of Net."""
+"""Field numbers of Net."""
 
 _READS, _KIND, _MAIN, _NAME, _WRITES, _TYPE = range(6)
-"""Fields of Op; its parameters are a union: a kind and a table."""
+"""Field numbers of Op, whose parameters are a union: a kind and a table."""
 
 _DIMS = 0
-"""Field of Input."""
+"""Field number of Input."""
 
 _COMMON, _WEIGHT, _, _QUANTISED, _SYMMETRIC = range(5)
-"""Fields of Convolution2D, which also holds the weights of products."""
+"""Field numbers of Convolution2D, which also stores the weights of products."""
 
 _STRIDE_X, _STRIDE_Y, _ROWS = 4, 5, 10
-"""Fields of Convolution2DCommon; the last is the channels of the output."""
+"""Field numbers of Convolution2DCommon; the last is the number of output channels."""
 
 _BLOB_DIMS, _BLOB_REALS = 0, 7
-"""Fields of Blob, a constant."""
+"""Field numbers of Blob, which is a constant."""
 
 _BUFFER = 0
-"""Field of IDSTQuan: the packed weights."""
+"""Field number of IDSTQuan: the packed weights."""
 
 _BLOB, _CONVOLUTION = 7, 9
-"""Kinds of the union: Blob, Convolution2D."""
+"""Kinds in the union: Blob, Convolution2D."""
 
 _EXTERNAL = 6
-"""Field of Convolution2D: the position of its weights in a second file."""
+"""Field number of Convolution2D: the position of its weights in a second file."""
 
 INPUT = 34
-"""Type of an operation: Input."""
+"""The type number of the operation Input."""
 
 
 _KINDS = {
@@ -65,15 +65,15 @@ class Operation(NamedTuple):
 
     node: WiredNode
     type: int
-    """Number in MNN's list of operations."""
+    """Number of the type in MNN's list of operations."""
     dims: tuple[int, ...]
-    """Sizes that an input records, -1 for an open one; () for other operations."""
+    """Sizes that an input records, with -1 for an open one; () for other operations."""
     weights: tuple[tuple[int, ...], str] | None
-    """Shape and number type; None if the file has no weights of the operation."""
+    """Shape and number type; None if the file stores no weights for the operation."""
     strides: tuple[int, ...] = ()
     """Strides of a convolution; () for other operations."""
     is_external: bool = False
-    """Whether the weights are in a second file, which is not read here."""
+    """True if the weights are in a second file, which this module does not read."""
 
 
 class MnnFile(NamedTuple):
@@ -90,7 +90,7 @@ class MnnFile(NamedTuple):
 
 
 def read(path: Path) -> MnnFile:
-    """Raises a ValueError if the file is incomplete or has a different format."""
+    """Reads the file; raises a ValueError if it is incomplete or has a different format."""
     try:
         return _read(_Buffer(mapped(path)))
     except (struct.error, IndexError, OverflowError, UnicodeDecodeError):
@@ -126,7 +126,7 @@ class _Buffer:
         return table + offset if offset else 0
 
     def followed(self, at: int) -> int:
-        """Returns the position that the offset at `at` points to; 0 if the field is absent."""
+        """Returns the position to which the offset at `at` points; 0 if the field is absent."""
         return at + self.number(at) if at else 0
 
     def vector(self, at: int) -> tuple[int, int]:
@@ -196,7 +196,8 @@ def _number(buffer: _Buffer, table: int, field: int, default: int) -> int:
 
 
 def _constant(buffer: _Buffer, main: int) -> tuple[tuple[int, ...], str] | None:
-    """Returns shape and number type of a Blob of real numbers; None for other Blobs, which are shapes and indices."""
+    """Returns the shape and number type of a Blob of real numbers; None for other Blobs, which are shapes and indices.
+    """
     count, _ = buffer.vector(buffer.field(main, _BLOB_REALS))
     return (buffer.numbers(buffer.field(main, _BLOB_DIMS)), "float32") if count else None
 

@@ -1,4 +1,4 @@
-"""Times each operation of an MNN session with MNN's own callbacks, which Python answers before and after it."""
+"""Times each operation of an MNN session with callbacks, which MNN calls before and after the operation."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class _Call(NamedTuple):
 
 
 class CalledBack(Backend, Protocol):
-    """The backend, which lets MNN call functions around each operation."""
+    """A backend that lets MNN call functions around each operation."""
 
     @property
     def file(self) -> mnn_file.MnnFile: ...

@@ -12,13 +12,15 @@ from typing import NamedTuple
 _MAGIC = "7767517"
 _BINARY_MAGIC = int(_MAGIC).to_bytes(4, "little")
 _MOST_BYTES = 1 << 26
-"""A .param file is a text file with a line per layer; the largest published files have several thousand lines."""
+"""Maximum size of a .param file in bytes: it has one line per layer, and the largest published files have several
+thousand lines.
+"""
 
 _MOST_DIMENSIONS = 4
 
 _INPUT = "Input"
 _W, _H, _D, _C = 0, 1, 11, 2
-"""Parameters of Input: the size of each dimension; 0 or absent if the file does not record it."""
+"""Parameters of Input: the size of each dimension; 0 or absent if the file does not record the size."""
 
 
 class Layer(NamedTuple):
@@ -27,20 +29,21 @@ class Layer(NamedTuple):
     kind: str
     name: str
     bottoms: tuple[str, ...]
-    """Blobs that it reads."""
+    """Blobs that the layer reads."""
     tops: tuple[str, ...]
-    """Blobs that it writes."""
+    """Blobs that the layer writes."""
     parameters: Mapping[int, str]
 
     def number(self, key: int, default: int = 0) -> int:
         try:
             return int(self.parameters.get(key, default))
-        except ValueError:  # an array or a fraction, which no check needs
+        except ValueError:  # an array or a fraction, which no check uses
             return default
 
 
 class _Weights(NamedTuple):
-    """Parameters of a layer with weights: the rows, the number of weights, and whether they are int8."""
+    """Parameters of a layer with weights: the number of rows, the number of weights, and whether the weights are int8.
+    """
 
     rows: int
     size: int
@@ -58,7 +61,7 @@ _WEIGHTS: Mapping[str, _Weights] = {
 
 
 def param_of(path: Path) -> Path:
-    """Returns the .param file itself, or the only one in a folder. Raises a ValueError if there is not exactly one."""
+    """Returns the given .param file, or the only one in a folder. Raises a ValueError if there is not exactly one."""
     if not path.is_dir():
         return path
     files = sorted(path.glob("*.param"))
@@ -76,7 +79,9 @@ def weights_of(param: Path) -> Path:
 
 
 def read_layers(param: Path) -> list[Layer]:
-    """Raises a ValueError if the file has a different format, or if its lines contradict each other."""
+    """Returns the layers; raises a ValueError if the file has a different format, or if its lines contradict each
+    other.
+    """
     with param.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if content.startswith(_BINARY_MAGIC):
@@ -114,7 +119,7 @@ def _layer(words: Sequence[str]) -> Layer:
 
 
 def _check_wiring(layers: Sequence[Layer]) -> None:
-    """Refuses a layer that reads a blob that no earlier layer writes."""
+    """Refuses a layer that reads a blob which no earlier layer writes."""
     known: set[str] = set()
     for layer in layers:
         if unknown := [blob for blob in layer.bottoms if blob not in known]:
@@ -190,11 +195,11 @@ _FREE = frozenset(
         *("MemoryData", "Noop", "Cast"),
     }
 )
-"""Layers without products."""
+"""Types of layers without products."""
 
 
 def multiplications(layers: Sequence[Layer], shapes: Mapping[str, Sequence[int]]) -> int | None:
-    """Returns the multiplications of convolutions and products; None if they are unknown for a layer.
+    """Returns the number of multiplications in convolutions and products; None if it is unknown for a layer.
 
     shapes: the shape of each blob for one sample.
     """
@@ -230,7 +235,7 @@ def misfit(layers: Sequence[Layer], name: str, shape: Sequence[int | str | None]
 
 
 def selects_rows(layers: Sequence[Layer], name: str) -> bool:
-    """Returns whether the input holds row numbers of a table."""
+    """Returns whether the input contains row numbers of a table."""
     reader = _reader(layers, name)
     return reader is not None and reader.kind == "Embed"
 
@@ -240,7 +245,9 @@ def _reader(layers: Sequence[Layer], name: str) -> Layer | None:
 
 
 def _wanted(layer: Layer) -> int:
-    """Returns the input size of a layer: channels of a convolution, or numbers of a product; 0 if it is unknown."""
+    """Returns the input size of a layer: the channels of a convolution, or the numbers of a product; 0 if it is
+    unknown.
+    """
     at = _WEIGHTS.get(layer.kind)
     rows = layer.number(at.rows) if at else 0
     if at is None or not rows:

@@ -1,4 +1,5 @@
-"""Times each layer of an ncnn net by extracting one blob after another: ncnn computes only the layers up to the blob.
+"""Times each layer of an ncnn net by extracting one blob after another, because ncnn computes only the layers up to the
+blob.
 
 ncnn's own timer is compiled into its C++ benchmark and not into its Python package.
 """
@@ -31,7 +32,7 @@ Step = Callable[[Any, int, Sequence[tuple[str, int]]], None]
 
 
 class Layered(Backend, Protocol):
-    """The backend, which answers layer by layer."""
+    """A backend that can answer layer by layer."""
 
     @property
     def layers(self) -> Sequence[Layer]: ...

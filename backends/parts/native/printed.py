@@ -1,4 +1,5 @@
-"""Redirects the stdout output of a C or C++ library to stderr, because stdout is reserved for the harness's results."""
+"""Redirects what a C or C++ library prints to stdout to stderr, because stdout is reserved for the harness's results.
+"""
 
 import ctypes
 import os
@@ -11,7 +12,7 @@ _libc = ctypes.CDLL(None)
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Redirects descriptor 1 of the process. C's buffer is flushed before and after."""
+    """Redirects descriptor 1 of the process. Flushes C's buffer before and after."""
     sys.stdout.flush()
     _libc.fflush(None)
     kept = os.dup(1)

@@ -1,4 +1,4 @@
-"""Runs a network through the functions of tract's library (tract.h), with memory that is made once.
+"""Runs a network through the functions of tract's library (tract.h), with memory that is allocated once.
 
 The functions of tract's Python package determine types, counts and shapes again in each call, which takes longer than
 running a small network.
@@ -41,7 +41,8 @@ class Network(Protocol):
 
 
 def network_of(runnable: Any) -> Network:
-    """Returns the network. If this version of tract has other functions, its Python package runs the network."""
+    """Returns the network. If this version of tract has different functions, tract's Python package runs the network.
+    """
     try:
         return _Direct(runnable, runnable.input_count(), runnable.output_count())
     except AttributeError:
@@ -73,7 +74,7 @@ class _Functions:
 
 
 def _function(library: ctypes.CDLL, name: str, *arguments: Any) -> Any:
-    """Returns a new object for the function, because the package's object has no argument types."""
+    """Returns a separate object for the function, because the package's object declares no argument types."""
     function = library[name]
     function.argtypes = arguments
     return function

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.core.formats.protobuf import field, fields, mapped, messages, number_field
 
 _GRAPH, _OUTPUT, _VALUE_INFO, _NAME = 7, 12, 13, 1
-"""Fields of ONNX's ModelProto, GraphProto and ValueInfoProto."""
+"""Field numbers of ONNX's ModelProto, GraphProto and ValueInfoProto."""
 
 GRAPH_FILE = "graph.nnef"
 _MOST_BYTES = 1 << 26
@@ -16,12 +16,13 @@ _HEAD = re.compile(r"^\s*graph\s+\w+\s*\([^)]*\)\s*->\s*\(([^)]*)\)", re.MULTILI
 
 
 def is_nnef(path: Path) -> bool:
-    """Returns whether tract reads it as NNEF: a folder or an archive; other files are ONNX."""
+    """Returns whether tract reads the path as NNEF: a folder or an archive; other files are ONNX."""
     return path.is_dir() or path.suffix in (".tgz", ".tar")
 
 
 def output_names(path: Path) -> tuple[str, ...]:
-    """Returns the names; () if the file does not show them. Raises an OSError or ValueError if the file is broken."""
+    """Returns the names; () if the file does not contain them. Raises an OSError or ValueError if the file is broken.
+    """
     if is_nnef(path):
         return _of_nnef(path)
     return tuple(
@@ -59,7 +60,7 @@ def _of_nnef(path: Path) -> tuple[str, ...]:
 
 
 def _graph(path: Path) -> bytes:
-    """Returns the text of the network; nothing of an archive is unpacked onto the disk."""
+    """Returns the text of the network; unpacks nothing from an archive onto the disk."""
     if path.is_dir():
         with (path / GRAPH_FILE).open("rb") as file:
             return file.read(_MOST_BYTES)

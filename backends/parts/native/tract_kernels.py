@@ -21,7 +21,7 @@ _GRAPH = 7
 _NODE, _INITIALIZER, _INPUT, _OUTPUT = 1, 5, 11, 12
 _READS, _WRITES, _NAME, _TYPE, _DOMAIN = 1, 2, 3, 4, 7
 _TENSOR_NAME, _VALUE_NAME = 8, 1
-"""Fields of ONNX's ModelProto, GraphProto, NodeProto, TensorProto and ValueInfoProto."""
+"""Field numbers of ONNX's ModelProto, GraphProto, NodeProto, TensorProto and ValueInfoProto."""
 
 _PRODUCT = "OptMatMul"
 """tract's operation for convolutions and products; it includes activations and additions that follow."""
@@ -53,7 +53,7 @@ class _Part(NamedTuple):
 
 
 class SelfProfiled(Backend, Protocol):
-    """The backend, whose framework profiles a batch."""
+    """A backend whose framework can profile a batch."""
 
     @property
     def path(self) -> Path: ...

@@ -14,7 +14,7 @@ def has_mark(content: str) -> bool:
 
 
 class AnswerStart:
-    """Takes the texts of one stream, one after another.
+    """Receives the texts of one stream, one after another.
 
     A chat template can open the reasoning in the prompt, so that the stream contains only the closing mark. In that
     event, the answer starts a second time.

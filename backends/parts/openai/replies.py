@@ -42,7 +42,7 @@ class Reading(NamedTuple):
     needs_end: bool = False
     """If true, an answer without a finish_reason counts as cut off."""
     ignores_end: bool = False
-    """The `ignores_end` of `usage_of`."""
+    """The argument `ignores_end` of `usage_of`."""
     stop_bytes: int = 0
     """Length in bytes of the longest stop string in the requests."""
     takes_any_end: bool = False
@@ -130,7 +130,9 @@ def checked(content: Any) -> Mapping[str, Any]:
 
 
 def model_of(content: Mapping[str, Any], reading: Reading) -> str:
-    """Returns the model's name in a reply or chunk, or '' if it has none. Raises BadAnswer for a different model."""
+    """Returns the model's name in a reply or chunk, or '' if it has none. Raises BadAnswer if the name is a different
+    model's.
+    """
     model = content.get("model")
     if not isinstance(model, str) or not model:
         return ""

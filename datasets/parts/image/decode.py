@@ -1,4 +1,5 @@
-"""Decodes image files with four decoders, which return the same pixels wherever the image format defines them exactly.
+"""Decodes image files with any of four decoders, which return the same pixels wherever the image format defines them
+exactly.
 
 Every decoder returns (height, width, channels) uint8, with the channels in the requested order. All decoders ignore the
 EXIF orientation; OpenCV needs a flag for this. For grey images, the luma of a JPEG is used. An alpha channel is
@@ -84,7 +85,7 @@ def make_decoder(options: Mapping[str, Any]) -> Decoder:
 
 
 def check_file(data: bytes) -> Header:
-    """Returns the header. Raises a ValueError if it shows that the image is too large or truncated."""
+    """Returns the header. Raises a ValueError if the header shows that the image is too large or truncated."""
     header = _jpeg_header(data) if data[:2] == b"\xff\xd8" else _other_header(data)
     if header.width * header.height > MAX_PIXELS:
         raise ValueError(
@@ -123,7 +124,7 @@ def _jpeg_header(data: bytes) -> Header:
     at, size = 2, (0, 0)
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
-        if marker == 0xFF:  # a fill byte before the marker
+        if marker == 0xFF:  # skips a fill byte before the marker
             at += 1
             continue
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):

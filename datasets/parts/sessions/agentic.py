@@ -24,7 +24,7 @@ def is_line(row: Mapping[str, Any]) -> bool:
 def sessions(
     rows: Sequence[tuple[str, Mapping[str, Any]]], settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, list[Turn]]]:
-    """Yields the sessions with the place of their first line, in the order of their first lines.
+    """Yields the sessions with the place of their first line, in the order of the first lines.
 
     rows: place and content of each line. settings: fields of every request. Raises a ValueError that names the place.
     """

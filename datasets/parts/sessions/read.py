@@ -28,7 +28,7 @@ class Settings(NamedTuple):
 class Format(NamedTuple):
     name: str
     is_mine: Callable[[Mapping[str, Any]], bool]
-    """Returns whether the first object of a file has this format."""
+    """Returns whether the first object of a file shows this format."""
     read: Callable[[Sequence[_Row], Settings], Iterable[_Session]]
     """Returns the sessions in a file's objects. Raises a ValueError that names the place."""
 

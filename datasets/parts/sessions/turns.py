@@ -34,7 +34,7 @@ class Turn(NamedTuple):
 
 
 def number_of(row: Mapping[str, Any], key: str, default: float | None = None) -> float:
-    """Returns a number of at least 0. Raises a ValueError for any other value."""
+    """Returns a number, which must be at least 0. Raises a ValueError for any other value."""
     value = row.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
         raise ValueError(f"{key} is {value!r:.40}, but must be a number of at least 0")

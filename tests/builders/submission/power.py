@@ -197,7 +197,7 @@ def hashed_anew(*mutations: Mutation) -> Mutation:
 
 
 def said(path: str, change: Callable[[Any], object]) -> Mutation:
-    """`change` changes a description in place."""
+    """`change` modifies a description in place."""
 
     def mutate(root: Path) -> None:
         content = json.loads((root / path).read_text())

@@ -17,7 +17,7 @@ from tests.builders.submit.mlperf_data import FLOAT, INT64, manifest_in
 COUNT, VOLUMES = 12, 3
 SIDE = 640
 BOX = (200.0, 240.0, 160.0, 120.0)
-"""x, y, width and height of the object in a picture, in pixels."""
+"""Position and size of the object in a picture: x, y, width and height in pixels."""
 
 VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "sat", "the", "cat", "mat", "on", ".", "?")
 LEVELS = (0.0, 100.0, 200.0)

@@ -46,7 +46,7 @@ def merged(content: Any, changes: Mapping[str, Any]) -> Any:
 
 
 def edit(file: str, changes: Mapping[str, Any], at: tuple[int, ...] = (16,)) -> Change:
-    """Changes keys of a file at the points."""
+    """Changes keys in a file of the points."""
 
     def change(tree: Path) -> None:
         for concurrency in at:

@@ -172,7 +172,7 @@ def test_a_problem_names_the_file_that_set_the_option(
 
 
 def test_no_verb_option_shares_a_key_with_a_run_option() -> None:
-    """A file cannot say which of the two options it sets."""
+    """With a shared key, a file could not say which of the two options it sets."""
     run = {option_key(field): field for field in RunConfig.__dataclass_fields__.values()}
     for verb in VERBS.values():
         parser = verb.parser()
@@ -195,7 +195,7 @@ def of_run(text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "words", "kept", "told"),
     [
-        # the user's values hold unless the command line sets the option
+        # the user's values stay unless the command line sets the option
         (f"scenario: offline\n{PLAN}", "--scenario server", (1, 1, 4), ""),
         (f"scenario: offline\n{PLAN}", "--scenario offline", (1, 1, 4), ""),
         (PLAN, "--scenario server", (1, 1, 4), ""),
@@ -203,7 +203,7 @@ def of_run(text: str) -> str:
         (PLAN, "--scenario server --instances 2", (2, 1, 4), ""),
         (f"backend: ort\n{PLAN}", "--scenario server --backend null", (1, 1, 4), ""),
         (f"slo: p99=5ms\nqueries: 700\n{PLAN}", "--scenario server --slo p99=9ms", (1, 1, 4), ""),
-        # the message names the option that excludes it
+        # the message must name the option that excludes it
         (
             f"queries: 700\n{PLAN}",
             "--scenario server --duration 5s",
@@ -258,7 +258,7 @@ def test_values_that_a_scenario_does_not_take_are_left_out_of_files(called: Call
     ("words", "kept", "told"),
     [
         ("", (1, 1, 4, 900), ""),
-        ("--scenario server", (1, 1, 4, 900), ""),  # the same value changes nothing
+        ("--scenario server", (1, 1, 4, 900), ""),  # setting the same value changes nothing
         ("--slo p99=9ms", (1, 1, 4, None), "--queries left out, because the command line sets --slo"),
         ("--instances 2", (2, None, 4, 900), "--threads left out, because the command line sets --instances"),
         (
@@ -281,7 +281,7 @@ def test_a_run_file_reports_which_resolved_values_it_drops(
 @pytest.mark.parametrize(
     ("words", "keeps", "sets"),
     [
-        ("--backend ort", True, ""),  # the default that the file relied on
+        ("--backend ort", True, ""),  # the file relied on this default
         ("--model digits", True, ""),
         ("--backend litert", False, "--backend"),
         ("--model light/squeezenet", False, "--model"),
@@ -290,7 +290,7 @@ def test_a_run_file_reports_which_resolved_values_it_drops(
 def test_a_model_file_is_kept_with_the_options_it_was_written_for(
     called: Called, words: str, keeps: bool, sets: str
 ) -> None:
-    """Bug: `model_file: int8.onnx` and `--backend ort` measured the float32 file without a message."""
+    """Bug: with `model_file: int8.onnx` and `--backend ort`, the float32 file was measured without a message."""
     file = write("my.yaml", "model_file: int8.onnx\n")
     config = called(CONFIG_FLAG, file, "--scenario", "offline", *words.split())
     assert config.model_file == (Path("int8.onnx") if keeps else None)
@@ -317,7 +317,7 @@ def test_an_option_restored_by_a_later_file_is_not_reported_as_lost(called: Call
 
 
 def test_a_seed_replaces_all_seeds_in_a_copy_of_a_run_file(called: Called) -> None:
-    """Bug: the copy had no result.json next to it, and --seed had no effect."""
+    """Bug: --seed had no effect, because the copy had no result.json next to it."""
     write("copy.yaml", "scenario: server\nqsl_seed: 1\nsample_index_seed: 2\nschedule_seed: 3\n")
     config = called(CONFIG_FLAG, "copy.yaml", "--seed", "5")
     assert (config.seed, config.qsl_seed, config.schedule_seed) == (5, None, None)

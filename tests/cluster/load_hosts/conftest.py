@@ -1,4 +1,4 @@
-"""The server to which the load hosts send queries."""
+"""Starts the server to which the load hosts send queries."""
 
 from collections.abc import Iterator
 

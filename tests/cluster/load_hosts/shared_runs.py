@@ -74,7 +74,7 @@ def named(*ports: int) -> tuple[str, str]:
 def children(host: Host) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(host.process.pid).children():
-        with suppress(psutil.NoSuchProcess):  # also raised for a process that has just ended
+        with suppress(psutil.NoSuchProcess):  # because a process may just have ended
             if "harness.run.measured.process" in child.cmdline():
                 found.append(child)
     return found

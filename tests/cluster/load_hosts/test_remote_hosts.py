@@ -167,7 +167,7 @@ def test_a_load_host_does_not_execute_the_code_of_a_run(
         assert main(words(url, tmp_path / "run", *more)) == 2
     errors = capfd.readouterr().err
     assert f"127.0.0.1:{ports[0]}: {data}:Own is a file or module, and a load host" in errors
-    assert f"127.0.0.1:{ports[1]} does not answer" in errors  # the message names both hosts
+    assert f"127.0.0.1:{ports[1]} does not answer" in errors  # the message must name both hosts
 
 
 @pytest.mark.slow

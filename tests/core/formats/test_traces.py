@@ -1,4 +1,4 @@
-"""Traces: each public format gives the same requests; errors name their lines."""
+"""Traces: each public format yields the same requests, and errors name their lines."""
 
 import json
 from pathlib import Path

@@ -154,7 +154,7 @@ def _content(
     whole_ns: int,
     once_ns: int = 0,
 ) -> dict[str, Any]:
-    """pieces: (brick, inputs, outputs)."""
+    """pieces: tuples of (brick, inputs, outputs)."""
     model = {
         "layers": [brick for brick, *_ in pieces],
         "pieces": [
@@ -550,7 +550,7 @@ def test_a_graph_with_a_cycle_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_is_named_by_its_path_if_two_share_a_name(tmp_path: Path, prints: Said) -> None:
-    """Bug: tables and pages contained the whole path of every file."""
+    """Bug: tables and pages contained the complete path of every file."""
     files = [tmp_path / folder / "net.onnx" for folder in ("a", "b")]
     for file in files:
         file.parent.mkdir()

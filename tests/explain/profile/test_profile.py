@@ -98,7 +98,7 @@ def test_a_chrome_trace_has_names_times_levels_and_its_id() -> None:
     ("throughput", "best"),
     [
         ({1: 100, 2: 104, 4: 300}, 1),  # doubling from 1 gains 4 %
-        ({1: 100, 2: 106, 4: 111, 8: 400}, 2),  # 106 -> 111: 4.7 %
+        ({1: 100, 2: 106, 4: 111, 8: 400}, 2),  # 106 -> 111 gains only 4.7 %
         ({1: 100, 2: 200, 4: 400}, None),  # because no larger batch was measured
         ({1: 100}, None),
         ({1: 100, 2: 105}, 1),  # because exactly 5 % is not more than 5 %

@@ -39,7 +39,7 @@ class Good:
 
 
 class Changes(Good):
-    """Is a different dataset in each process that opens it."""
+    """Yields different data in each process that opens it."""
 
     def describe(self) -> dict[str, object]:
         return {"name": "changes", "digest": str(os.getpid())}

@@ -1,4 +1,4 @@
-"""Every transport returns the payload unchanged, and every input gives the same answer."""
+"""Every transport returns the payload unchanged, and every way to pass an input leads to the same answer."""
 
 from statistics import median
 

@@ -25,7 +25,7 @@ IMAGE = _f32(1, 3, 224, 224)
         ("Conv", {}, [IMAGE, _f32(64, 3, 7, 7)], _f32(1, 64, 112, 112), 118_013_952, 236_027_904),
         # MobileNet's depthwise layer: (Cout, Cin / group, 3, 3) = 9 taps per output, and a bias
         ("Conv", {"group": 32}, [_f32(1, 32, 112, 112), _f32(32, 1, 3, 3), _f32(32)], _f32(1, 32, 112, 112), 3_612_672, 7_225_344 + 401_408),
-        # a dilated kernel still has nine weights
+        # a dilated kernel also has nine weights
         ("Conv", {"dilations": [2, 2]}, [_f32(1, 8, 20, 20), _f32(4, 8, 3, 3)], _f32(1, 4, 16, 16), 73_728, 147_456),
         ("QLinearConv", {}, [_f32(1, 8, 4, 4), _f32(), _f32(), _f32(2, 8, 1, 1), _f32(), _f32(), _f32(), _f32()], _f32(1, 2, 4, 4), 256, 512),
         ("ConvTranspose", {}, [_f32(1, 2, 3, 3), _f32(2, 4, 2, 2)], _f32(1, 4, 4, 4), 18 * 16, 36 * 16),

@@ -20,7 +20,7 @@ class Task(NamedTuple):
     """The round's name for the manifest's score."""
     target: float
     limit_ms: int | None = None
-    """The bound of Server's p99."""
+    """The bound on p99 in Server."""
 
 
 TASKS = {

@@ -124,7 +124,7 @@ def test_tract_answers_as_onnx_runtime(count: int, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mnn_answers_as_onnx_runtime(tmp_path: Path) -> None:
-    """MNN's converter writes 1 for the open batch of the frame."""
+    """MNN's converter writes 1 for the frame's open batch."""
     if not registry.BACKENDS["mnn"].installed:
         pytest.skip("mnn is not installed")
     path, samples = nets.lstm(tmp_path / "m.onnx", batch=1), drawn(1)

@@ -121,7 +121,7 @@ def test_a_perfect_detector_has_a_precision_of_all() -> None:
 
 
 def test_boxes_in_a_padded_input_are_moved_onto_the_image() -> None:
-    """200 x 100 pixels fill the middle half of a square input."""
+    """An image of 200 x 100 pixels fills the middle half of a square input."""
     pytest.importorskip("pycocotools")
     label = image((20, 10, 100, 50, 5), frame=[0, 0.25, 1, 0.5])
     row = (0, 0.25 + 0.05, 0.1, 0.25 + 0.3, 0.6, 0.9, 0)
@@ -348,7 +348,7 @@ def test_retrieval_is_the_share_found_among_the_nearest_others() -> None:
     angles = np.arange(12) * 0.1
     answers = {i: vector(np.cos(a), np.sin(a)) for i, a in enumerate(angles)}
     labels: dict[int, object] = {i: {"id": f"d{i}"} for i in range(12)}
-    labels[0] = {"id": "d0", "relevant": ["d1", "d4", "d11", "d0"]}  # at ranks 1, 4 and 11
+    labels[0] = {"id": "d0", "relevant": ["d1", "d4", "d11", "d0"]}  # the relevant documents are at ranks 1, 4 and 11
     labels[6] = {"id": "d6", "relevant": ["d5", "d7"]}  # because both are equally near
     found = scored(Retrieval("float32"), answers, labels)
     assert found.value == pytest.approx(100 * (2 / 4 + 1) / 2)

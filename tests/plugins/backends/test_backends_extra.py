@@ -90,7 +90,7 @@ def test_run_sh_installs_the_extra_on_first_use_and_announces_it(
         elif entry.is_file():
             shutil.copy(entry, checkout)
     if (ROOT / ".uv" / "bin").exists():
-        shutil.copytree(ROOT / ".uv", checkout / ".uv")  # saves a download
+        shutil.copytree(ROOT / ".uv", checkout / ".uv")  # to save a download
     (checkout / "run.yaml").write_text("scenario: offline\nbackend: litert\n")
     chosen = {"option": ["--scenario", "offline", "--backend", "litert"]}
     command = [str(checkout / "run.sh"), *chosen.get(source, ["--config", "run.yaml"])]

@@ -323,7 +323,7 @@ def test_the_advice_for_a_shape_can_be_pasted(name: str) -> None:
 
 
 def test_one_dimension_of_two_sizes_is_refused() -> None:
-    """Bug: the framework failed in the warm-up with its own message and status 3."""
+    """Bug: the framework failed during the warm-up with its own message, and the status was 3."""
     setup = DatasetSetup(inputs=(SYMBOLIC, MASK), shapes={"ids": (1, 16), "mask": (1, 17)})
     assert refusals(SyntheticDataset, setup) == [
         "--input-shape: sequence is 16 in ids and 17 in mask: dimensions with the same name must have the same size"

@@ -86,7 +86,7 @@ def test_an_answer_is_printed_as_lines_of_text() -> None:
 
 
 def test_a_rate_that_the_harness_chose_is_named_a_demonstration() -> None:
-    """Bug: a new user mistook the demonstration rate for the result."""
+    """Bug: a new user took the demonstration rate for the result of the run."""
     result = golden("server")
     result["calibration"]["rate_per_s"] = 800.0
     answer = answer_of(result)

@@ -44,7 +44,7 @@ def edited(source: Path, copy: Path, changes: dict[str, Edit]) -> Path:
 def twin(source: Path, copy: Path, **more: Edit) -> Path:
     """Writes the same run as if a different framework had run its own file from the same manifest.
 
-    more: further changes to `config`, `result` or `environment`.
+    more: additional changes to `config`, `result` or `environment`.
     """
 
     def other_file(content: Any) -> None:
@@ -78,7 +78,7 @@ def twin(source: Path, copy: Path, **more: Edit) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *sides: Path) -> list[str]:
-    """Returns the lines with reasons; [] if the sides are ranked."""
+    """Returns the lines that give reasons; [] if the sides are ranked."""
     status = main(["compare", *map(str, sides)])
     lines = capsys.readouterr().out.splitlines()
     found = [line.removeprefix("refused").strip() for line in lines if line.startswith("refused")]
@@ -244,7 +244,7 @@ def doubting(*codes: str) -> Edit:
 
 
 def test_only_doubts_of_a_single_side_are_shown(ort: Path, tmp_path: Path, prints: Said) -> None:
-    """Bug: readers had to compare `doubts: a b c -> a b d` letter by letter."""
+    """Bug: to find the difference, readers had to compare `doubts: a b c -> a b d` letter by letter."""
     ours = edited(ort, tmp_path / "a", {"result.json": doubting("steal", "drift", "paged")})
     theirs = edited(ort, tmp_path / "b", {"result.json": doubting("drift", "governor")})
     assert "doubts    only A: paged steal; only B: governor\n" in prints("compare", ours, theirs)

@@ -92,7 +92,7 @@ def test_every_percentile_of_a_run_has_its_intervals(scenario: str) -> None:
 
 @pytest.mark.parametrize("scenario", ["single-stream", "multi-stream", "server"])
 def test_loadgens_percentile_lies_in_its_interval(scenario: str) -> None:
-    """Bug: LoadGen's p50, 36.4 us, lay above the journal's interval, 35.1 us to 35.3 us."""
+    """Bug: LoadGen's p50 of 36.4 us lay above the journal's interval of 35.1 us to 35.3 us."""
     run, numbers = evidence(scenario), Performance(evidence(scenario), None)
     logged, found = numbers.latency_ns(), numbers.intervals_ns
     own = present(latency_intervals(present(run.done), run.plan.samples_per_query))

@@ -112,7 +112,7 @@ def test_run_that_waited_as_requested_was_not_held_back() -> None:
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
 def test_one_instance_without_batches_waits_as_queueing_theory_says(load: float) -> None:
-    """M/D/1: the mean wait is load / (2 (1 - load)) services (Pollaczek and Khinchine)."""
+    """In an M/D/1 queue, the mean wait is load / (2 (1 - load)) service times (Pollaczek and Khinchine)."""
     service_ns = 1_000_000
     scheduled_ns = server_schedule_ns(200_000, load * 1e9 / service_ns, 7)
     found = simulate(scheduled_ns, constant(service_ns), 1, 1)

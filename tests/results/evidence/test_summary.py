@@ -1,4 +1,4 @@
-"""The summary repeats LoadGen's detail log; the harness finds each line that differs."""
+"""The summary repeats LoadGen's detail log, and the harness finds each line that differs."""
 
 import copy
 import re

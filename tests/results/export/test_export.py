@@ -305,7 +305,7 @@ def test_a_run_without_samples_is_reported_in_one_line(tmp_path: Path, refuses: 
 
 
 def test_large_numbers_stay_integers_in_text(exported: Exported) -> None:
-    """A float cannot represent 1.8e18 ns since 1970 exactly."""
+    """A float cannot represent a time of 1.8e18 ns since 1970 exactly."""
     last = exported(RUNS / "server", "csv").splitlines()[-1].split(",")
     assert int(last[-2]) == int(stored("server")["completed_ns"][-1])
     assert math.log10(int(last[-2])) > 18

@@ -516,7 +516,7 @@ def test_a_browser_draws_every_plot_without_an_error(
     )
     found = shown(out)
     assert found.console == []
-    assert found.drawn == 4  # both runs in each plot
+    assert found.drawn == 4  # because each plot contains both runs
     assert re.findall(r'legendtext"[^>]*>([AB]): ', found.document)
     assert "<title>owned" not in found.document
     kept.report(as_json=False)

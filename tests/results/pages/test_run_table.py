@@ -122,7 +122,7 @@ def test_a_run_that_could_not_be_saved_prints_every_number() -> None:
 
 @pytest.mark.parametrize("columns", [40, 72, 200])
 def test_sentences_are_wrapped_between_words_and_names_stay_whole(columns: int) -> None:
-    """Bug: lines of 200 columns were wrapped in the middle of words."""
+    """Bug: lines of 200 columns were broken in the middle of words."""
     result = golden("server", verdict="INVALID", reasons=[LATE], doubts=[BUSY, PADDED])
     wrapped = screen(result, details=True, columns=columns)
     plain = screen(result, details=True)

@@ -251,7 +251,7 @@ def test_idle_time_of_server_without_queries_is_not_a_stop() -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_stop_before_the_first_answer_counts(scenario: str) -> None:
-    """Bug: a process that was stopped in its first query was VALID without a doubt."""
+    """Bug: a process that was stopped during its first query led to a VALID run without a doubt."""
     assert doubts.longest_gap_ns(completions([], []), scenario) == 0
     assert doubts.longest_gap_ns(completions([0], [9]), scenario) == 9
     assert doubts.longest_gap_ns(completions([0, 5], [9, 10]), scenario) == 9

@@ -130,7 +130,7 @@ def test_loadgens_thread_is_pinned_only_while_it_issues() -> None:
     calls = callbacks(data, MASK[:1])
     calls.load([0])
     assert os.sched_getaffinity(0) == set(MASK[:1])
-    calls.load([0])  # the next set of an accuracy run
+    calls.load([0])  # loads the next set, as in an accuracy run
     assert [mask for _, _, mask in data.seen] == [set(MASK), set(MASK)]
 
 

@@ -101,7 +101,7 @@ class Run:
         itl_bound_ns: int | None = None,
         tells: bool = False,
     ) -> None:
-        """tells: LoadGen requests token times."""
+        """tells: whether LoadGen requests token times."""
         self.completed, self.failures = Completed(), Failures()
         self.generated = Generated(itl_bound_ns)
         self._fd = Journal.create()

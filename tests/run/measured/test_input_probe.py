@@ -27,14 +27,14 @@ ROWS = np.random.default_rng(0).random((SAMPLES, 6), np.float32)
 
 
 class Rows:
-    """A dataset."""
+    """A dataset of rows."""
 
     def batch(self, indices: Sequence[int]) -> Batch:
         return Batch(len(indices), {"x": ROWS[list(indices)]})
 
 
 class Model:
-    """Computes for 1 ms."""
+    """A model that computes for 1 ms."""
 
     def infer(self, batch: Batch) -> Any:
         time.sleep(1e-3)

@@ -26,7 +26,7 @@ from harness.types import Batch
 from tests.builders.support import journal
 
 WAIT_S = 60.0  # reached only if a test fails
-LAST_NS = 2**62  # later than any other time stamp
+LAST_NS = 2**62  # a time later than any other time stamp
 ALL = (InlineDispatcher, SlicedDispatcher, QueuedDispatcher, SharedDispatcher)
 each_dispatcher = pytest.mark.parametrize("make", ALL, ids=lambda m: m.__name__)
 

@@ -1,4 +1,4 @@
-"""The watchdog counts a run's samples, its running p99, and the time without a completion."""
+"""The watchdog counts a run's samples, and measures its running p99 and the time without a completion."""
 
 import pytest
 from hypothesis import given

@@ -394,7 +394,7 @@ def optimum(speeds: Mapping[int, float], uncertainty: float) -> tuple[int | None
 
 
 def test_one_slow_run_does_not_end_the_search_for_the_optimal_batch() -> None:
-    """Bug: a dip at batch 2 made 1 the optimum of a model that is four times as fast at 16."""
+    """Bug: because of a dip at batch 2, 1 was reported as the optimum of a model that is four times as fast at 16."""
     dipped = {1: 100.0, 2: 103.0, 4: 300.0, 8: 390.0, 16: 400.0}
     assert optimum(dipped, 0.0) == (1, False)
     assert optimum(dipped, 0.03) == (8, True)

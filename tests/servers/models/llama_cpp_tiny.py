@@ -1,4 +1,4 @@
-"""Serves a Llama with random weights on llama.cpp's own HTTP server: python llama_cpp_tiny.py PORT."""
+"""Serves a Llama with random weights on llama.cpp's own HTTP server: `python llama_cpp_tiny.py PORT`."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""A server of the Open Inference Protocol v2 that misbehaves on request, with one function per fault.
+"""A server of the Open Inference Protocol v2 that misbehaves on request; each function is one fault.
 
     with BadServer(at(100, reset_before)) as server:
         ...  # server.url: the 100th request for inference is answered with a reset, all others are answered
@@ -173,7 +173,7 @@ class BadServer:
         self._tls = tls
         self.ended = threading.Event()
         self.requests: list[Request] = []
-        """Inference requests in the order of their arrival."""
+        """Inference requests in the order in which they arrived."""
         self.opened = 0
         """Number of connections opened so far."""
         self.errors: list[BaseException] = []
@@ -261,7 +261,7 @@ class BadServer:
 
     def _serve(self, connection: Connection) -> None:
         try:
-            if self._tls is not None:  # not in the accepting thread, because a handshake takes time
+            if self._tls is not None:  # in this thread, because a handshake would delay the accepting thread
                 connection.sock = self._tls.wrap_socket(connection.sock, server_side=True)
             while (request := read_request(connection.sock, self.idle_s)) is not None:
                 self._answer(connection, request)
@@ -350,7 +350,7 @@ def metadata(request: Request) -> Reply:
 
 
 def at(number: int, behaviour: Behaviour) -> Behaviour:
-    """Misbehaves at request `number` only."""
+    """Misbehaves only at request `number`."""
     return when(lambda nth: nth == number, behaviour)
 
 

@@ -47,7 +47,9 @@ _MESSAGES = {
     "InferRequest": "model_name:string 1, model_version:string 2, id:string 3, inputs:Tensor* 5, raw:bytes* 7",
     "InferReply": "model_name:string 1, model_version:string 2, id:string 3, outputs:Tensor* 5, raw:bytes* 6",
 }
-"""Maps a message to its fields, each with type and number; * means repeated. Source: open_inference_grpc.proto."""
+"""Maps a message to its fields, each with type and number; * means repeated. Source of the messages:
+open_inference_grpc.proto.
+"""
 
 
 def _classes() -> Mapping[str, Any]:

@@ -203,7 +203,7 @@ def empty_deltas(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def held_back(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Sends all events at the end, in one piece."""
+    """Sends all events together at the end."""
     events = []
     for content, _ in chunks:
         time.sleep(0.001)

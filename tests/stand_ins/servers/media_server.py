@@ -31,7 +31,7 @@ class MediaServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        """(path, fields) of each request."""
+        """Path and fields of each received request."""
         self.status = 200
 
     @property

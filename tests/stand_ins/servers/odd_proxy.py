@@ -32,7 +32,7 @@ class Shape:
     begin: bytes = b""
     """Bytes sent before a stream."""
     end: bytes = b"0\r\n\r\n"
-    """The last chunk."""
+    """The last chunk of a stream."""
     size_format: bytes = b"%x"
     """Format of a chunk's size."""
     http: bytes = b"HTTP/1.1"

@@ -39,9 +39,9 @@ class Ask(NamedTuple):
     prompt: Any
     """Text, token ids, or messages."""
     number: int
-    """See `TokenServer.came`."""
+    """Number of the request; see `TokenServer.came`."""
     ids: list[int]
-    """The right answer."""
+    """The ids of the right answer."""
     most: int
     """Maximum number of tokens in the answer, from the request."""
 
@@ -66,7 +66,7 @@ class Dialect:
     stream_options: bool = True
     """If true, the server supports stream_options; otherwise it refuses the field."""
     per_chunk: int = 1
-    """Tokens per chunk."""
+    """Number of tokens per chunk."""
     role_chunk: bool = True
     """If true, a chat begins with a chunk that contains only the role."""
     newline: str = "\n"

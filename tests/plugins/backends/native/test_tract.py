@@ -1,4 +1,4 @@
-"""The backend tract: ONNX files and the three forms of NNEF, sizes without names, and its single thread."""
+"""The backend tract: ONNX files, the three forms of NNEF, sizes without names, and tract's single thread."""
 
 from importlib import import_module
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The remote backend http-raw sends a sample's bytes, and receives an answer's bytes."""
+"""The remote backend http-raw sends the bytes of a sample, and receives the bytes of an answer."""
 
 from typing import Any
 

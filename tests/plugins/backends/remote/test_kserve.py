@@ -336,7 +336,7 @@ def test_nan_and_infinities_are_answers(encoding: str) -> None:
 
 
 def test_null_in_json_is_nan() -> None:
-    """MLServer writes its replies with orjson, which writes NaN as null."""
+    """MLServer encodes its replies with orjson, which writes NaN as null."""
     remote = opened(mlserver(digits, DIGITS))
     found = _answered(remote, data=[None, *range(9)])
     assert np.isnan(found[0, 0])

@@ -102,7 +102,7 @@ def test_a_call_completes_no_more_than_its_responder_holds() -> None:
 
 @pytest.mark.parametrize("arrived_ns", [3, 0], ids=["stamped", "without the kernel's stamp"])
 def test_a_reply_that_came_before_the_senders_stamp_was_sent_before(arrived_ns: int) -> None:
-    """Bug: without the kernel's time stamp an honest run was INVALID (`journal-impossible`)."""
+    """Bug: without the kernel's time stamps, an honest run was INVALID (`journal-impossible`)."""
     early = flight(0, [0, 1])
     early.sent_ns, early.arrived_ns = 9, arrived_ns
     notes = NotesStamps()
@@ -128,7 +128,7 @@ def test_one_bad_reply_among_others_fails_alone() -> None:
     broken.reply, broken.error, broken.kind = None, TimeoutError("late"), "timeout"
     flights = [
         flight(0, [0, 1]),
-        flight(1, [0, 1, 2]),  # a different shape
+        flight(1, [0, 1, 2]),  # because it has a different shape
         flight(2, [float("nan"), 1]),
         flight(3, [0], status=503),
         flight(4, [4, 4]),
