@@ -27,7 +27,7 @@ from harness.profiler import Profiler
 from harness.types import Array, Backend, BackendSetup, Batch, Network, Outputs, TensorSpec
 
 _UNREADABLE = "bfloat16"
-"""A type that NumPy lacks."""
+"""A number type that NumPy lacks."""
 
 
 class _Pool:

@@ -18,8 +18,8 @@ _UNRESOLVED = re.compile(r"unresolved custom op: ([^\s.]+)")
 class LiteRtBackend(FrameworkBackend):
     """One interpreter, resized when the batch changes.
 
-    If the file has exactly one signature, inputs and outputs use the names in the signature. Otherwise they use the
-    names of their tensors.
+    If the file has exactly one signature, inputs and outputs use the names in the signature. Otherwise, inputs and
+    outputs use the names of their tensors.
     """
 
     name = "litert"

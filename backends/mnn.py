@@ -36,7 +36,7 @@ _ERRORS = {
     4: "an operation has no kernel",
     5: "an invalid value",
 }
-"""MNN's error codes."""
+"""Maps MNN's error codes to their meanings."""
 
 _PRODUCTS = ("Convolution", "ConvolutionDepthwise")
 """Types of operations whose multiplications MNN counts, in millions."""
@@ -97,7 +97,7 @@ class MnnBackend(FrameworkBackend):
         return inputs, self._names
 
     def _open(self, precision: str) -> tuple[TensorSpec, ...]:
-        """Creates the session. Returns the inputs."""
+        """Creates the session. Returns the inputs of the session."""
         config = {
             "backend": "CPU",
             "numThread": self._setup.threads,
@@ -136,7 +136,9 @@ class MnnBackend(FrameworkBackend):
         return self._file.inputs.get(port.name) or tuple(map(int, port.tensor.getShape()))
 
     def _given_type(self, port: _Port) -> str:
-        """Returns the number type of the input rows. It may be int64, because MNN's converter stores int64 as int32."""
+        """Returns the number type of the input rows. The type may be int64, because MNN's converter stores int64 as
+        int32.
+        """
         names = self._setup.names
         declared = {names.get(spec.name, spec.name): spec.dtype for spec in self._setup.inputs}
         wide = declared.get(port.name) == "int64" and port.dtype == "int32"

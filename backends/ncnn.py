@@ -25,20 +25,20 @@ harness supports.
 """
 
 _REAL, _INTEGER = np.dtype(np.float32), np.dtype(np.int32)
-"""Number types of ncnn's arrays. Other integer types are converted."""
+"""Number types of ncnn's arrays. Inputs of other integer types are converted."""
 
 
 _NOTHING = np.empty(0, _REAL)
 
 
 class NcnnBackend(FrameworkBackend):
-    """One net. The file has no batch, so the samples of a batch are answered one after another.
+    """One ncnn net. The file has no batch, so the samples of a batch are answered one after another.
 
     ncnn's arrays can have a batch, but some layers, including one of SqueezeNet's, then return an error.
 
-    precision: the type of weights and activations. A file with int8 weights is computed in int8 in any case.
-    Inputs and outputs have the names of their blobs. Their types, and the shapes that the file does not record, come
-    from the manifest.
+    precision: the type of weights and activations. A file with int8 weights is computed in int8 in any case. Inputs and
+    outputs have the names of their blobs. The types of inputs and outputs, and any shape that the file does not record,
+    come from the manifest.
     """
 
     name = "ncnn"

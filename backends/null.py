@@ -10,7 +10,7 @@ from harness.types import Array, Backend, BackendSetup, Batch
 
 
 class NullBackend:
-    """Does not read a model. Every answer is the same row of zeros."""
+    """Reads no model file. Every answer is the same row of zeros."""
 
     def __init__(self, setup: BackendSetup) -> None:
         if setup.provider or setup.options or setup.device != "cpu":

@@ -88,7 +88,7 @@ class _Dialect(NamedTuple):
 
 
 class OpenAiRemote:
-    """One model. Each request is one prompt, answered greedily (temperature 0) unless `body` changes that.
+    """One model on a server. Each request is one prompt, answered greedily (temperature 0) unless `body` changes that.
 
     The dataset `prompts` provides the samples: token ids and texts go to /v1/completions, messages to
     /v1/chat/completions.
@@ -413,7 +413,7 @@ def _wrong_values(options: Mapping[str, str]) -> Iterator[str]:
 
 
 def _head(fields: Mapping[str, Any]) -> bytes:
-    """Returns a JSON object without its closing brace. The sample's fields are appended."""
+    """Returns a JSON object without its closing brace. The fields of the sample are appended."""
     return json.dumps(fields, separators=(",", ":")).encode()[:-1] + b","
 
 

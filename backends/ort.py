@@ -35,7 +35,7 @@ _GRAPH_LEVELS = {
 
 
 class OrtBackend(FrameworkBackend):
-    """One session.
+    """One ONNX Runtime session.
 
     spinning: idle threads busy-wait, which lowers latency. auto: only if no other thread uses the instance's cores
     (streams, --pin). If other threads do, spinning takes five times the CPU between sparse queries and starves other
@@ -126,7 +126,9 @@ class OrtBackend(FrameworkBackend):
         return inputs, tuple(names)
 
     def _provider(self) -> str:
-        """Returns the requested provider. Raises a ConfigError if this build of ONNX Runtime lacks it."""
+        """Returns the execution provider that the user requested. Raises a ConfigError if this build of ONNX Runtime
+        lacks it.
+        """
         device, provider = self._setup.device, self._setup.provider
         usual = _PROVIDERS[device.partition(":")[0]]
         requested = provider or usual

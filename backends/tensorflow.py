@@ -34,7 +34,7 @@ class TensorFlowBackend(FrameworkBackend):
     Threads belong to the process and are fixed when it executes its first op: `threads` within an op, and `instances`
     ops at a time. compile: `on` traces a Keras model into a tf.function; `off` runs it op by op (eagerly). A SavedModel
     contains only traced functions. precision: `bf16` lets TensorFlow's graph rewriter choose ops for bfloat16 (mixed
-    precision). It is refused if the CPU does not support bfloat16. Inputs and outputs keep their types.
+    precision). The option is refused if the CPU does not support bfloat16. Inputs and outputs keep their types.
     """
 
     name = "tensorflow"

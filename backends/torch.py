@@ -84,10 +84,10 @@ _shared: WeakValueDictionary[tuple[object, ...], _Loaded] = WeakValueDictionary(
 class TorchBackend(FrameworkBackend):
     """A TorchScript file (.pt) or a torch.export program (.pt2).
 
-    compile: `on` freezes TorchScript and fuses it with TorchScript's compiler. It compiles an exported program with
-    Inductor (torch.compile), which needs a C++ compiler.
-    precision: the type to which weights and activations are converted. Inputs and outputs keep their types. On a GPU,
-    tf32 rounds float32 numbers in products to a mantissa of 10 bits, as PyTorch does in convolutions by default. f32
+    compile: `on` freezes TorchScript and fuses it with TorchScript's compiler. For an exported program, `on` compiles
+    with Inductor (torch.compile), which needs a C++ compiler. precision: the type to which weights and activations are
+    converted. Inputs and outputs keep their types. On a GPU, tf32 rounds float32 numbers in products to a mantissa of
+    10 bits, as PyTorch does in convolutions by default. f32
     does not round. layout: channels-last stores images as NHWC, the layout that a GPU's matrix units use. autotune: on
     a GPU, cuDNN tries its kernels for each shape of a convolution during the warm-up. cuda_graph: whether each batch
     shape is launched as one graph. auto does this if only the batch has an open size. spinning: whether the thread that

@@ -33,7 +33,8 @@ _BATCH = "batch"
 
 
 class TractBackend(FrameworkBackend):
-    """Three networks. One serves batches of one, one the largest batch, and one, with an open size, all other batches.
+    """Three networks, prepared from one file. One serves batches of one, one the largest batch, and one, with an open
+    size, all other batches.
 
     tract chooses better kernels if it knows the size. With a known size, a batch of one digit is twice as fast. Each
     network except the largest is prepared when its first batch arrives. precision: f16 converts weights and

@@ -32,7 +32,7 @@ EXPECTED = f"{ANNOTATIONS[0]} and the images in {IMAGES[0]}/ (or {ANNOTATIONS[1]
 
 
 class CocoDataset(ImageDataset):
-    """Images with objects. The label of an image is a mapping for mAP, with the keys image_id, width, height,
+    """Images with annotated objects. The label of an image is a mapping for mAP, with the keys image_id, width, height,
     annotations and categories.
 
     If the model's steps pad, the label also contains frame: [x, y, width, height] of the image as fractions of the
@@ -63,8 +63,8 @@ class CocoDataset(ImageDataset):
         return {int(one["id"]): str(one["name"]) for one in categories if "name" in one}
 
     def _content(self, index: int) -> bytes:
-        """Reads a file. Raises a BadSample if the image's size differs from the annotations, because the boxes would
-        not fit.
+        """Reads the file of one image. Raises a BadSample if the image's size differs from the annotations, because the
+        boxes would not fit.
         """
         data = super()._content(index)
         try:

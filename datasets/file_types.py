@@ -95,7 +95,7 @@ class FileTypesDataset(LoadedRows):
 
 
 class FileTypesCalibration(FileTypesDataset):
-    """Other files of the same types for quantisation. They are never scored."""
+    """Other files of the same types for quantisation. The files are never scored."""
 
     name = "file-types, other files"
 

@@ -111,7 +111,7 @@ def _check_order(folder: Path, classes: list[str]) -> None:
 
 
 def _images(folder: Path, paths: Iterable[Path]) -> list[str]:
-    """Returns the names of images. They include broken links, which are reported later."""
+    """Returns the names of images. The names include broken links, which are reported later."""
     return sorted(
         name
         for p, name in _named(folder, paths)

@@ -16,7 +16,7 @@ from harness.errors import refuse
 from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec, show_shape
 
 COUNT = 1024
-"""Number of samples. A run holds all of them in memory, or fewer if they are large."""
+"""Number of samples in the dataset. A run holds all of them in memory, or fewer if they are large."""
 
 MEMORY_LIMIT_BYTES = 256 << 20
 

@@ -41,15 +41,15 @@ HEIGHT = 48
 """Height in pixels to which the distances below apply. The distances grow in proportion to the image."""
 
 MOST_BLUR_PIXELS = 3.5
-"""Maximum radius of the blur. Without blur, a model would read every line correctly, so that its score could not reveal
-slight damage to the model.
+"""Maximum radius of the blur in pixels. Without blur, a model would read every line correctly, so that its score could
+not reveal slight damage to the model.
 """
 
 _SCORED, _CALIBRATION = 0, 1
 """Keys of two independent streams of random numbers."""
 
 _LEAST_PIXELS = 8
-"""Minimum size of the font."""
+"""Minimum size of the font in pixels."""
 
 
 class Line(NamedTuple):
@@ -63,7 +63,7 @@ class Line(NamedTuple):
     ink: tuple[int, int, int]
     paper: tuple[int, int, int]
     blur_pixels: float
-    """Radius of a Gaussian blur."""
+    """Radius of a Gaussian blur in pixels."""
 
 
 class TextLinesDataset(LoadedRows):

@@ -45,7 +45,7 @@ _MOST_VOICES = 3
 
 
 class Note(NamedTuple):
-    """A note. Its times are in audio samples."""
+    """One note of a clip. The times of a note are in audio samples."""
 
     start: int
     length: int
@@ -146,7 +146,8 @@ class TonesDataset(LoadedRows):
 
 
 def tone(note: Note, rate: int) -> Array:
-    """Returns a note as (length,) float64 in [-1, 1]. Its harmonics decay, with a short attack and release."""
+    """Returns a note as (length,) float64 in [-1, 1]. The harmonics of the note decay, with a short attack and release.
+    """
     seconds = np.arange(note.length) / rate
     hertz = A4_HZ * 2.0 ** ((note.pitch - A4_MIDI) / 12)
     audible = [k for k in range(1, _HARMONICS + 1) if k * hertz < rate / 2]

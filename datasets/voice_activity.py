@@ -31,8 +31,8 @@ class VoiceActivityDataset(LoadedRows):
     """40 sequences for a model with states. A label is (frames,) 0 or 1; 1 means that at least half of the frame's new
     samples are speech.
 
-    A frame contains 512 new samples at 16 kHz. They follow as many samples of the previous frame as fit into the
-    model's input.
+    A frame contains 512 new samples at 16 kHz. The new samples follow as many samples of the previous frame as fit into
+    the model's input.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:

@@ -95,7 +95,9 @@ class LlamaCppBackend(TokenEngine):
         ))  # fmt: skip
 
     def _taker(self, key: int) -> Callable[[Mapping[str, Any]], bool]:
-        """Returns the function that llama.cpp calls with each part of a reply. It returns True to end the answer."""
+        """Returns the function that llama.cpp calls with each part of a reply. The function returns True to end the
+        answer.
+        """
 
         def take(reply: Mapping[str, Any]) -> bool:
             if "error" in reply:

@@ -14,7 +14,8 @@ from harness.types import Backend
 
 
 class OrtGenaiBackend(TokenEngine):
-    """One model. Each answer uses a generator with a separate cache, so that answers can join and leave at any step.
+    """One model on ONNX Runtime GenAI. Each answer uses a generator with a separate cache, so that answers can join and
+    leave at any step.
 
     The package's batching engine is not used. In version 0.18, a static batch gives different answers if its prompts
     differ in length, and a dynamic batch needs a model with paged attention.
@@ -61,7 +62,7 @@ class OrtGenaiBackend(TokenEngine):
 
 
 class _Answer:
-    """One active answer."""
+    """One answer in progress."""
 
     __slots__ = ("_generator", "_last")
 

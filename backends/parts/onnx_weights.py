@@ -19,7 +19,7 @@ shapes and scalars.
 
 
 class SharedWeights:
-    """Weights by name. They must outlive every session that uses them."""
+    """The weights of a file, by name. The weights must outlive every session that uses them."""
 
     def __init__(self, values: Mapping[str, ort.OrtValue]) -> None:
         self.values = values

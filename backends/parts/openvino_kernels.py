@@ -181,8 +181,8 @@ class _FileGraph:
     def names_of(self, nodes: Mapping[str, openvino.Node]) -> dict[str, list[str]]:
         """Returns runtime node -> names of its outputs.
 
-        They are the outputs of the last operation that the node replaces, unless a later node replaces this operation,
-        too.
+        The names are the outputs of the last operation that the node replaces, unless a later node replaces this
+        operation, too.
         """
         last = {name: self._last(node) for name, node in nodes.items()}
         owner = {op: name for name, op in last.items() if op}

@@ -62,7 +62,7 @@ def of_executed(graph: Any) -> Wiring:
 def moved(file: Wiring, executed: Wiring) -> set[str]:
     """Returns the nodes that the optimiser moved, for example an activation that it moved behind a pooling.
 
-    Their outputs differ from the outputs of the nodes with the same names in the file.
+    The outputs of these nodes differ from the outputs of the nodes with the same names in the file.
     """
     theirs = {node.name: node for node in file.nodes}
     pairs = [(node, theirs[node.name]) for node in executed.nodes if node.name in theirs]

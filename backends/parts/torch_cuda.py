@@ -35,15 +35,15 @@ host. Larger outputs are copied into separate memory.
 """
 
 _current = threading.local()
-"""`stream` is the stream on which this thread works. It is set once per thread, not per batch."""
+"""`stream` is the stream on which this thread works. The attribute is set once per thread, not per batch."""
 
 _capturing = threading.Lock()
 """Held during a capture, so that allocations and waits of other captures do not disturb it."""
 
 
 class _Graph(NamedTuple):
-    """The graph for one batch size. It always reads and writes the same memory, which must be kept as long as the
-    graph.
+    """The graph for one batch size. The graph always reads and writes the same memory, which must be kept as long as
+    the graph.
     """
 
     graph: Any
@@ -61,7 +61,7 @@ class _Inputs(NamedTuple):
     """The memory for all batches whose samples have the same shapes and types, sized for the largest batch."""
 
     arrays: Sequence[Array]
-    """Views of `pinned`."""
+    """NumPy views of `pinned`."""
     pinned: Sequence[torch.Tensor]
     device: Sequence[torch.Tensor]
     graphs: dict[int, _Graph | None]

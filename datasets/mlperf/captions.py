@@ -15,7 +15,8 @@ from harness.errors import MOST_PROBLEMS, ConfigError
 from harness.types import Dataset, DatasetSetup
 
 MOST_FILE_BYTES = 2**30
-"""Maximum size of a file. A larger file is refused before it is read, because all captions are kept in memory."""
+"""Maximum size of a captions file. A larger file is refused before it is read, because all captions are kept in memory.
+"""
 
 _COCO = Path("captions/captions.tsv")
 _COLUMN = "caption"

@@ -1,8 +1,8 @@
 """Reads the papers that R-GAT classifies, from MLCommons' download of the Illinois Graph Benchmark.
 
-A sample is the number of a paper in the graph, from the file `val_idx.pt` that MLCommons' split_seeds.py writes. Its
-label is one of 2,983 topics. The system under test holds the graph and its features (2.2 TB), and samples the
-neighbours of each paper.
+A sample is the number of a paper in the graph, from the file `val_idx.pt` that MLCommons' split_seeds.py writes. The
+label of a paper is one of 2,983 topics. The system under test holds the graph and its features (2.2 TB), and samples
+the neighbours of each paper.
 """
 
 from collections.abc import Mapping, Sequence

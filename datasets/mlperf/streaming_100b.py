@@ -211,7 +211,7 @@ class Streaming100bDataset:
 
 
 class _Lists(NamedTuple):
-    """The lists of one feature. One array holds the lists one after another, because hundreds of thousands of small
+    """All lists of one feature. One array holds the lists one after another, because hundreds of thousands of small
     arrays would take several GB.
     """
 
@@ -236,7 +236,7 @@ class _Lists(NamedTuple):
         return cls(numbers, np.concatenate([[0], *moved]), parts[0].is_list)
 
     def rows(self, places: Array) -> Array:
-        """Returns one row per place. Lists are padded with zeros to the longest list."""
+        """Returns one row per position in `places`. Lists are padded with zeros to the longest list."""
         if not self.is_list:
             return self.numbers[places]
         begins, ends = self.ends[places], self.ends[places + 1]

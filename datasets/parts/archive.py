@@ -31,7 +31,7 @@ WHOLE_BYTES = 64 << 20
 
 _BLOCK_BYTES = 4 << 20
 _LOCAL_HEADER = struct.Struct("<26xHH")
-"""Local header of an entry in a zip file. It contains the lengths of the name and of the extra field."""
+"""Local header of an entry in a zip file. The header contains the lengths of the name and of the extra field."""
 
 _BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """Exceptions that damaged or encrypted archives cause. NotImplementedError is a RuntimeError."""

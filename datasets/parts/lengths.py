@@ -11,7 +11,7 @@ from harness.types import Array, Lognormal
 
 
 def draw(source: Lognormal | Path, count: int, seed: int, dimension: str) -> Array:
-    """Returns (count,) int64 lengths, at least 1. They depend only on the seed and the dimension's name.
+    """Returns (count,) int64 lengths, at least 1. The lengths depend only on the seed and the dimension's name.
 
     source: a distribution, or a file with lengths that are drawn with replacement.
     """

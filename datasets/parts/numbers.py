@@ -11,7 +11,7 @@ from harness.errors import ConfigError
 from harness.types import Array, Shape, Step, TensorSpec, show_shape
 
 STEPS = ("normalise", "clip")
-"""The steps that `apply` applies. Both compute in float32."""
+"""The steps that `apply` applies. Both steps compute in float32."""
 
 
 def apply(rows: Array, steps: Sequence[Step]) -> Array:

@@ -1,7 +1,7 @@
 """Processes many samples on all cores.
 
-It uses threads instead of processes, because decoders and numpy release the GIL while they work. Threads can write rows
-in place, and two threads decode as many images per second as two processes (see docs/decisions/datasets.md).
+The work uses threads instead of processes, because decoders and NumPy release the GIL while they work. Threads can
+write rows in place, and two threads decode as many images per second as two processes (see docs/decisions/datasets.md).
 """
 
 import os
@@ -14,7 +14,7 @@ TELL_EVERY_S = 0.25
 
 
 class BadSample(ConfigError):
-    """Raised for a sample that cannot be used. Other samples are still checked."""
+    """Raised for a sample that cannot be used. The remaining samples are still checked."""
 
 
 def each(

@@ -169,7 +169,7 @@ class RaggedRows:
 
 
 class _RaggedRow(NamedTuple):
-    """A sample."""
+    """One sample of a ragged dataset."""
 
     data: Array
     alone: Array

@@ -67,7 +67,7 @@ def one_file(
 def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None:
     """Raises a ConfigError that lists every declared step that this dataset does not support.
 
-    Also raises it if the model's inputs are unknown, because every dataset made from files needs them.
+    Also raises the error if the model's inputs are unknown, because every dataset made from files needs them.
     """
     if not setup.inputs:
         raise needs_inputs(dataset)

@@ -1,4 +1,4 @@
-"""Reads the list of utterances in MLPerf's download for Whisper. It is a JSON file with WAV files next to it.
+"""Reads the list of utterances in MLPerf's download for Whisper. The list is a JSON file with WAV files next to it.
 
 Source: mlcommons/inference, speech2text/manifest.py and utils/repackage_librispeech.py.
 """
@@ -13,7 +13,7 @@ from harness.datasets.parts.sources import refuse, unreadable
 from harness.errors import ConfigError
 
 LETTERS = frozenset(" abcdefghijklmnopqrstuvwxyz'0123456789$%+-")
-"""Characters that MLPerf's texts may contain. Other characters are dropped."""
+"""Characters that MLPerf's texts may contain. All other characters are dropped."""
 
 LONGEST_S = 30.0
 """Maximum length of an utterance. Longer utterances are omitted."""
@@ -80,7 +80,7 @@ def _utterance(entry: Any, path: Path, rate: int) -> Utterance | None:
 
 
 def _places(path: Path, name: Path) -> Iterator[Path]:
-    """Yields the possible locations of a file. Its recorded path may be relative to the data folder, or come from
+    """Yields the possible locations of a file. The recorded path may be relative to the data folder, or come from
     another machine.
     """
     yield path.parent / name

@@ -19,7 +19,9 @@ from harness.errors import ConfigError
 from harness.types import Array, Dataset, DatasetSetup
 
 MOST_FILE_BYTES = 4 * 2**30
-"""Maximum size of a file. A larger file is refused before it is read, because all conversations are kept in memory."""
+"""Maximum size of a conversations file. A larger file is refused before it is read, because all conversations are kept
+in memory.
+"""
 
 MOST_TOKENS = 2**31 - 1
 _SUFFIXES = (".json", ".jsonl")

@@ -2,8 +2,8 @@
 
 The model gets `input_ids` (token IDs), `prompt` (a string) or `messages` (a chat). All lines must use the same one of
 these keys. `max_tokens` limits the length of the answer. `reference` is the right answer (a string, or the numbers of a
-vector). The keys in REQUEST, such as `model` and `tools`, and everything in `body` become fields of the request. Other
-keys are not sent. A note lists these keys; a key that looks misspelt is refused.
+vector). The keys in REQUEST, such as `model` and `tools`, and everything in `body` become fields of the request. Any
+other keys are not sent. A note lists these keys; a key that looks misspelt is refused.
 """
 
 import json
@@ -30,7 +30,7 @@ from harness.errors import MOST_PROBLEMS, ConfigError, PluginUnavailable
 from harness.types import Dataset, DatasetSetup
 
 _NAMES = ("id", "custom_id", "method", "url")
-"""Keys that identify a line, e.g. in OpenAI's batch files. They are not fields of a request."""
+"""Keys that identify a line, e.g. in OpenAI's batch files. Such keys are not fields of a request."""
 
 _LIKE = 0.85
 """An unknown key that is at least this similar to a known key counts as misspelt."""
@@ -60,8 +60,8 @@ _ROWS_READ = 256
 class PromptsDataset(HeldPrompts):
     """Prompts. --data-dir is a .jsonl or .parquet file, or a folder with one such file.
 
-    The model's only input is one string per sample. It contains the part of a request that differs between samples, and
-    is encoded before the run.
+    The model's only input is one string per sample. The string contains the part of a request that differs between
+    samples, and is encoded before the run.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:

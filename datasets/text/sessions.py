@@ -29,7 +29,9 @@ from harness.errors import MOST_PROBLEMS, ConfigError, refuse
 from harness.types import Array, Dataset, DatasetSetup, HasLiveHistory, SessionTurns
 
 MOST_FILE_BYTES = 4 * 2**30
-"""Maximum size of a file. Larger files are refused before they are read, because all sessions are kept in memory."""
+"""Maximum size of a sessions file. Larger files are refused before they are read, because all sessions are kept in
+memory.
+"""
 
 BLOCK_TOKENS = 512
 """Number of tokens per block of hash_ids in Mooncake's traces."""
@@ -43,14 +45,16 @@ _BLOCKS, _OWN = 1, 2
 _NO_MESSAGES = [{"role": "user", "content": "."}]
 _END_OF_MESSAGES = b'"messages":[{"role":"user","content":"."}]}'
 _END_OF_TOKENS = b'"prompt":[0]}'
-"""Ends of encoded requests. They are removed so that messages, or a prompt made from blocks, can be inserted."""
+"""Ends of encoded requests. The ends are removed so that messages, or a prompt made from blocks, can be inserted."""
 
 
 class _Turn(NamedTuple):
     """One turn, which is a sample."""
 
     prompt: Prompt
-    """The prompt that is sent. Its `request` lacks the messages, or the prompt if it is made from blocks."""
+    """The prompt that is sent. The field `request` of the prompt lacks the messages, or the prompt if it is made from
+    blocks.
+    """
     messages: tuple[bytes, ...]
     """Encoded messages; () for a prompt that is a string or token IDs."""
     answers: Mapping[int, int]
@@ -79,9 +83,9 @@ class SessionsDataset(LoadedRows):
 
     The supported formats are the harness's own (one object with `turns` per line), ShareGPT, messages with tool calls,
     SWE-agent, AIPerf's DAG, Weka, Mooncake and OpenTelemetry's spans. The format is recognised from the first object in
-    a file. A turn is a line in the form of the dataset `prompts`. It may also contain `id` (its name in the session),
-    `after` (the ids of earlier turns whose answers it waits for; default: the previous turn) and `delay_ms` (time after
-    the last of these answers, such as the time that a person or a tool takes; default: 0).
+    a file. A turn is a line in the form of the dataset `prompts`. A turn may also contain `id` (its name in the
+    session), `after` (the ids of earlier turns whose answers it waits for; default: the previous turn) and `delay_ms`
+    (time after the last of these answers, such as the time that a person or a tool takes; default: 0).
 
     --dataset-option:
     format        name of the format (auto)

@@ -1,5 +1,5 @@
-"""Makes prompts of random token IDs with given lengths, of which a given share is common to several prompts. They
-measure only speed.
+"""Makes prompts of random token IDs with given lengths, of which a given share is common to several prompts. The
+prompts measure only speed.
 """
 
 import hashlib

@@ -72,7 +72,7 @@ class WrongInLargeBatches(_Wrong):
 
 
 class RandomAnswers(_Wrong):
-    """Draws random answers."""
+    """Returns random answers."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return is_timed()

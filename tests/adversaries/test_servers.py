@@ -46,7 +46,7 @@ SUSPICIONS = frozenset(
         *("first-token-early", "answers-differ"),
     )
 )
-"""Codes that accuse a server."""
+"""Codes of doubts and reasons that accuse a server."""
 
 
 def row_of(kind: str, number: int, ids: list[int]) -> dict[str, Any]:

@@ -415,8 +415,8 @@ def test_a_python_without_pip_and_ensurepip_is_named(checkout: Path, programs: P
 
 
 def test_a_gpu_build_replaces_the_cpu_build_and_back(checkout: Path) -> None:
-    """Both packages provide the module onnxruntime, so the package installed last would overwrite only some of the
-    files.
+    """Both ONNX Runtime packages provide the module onnxruntime, so the one installed last would overwrite only some of
+    the files.
     """
     stamps = [
         {p.name for p in (checkout / ".venv").glob(".installed-ort*")}

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 FAULTY = Path(__file__).parent / "faulty.py"
 DATA = Path(__file__).parent / "data/faulty_data.py"
 LIMIT_S = 300
-"""Time limit for a command. On a busy machine, an official accuracy run takes half of this time."""
+"""Time limit for any command. On a busy machine, an official accuracy run takes half of this time."""
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 SERVER = ("--scenario", "server")

@@ -180,7 +180,7 @@ class SlowsDown(Faulty):
 
 
 class Sleeps(Faulty):
-    """Claims to be a framework, but computes nothing. It sleeps long enough that even a busy machine wakes it in time.
+    """Claims to be a framework, but computes nothing. Sleeps long enough that even a busy machine wakes it in time.
     """
 
     def describe(self) -> dict[str, object]:

@@ -66,7 +66,7 @@ class Target(NamedTuple):
     """A reader of foreign bytes, with the real files that the tests break."""
 
     seeds: Callable[[], list[bytes]]
-    """Real file contents."""
+    """Real contents that the tests break."""
     mutate: Callable[[bytes, Random], bytes]
     read: Callable[[bytes, Path], None]
     """Reads the content; the reader may write to the folder, which is initially empty."""

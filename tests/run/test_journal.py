@@ -103,7 +103,7 @@ def test_pages_never_touched_cost_no_memory() -> None:
 
 
 def test_no_two_writers_share_a_cache_line() -> None:
-    """If they did (false sharing), each worker's counter would stall the others."""
+    """With a shared cache line (false sharing), each worker's counter would stall the others."""
     view = journal(capacity=1, workers=WORKERS)
     lines = [0, *[8 * view._line(w) for w in range(WORKERS)]]
     assert all(b - a >= 64 for a, b in pairwise(lines))

@@ -16,7 +16,7 @@ from tests.builders.support import present
 
 MOST_BODY = 5_000
 Seen = tuple[list[tuple[str, str, bytes]], int | None]
-"""(method, path and body of each request, status of the refusal that ended the connection)."""
+"""A tuple of (method, path and body of each request, status of the refusal that ended the connection)."""
 
 
 def seen(parts: Iterable[bytes], known: dict[bytes, Head] | None = None) -> Seen:

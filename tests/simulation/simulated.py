@@ -148,7 +148,7 @@ class Process:
         self._next: _Step | None = None
         self._at_ns: float = math.inf
         self.number = 0
-        """Number of steps so far."""
+        """Number of steps that the process has done so far."""
         self.hit = ""
         """The step at which the fault occurred; "" before the fault."""
         self.completed = False

@@ -2,8 +2,8 @@
 
 python tests/stand_ins/ptd_stand_in.py -l LOG -p PORT [FLAG] DEVICE_TYPE DEVICE_PORT
 
-It speaks PTDaemon's socket protocol (one command per line, SPEC PTDaemon's commands as power-dev's server uses them)
-and identifies itself as a stand-in, so that power-dev's checker refuses its fictitious "measurements".
+The stand-in speaks PTDaemon's socket protocol (one command per line, SPEC PTDaemon's commands as power-dev's server
+uses them) and identifies itself as a stand-in, so that power-dev's checker refuses its fictitious "measurements".
 """
 
 import argparse

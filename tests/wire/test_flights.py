@@ -416,7 +416,7 @@ def _chunk(data: bytes) -> bytes:
 def test_answer_before_the_end_of_its_request_is_refused(
     early: bytes, late: bytes, kind: str, status: int
 ) -> None:
-    """Such an early reply may consist of a short head, or of a short refusal."""
+    """An early reply may consist of a short head, or of a short refusal."""
 
     def hurries(peer: socket.socket, number: int) -> None:
         if number == 0:

@@ -15,7 +15,7 @@ class Engine(FrameworkBackend):
     """One model on one engine. A subclass loads the model and lets answers join (harness/types.py)."""
 
     question: ClassVar[TensorSpec]
-    """The only input. Each of its rows gets an answer."""
+    """The only input of the model. Each of its rows gets an answer."""
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._open()

@@ -15,7 +15,7 @@ from harness.remote import BadAnswer, Refused, Reply, Usage
 from harness.types import Array, Outputs, show_shape
 
 TEXT = "text"
-"""The type for answers that consist of one string. They are stored as UTF-8."""
+"""The type for answers that consist of one string. Answers of this type are stored as UTF-8."""
 
 _OK = 200
 _SHOWN_BYTES = 60

@@ -31,7 +31,7 @@ class Field(NamedTuple):
     input: str
     form: str = "list"
     within_text: bool = False
-    """True if the placeholder is inside a longer string. Its value is then inserted as characters."""
+    """True if the placeholder is inside a longer string. The value is then inserted as characters."""
 
     def encode(self, rows: Mapping[str, Array]) -> bytes:
         """Returns the piece of JSON. rows: one sample by input name. Raises a ValueError if JSON cannot represent the

@@ -9,7 +9,7 @@ _BAD_ESCAPE = re.compile(r"~(?![01])")
 
 
 class Pointer:
-    """A parsed pointer; '' or # points to the whole content. It may also be written as a fragment: #/a is /a."""
+    """A parsed pointer; '' or # points to the whole content. A pointer may also be written as a fragment: #/a is /a."""
 
     __slots__ = ("_tokens", "text")
 

@@ -46,7 +46,7 @@ class Gap(NamedTuple):
 
 
 class Template:
-    """A body with gaps. Any thread may call it."""
+    """A request body with gaps. Any thread may call it."""
 
     def __init__(self, body: object, sample: object | None, inputs: Sequence[TensorSpec]) -> None:
         """sample: the template of one sample in `{{samples}}`; None for its only input, or an object of all inputs.

@@ -32,7 +32,7 @@ class _Place(NamedTuple):
     start: int
     """Offset of the values in bytes, from the end of the JSON part."""
     size: int
-    """Size in bytes."""
+    """Size of the values in bytes."""
 
 
 class _Layout(NamedTuple):

@@ -81,7 +81,7 @@ class MnnFile(NamedTuple):
 
     operations: Sequence[Operation]
     outputs: tuple[str, ...]
-    """Names that the converter recorded."""
+    """Names of the outputs that the converter recorded."""
 
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:
@@ -98,7 +98,7 @@ def read(path: Path) -> MnnFile:
 
 
 class _Buffer:
-    """A FlatBuffer. A position of 0 stands for an absent field."""
+    """The bytes of a FlatBuffer, with functions that follow its offsets. A position of 0 stands for an absent field."""
 
     def __init__(self, content: memoryview) -> None:
         self._content = content

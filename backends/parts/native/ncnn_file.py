@@ -1,7 +1,7 @@
 """Reads ncnn's .param file, the text that lists the layers of a network. The weights are in a .bin file.
 
 ncnn crashes with a segmentation fault if it computes with a file that it has refused or with an input of a wrong size.
-These checks prevent that.
+The checks in this module prevent the crash.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _W, _H, _D, _C = 0, 1, 11, 2
 
 
 class Layer(NamedTuple):
-    """A line of the file."""
+    """One layer, which is a line of the file."""
 
     kind: str
     name: str

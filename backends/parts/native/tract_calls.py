@@ -34,7 +34,7 @@ class Network(Protocol):
     """A network that is ready to run."""
 
     runnable: Any
-    """The package's object."""
+    """The network as an object of tract's package."""
 
     def run(self, arrays: Sequence[Array], /) -> list[Array]:
         """Returns the outputs. arrays: contiguous, in the order of the inputs. Raises tract's TractError."""
@@ -58,7 +58,7 @@ class _Packaged:
 
 
 class _Functions:
-    """Functions of tract.h.
+    """Functions of tract's library, declared in tract.h.
 
     Short functions keep Python's GIL. If they released it for a microsecond, another thread would take it.
     """
@@ -84,7 +84,7 @@ _functions = cache(_Functions)
 
 
 class _Direct:
-    """Used by one thread at a time."""
+    """Calls the library directly; only one thread may use it at a time."""
 
     def __init__(self, runnable: Any, inputs: int, outputs: int) -> None:
         self.runnable = runnable

@@ -1,6 +1,7 @@
 """Reads tract's own profile: the mean time of each prepared operation, assigned to a node of the file.
 
-tract names an operation after a node, with a suffix if a node has several: `conv1.im2col`. It reports no tensors.
+tract names an operation after a node, with a suffix if a node has several: `conv1.im2col`. The profile reports no
+tensors.
 """
 
 import json

@@ -6,7 +6,9 @@ from typing import Any
 from harness.remote import Sign, Usage
 
 MOST = 2**31 - 1
-"""The largest count that is stored. It replaces larger counts, because no answer can have that many tokens."""
+"""The largest count that is stored. Larger counts are replaced by this value, because no answer can have that many
+tokens.
+"""
 
 SPECIAL_TOKENS = 16
 """An answer with more tokens than this beyond its text is contradictory; the allowance covers its end and marks, e.g.

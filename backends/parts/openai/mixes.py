@@ -16,7 +16,9 @@ _BITS = 64
 
 
 class Mix:
-    """Models with weights. A digest of a prompt's content selects the model, so that every run selects the same one."""
+    """Models with their weights in the mix. A digest of a prompt's content selects the model, so that every run selects
+    the same one.
+    """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.weights = weights

@@ -134,7 +134,7 @@ class Sound:
         """duration_ns: returns the duration of a number of bytes."""
         self._duration_ns = duration_ns
         self.chunks = 0
-        """Number of pieces so far."""
+        """Number of pieces that have arrived so far."""
         self.usage = Usage()
 
     def feed(self, piece: bytes) -> int:

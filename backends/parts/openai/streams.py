@@ -28,7 +28,7 @@ _OK = 200
 
 
 class Streamed:
-    """One stream. Call `feed` with each piece of the body, or only `answer`, which feeds the complete body."""
+    """Decodes one stream. Call `feed` with each piece of the body, or only `answer`, which feeds the complete body."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -122,8 +122,8 @@ class Streamed:
         self._count(count, text)
 
     def _count(self, count: int | None, text: str) -> None:
-        """Counts a chunk. White space does not count as a first token, because a server can send it before the answer
-        begins.
+        """Counts the tokens of one chunk. White space does not count as a first token, because a server can send it
+        before the answer begins.
         """
         before = self._tokens
         self._has_uncounted |= bool(text) and count is None

@@ -46,7 +46,7 @@ class _Reader:
         return values
 
     def skip_options(self) -> None:
-        """Skips fields of later versions. Each field consists of a name and its bytes."""
+        """Skips fields that later versions of treelite add. Each field consists of a name and its bytes."""
         for _ in range(self.number("i")):
             self.array("u1")
             size, count = self.number("Q"), self.number("Q")

@@ -23,7 +23,7 @@ class Predictor(NamedTuple):
     """A loaded forest."""
 
     framework: str
-    """Name and version."""
+    """Name and version of the framework that predicts."""
     features: int
     """The number of columns of a table."""
     trees: int | None

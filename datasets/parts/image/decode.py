@@ -26,8 +26,8 @@ from harness.errors import PluginUnavailable
 from harness.types import Array
 
 MAX_PIXELS = 89_478_485
-"""An image with more pixels (width x height) is refused. This is Pillow's limit, at which an RGBA image takes a third
-of a GiB.
+"""An image with more pixels (width x height) is refused. The limit is Pillow's, at which an RGBA image takes a third of
+a GiB.
 """
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
@@ -120,7 +120,9 @@ def damage(data: bytes) -> str:
 
 
 def _jpeg_header(data: bytes) -> Header:
-    """Reads the segments (ITU-T T.81, B.1.1.4) before the scan. This takes a twentieth of the time of Pillow."""
+    """Reads the segments (ITU-T T.81, B.1.1.4) before the scan. The function takes a twentieth of the time that Pillow
+    needs.
+    """
     at, size = 2, (0, 0)
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]

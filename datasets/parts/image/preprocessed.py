@@ -1,4 +1,4 @@
-"""Base class of image datasets. It decodes and preprocesses files in `load`, and caches rows for later runs."""
+"""Base class of image datasets. The class decodes and preprocesses files in `load`, and caches rows for later runs."""
 
 import hashlib
 import json
@@ -149,8 +149,8 @@ class ImageDataset(LoadedRows):
 
     @cached_property
     def _steps(self) -> dict[str, ImageSteps]:
-        """The steps by input. They are created when they are first used, because importing TensorFlow takes ten
-        seconds.
+        """The steps of each input. The steps are created when they are first used, because importing TensorFlow takes
+        ten seconds.
         """
         specs = self._setup.inputs or (ANY_IMAGE,)
         return {s.name: ImageSteps(s, self._setup.steps.get(s.name, ())) for s in specs}

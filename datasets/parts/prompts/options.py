@@ -18,7 +18,7 @@ Lengths = int | Interval | Lognormal
 
 
 class Options:
-    """Values of --dataset-option. Each method raises a ConfigError with the option's name if a value is wrong."""
+    """The values of --dataset-option. Each method raises a ConfigError with the option's name if a value is wrong."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -83,7 +83,7 @@ class Options:
 
 
 def drawn(lengths: Lengths, count: int, seed: int, name: str) -> Array:
-    """Returns (count,) int64 lengths. They depend only on the seed and the name of the option."""
+    """Returns (count,) int64 lengths. The lengths depend only on the seed and the name of the option."""
     if isinstance(lengths, Lognormal):
         return draw(lengths, count, seed, name)
     if isinstance(lengths, Interval):

@@ -23,7 +23,9 @@ _SENT = ("role", "content", "name", "tool_calls", "tool_call_id")
 
 
 def session(content: Mapping[str, Any]) -> list[Turn]:
-    """Reads the list `conversations` or `messages`. It may also be a string with JSON, as in SWE-smith's tables."""
+    """Reads the list `conversations` or `messages`. The list may also be a string that contains JSON, as in SWE-smith's
+    tables.
+    """
     rows = content.get("conversations", content.get("messages"))
     if isinstance(rows, str):
         try:

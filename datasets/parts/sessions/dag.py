@@ -197,7 +197,7 @@ class _Session:
         return ends
 
     def _think_ms(self, row: Mapping[str, Any], plan: Mapping[str, Any]) -> float:
-        """Returns the time before a round. It is `think_time_ms`, or a random time around `think_time_ms` if
+        """Returns the time before a round. The time is `think_time_ms`, or a random time around `think_time_ms` if
         `think_time_sigma` is set.
         """
         own = plan.get("think_time_ms")

@@ -1,4 +1,6 @@
-"""Reads the harness's format. Each line is a session with `turns`, or a single turn as in the dataset `prompts`."""
+"""Reads sessions in the harness's own format. Each line is a session with `turns`, or a single turn as in the dataset
+`prompts`.
+"""
 
 from collections.abc import Mapping
 from typing import Any

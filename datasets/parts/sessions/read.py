@@ -18,7 +18,7 @@ _Session = tuple[str, list[Turn]]
 
 
 class Settings(NamedTuple):
-    """Options of the formats."""
+    """Options that the formats need."""
 
     seed: int
     block_tokens: int

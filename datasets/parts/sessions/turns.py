@@ -13,7 +13,7 @@ class Blocks(NamedTuple):
     """A prompt that is recorded without its tokens. The tokens are generated from the IDs of its blocks."""
 
     scope: int
-    """Scope of the IDs. Within one scope, equal IDs stand for equal tokens."""
+    """Scope within which the IDs are valid. Within one scope, equal IDs stand for equal tokens."""
     ids: tuple[int, ...]
     block_tokens: int
     tokens: int

@@ -1,8 +1,8 @@
 """Reads Weka's traces of coding agents (kv-cache-tester, AIPerf), which have one JSON object per session.
 
 `requests` contains calls (`n` for normal, `s` for streaming) with `t` in seconds, `in`, `out`, `hash_ids` and
-`api_time` in seconds. It also contains entries `subagent` with calls of the same kinds. The times show which calls each
-call waited for.
+`api_time` in seconds. `requests` also contains entries `subagent` with calls of the same kinds. The times show which
+calls each call waited for.
 """
 
 from collections.abc import Iterator, Mapping

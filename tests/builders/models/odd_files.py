@@ -130,7 +130,7 @@ def recurrent(
 ) -> Path:
     """Writes a model with a state [layers, batch, 128], the samples `input` [batch, 512], and a scalar `sr`.
 
-    It returns the sum of the samples and the state, multiplied by the scalar.
+    The output is the sum of the samples and the state, multiplied by the scalar.
     """
     nodes = [
         helper.make_node("ReduceSum", ["input", "one"], ["samples"]),

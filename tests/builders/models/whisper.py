@@ -1,7 +1,7 @@
 """A Whisper with random weights and one layer each in encoder and decoder; inputs, outputs and files match the real
 model's.
 
-Each token is a word. Both folders hold the same network, one for ONNX Runtime GenAI and one for OpenVINO GenAI.
+Each token is a word. The two folders hold the same network, one for ONNX Runtime GenAI and one for OpenVINO GenAI.
 """
 
 import json

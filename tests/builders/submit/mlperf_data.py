@@ -18,7 +18,7 @@ from harness.models.manifest.model import MODELS_DIR
 onnx = pytest.importorskip("onnx")
 TOPICS = 16
 INT64, FLOAT = 7, 1
-"""ONNX's codes for these types."""
+"""ONNX's codes for the types int64 and float."""
 
 RATINGS_SEED = 5
 

@@ -66,7 +66,7 @@ def test_a_run_of_one_process_names_no_hosts() -> None:
 
 
 def test_a_host_that_is_the_bottleneck_makes_the_run_client_bound() -> None:
-    """Both hosts together were busy for less than the limit."""
+    """The two hosts together were busy for less than the limit."""
     idle: dict[str, Any] = {"busy_shares": [0.1] * 20}
     busy = {"busy_shares": [0.99] * 5}
     bound = [*client.reasons(shared(idle, busy, idle, idle), 2_000.0)]

@@ -54,7 +54,7 @@ class Raylets:
         self.pids: list[int] = []
         """Process ids of the raylets."""
         self.address: str
-        """The head's address for raylets."""
+        """The address of the head that raylets connect to."""
         self.head: list[int]
         """Process ids of the head."""
         self.address, self.head = self._told()

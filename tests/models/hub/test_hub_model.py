@@ -217,7 +217,7 @@ def test_a_saved_model_comes_as_a_folder_of_its_own(
     with pytest.raises(ConfigError, match=r"saved_model.pb is a SavedModel: pass --backend tensor"):
         model.obtain(ONNX, quiet)
     model.obtain(TENSORFLOW, quiet)
-    # This file goes into the Hub's cache, not into the model's.
+    # README.md goes into the Hub's cache, not into the model's.
     repository.download("org/net", commit, "README.md")
     path = model.path(TENSORFLOW)
     assert path is not None

@@ -88,7 +88,7 @@ def test_a_judge_that_lets_wrong_answers_pass_is_doubted(
 def test_target_of_a_score_that_is_not_a_share_is_not_judged(
     target: float, lower_is_better: bool
 ) -> None:
-    """Such a score may be a root mean square of 2.5 or a log-likelihood of -7."""
+    """A score that is not a share may be a root mean square of 2.5 or a log-likelihood of -7."""
     score = Score(
         metric="m", value=2.4, unit="", samples=100, line="", lower_is_better=lower_is_better
     )

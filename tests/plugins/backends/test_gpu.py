@@ -28,7 +28,7 @@ CLOSE = {"f32": 1e-4, "tf32": 5e-3, "f16": 1e-2, "bf16": 6e-2}
 
 
 class Network(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
-    """A network that maps images to a dict of two outputs. Only `scores` depends on convolutions."""
+    """A network that maps images to a dict of two outputs. Only the output `scores` depends on convolutions."""
 
     def __init__(self) -> None:
         super().__init__()

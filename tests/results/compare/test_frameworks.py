@@ -166,7 +166,7 @@ def test_other_files_without_answers_are_refused_with_the_next_step(
 def test_same_file_without_answers_is_ranked_with_a_note(
     ort: Path, tmp_path: Path, prints: Said
 ) -> None:
-    """This happens with a bare ONNX file and synthetic data."""
+    """A bare ONNX file with synthetic data leads to such runs."""
     digest = yaml.safe_load((ort / "config.yaml").read_text())["model_sha256"]
     other = twin(ort, tmp_path / "other", config=lambda c: c.update(model_sha256=digest))
     (other / "accuracy" / "mlperf_log_accuracy.json").unlink()

@@ -257,7 +257,7 @@ def test_death_by_sigkill_names_the_growth(tmp_path: Path, monkeypatch: pytest.M
     def kill() -> None:
         while not (pids := [pid for pid in children(os.getpid()) if pid not in others]):
             time.sleep(0.1)
-        # This is far above what a model uses before its first query, and a tenth of the container's memory.
+        # The amount is far above what a model uses before its first query, and a tenth of the container's memory.
         while Family(pids[0]).read()[ANONYMOUS] < 6 * 10**8:
             time.sleep(0.1)
         time.sleep(2 * HOST_PERIOD_S)

@@ -42,7 +42,8 @@ Swept = Callable[..., tuple[int, dict[str, Any]]]
 
 @pytest.fixture
 def swept(monkeypatch: pytest.MonkeyPatch) -> Swept:
-    """Returns a function (backends, arguments) -> (exit status, runtimes.json). It treats all frameworks as installed.
+    """Returns a function (backends, arguments) -> (exit status, runtimes.json). The function treats all frameworks as
+    installed.
     """
     for name in ("ort", "openvino", "litert"):
         row = registry.BACKENDS[name]._replace(needs="")

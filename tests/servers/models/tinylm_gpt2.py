@@ -2,9 +2,9 @@
 answers.
 
 Both models compute the same function. GPT-2's head has no bias. Therefore, a shift in the last normalisation's bias,
-multiplied by the head's matrix, stands for our head's bias. The residual stream is repeated COPIES times. The copies
-have the same mean and variance as one stream, so the normalisations do not change. Attention heads become COPIES times
-as long, padded with zeros, because vLLM does not support heads of size 16 on a CPU.
+multiplied by the head's matrix, takes the place of our head's bias. The residual stream is repeated COPIES times. The
+copies have the same mean and variance as one stream, so the normalisations do not change. Attention heads become COPIES
+times as long, padded with zeros, because vLLM does not support heads of size 16 on a CPU.
 """
 
 import json
@@ -140,8 +140,8 @@ def _longer(heads: Array) -> Array:
 
 
 def _queries(qkv: Array) -> Array:
-    """Returns (..., 3 * WIDTH). Scores are divided by the square root of a head's length, so queries are scaled by the
-    same factor.
+    """Returns the weights, (..., 3 * WIDTH). Scores are divided by the square root of a head's length, so queries are
+    scaled by the same factor.
     """
     query, key, value = np.split(qkv, 3, -1)
     return np.concatenate([_longer(query * COPIES**0.5), _longer(key), _longer(value)], -1)

@@ -3,9 +3,9 @@
     with BadServer(at(100, reset_before)) as server:
         ...  # server.url: the 100th request for inference is answered with a reset, all others are answered
 
-A behaviour is a function of the connection, the request and the number of the inference request, counted from 0. It
-sends, waits, closes, or calls another behaviour. Metadata requests are always answered, so that a client reaches its
-first inference request. Each connection uses a thread, which is clear rather than fast.
+A behaviour is a function of the connection, the request and the number of the inference request, counted from 0. A
+behaviour sends, waits, closes, or calls another behaviour. Metadata requests are always answered, so that a client
+reaches its first inference request. Each connection uses a thread, which is clear rather than fast.
 """
 
 import json

@@ -123,7 +123,7 @@ class GrpcServer:
         self._max_batch = max_batch
         self._count = 0
         self.asked: list[Any] = []
-        """The requests received last."""
+        """The requests that the server received last."""
         self.regions: dict[str, mmap.mmap] = {}
         """Shared memory on this machine that clients have registered."""
         self._pool = ThreadPoolExecutor(16)

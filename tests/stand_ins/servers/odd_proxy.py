@@ -3,7 +3,8 @@
     with odd_proxy(upstream_port, Shape(cut=b"\\r", closes=True)) as url:
         ...
 
-It reads each reply of the server completely, unless it only forwards the pieces, and sends the reply in another form.
+The proxy reads each reply of the server completely, unless it only forwards the pieces, and sends the reply in another
+form.
 """
 
 import gzip
@@ -24,9 +25,9 @@ class Shape:
     """The form in which the proxy sends replies."""
 
     piece_bytes: int = 65_536
-    """Largest chunk of a body."""
+    """Size of the largest chunk of a body."""
     line_end: bytes = b"\n"
-    """Line end for streams."""
+    """Bytes that end a line in streams."""
     between: bytes = b""
     """Bytes sent before each event of a stream, such as a comment."""
     begin: bytes = b""
@@ -34,7 +35,7 @@ class Shape:
     end: bytes = b"0\r\n\r\n"
     """The last chunk of a stream."""
     size_format: bytes = b"%x"
-    """Format of a chunk's size."""
+    """Format in which the size of a chunk is written."""
     http: bytes = b"HTTP/1.1"
     """HTTP/1.0 has no chunks, and ends each reply by closing the connection."""
     informs: bytes = b""
@@ -42,7 +43,7 @@ class Shape:
     headers: bytes = b""
     """Additional lines in each header."""
     head_line: bytes = b"\r\n"
-    """Line end in headers."""
+    """Bytes that end a line in headers."""
     compresses: bool = False
     closes: bool = False
     """If true, each connection ends after one reply, without notice."""

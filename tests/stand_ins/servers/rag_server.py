@@ -1,7 +1,7 @@
 """A RAG service: answers questions as a chat with OpenAI's API, and stores pages through a JSON API.
 
-It knows the answers to the data of tests/builders/submit/mlperf_data.py. Every `wrong_every`-th question gets a wrong
-answer.
+The service knows the answers to the data of tests/builders/submit/mlperf_data.py. Every `wrong_every`-th question gets
+a wrong answer.
 """
 
 import hashlib

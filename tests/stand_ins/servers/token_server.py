@@ -37,7 +37,7 @@ class Ask(NamedTuple):
 
     body: Mapping[str, Any]
     prompt: Any
-    """Text, token ids, or messages."""
+    """The prompt as text, token ids, or messages."""
     number: int
     """Number of the request; see `TokenServer.came`."""
     ids: list[int]
