@@ -162,7 +162,7 @@ class EditsResultLater(OrtBackend):
             path = folder.with_suffix("") / "result.json"
             while not path.is_file():
                 time.sleep(0.1)
-            edited = path.with_name(f"{os.getpid()}.json")  # because the accuracy run's process edits, too
+            edited = path.with_name(f"{os.getpid()}.json")  # because the process of the accuracy run edits, too
             edited.write_text(path.read_text().replace('"INVALID"', '"VALID"'))
             edited.rename(path)
             os._exit(0)

@@ -1,4 +1,4 @@
-"""Installation of extras: the advice is right in every kind of environment, and ./run.sh install works."""
+"""Advice on installing extras is right in every kind of environment, and ./run.sh install works."""
 
 import importlib.metadata
 import os

@@ -28,7 +28,7 @@ FORM = re.compile(r"\[[A-Z-]|\[options\]|\.\.\.|…|(?<= )[A-Z]{3,}$|(?<= )KIND 
 """A line that matches shows the form of a command, and is not itself a command."""
 
 ENDS = re.compile(r"  +#.*| (?:\||\|\||&&|&|>|2>)(?: .*)?$")
-"""Comments, and the parts of a line that the shell interprets."""
+"""Matches comments, and the parts of a line that the shell interprets."""
 
 OF_GRIDS = ("sweep",)
 """Verbs that accept lists of values for a run's options; only the names of the options are checked."""

@@ -330,7 +330,7 @@ RUN = (sys.executable, "-m", "harness", "--scenario", "server", "--backend", "nu
 
 @pytest.mark.slow
 def test_a_run_in_a_pipe_has_lines_only_on_stderr(tmp_path: Path) -> None:
-    """Checks the acceptance criterion with a run of 12 s."""
+    """A run of 12 s must print one to three lines of progress."""
     command = [*RUN, "--target-qps", "100", "--queries", "1200", "--json", "--out", "run"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     lines = [

@@ -70,7 +70,7 @@ def tinylm() -> Iterator[Served]:
 
 @contextmanager
 def nginx_before(served: Served, folder: Path) -> Iterator[int]:
-    """Yields the port of Debian's nginx, running as a proxy."""
+    """Yields the port of Debian's nginx, which runs as a proxy in front of the server."""
     program = unpacked("nginx", folder).parent / "sbin/nginx"
     port = free_port()
     config = folder / "nginx.conf"

@@ -19,7 +19,7 @@ OPEN_SIZES: Mapping[str, Any] = {
     "number as name": "-1",
     "empty": "",
 }
-"""Different ways in which exporters write a size without a name."""
+"""The ways in which exporters write a size without a name."""
 
 _FOREST = {"coefficients": [0.1] * 12, "intercepts": [0.1] * 3, "post_transform": "SOFTMAX"}
 

@@ -242,7 +242,7 @@ def test_a_report_without_a_window_or_a_reading_has_a_reason() -> None:
         ("command:sh", 0.001, True),
         ("command:sh#2", 0.001, True),
         ("ptdaemon:wall", 0.001, True),
-        ("hwmon:nic/power1", 0.001, False),  # a meter for a single part
+        ("hwmon:nic/power1", 0.001, False),  # because it is the meter of a single part
         ("command:sh", 130e3, False),  # a rack
         ("command:sh", 0.4, False),  # a plausible value for the smallest board
     ],

@@ -202,7 +202,7 @@ def test_a_stream_has_separate_cores_even_without_pinning(
         (SMT, "server", {"instances": 2, "threads": 1}, ()),  # because the threads may move to other cores
         (TWO, "server", {"dispatch": "greedy"}, ()),
         (TWO, "server", {"instances": 1}, ()),
-        (EIGHT, "server", {"instances": 2}, ()),  # with three threads per instance
+        (EIGHT, "server", {"instances": 2}, ()),  # because each instance has three threads
         (TWO, "offline", {}, ()),
         (TWO, "single-stream", {}, ()),
         (TWO._replace(quota=2.0), "server", {}, ()),

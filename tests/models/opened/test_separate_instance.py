@@ -169,7 +169,7 @@ def test_no_garbage_is_collected_there_during_a_run(plugin: str) -> None:
     with SeparateInstance(plugin, setup("garbage")) as backend:
         warm, frozen = np.asarray(backend.infer(batch(1))).tolist()
         assert warm
-        for _ in range(2):  # as many as an accuracy run has sets of samples
+        for _ in range(2):  # as often as an accuracy run loads sets of samples
             backend.start_run()
             collects, now_frozen = np.asarray(backend.infer(batch(1))).tolist()
             assert not collects

@@ -244,7 +244,7 @@ def test_the_gpus_memory_has_the_manifests_names(program: Path) -> None:
         names={"rows": "x"},
     )
     with registry.load("backend", "torch")(setup) as backend:
-        assert not isinstance(backend, HasBuffers)  # because it runs on a processor
+        assert not isinstance(backend, HasBuffers)  # because it runs on a CPU
         view = np.zeros((2, 3), np.float32)
         backend._on_gpu = SimpleNamespace(buffers={2: [view]}.get)
         assert backend._buffers(2)["rows"] is view

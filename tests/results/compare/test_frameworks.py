@@ -119,7 +119,7 @@ def test_another_model_precision_or_dataset_is_refused(
 def test_same_backend_may_be_compared_with_two_formats(
     ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """OpenVINO reads IR and ONNX files, and TensorFlow reads two formats."""
+    """OpenVINO reads IR and ONNX files; TensorFlow also reads two formats."""
     ours = twin(ort, tmp_path / "a")
     formats = {"config": lambda c: c.update(backend_option=["format=keras"], model_sha256="0" * 64)}
     assert refused(capsys, ours, twin(ort, tmp_path / "b", **formats)) == []

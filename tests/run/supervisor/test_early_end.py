@@ -188,8 +188,8 @@ def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        [(0, 0.5, 9), (0, 3.5, 0.15)],  # memory that the dataset uses for its samples
-        [(1, 2, 8), (9, 2.9, 0.15)],  # memory that other programs use
+        [(0, 0.5, 9), (0, 3.5, 0.15)],  # because the dataset loads its samples
+        [(1, 2, 8), (9, 2.9, 0.15)],  # because other programs use the memory
         [(1, 2, 8), (9, 8, 1)],  # with enough memory available
     ],
 )

@@ -498,7 +498,7 @@ def continue_first(connection: Connection, request: Request, nth: int) -> None:
 
 
 def until_close(connection: Connection, request: Request, nth: int) -> None:
-    """Sends a reply without a length, whose end is the end of the connection."""
+    """Sends a reply without a length, which ends when the connection ends."""
     reply = connection.reply(request)
     connection.send(reply.head() + reply.body)
     connection.close()

@@ -1,4 +1,4 @@
-"""LoadGen gets the servers' own names after one round trip to each server, and without an exception."""
+"""LoadGen gets the names of the servers after one round trip to each server, and no exception is raised."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,6 @@
-"""Samples in shared memory: the server finds each sample's bytes at the stated place, and no memory is left behind."""
+"""With samples in shared memory, the server finds each sample's bytes at the stated place, and no memory is left
+behind.
+"""
 
 import errno
 import json

@@ -11,8 +11,8 @@ TEXT, TAIL = 10, 40
 
 
 def told(tail_ns: int, *, exact: bool, silent: int = TAIL, more: bool = False) -> tuple[int, int]:
-    """Returns two counts for one stream whose tail takes tail_ns: streams with a tail that adds no text, and streams
-    whose tail came at once.
+    """Returns two counts for one stream whose tail takes tail_ns: streams whose tail adds no text, and streams whose
+    tail came at once.
 
     more: whether further text follows the tail.
     """
