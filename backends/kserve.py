@@ -84,8 +84,7 @@ class KserveRemote:
 
     @staticmethod
     def by_paths(exchange: Exchange) -> Exchange:
-        """Returns an exchange that translates HTTP paths below /v2, except `infer`, to gRPC. exchange: makes the calls.
-        """
+        """Returns an exchange that translates HTTP paths below /v2, except `infer`, to gRPC. exchange: makes the calls."""
         return transcoded(exchange)
 
     def open(self, exchange: Exchange) -> None:

@@ -197,7 +197,8 @@ class NcnnBackend(FrameworkBackend):
         arrays, answers = self._arrays(self._in_file(batch.inputs)), []
         for sample in range(batch.size):
             extractor = self._extractor(arrays, sample)
-            extractor.set_light_mode(False)  # because light mode would free blobs that are read later
+            # because light mode would free blobs that are read later
+            extractor.set_light_mode(False)
             for index, tops in enumerate(kernels_of(self._layers, self._blobs)):
                 step(extractor, index, tops)
             answers.append(self._rows(extractor))

@@ -167,8 +167,7 @@ class OpenAiRemote:
         )
 
     def _tried(self) -> str:
-        """Returns the refusals by path. If the server knows none of the paths, returns only the first refusal.
-        """
+        """Returns the refusals by path. If the server knows none of the paths, returns only the first refusal."""
         texts = {self._paths[chat]: text for chat, text in self._refusals.items()}
         if all(text.startswith(_NOT_THERE) for text in texts.values()):
             first = next(iter(texts.values()))

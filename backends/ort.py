@@ -68,8 +68,10 @@ class OrtBackend(FrameworkBackend):
         if self._option["share_weights"] == "on":
             self._weights = shared_weights(self._path)
         if provider != _PROVIDERS["cpu"]:
-            with redirect_stdout(sys.stderr):  # because the framework prints the names of missing libraries
-                ort.preload_dlls()  # loads CUDA and cuDNN from Python packages, which the loader does not search
+            # because the framework prints the names of missing libraries
+            with redirect_stdout(sys.stderr):
+                # loads CUDA and cuDNN from Python packages, which the loader does not search
+                ort.preload_dlls()
         try:
             session = ort.InferenceSession(
                 str(self._path),
@@ -181,7 +183,8 @@ class OrtBackend(FrameworkBackend):
         # `all` adds processor-specific layouts to `extended`. The layouts can slow down small models, so both levels
         # are tried.
         graph = {"graph": ("extended",)}
-        alone = self._setup.threads == 1  # because the calling thread is the only one, no other thread could spin
+        # because the calling thread is the only one, no other thread could spin
+        alone = self._setup.threads == 1
         return graph if alone else {"spinning": ("on", "off"), **graph}
 
     @property

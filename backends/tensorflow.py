@@ -87,7 +87,8 @@ class TensorFlowBackend(FrameworkBackend):
 
     def _load_keras(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         """Loads weights and layers; refuses code in the file (Lambda layers)."""
-        if path.is_file() and not zipfile.is_zipfile(path):  # because Keras would report it as missing
+        # because Keras would report it as missing
+        if path.is_file() and not zipfile.is_zipfile(path):
             raise ConfigError(f"{path}: not a Keras file: expected a zip archive")
         model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
         self._model = model

@@ -221,8 +221,7 @@ def _shape(sizes: Iterable[str]) -> tuple[int | str | None, ...]:
 def _named_size(
     size: int | str | None, index: int, axis: int, symbol: str, batch: int | None
 ) -> str:
-    """Returns an input's size for tract, as a number or a name. batch: the size that replaces `symbol`; None keeps it.
-    """
+    """Returns an input's size for tract, as a number or a name. batch: the size that replaces `symbol`; None keeps it."""
     if batch is not None and not axis and size in (symbol, None):
         return str(batch)
     if size is None:

@@ -163,8 +163,7 @@ def environment(checkout: Path = ROOT) -> dict[str, str]:
 
 
 def _peak_bytes(process: "subprocess.Popen[bytes]") -> int:
-    """Waits until the process ends and returns its peak memory. The kernel keeps the maximum, so polling misses little.
-    """
+    """Waits until the process ends and returns its peak memory. The kernel keeps the maximum, so polling misses little."""
     peak = 0
     while process.poll() is None:
         try:

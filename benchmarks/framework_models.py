@@ -194,8 +194,7 @@ def of_ncnn(folder: Path) -> Mapping[str, Path]:
 
 
 def with_new_softmax(source: Path, target: Path) -> None:
-    """Writes an ONNX file of opset 13 or later, because the converters of ncnn and MNN misread older Softmax operators.
-    """
+    """Writes an ONNX file of opset 13 or later, because the converters of ncnn and MNN misread older Softmax operators."""
     import onnx
     from onnx import version_converter
 
@@ -206,8 +205,7 @@ def with_new_softmax(source: Path, target: Path) -> None:
 
 
 def of_mnn(folder: Path) -> Mapping[str, Path]:
-    """Creates MNN files by converting the ONNX files. Uses separate processes, because the converter prints on stdout.
-    """
+    """Creates MNN files by converting the ONNX files. Uses separate processes, because the converter prints on stdout."""
     paths = {"digits": DIGITS.with_suffix(".mnn")}
     for name, path in of_onnx(folder).items():
         if name not in paths:

@@ -219,7 +219,8 @@ def _workloads(python: str, servers: ExitStack) -> Iterator[tuple[str, list[str]
     """Yields (name, options) for each kind of run, and starts a server before the server's first run."""
     for backend in BACKENDS:
         for scenario in SCENARIOS:
-            mode = ["--mode", "performance"] if backend == "null" else []  # because null answers zeros
+            # because null answers zeros
+            mode = ["--mode", "performance"] if backend == "null" else []
             yield f"{backend} {scenario}", ["--backend", backend, "--scenario", scenario, *mode]
     for scenario in SCENARIOS:
         count = 1 if scenario in SCENARIOS[:2] else 2  # because streams issue one query at a time

@@ -30,8 +30,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The values of alternating pairs. Pair i consists of a[i] and b[i], of which a[i] was measured first if i is even.
-    """
+    """The values of alternating pairs. Pair i consists of a[i] and b[i], of which a[i] was measured first if i is even."""
 
     a: tuple[float, ...]
     b: tuple[float, ...]
@@ -80,8 +79,7 @@ def neighbours(a: Sequence[float], compare: Compare, b: Sequence[float] = ()) ->
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Returns the estimate for values (n,), n >= 1. The bootstrap is seeded, so the same values give the same interval.
-    """
+    """Returns the estimate for values (n,), n >= 1. The bootstrap is seeded, so the same values give the same interval."""
     seen = np.asarray(values, float)
     drawn = np.random.default_rng(0).integers(0, len(seen), (_RESAMPLES, len(seen)))
     low, high = np.percentile(np.median(seen[drawn], axis=1), [2.5, 97.5])

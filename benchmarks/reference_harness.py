@@ -71,8 +71,7 @@ class Reference:
         return {key: float(value) for key, value in _VALUE.findall(text)}
 
     def offline_per_s(self, model: Path, count: int) -> float:
-        """Returns the Offline samples/s. --qps 1 and --time 1 request fewer samples than --count, so --count decides.
-        """
+        """Returns the Offline samples/s. --qps 1 and --time 1 request fewer samples than --count, so --count decides."""
         found = self.run(model, "Offline", count, "--time", "1", "--qps", "1")
         return found["result_samples_per_second"]
 

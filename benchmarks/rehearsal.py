@@ -37,8 +37,7 @@ def run_lots(work: Path, lots: Sequence[str], *words: str) -> int:
 
 
 def pack_and_check(work: Path, official: Path | None, *words: str) -> int:
-    """Packs into a new tree and returns the exit status of `pack` or `check`. words: additional arguments for `pack`.
-    """
+    """Packs into a new tree and returns the exit status of `pack` or `check`. words: additional arguments for `pack`."""
     more = [f"--official={official.absolute()}"] if official else []
     for name in ("tree", "tree-raw", "tree.partial"):  # removes the trees of an earlier call
         shutil.rmtree(work / name, ignore_errors=True)

@@ -83,8 +83,7 @@ def _is_valid(rate_per_s: float) -> bool:
 
 
 def _watched(folder: Path, rate: float, minutes: int) -> list[tuple[float, float, float]]:
-    """Returns one entry per second: the seconds since the first query, and the private memory of both processes in MB.
-    """
+    """Returns one entry per second: the seconds since the first query, and the private memory of both processes in MB."""
     command = [
         sys.executable, "-m", "harness", "--scenario", "server", "--mode", "performance",
         "--target-qps", f"{rate:.0f}", "--duration", f"{minutes}min", "--quiet", *PLAN,

@@ -158,8 +158,7 @@ def _run(command: Sequence[str], source: Source, target: Path) -> None:
 
 
 def source_of(name: str, folder: Path) -> Source:
-    """Downloads the model's files, and copies its ONNX file into the folder, with the opset that the converters read.
-    """
+    """Downloads the model's files, and copies its ONNX file into the folder, with the opset that the converters read."""
     import onnxruntime as ort
 
     model = load_model(name)

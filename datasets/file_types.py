@@ -104,8 +104,7 @@ class FileTypesCalibration(FileTypesDataset):
 
 
 def features(content: bytes) -> Array:
-    """Returns the (2048,) numbers for a file, computed as in the package magika. Positions without a byte contain 256.
-    """
+    """Returns the (2048,) numbers for a file, computed as in the package magika. Positions without a byte contain 256."""
     row = np.full(BEGIN_BYTES + END_BYTES, PADDING, np.int32)
     begin = np.frombuffer(content[:BLOCK_BYTES].lstrip()[:BEGIN_BYTES], np.uint8)
     end = np.frombuffer(content[-BLOCK_BYTES:].rstrip()[-END_BYTES:], np.uint8)

@@ -98,8 +98,7 @@ def _from_folders(folder: Path) -> list[Sample]:
 
 
 def _check_order(folder: Path, classes: list[str]) -> None:
-    """Refuses folder names that are numbers if their alphabetical order differs from the numerical order (10 before 2).
-    """
+    """Refuses folder names that are numbers if their alphabetical order differs from the numerical order (10 before 2)."""
     if not all(_is_count(name) for name in classes):
         return
     for i, (name, by_number) in enumerate(zip(classes, sorted(classes, key=int), strict=True)):

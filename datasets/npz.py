@@ -123,8 +123,7 @@ class NpzDataset(LoadedRows):
 
     @cached_property
     def _texts(self) -> list[object] | None:
-        """Returns string labels with their class numbers; None if the labels are numbers, or rows of several strings.
-        """
+        """Returns string labels with their class numbers; None if the labels are numbers, or rows of several strings."""
         header = self._headers[LABELS]
         if header.dtype.kind not in "SU" or prod(header.shape[1:]) != 1:
             return None

@@ -146,8 +146,7 @@ class TonesDataset(LoadedRows):
 
 
 def tone(note: Note, rate: int) -> Array:
-    """Returns a note as (length,) float64 in [-1, 1]. The harmonics of the note decay, with a short attack and release.
-    """
+    """Returns a note as (length,) float64 in [-1, 1]. The harmonics of the note decay, with a short attack and release."""
     seconds = np.arange(note.length) / rate
     hertz = A4_HZ * 2.0 ** ((note.pitch - A4_MIDI) / 12)
     audible = [k for k in range(1, _HARMONICS + 1) if k * hertz < rate / 2]

@@ -41,8 +41,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def forgotten_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removes learned secrets: the process keeps them, but the secrets of one test must not mask texts in other tests.
-    """
+    """Removes learned secrets: the process keeps them, but the secrets of one test must not mask texts in other tests."""
     monkeypatch.setattr(secrets, "_known", set())
     monkeypatch.setattr(secrets, "_patterns", [])
 

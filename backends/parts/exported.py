@@ -49,7 +49,8 @@ def check_is_data(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
             graphs = [n for n in members if re.fullmatch(r"[^/]+/models/[^/]+\.json", n)]
-            suspects = [n for n in members if "/aotinductor/" in n]  # because PyTorch would load these libraries
+            # because PyTorch would load these libraries
+            suspects = [n for n in members if "/aotinductor/" in n]
             if not graphs:
                 raise ConfigError(
                     f"{path} is not an archive that torch.export.save of PyTorch 2.8 or "

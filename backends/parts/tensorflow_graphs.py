@@ -120,8 +120,7 @@ def _origins(names: Iterable[str], operations: Mapping[str, _Operation]) -> tupl
 
 
 def _producers(inputs: Sequence[str], prefix: str = "") -> Iterator[str]:
-    """Yields the operations to which input references refer, e.g. `conv:0` and `conv:y:0`; `^conv` only waits for conv.
-    """
+    """Yields the operations to which input references refer, e.g. `conv:0` and `conv:y:0`; `^conv` only waits for conv."""
     return (prefix + name.partition(":")[0] for name in inputs if not name.startswith("^"))
 
 

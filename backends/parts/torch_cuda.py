@@ -116,8 +116,7 @@ class CudaModule:
         }
 
     def used(self) -> Mapping[str, object]:
-        """Returns the graphs, and the GPU memory in bytes: the peak of this process's tensors, and PyTorch's reserve.
-        """
+        """Returns the graphs, and the GPU memory in bytes: the peak of this process's tensors, and PyTorch's reserve."""
         return {
             "cuda_graphs": self._count,
             "cuda_graphs_reason": self._no_graph,

@@ -93,7 +93,8 @@ def _known(
 
 def of_script(module: Any) -> FileGraph:
     graph = module.inlined_graph
-    inputs = [value.debugName() for value in graph.inputs()][1:]  # the first input is the module itself
+    # the first input is the module itself
+    inputs = [value.debugName() for value in graph.inputs()][1:]
     stands_for: dict[str, tuple[str, ...]] = {name: (name,) for name in inputs}
     constants: set[str] = set()
     nodes: list[WiredNode] = []

@@ -83,8 +83,7 @@ def recording() -> Iterator[Recorder]:
 
 
 def weights_of(module: Any) -> list[tuple[tuple[int, ...], str]]:
-    """Returns the shape and type of each weight, from the module's state or, if the module is frozen, from its graph.
-    """
+    """Returns the shape and type of each weight, from the module's state or, if the module is frozen, from its graph."""
     tensors = list(module.state_dict().values())
     if isinstance(module, torch.jit.ScriptModule):
         # Stored in a variable, because each access makes a new graph, and its nodes are freed with it.

@@ -53,8 +53,7 @@ class _Type(NamedTuple):
 
 
 def found(labels: Sequence[str], most: int) -> Mapping[str, Sequence[TypedFile]]:
-    """Returns files by label, with at most `most` files per label. The order of the files depends only on their names.
-    """
+    """Returns files by label, with at most `most` files per label. The order of the files depends only on their names."""
     names = _by_suffix()
     chosen: dict[str, list[TypedFile]] = {label: [] for label in labels}
     for kind in _TYPES:

@@ -40,7 +40,8 @@ class LoadedRows:
         self._position[np.asarray(indices, np.int64)[::-1]] = np.arange(len(indices))[::-1]
         self._arrays, self._order = dict(arrays), list(indices)
         for array in self._arrays.values():
-            array.setflags(write=False)  # because batches are views, a backend could otherwise change the data
+            # because batches are views, a backend could otherwise change the data
+            array.setflags(write=False)
 
     def hold_objects(self, indices: Sequence[int], name: str, objects: Iterable[object]) -> None:
         """Holds one object per index, e.g. a request, for the input `name`."""
@@ -180,5 +181,6 @@ class _RaggedRow(NamedTuple):
 
     @classmethod
     def of(cls, data: Array) -> "_RaggedRow":
-        data.setflags(write=False)  # because batches are views, a backend could otherwise change the data
+        # because batches are views, a backend could otherwise change the data
+        data.setflags(write=False)
         return cls(data, data[np.newaxis], data.shape, tuple(slice(n) for n in data.shape))

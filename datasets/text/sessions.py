@@ -1,5 +1,4 @@
-"""Reads sessions, such as conversations or agents with subagents. Each turn is a sample, and may wait for other turns.
-"""
+"""Reads sessions, such as conversations or agents with subagents. Each turn is a sample, and may wait for other turns."""
 
 import json
 from collections import Counter

@@ -115,7 +115,8 @@ def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
             f"{path} has changed: its digest is {sha256[:12]}…, but this configuration was written for "
             f"{str(expected_sha256)[:12]}…. Restore it, or remove arrivals_sha256 from the configuration"
         )
-    lines = TextIOWrapper(BytesIO(content), "utf-8-sig", newline="\n")  # decodes the file line by line
+    # decodes the file line by line
+    lines = TextIOWrapper(BytesIO(content), "utf-8-sig", newline="\n")
     if is_trace(content[:_LONGEST_HEADING].decode("utf-8-sig", "replace")):
         return _of_trace(path, sha256, lines)
     try:

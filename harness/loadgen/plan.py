@@ -1,5 +1,4 @@
-"""Defines the load plan, which contains every setting of LoadGen for one run. The plan is fixed before the first query.
-"""
+"""Defines the load plan, which contains every setting of LoadGen for one run. The plan is fixed before the first query."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -99,8 +99,7 @@ class Scenario(ABC):
     def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load: ...
 
     def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:  # noqa: ARG002 - other scenarios use it
-        """Yields (field, value) pairs of LoadGen's TestSettings for a quick run, without the query count and the seeds.
-        """
+        """Yields (field, value) pairs of LoadGen's TestSettings for a quick run, without the query count and the seeds."""
         return iter(())
 
     @abstractmethod
@@ -109,8 +108,7 @@ class Scenario(ABC):
 
     @abstractmethod
     def user_conf(self, config: RunConfig, calibration: Calibration) -> Iterator[tuple[str, str]]:
-        """Yields (key, value) pairs of user.conf that set an official run's size, such as ('Server.target_qps', '20').
-        """
+        """Yields (key, value) pairs of user.conf that set an official run's size, such as ('Server.target_qps', '20')."""
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
         """Yields (key, value) pairs of user.conf that shorten an official accuracy run without changing answers."""

@@ -181,8 +181,7 @@ def value(text: str, model: str, scenario: str, key: str) -> str | None:
 
 
 def copy_audit(path: Path, outdir: Path) -> str:
-    """Copies the audit.config to the folder of the run's logs, where it identifies the logs. Returns the copy's path.
-    """
+    """Copies the audit.config to the folder of the run's logs, where it identifies the logs. Returns the copy's path."""
     copy = outdir.absolute() / AUDIT
     try:
         copy.write_bytes(path.read_bytes())

@@ -43,7 +43,7 @@ class EditsValidity(_EditsTheLog):
 
 
 class EditsRate(_EditsTheLog):
-    """Replaces the rate by one that is ten times as high."""
+    """Replaces the rate by a rate ten times as high."""
 
     def edit(self, text: str) -> str:
         lines = []
@@ -77,7 +77,8 @@ class _PatchesSettings(OrtBackend):
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        original = settings_for  # not the patched function: a run may open the backend several times
+        # not the patched function: a run may open the backend several times
+        original = settings_for
 
         def patched(plan: Any) -> Any:
             settings = original(plan)
@@ -162,7 +163,8 @@ class EditsResultLater(OrtBackend):
             path = folder.with_suffix("") / "result.json"
             while not path.is_file():
                 time.sleep(0.1)
-            edited = path.with_name(f"{os.getpid()}.json")  # because the process of the accuracy run edits, too
+            # because the process of the accuracy run edits, too
+            edited = path.with_name(f"{os.getpid()}.json")
             edited.write_text(path.read_text().replace('"INVALID"', '"VALID"'))
             edited.rename(path)
             os._exit(0)

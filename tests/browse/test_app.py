@@ -1,5 +1,4 @@
-"""Serves every page through the whole application, without a browser, and checks contents, addresses and foreign data.
-"""
+"""Serves every page through the whole application, without a browser, and checks contents, addresses and foreign data."""
 
 import html
 import json

@@ -141,7 +141,8 @@ def test_events_end_with_the_run(
     assert first.startswith("event: state\ndata: ")
     opening, since = pointed(points)
     assert (opening["t"], opening["mark"], since["mark"]) == (0, "performance", None)
-    assert opening["charts"]["rate"] == since["charts"]["rate"]  # both charts show the mean since the first query
+    # both charts show the mean since the first query
+    assert opening["charts"]["rate"] == since["charts"]["rate"]
     assert '<dt>Rate in the last second</dt><dd>0.00 <span class="unit">queries/s</span>' in second
     (point,) = pointed(more)
     assert point["charts"]["rate"] == {"answered": 0, "requested": 2000}

@@ -29,7 +29,8 @@ def test_rates_are_computed_between_two_looks() -> None:
     assert found["t"] == 12.0
     assert found["charts"]["rate"] == {"answered": 150, "requested": 200, "failed": 2}
     assert found["charts"]["tokens"] == {"answered": 20}
-    assert found["charts"]["nodes"] == {"a": 10}  # node b joined between the readings, so its rate is unknown
+    # node b joined between the readings, so its rate is unknown
+    assert found["charts"]["nodes"] == {"a": 10}
 
 
 def test_the_first_look_has_no_rates() -> None:

@@ -45,8 +45,7 @@ def serving(
     under: Sequence[str] = (),
     host: str = "127.0.0.1",
 ) -> Iterator[Served]:
-    """env: variables added to this process's environment. under: words before the command. host: the server's address.
-    """
+    """env: variables added to this process's environment. under: words before the command. host: the server's address."""
     serve = [sys.executable, "-m", "harness", "serve", *words, "--listen", f"{host}:0"]
     command = [*under, *serve]
     with subprocess.Popen(

@@ -43,7 +43,8 @@ def test_a_node_that_ends_or_stops_is_lost_and_the_run_continues(
         lost = result["nodes"][1]
         assert f"{lost['node']} was lost with {lost['lost_samples']} of 600 samples (" in text
         assert any(word in text for word in how.split("|"))
-        assert 1 <= lost["lost_samples"] <= 8  # one batch that was being computed, and one that waited
+        # one batch that was being computed, and one that waited
+        assert 1 <= lost["lost_samples"] <= 8
         # because the other samples were answered
         assert result["queries"]["samples_failed"] == lost["lost_samples"]
         assert result["nodes"][0]["samples"] + lost["samples"] == 600

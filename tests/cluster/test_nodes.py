@@ -122,7 +122,8 @@ def test_all_unreachable_nodes_are_named_before_the_run(
     """Bug: the nodes were contacted only after the run's folder had been made and its process had printed "loading the
     model".
     """
-    monkeypatch.delattr("harness.run.supervisor.preflight.resolve")  # `resolve` is the first step of a run
+    # `resolve` is the first step of a run
+    monkeypatch.delattr("harness.run.supervisor.preflight.resolve")
     words = ["--scenario", "offline", "--nodes", "127.0.0.1:1,127.0.0.1:2", "--no-metrics"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     errors = capsys.readouterr().err

@@ -1,5 +1,4 @@
-"""Server's batches have an efficient size, are shared among idle instances, and come close to the best simple policy.
-"""
+"""Server's batches have an efficient size, are shared among idle instances, and come close to the best simple policy."""
 
 import heapq
 from bisect import bisect_right

@@ -188,7 +188,8 @@ def test_a_child_dies_with_a_parent_that_is_killed() -> None:
     ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        os.kill(pid, signal.SIGSTOP)  # so that the process cannot notice that its channel has closed
+        # so that the process cannot notice that its channel has closed
+        os.kill(pid, signal.SIGSTOP)
         parent.kill()
     deadline_s = time.monotonic() + 60
     while Path(f"/proc/{pid}/stat").exists() and time.monotonic() < deadline_s:

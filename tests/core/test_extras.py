@@ -39,8 +39,7 @@ def test_every_extra_says_what_it_is_for() -> None:
 
 
 def test_recommended_equals_its_listed_extras() -> None:
-    """pyproject.toml lists the extras one by one, because an installer would look up `mlperf-harness[ort]` in an index.
-    """
+    """pyproject.toml lists the extras one by one, because an installer would look up `mlperf-harness[ort]` in an index."""
     parts = [requirement for name in RECOMMENDED for requirement in DECLARED[name]]
     assert sorted(parts) == sorted(DECLARED["recommended"])
     assert EXTRAS["recommended"] == "{}, {} and {}".format(*RECOMMENDED)

@@ -32,9 +32,11 @@ WHOLE = ((100, 100), "float32")
         # QDQ, for which the old rule returned float32
         ([((100, 100), "int8"), ((100,), "float32")], ["float32"], None, "int8"),
         ([((100, 100), "i8"), WHOLE], ["int64"], None, "int8"),  # whose embeddings remain float32
-        ([((10, 10), "uint8"), WHOLE], ["float32"], None, "float32"),  # because the int8 table is small
+        # because the int8 table is small
+        ([((10, 10), "uint8"), WHOLE], ["float32"], None, "float32"),
         ([((999, 999), "int64"), WHOLE], ["float32"], None, "float32"),  # indices
-        ([((100, 100), "f16")], ["float32"], "f32", "float32"),  # an IR whose file stores compressed weights
+        # an IR whose file stores compressed weights
+        ([((100, 100), "f16")], ["float32"], "f32", "float32"),
         ([((100, 100), "i8")], ["float32"], "f32", "int8"),
         ([WHOLE], ["float32"], "bf16", "bfloat16"),
         ([], ["int64", "float32"], None, "float32"),

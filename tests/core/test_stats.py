@@ -143,8 +143,7 @@ def test_the_queries_that_settle_a_share_pass_at_that_share(
 def test_no_number_of_queries_decides_for_a_share_above_the_allowed_share(
     late: int, queries: int, p: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: 1.0 - 0.99 is slightly above 0.01 in floating point, so the search took minutes for 7 late queries of 700.
-    """
+    """Bug: 1.0 - 0.99 is slightly above 0.01 in floating point, so the search took minutes for 7 late queries of 700."""
     monkeypatch.setattr("harness.core.stats.late_allowed", lambda *_: pytest.fail("it searched"))
     assert queries_to_settle(late, queries, p) is None
 

@@ -41,8 +41,7 @@ def verdict(run: Path) -> str | None:
 
 
 def differences(run: Path) -> list[str]:
-    """Returns the differences except the codes about dates, because the repeated log has the dates of the golden run.
-    """
+    """Returns the differences except the codes about dates, because the repeated log has the dates of the golden run."""
     return [line for line in check(run) if " in LoadGen's log" not in line]
 
 
@@ -56,7 +55,8 @@ def hold(results: Path, *, pages: bool) -> None:
         assert status in STATUSES
         if verdict(run) == "VALID" and run.suffix == ".partial":
             lines = differences(run)
-            assert lines == [] or any(SEAL in line for line in lines)  # because the seal is written last
+            # because the seal is written last
+            assert lines == [] or any(SEAL in line for line in lines)
         elif verdict(run) == "VALID":
             assert differences(run) == []
         if pages:
@@ -91,7 +91,8 @@ def test_a_crash_before_any_write_leaves_a_readable_folder(
         kept = snapshots / str(number)
         hold(kept, pages=number % 3 == 0)
         half = kept / torn.get(number, "")
-        if half.is_file() and half.stat().st_size:  # as if the process had died while writing the file
+        # as if the process had died while writing the file
+        if half.is_file() and half.stat().st_size:
             os.truncate(half, half.stat().st_size // 2)
             hold(kept, pages=True)
         if number % 8 == 1:

@@ -45,8 +45,7 @@ def words(request: Request) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def made_up_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replaces the runs with runs that take no time; tests/crash/test_result_folder.py tests the writes of a real run.
-    """
+    """Replaces the runs with runs that take no time; tests/crash/test_result_folder.py tests the writes of a real run."""
     numbers = count()
 
     def start(_module: str, arguments: Sequence[str], **_more: Any) -> SimpleNamespace:
@@ -126,7 +125,8 @@ def crash_before_each(parent: Path, subject: str, step: int) -> None:
         try:
             hold(snapshot, work)
             half = snapshot / opened.get(int(snapshot.name), "")
-            if half.is_file() and half.stat().st_size:  # as if the process had died while writing the file
+            # as if the process had died while writing the file
+            if half.is_file() and half.stat().st_size:
                 os.truncate(half, half.stat().st_size // 2)
                 hold(snapshot, work)
             goes_on(snapshot, request)

@@ -107,7 +107,8 @@ def test_two_photographs_are_used_by_default(tmp_path: Path) -> None:
     for name in ("decoder: opencv", "decoder: simplejpeg"):
         assert (found[name]["input_max_difference"], found[name]["verdict"]) == (0, "harmless")
     for name in ("colour: bgr", "decoder: simplejpeg, dct fast", "resize: library opencv"):
-        assert found[name]["verdict"] == "differs"  # because no model shows whether the change matters
+        # because no model shows whether the change matters
+        assert found[name]["verdict"] == "differs"
         assert found[name]["input_share_differing"] > 0.5
     assert (
         found["resize: library opencv"]["input_mean_difference"]
@@ -189,7 +190,8 @@ def test_answers_without_labels_are_compared_within_a_tolerance(tmp_path: Path) 
     assert report["samples"] == 36
     found = changes(report)
     assert found["precision: input rounded to float16"]["verdict"] == "small"
-    assert 1 / 3 <= found["colour: bgr"]["agreement"] < 0.5  # because green, a third of the images, stays the same
+    # because green, a third of the images, stays the same
+    assert 1 / 3 <= found["colour: bgr"]["agreement"] < 0.5
     reason = impossible(report)["decoder: simplejpeg"]
     assert reason == "red0.jpg: it is not a JPEG, the only format that simplejpeg decodes"
 

@@ -1,5 +1,4 @@
-"""Reports of `advise`, `bricks`, `cold` and `machine`: each report is a folder whose JSON file contains all data shown.
-"""
+"""Reports of `advise`, `bricks`, `cold` and `machine`: each report is a folder whose JSON file contains all data shown."""
 
 import json
 from pathlib import Path

@@ -180,8 +180,7 @@ class SlowsDown(Faulty):
 
 
 class Sleeps(Faulty):
-    """Claims to be a framework, but computes nothing. Sleeps long enough that even a busy machine wakes it in time.
-    """
+    """Claims to be a framework, but computes nothing. Sleeps long enough that even a busy machine wakes it in time."""
 
     def describe(self) -> dict[str, object]:
         return {"framework": "numpy", "device": "cpu"}

@@ -112,7 +112,8 @@ def test_a_storm_of_clients_changes_nothing(
 
     def storm() -> None:
         while process.poll() is None:
-            with suppress(OSError):  # the port may not be open yet, may be closed already, or may have too many clients
+            # the port may not be open yet, may be closed already, or may have too many clients
+            with suppress(OSError):
                 client(url.hostname or "", url.port or 0, answers)
 
     threads = [threading.Thread(target=storm) for _ in range(20)]
@@ -193,7 +194,8 @@ def test_a_database_that_is_unlocked_soon_gets_its_row(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as other:
         other.execute("BEGIN EXCLUSIVE")
         process = start(*QUICK, "--out", str(tmp_path / "r"))
-        while not (tmp_path / "r").is_dir():  # because the folder gets its final name before the file is added
+        # because the folder gets its final name before the file is added
+        while not (tmp_path / "r").is_dir():
             assert process.poll() is None
             time.sleep(0.01)
         time.sleep(1)

@@ -1,5 +1,4 @@
-"""A server misbehaves on a real socket: samples fail by kind, the run is INVALID, and no run hangs or loses a sample.
-"""
+"""A server misbehaves on a real socket: samples fail by kind, the run is INVALID, and no run hangs or loses a sample."""
 
 import ctypes
 import fcntl
@@ -355,7 +354,8 @@ def test_tls_is_measured_only_if_the_certificate_has_the_name(
         _, result = ran(tmp_path / "run", server)
     is_whole(result)
     assert result["queries"]["samples_failed"] < QUERIES / 2
-    assert result["stages_ns"]["notice"]["p50"] > 0  # because the kernel's time stamps also exist with TLS
+    # because the kernel's time stamps also exist with TLS
+    assert result["stages_ns"]["notice"]["p50"] > 0
     with BadServer(tls=context) as server:
         server.url = server.url.replace("localhost", "127.0.0.1")
         _, result = ran(tmp_path / "insecure", server, "--insecure")
@@ -404,8 +404,7 @@ def enter_network() -> None:
 
 
 def few_ports(case: str, out: str) -> None:
-    """Runs with 40 ports: in the case `held` 35 ports are taken, in the case `closing` each request takes a new port.
-    """
+    """Runs with 40 ports: in the case `held` 35 ports are taken, in the case `closing` each request takes a new port."""
     with ExitStack() as stack:
         server = stack.enter_context(BadServer(bad.say_close if case == "closing" else None))
         if case == "closing":

@@ -168,7 +168,8 @@ def _manifest(path: Path) -> None:
     model = load_model(str(path))
     assert model.manifest is not None
     list(problems(model.name, model.manifest.requires, _environment()))
-    with contextlib.suppress(ConfigError):  # because most of the models' files are missing on this machine
+    # because most of the models' files are missing on this machine
+    with contextlib.suppress(ConfigError):
         model.path(("onnx",))
 
 

@@ -1,5 +1,4 @@
-"""Replies of KServe v2 servers with missing values, odd values or broken bytes lead to an answer or a one-line error.
-"""
+"""Replies of KServe v2 servers with missing values, odd values or broken bytes lead to an answer or a one-line error."""
 
 import copy
 import json

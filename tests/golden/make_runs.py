@@ -50,7 +50,8 @@ def main() -> None:
             command = [sys.executable, "-m", "harness", *options.split(), "--out", str(out)]
             subprocess.run([*command, "--no-report", "--no-metrics"], cwd=ROOT, check=True)
             shutil.rmtree(FOLDERS / name, ignore_errors=True)
-            unread = shutil.ignore_patterns("metrics.prom")  # because no verb reads this file of 300 kB
+            # because no verb reads this file of 300 kB
+            unread = shutil.ignore_patterns("metrics.prom")
             shutil.copytree(out, FOLDERS / name, ignore=unread)
             _make_neutral(FOLDERS / name, parent)
             digests.write(FOLDERS / name)

@@ -132,7 +132,8 @@ def test_a_how_to_answers_its_question_in_a_minute(page: str) -> None:
     assert "?" in question
     assert len(first.split()) <= MOST_WORDS or page in LOOKED_UP
     codes = [part for part in rest if part.startswith(("    ", "```"))]
-    assert re.search(r"harness |run\.sh|docker|import", "".join(codes[:2]))  # because a file may come first
+    # because a file may come first
+    assert re.search(r"harness |run\.sh|docker|import", "".join(codes[:2]))
     assert page in DESCRIBED or any(
         not PROGRAM.match(line) for part in codes for line in lines(part + "\n")
     )

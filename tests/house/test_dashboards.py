@@ -177,8 +177,7 @@ def test_promtool_accepts_the_files(words: str, bin_folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_real_run_fills_the_panels(scenario: str, server: Prometheus, tmp_path: Path) -> None:
-    """Simulates a machine with meters and sensors: the kernel's files are fake, and the code that reads them is real.
-    """
+    """Simulates a machine with meters and sensors: the kernel's files are fake, and the code that reads them is real."""
     name = f"run-{scenario}"
     zones, root = powercap(tmp_path / "powercap"), machine(tmp_path / "machine")
     shutil.rmtree(root / "proc")

@@ -70,8 +70,7 @@ def released(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the interpreter of a new environment with the wheel, its recommended extras and HuggingFace's datasets.
-    """
+    """Returns the interpreter of a new environment with the wheel, its recommended extras and HuggingFace's datasets."""
     env = tmp_path_factory.mktemp("env")
     python = env / "bin" / "python"
     uv = Path(shutil.which("uv") or ROOT / ".uv" / "bin" / "uv")

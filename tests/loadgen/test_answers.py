@@ -78,7 +78,8 @@ def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], dict[int, bytes]
     assert check(out) == []
     answers = list(read_answers(out / "accuracy" / ACCURACY))
     found = dict(answers)
-    assert all(found[i] == payload for i, payload in answers)  # including the duplicates of multi-stream
+    # including the duplicates of multi-stream
+    assert all(found[i] == payload for i, payload in answers)
     assert sorted(found) == list(range(COUNT))
     return json.loads((out / "result.json").read_text()), found
 

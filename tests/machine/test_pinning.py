@@ -102,8 +102,7 @@ def seen_alone(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def alone(function: str, *masks: list[int]) -> Placed:
-    """Calls the function in a child process, because threads of pytest-xdist and other tests compute in this process.
-    """
+    """Calls the function in a child process, because threads of pytest-xdist and other tests compute in this process."""
     found = call(f"{__name__}:seen_alone", {"function": function, "masks": masks}, None)
     return Placed(*found["placed"])
 

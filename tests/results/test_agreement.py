@@ -73,7 +73,8 @@ def test_a_payload_that_holds_no_whole_number_of_elements_is_bytes() -> None:
     ("ours", "theirs", "far", "alike"),
     [
         (floats(1, 0), floats(1.005, 0), 0.01, True),
-        (floats(1, 0), floats(1.05, 0), 0.01, False),  # the label is the same, but the scores differ
+        # the label is the same, but the scores differ
+        (floats(1, 0), floats(1.05, 0), 0.01, False),
         (floats(1, 0), floats(1.05, 0), 0.1, True),
         (floats(1, 0), floats(np.nan, 0), 0.1, False),
         (floats(0, 0), floats(1e-6, 0), 0.01, True),

@@ -75,8 +75,7 @@ def test_the_peak_of_a_search_is_the_load_of_its_run() -> None:
 
 @pytest.mark.slow
 def test_official_accuracy_run_may_hold_the_number_of_loadgens_table(tmp_path: Path) -> None:
-    """Bug: the accuracy run of wan-2.2-t2v-a14b held 248 samples, as in LoadGen's table, although the manifest says 50.
-    """
+    """Bug: the accuracy run of wan-2.2-t2v-a14b held 248 samples, as in LoadGen's table, although the manifest says 50."""
     pytest.importorskip("onnxruntime")
     model = load_mapping(MODELS_DIR / "digits.yaml")
     shutil.copy(MODELS_DIR / "digits.onnx", tmp_path)

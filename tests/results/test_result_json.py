@@ -30,7 +30,8 @@ def test_a_golden_run_is_valid_with_loadgens_numbers(scenario: str) -> None:
     assert found["headline"]["value"] == log.get(found["headline"]["source"].split()[1])
     assert found["power"] is None
     assert found["power_reason"]
-    verdict = (found["steady"] or {}).get("verdict")  # because the golden Offline run has only 15 batches
+    # because the golden Offline run has only 15 batches
+    verdict = (found["steady"] or {}).get("verdict")
     assert (verdict is None) == (scenario == "offline")
     assert ("drift" in [d["code"] for d in found["doubts"]]) == (verdict == "not steady")
     intervals = found["latency_intervals_ns"]

@@ -128,7 +128,8 @@ def test_batches_have_the_requested_size(
     assert done.status == 0, done.said + done.printed
     content: dict[str, Any] = result(tmp_path / "r")
     assert content["plan"]["dispatcher"] in dispatcher
-    assert content["queries"]["mean_batch"] >= mean_batch  # because ten of 500 queries/s arrive in 20 ms
+    # because ten of 500 queries/s arrive in 20 ms
+    assert content["queries"]["mean_batch"] >= mean_batch
     points = content["calibration"]["batch_latency_ns"]
     assert [size for size, _ in points or ()] == (
         [1, 2, 4, 8, 16, 32, 64] if "deadline" in more else []
@@ -153,7 +154,8 @@ def test_queries_that_are_alone_are_answered_by_all_cores(dispatch: str, tmp_pat
     if dispatch == "greedy":
         assert plan["dispatcher"] == "queued"
         assert "elastic" not in plan
-    elif plan["elastic"]["cpus"] is None:  # because on a busy machine the second core may gain nothing
+    # because on a busy machine the second core may gain nothing
+    elif plan["elastic"]["cpus"] is None:
         assert re.search("would wait longer|gains nothing", plan["elastic"]["reason"])
         assert plan["dispatcher"] == "queued"
     else:

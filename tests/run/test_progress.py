@@ -258,8 +258,7 @@ def test_progress_of_offline_shows_no_p99(
 def test_an_official_run_is_not_nearly_over_while_its_least_duration_lasts(
     seconds: Seconds, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only LoadGen knows how many queries it will issue, so the planned queries are answered long before the run ends.
-    """
+    """Only LoadGen knows how many queries it will issue, so the planned queries are answered long before the run ends."""
     _shown(seconds, replace(PLAN, model_key="resnet50", expected_s=600.0), HALF)
     assert capsys.readouterr().err.startswith("harness: performance 1 %, ")
 

@@ -47,7 +47,8 @@ def codes(result: dict[str, Any]) -> set[str]:
 
 def is_whole(out: Path, result: dict[str, Any]) -> None:
     """Checks that every sample was answered once, and that its stages add up to its latency."""
-    busy = {"client-bound", "slo-missed", "early-stopping"}  # doubts and reasons that depend on the machine
+    # doubts and reasons that depend on the machine
+    busy = {"client-bound", "slo-missed", "early-stopping"}
     assert codes(result) <= busy, result["reasons"]
     assert result["queries"]["samples_failed"] == 0
     assert result["client"]["failures"] == {}

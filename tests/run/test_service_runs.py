@@ -63,7 +63,8 @@ def ran(out: Path, url: str, model: Path | str, *words: str) -> tuple[int, dict[
 
 
 def is_whole(result: dict[str, Any]) -> None:
-    busy = {"client-bound", "slo-missed", "early-stopping", "loadgen-invalid"}  # depend on the machine
+    # depend on the machine
+    busy = {"client-bound", "slo-missed", "early-stopping", "loadgen-invalid"}
     assert {reason["code"] for reason in result["reasons"]} <= busy, result["reasons"]
     assert result["queries"]["samples_failed"] == 0
     assert result["client"]["failures"] == {}

@@ -101,7 +101,8 @@ def test_numbers_of_tokens_are_summarised_too(
     assert content["slo"] == "ttft:p90=1s"
     assert content["numbers"]["ttft_p90"]["values"] == [3_000_000] * 2
     assert "accuracy" not in content["numbers"]
-    assert content["deciding"] == "ttft_p90"  # bug: it was p99 of whole answers, which no SLO mentions
+    # bug: it was p99 of whole answers, which no SLO mentions
+    assert content["deciding"] == "ttft_p90"
     out = capsys.readouterr().out
     assert out.startswith("2 of 2 VALID  server  null  digits  ttft:p90=1s\n")
     for row in ("ttft_p99 +4.00 ms", "tokens +12,000/s", "goodput.ttft:p90=1s +49.0/s"):
@@ -253,6 +254,7 @@ def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[st
     assert (rates["mean"], rates["interval"]) == over == (over[0], None)
     assert "needs 3 runs or more" in capsys.readouterr().out
     assert main(["check", "all/run-1"]) == 0
-    assert main(["compare", "all/run-*", "all/run-1"]) == 4  # because run-1 has only one of the schedule seeds
+    # because run-1 has only one of the schedule seeds
+    assert main(["compare", "all/run-*", "all/run-1"]) == 4
     assert "arrivals: schedule seeds" in capsys.readouterr().out
     assert main(["compare", "all/run-*", "all/run-1,all/run-2"]) == 0

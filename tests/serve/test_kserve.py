@@ -163,7 +163,8 @@ def test_numbers_return_bit_by_bit(
     inference = OpenInference(echo())
     asked = {"parameters": {"binary_data_output": binary[1]}}
     infer(inference, {"x": array}, binary=binary[0], **asked)
-    answer = infer(inference, {"x": array}, binary=binary[0], **asked)  # the head is now in the cache
+    # the head is now in the cache
+    answer = infer(inference, {"x": array}, binary=binary[0], **asked)
     assert answer.status == 200, answer.body
     assert same(answer.outputs()["x"], array)
     assert ("inference-header-content-length" in answer.headers) == binary[1]

@@ -158,8 +158,7 @@ def test_model_that_cannot_be_served_is_reported_in_one_line(
 def test_model_of_texts_is_served_without_warm_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the message was "sizes of its inputs are not known (--input-shape sets them)", but the option had no effect.
-    """
+    """Bug: the message was "sizes of its inputs are not known (--input-shape sets them)", but the option had no effect."""
     manifest = tmp_path / "texts.yaml"
     manifest.write_text(
         "name: texts\nfiles: {}\ninputs: [{name: request, dtype: string, shape: [batch]}]\n"

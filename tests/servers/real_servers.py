@@ -35,7 +35,8 @@ READY_VLLM_S = 540
 """Time limit for the start, which took 230 s on a busy machine."""
 
 PACKAGES = {
-    "triton": "nvidia-pytriton==0.7.0",  # contains Triton 2.51.0, of which only the Python backend is used
+    # contains Triton 2.51.0, of which only the Python backend is used
+    "triton": "nvidia-pytriton==0.7.0",
     "mlserver": "mlserver==1.7.1",
     "kserve": "kserve==0.21.0",
     "mlflow": "mlflow==3.17.2",
@@ -202,8 +203,7 @@ def kserve_sdk(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def transformers(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """Runs `transformers serve` without a download cache, so it cannot list its models; the folder is the model's name.
-    """
+    """Runs `transformers serve` without a download cache, so it cannot list its models; the folder is the model's name."""
     programs = environment(cache, "transformers") / "bin"
     tinylm_gpt2.write(folder / "tinylm")
     port = free_port()

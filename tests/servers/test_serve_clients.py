@@ -171,7 +171,8 @@ def test_genai_bench_completes_all_requests(
     words += ["--api-model-name", "tinylm", "--model-tokenizer", TOKENIZER]
     words += ["--task", "text-to-text", "--num-concurrency", 2]
     words += ["--max-time-per-run", 1, "--max-requests-per-run", ASKED]
-    prompts = tmp_path / "prompts.txt"  # the tool would stop if the answer to its own prompts were empty
+    # the tool would stop if the answer to its own prompts were empty
+    prompts = tmp_path / "prompts.txt"
     prompts.write_text("sort 40271=\nreverse 98=\n")
     words += ["--dataset-path", prompts, "--experiment-folder-name", "out"]
     ran(words, tmp_path)

@@ -467,7 +467,6 @@ def _answers_seed(folder: Path) -> int:
 
 
 def simulate(world: World, out: Path, **options: Any) -> Finished:
-    """Makes one run in `world`, from the configuration to the stored result; raises the same exceptions as `measure`.
-    """
+    """Makes one run in `world`, from the configuration to the stored result; raises the same exceptions as `measure`."""
     with _patched(world):
         return measure(world.config(out), **options)

@@ -81,7 +81,8 @@ def outcome(world: World, out: Path, **options: Any) -> Outcome:
 def judge(world: World, ended: Outcome, *, killed: bool = False) -> None:
     """Compares the outcome with the world's state."""
     assert world.clock.now_ns < (LIMIT_S + 2 * abs(world.fault.seconds)) * 1e9
-    if isinstance(ended.error, RuntimeError):  # because a bug in the harness must keep its traceback
+    # because a bug in the harness must keep its traceback
+    if isinstance(ended.error, RuntimeError):
         assert "the measured process failed" in str(ended.error)
         assert world.fault.status not in BY_EXIT_STATUS
     elif ended.error is not None:

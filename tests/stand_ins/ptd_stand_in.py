@@ -129,8 +129,7 @@ def ntp_server(address: str = NTP_ADDRESS, offset_s: float = 0.0) -> Iterator[st
 
 
 def _tell_time(server: socket.socket, stop: threading.Event, offset_s: float) -> None:
-    """Follows RFC 5905: the client's transmit time is returned as the origin; the receive and transmit times are ours.
-    """
+    """Follows RFC 5905: the client's transmit time is returned as the origin; the receive and transmit times are ours."""
     while not stop.is_set():
         try:
             packet, client = server.recvfrom(256)

@@ -1,5 +1,4 @@
-"""Our validator finds nothing in a good tree, finds each single fault by the right rule, and never raises an exception.
-"""
+"""Our validator finds nothing in a good tree, finds each single fault by the right rule, and never raises an exception."""
 
 import json
 import os
@@ -300,8 +299,7 @@ def test_other_data_is_forgiven_in_its_own_result(tree: Path) -> None:
 def test_videos_are_required_of_the_samples_that_the_data_has(
     samples: int, missing: int, tmp_path: Path
 ) -> None:
-    """Bug: for a rehearsal with 12 prompts, the check demanded videos of samples up to 238, which `pack` cannot write.
-    """
+    """Bug: for a rehearsal with 12 prompts, the check demanded videos of samples up to 238, which `pack` cannot write."""
     result = tmp_path / "closed/LabOrg/results/box/wan-2.2-t2v-a14b/SingleStream"
     write_accuracy_logs(result / "accuracy", "SingleStream")
     log = result / "accuracy" / DETAIL

@@ -331,7 +331,8 @@ def test_an_audit_that_its_settings_make_short_ends_as_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: a good TEST06 was reported as `exit status 4: too-short`."""
-    options = {**LLAMA.options, "target_qps": 2.0, "metric": "exact_match"}  # because rouge needs an extra
+    # because rouge needs an extra
+    options = {**LLAMA.options, "target_qps": 2.0, "metric": "exact_match"}
     request = replace(LLAMA, rehearsal=True, options=options)
     write_audits(request, tmp_path)
     *others, audit = plan(request, tmp_path)

@@ -632,7 +632,8 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert "3 of 3: Offline-TEST01 done" in told
     assert execute.execute(request, tmp_path) == 0
     assert capsys.readouterr().err.startswith("harness: 3 of 3 runs are done, 0 remain\n")
-    assert main(["submit", "run", "--work", str(tmp_path), "--quiet"]) == 0  # bug: the option was unknown
+    # bug: the option was unknown
+    assert main(["submit", "run", "--work", str(tmp_path), "--quiet"]) == 0
     assert " remain" not in capsys.readouterr().err
     assert set(states(request, tmp_path).values()) == {DONE}
     assert (tmp_path / "runs/Offline-performance/attempt-1.log").exists()
@@ -861,7 +862,8 @@ def test_a_rehearsal_with_digits_from_plan_to_check(tmp_path: Path) -> None:
     """
     work = str(tmp_path / "work")
     words = [*WORDS[:-2], "--rehearsal", "--duration", "1s"]
-    words[words.index("datacenter,edge")] = "edge"  # without Server, whose bound a busy machine may miss
+    # without Server, whose bound a busy machine may miss
+    words[words.index("datacenter,edge")] = "edge"
     assert main(["submit", "run", "--work", work, *words]) == 0
     assert main(["submit", "pack", "--work", work, "--to", str(tmp_path / "tree")]) == 0
     assert main(["submit", "check", str(tmp_path / "tree")]) == 4

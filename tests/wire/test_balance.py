@@ -19,8 +19,7 @@ def filled(free: Free[Any], most: Sequence[int]) -> Free[Any]:
 
 
 def one_at_a_time(free: Free[Any], count: int) -> list[int]:
-    """Returns the servers that successive requests get. Each request ends before the next one begins, as at a low rate.
-    """
+    """Returns the servers that successive requests get. Each request ends before the next one begins, as at a low rate."""
     numbers = []
     for _ in range(count):
         place = free.pop()

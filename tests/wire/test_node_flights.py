@@ -58,7 +58,8 @@ def test_requests_of_a_lost_node_fail_and_other_nodes_answer_the_rest(
             for flight in sent:
                 flights.submit(flight)
             done = ended(flights, len(sent))
-            assert sorted(flight.first for flight in done) == list(range(40))  # each request exactly once
+            # each request exactly once
+            assert sorted(flight.first for flight in done) == list(range(40))
             failed = [flight for flight in done if flight.error is not None]
             assert 1 <= len(failed) <= 2  # only the requests that the lost node held
             assert {flight.kind for flight in failed} == {LOST}

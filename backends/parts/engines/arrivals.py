@@ -1,5 +1,4 @@
-"""Passes tokens from an engine's threads to the thread that runs its steps, at most one token per answer in each step.
-"""
+"""Passes tokens from an engine's threads to the thread that runs its steps, at most one token per answer in each step."""
 
 from collections import deque
 from collections.abc import Sequence

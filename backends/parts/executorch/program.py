@@ -184,8 +184,7 @@ def _output_names(plan: Table, count: int) -> tuple[str, ...]:
 
 
 def _keys(shape: str) -> tuple[str, ...]:
-    """Returns the keys of a dict of tensors from PyTorch's description of a method's return value; () for other values.
-    """
+    """Returns the keys of a dict of tensors from PyTorch's description of a method's return value; () for other values."""
     try:
         (_, spec) = json.loads(shape)
         if spec["type"] == "builtins.dict":

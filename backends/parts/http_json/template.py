@@ -222,8 +222,7 @@ def _merged(parts: Iterator["bytes | Field | Gap"]) -> list["bytes | Field | Gap
 
 
 def _between(parts: Sequence["bytes | Field | Gap"]) -> list[bytes]:
-    """Returns the pieces before, between and after the gaps, one more than there are gaps.
-    """
+    """Returns the pieces before, between and after the gaps, one more than there are gaps."""
     between = [b""]
     for part in parts:
         if isinstance(part, bytes):

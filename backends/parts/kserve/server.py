@@ -60,7 +60,8 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
                 "and the path that comes before /v2, or pass --backend openai if it has a language model"
             )
         raise ConfigError(_no_such_model(exchange, model, version, _said(reply)))
-    config = _object(exchange(_get(f"{path}/config"))) or {}  # because Triton states its limit in this reply
+    # because Triton states its limit in this reply
+    config = _object(exchange(_get(f"{path}/config"))) or {}
     limit = config.get("max_batch_size")
     server, properties = server or {}, metadata.get("properties")
     return ServedModel(

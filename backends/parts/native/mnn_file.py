@@ -196,8 +196,7 @@ def _number(buffer: _Buffer, table: int, field: int, default: int) -> int:
 
 
 def _constant(buffer: _Buffer, main: int) -> tuple[tuple[int, ...], str] | None:
-    """Returns the shape and number type of a Blob of real numbers; None for other Blobs, which are shapes and indices.
-    """
+    """Returns the shape and number type of a Blob of real numbers; None for other Blobs, which are shapes and indices."""
     count, _ = buffer.vector(buffer.field(main, _BLOB_REALS))
     return (buffer.numbers(buffer.field(main, _BLOB_DIMS)), "float32") if count else None
 

@@ -42,8 +42,7 @@ class Layer(NamedTuple):
 
 
 class _Weights(NamedTuple):
-    """Parameters of a layer with weights: the number of rows, the number of weights, and whether the weights are int8.
-    """
+    """Parameters of a layer with weights: the number of rows, the number of weights, and whether the weights are int8."""
 
     rows: int
     size: int

@@ -1,5 +1,4 @@
-"""Redirects what a C or C++ library prints to stdout to stderr, because stdout is reserved for the harness's results.
-"""
+"""Redirects what a C or C++ library prints to stdout to stderr, because stdout is reserved for the harness's results."""
 
 import ctypes
 import os

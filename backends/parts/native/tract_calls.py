@@ -41,8 +41,7 @@ class Network(Protocol):
 
 
 def network_of(runnable: Any) -> Network:
-    """Returns the network. If this version of tract has different functions, tract's Python package runs the network.
-    """
+    """Returns the network. If this version of tract has different functions, tract's Python package runs the network."""
     try:
         return _Direct(runnable, runnable.input_count(), runnable.output_count())
     except AttributeError:

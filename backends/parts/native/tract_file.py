@@ -21,8 +21,7 @@ def is_nnef(path: Path) -> bool:
 
 
 def output_names(path: Path) -> tuple[str, ...]:
-    """Returns the names; () if the file does not contain them. Raises an OSError or ValueError if the file is broken.
-    """
+    """Returns the names; () if the file does not contain them. Raises an OSError or ValueError if the file is broken."""
     if is_nnef(path):
         return _of_nnef(path)
     return tuple(

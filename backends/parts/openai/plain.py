@@ -69,8 +69,7 @@ class Plain:
         raise NotImplementedError
 
     def json_request(self, fields: Mapping[str, Any]) -> Request:
-        """Returns a request with a JSON body. fields: the samples' fields, which override the fields of every request.
-        """
+        """Returns a request with a JSON body. fields: the samples' fields, which override the fields of every request."""
         content = {"model": self.model, **self.fields, **fields}
         body = json.dumps(
             {name: value for name, value in content.items() if value is not None},

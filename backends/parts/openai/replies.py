@@ -20,7 +20,8 @@ _OK = 200
 
 _WHOLE = frozenset(
     (
-        *("stop", "length", "tool_calls", "function_call"),  # values of OpenAI, vLLM, SGLang and llama.cpp
+        # values of OpenAI, vLLM, SGLang and llama.cpp
+        *("stop", "length", "tool_calls", "function_call"),
         *("eos_token", "stop_sequence", "eos", "end_turn", "max_tokens", "model_length"),
         "tool_use",  # Anthropic
         "complete",

@@ -201,7 +201,8 @@ class Streamed:
 
     def _no_end(self, reply: Reply) -> Exception:
         begin = bytes(reply.body[:2000]).lstrip()
-        if begin.startswith(b"{"):  # a single JSON object: an error, or the reply of a server that does not stream
+        # a single JSON object: an error, or the reply of a server that does not stream
+        if begin.startswith(b"{"):
             try:
                 checked(json_in(bytes(reply.body), "the reply"))
             except Refused as e:

@@ -36,8 +36,7 @@ class Predictor(NamedTuple):
 
 
 def opened(path: Path, kind: Kind, threads: int, *, by_gtil: bool) -> Predictor:
-    """Loads a forest; raises a PluginUnavailable if the framework is not installed, or the framework's own exceptions.
-    """
+    """Loads a forest; raises a PluginUnavailable if the framework is not installed, or the framework's own exceptions."""
     if kind == "treelite" or by_gtil:
         return _of_treelite(path, kind, threads)
     return _OWN[kind](path, threads)
@@ -47,7 +46,8 @@ def _of_treelite(path: Path, kind: Kind, threads: int) -> Predictor:
     import treelite
     from treelite import gtil
 
-    with warnings.catch_warnings(action="ignore"):  # because treelite warns about fields that it does not know
+    # because treelite warns about fields that it does not know
+    with warnings.catch_warnings(action="ignore"):
         model = _LOADED[kind](treelite, path)
 
     def scores(rows: Array) -> Array:

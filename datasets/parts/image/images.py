@@ -113,8 +113,7 @@ def _target(height: int, width: int, size: tuple[int, int], keep: str) -> tuple[
 
 
 def frame(height: int, width: int, size: Sequence[int] | int) -> tuple[float, float, float, float]:
-    """Returns the position of an image after `keep: pad` as x, y, width and height, in fractions of the padded image.
-    """
+    """Returns the position of an image after `keep: pad` as x, y, width and height, in fractions of the padded image."""
     padded = _pair(size)
     inside = _target(height, width, padded, "pad")
     top, left = (padded[0] - inside[0]) // 2, (padded[1] - inside[1]) // 2

@@ -184,8 +184,7 @@ class ImageDataset(LoadedRows):
 
     @property
     def _looked_at(self) -> object:
-        """JSON content with which images were compared before their rows were cached; None if there was no comparison.
-        """
+        """JSON content with which images were compared before their rows were cached; None if there was no comparison."""
         return None
 
     @cached_property

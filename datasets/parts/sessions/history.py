@@ -13,7 +13,8 @@ def linked(turns: Sequence[Turn], encoded: Sequence[Sequence[bytes]]) -> list[Ma
     whose prompt consists of all messages before it. The link is made only if the later turn waits for this answer.
     """
     asked: dict[bytes, int] = {}  # maps a digest of a turn's messages to the turn
-    ancestors: list[int] = []  # per turn: bit n is set if the turn waits for turn n, directly or indirectly
+    # per turn: bit n is set if the turn waits for turn n, directly or indirectly
+    ancestors: list[int] = []
     found: list[Mapping[int, int]] = []
     for number, (turn, messages) in enumerate(zip(turns, encoded, strict=True)):
         waited = 0

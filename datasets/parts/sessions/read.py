@@ -131,8 +131,7 @@ def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Fou
 
 
 def _objects(path: Path) -> list[_Row]:
-    """Returns the objects in a file. The file contains one object per line, a JSON list of objects, or a single object.
-    """
+    """Returns the objects in a file. The file contains one object per line, a JSON list of objects, or a single object."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:

@@ -195,7 +195,8 @@ def _run(
         for digest, result in fresh.items():
             content["bricks"][digest] |= {"result": result, "fresh": True}
         if one.about is not None:
-            was_run = bool(measured.overhead["cpu_ns"])  # False if the run was stopped before the empty model ran
+            # False if the run was stopped before the empty model ran
+            was_run = bool(measured.overhead["cpu_ns"])
             content["models"][one.name] |= {
                 "whole": measured.whole if was_run else measured.overhead,
                 "why_not": measured.why_not,

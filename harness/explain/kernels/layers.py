@@ -295,7 +295,8 @@ def _named(session: Session, kernels_ns: float, call_ns: float, chosen: Array) -
     run = _mean(session.run_ns, chosen)
     if not session.execute_ns:
         return {"runtime, between kernels": run - kernels_ns, "call from Python": call_ns - run}
-    execute = _mean(session.execute_ns, chosen) or run  # because some executors do not report this span
+    # because some executors do not report this span
+    execute = _mean(session.execute_ns, chosen) or run
     return {
         "executor, between kernels": execute - kernels_ns,
         "session, around the executor": run - execute,
@@ -331,8 +332,7 @@ def _group(name: str, layers: Sequence[Layer]) -> Group:
 
 
 def thirds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Returns the shares of the first, middle and last third of the layers, in this order; zeros if all values are 0.
-    """
+    """Returns the shares of the first, middle and last third of the layers, in this order; zeros if all values are 0."""
     total = float(sum(values)) or 1.0
     cuts = [round(len(values) * i / 3) for i in range(4)]
     first, middle, last = (sum(values[a:b]) / total for a, b in pairwise(cuts))

@@ -58,7 +58,8 @@ def profile(
         try:
             interleaved(calls, warm_up)
             times = interleaved(calls, runs)
-        except Exception as e:  # because onnxruntime's exceptions have only this base class in common
+        # because onnxruntime's exceptions have only this base class in common
+        except Exception as e:
             raise ConfigError(f"{model}: ONNX Runtime failed to run it: {_first_line(e)}") from e
         del plain
         events_file = Path(profiled.end_profiling())

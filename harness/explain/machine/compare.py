@@ -1,5 +1,4 @@
-"""Compares machines by the points that their machine.json files share, with ratios. This module has no side effects.
-"""
+"""Compares machines by the points that their machine.json files share, with ratios. This module has no side effects."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

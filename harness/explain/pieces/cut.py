@@ -97,8 +97,7 @@ class Cut:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The tensors that leave the piece. If no tensor leaves the piece, the last layer's output is returned instead.
-        """
+        """The tensors that leave the piece. If no tensor leaves the piece, the last layer's output is returned instead."""
         return leaving(self.graph, self.nodes) or [self.nodes[-1].outputs[0]]
 
     @cached_property

@@ -70,8 +70,7 @@ def title(report: Mapping[str, Any]) -> str:
 
 
 def check_out(out: Path | None) -> None:
-    """Raises ConfigError if `out` is not writable or already contains a report. Call this before the first measurement.
-    """
+    """Raises ConfigError if `out` is not writable or already contains a report. Call this before the first measurement."""
     if out is None:
         return
     home = next(path for path in (out, *out.parents) if path.exists())

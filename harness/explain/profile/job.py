@@ -218,7 +218,8 @@ class _ProfileJob(Study[ProfileOptions]):
         config = replace(self._config, out=out, no_report=True)
         with self._stopping.allowed(False):  # Ctrl-C stops the run, whose results are kept
             finished = self._measure(config, quiet=self._quiet, progress=self._progress)
-            for left in ("latest", "runs.sqlite"):  # the run wrote these only for a folder of many runs
+            # the run wrote these only for a folder of many runs
+            for left in ("latest", "runs.sqlite"):
                 (self.folder / left).unlink(missing_ok=True)
             self._content["run"] = files.about_run(finished.result)
             self._save()
@@ -260,7 +261,8 @@ class _ProfileJob(Study[ProfileOptions]):
     def _opened(self, most: int, stack: ExitStack) -> pm.Subject:
         """Opens the model; `stack` closes it. most: samples per batch."""
         spec = instances.plan(self._config, self._scenario, self._model, cores.available())
-        alone = min(1, spec.connections)  # the number of servers; 0 if the model runs on this machine
+        # the number of servers; 0 if the model runs on this machine
+        alone = min(1, spec.connections)
         spec = spec._replace(instances=1, connections=alone, max_batch=most)
         dataset = self._config.dataset or default_dataset(self._model)
         return pm.opened(self._config, self._model, dataset, spec, most, stack)

@@ -86,7 +86,8 @@ class SampleCallbacks:
         except BaseException as e:  # noqa: BLE001 - LoadGen cannot handle an error, so the process ends here
             self._die(e)
         gc.collect()
-        gc.freeze()  # so that the garbage collector no longer scans the objects that exist at this point
+        # so that the garbage collector no longer scans the objects that exist at this point
+        gc.freeze()
         gc.disable()
         run_on(self._cpus)
         if self._only_issues and not self.slice:
@@ -97,7 +98,8 @@ class SampleCallbacks:
 
     def unload(self, indices: list[int]) -> None:
         self._end = self._usage()
-        self._journal.loading = True  # stays True until the next set is loaded or the logs are written
+        # stays True until the next set is loaded or the logs are written
+        self._journal.loading = True
         collected = [
             self._cyclic_garbage,
             gc.collect(),

@@ -349,7 +349,8 @@ class Preparation:
             return {**rate, "issued_per_s": 1 / (1 / rate["rate_per_s"] + self._loadgen_s())}
         found = calibrate_latency(self.answerers[0], self._query, seconds)
         mean_s = found.pop("mean_ns") / NS_PER_S
-        if self._config.mlperf:  # because LoadGen sets the size of an official run, no rate is needed
+        # because LoadGen sets the size of an official run, no rate is needed
+        if self._config.mlperf:
             return found
         return {**found, "issued_per_s": 1 / (mean_s + self._loadgen_s())}
 

@@ -77,7 +77,8 @@ class _Measurement:
         try:
             self._measure(stack)
         except BaseException:
-            with suppress(BaseException):  # because a second failure must not hide the first failure
+            # because a second failure must not hide the first failure
+            with suppress(BaseException):
                 stack.close()
             raise
 

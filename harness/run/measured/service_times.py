@@ -65,8 +65,7 @@ def measure(
 
 
 def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) -> list[list[Batch]]:
-    """Returns a few batches per size. The batches contain different samples, because times may differ between samples.
-    """
+    """Returns a few batches per size. The batches contain different samples, because times may differ between samples."""
     count = len(loaded)
     return [
         [

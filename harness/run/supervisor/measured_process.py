@@ -120,8 +120,7 @@ class Supervised(ABC):
 
     @abstractmethod
     def begin(self, start_ns: int) -> None:
-        """Replies to the message `ready`. start_ns: start of the schedule, on the wall clock of the process's machine.
-        """
+        """Replies to the message `ready`. start_ns: start of the schedule, on the wall clock of the process's machine."""
 
     @abstractmethod
     def go(self) -> None:

@@ -168,8 +168,7 @@ def obtain_model(config: RunConfig, model: Model) -> None:
 
 
 def check_always_resident(config: RunConfig, model: Model) -> None:
-    """Raises ConfigError if the cache cannot hold all models that must always be resident. All model files must exist.
-    """
+    """Raises ConfigError if the cache cannot hold all models that must always be resident. All model files must exist."""
     if isinstance(model, ModelSet) and any(member.always for member in model.members):
         residents_of(model, places_of(config, model))
 

@@ -196,7 +196,8 @@ class _Session:
     def _refused(self) -> list[str]:
         """Returns the checks of power-dev's checker that the session fails."""
         command = [sys.executable, str(self._meter.checker), str(self._session)]
-        done = run_program(command, start_new_session=True)  # so that Ctrl-C does not reach the client
+        # so that Ctrl-C does not reach the client
+        done = run_program(command, start_new_session=True)
         (self._path / CHECK_LOG).write_text(done.stdout, encoding="utf-8")
         if not done.returncode:
             return []
@@ -206,12 +207,14 @@ class _Session:
     def _merge(self, testing: Path) -> None:
         for entry in testing.iterdir():
             entry.rename(self._path / entry.name)
-        (self._path / PAGE).unlink(missing_ok=True)  # because the page was drawn before the power was known
+        # because the page was drawn before the power was known
+        (self._path / PAGE).unlink(missing_ok=True)
         (self._runs / "ranging").rename(self._path / "ranging")
         performance = self._path / "performance"
         for name in ("power", "ranging"):
             (self._session / name).rename(performance / name)
-        for entry in (self._session / "run_1").iterdir():  # these are power-dev's copies of the logs
+        # these are power-dev's copies of the logs
+        for entry in (self._session / "run_1").iterdir():
             entry.replace(performance / "run_1" / entry.name)
         for folder in (self._runs, self._session):
             shutil.rmtree(folder)

@@ -52,7 +52,8 @@ class Watchdog:
         """Pairs (wall clock in ns, number of answered samples), one per look. The looks are evidence that the measured
         process does not supply.
         """
-        self._official = plan.model_key is not None  # only LoadGen knows the number of queries of an official run
+        # only LoadGen knows the number of queries of an official run
+        self._official = plan.model_key is not None
         self._all_samples = plan.planned_samples
 
     def look(self) -> Now:

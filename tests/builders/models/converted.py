@@ -43,8 +43,7 @@ def pnnx(cache: Path) -> Path:
 
 
 def ncnn_files(program: Path, onnx: Path, shapes: str, folder: Path) -> Path:
-    """Returns the path of the model's .param; its .bin lies next to it. shapes: the inputs' shapes, e.g. [1,3,224,224].
-    """
+    """Returns the path of the model's .param; its .bin lies next to it. shapes: the inputs' shapes, e.g. [1,3,224,224]."""
     source = folder / onnx.name
     source.write_bytes(onnx.read_bytes())
     command = [str(program), source.name, f"inputshape={shapes}", "fp16=0"]

@@ -1,5 +1,4 @@
-"""Builds a work folder for MLPerf Endpoints with finished and witnessed runs, whose numbers are made up but consistent.
-"""
+"""Builds a work folder for MLPerf Endpoints with finished and witnessed runs, whose numbers are made up but consistent."""
 
 import json
 from collections.abc import Mapping

@@ -14,7 +14,8 @@ import psutil
 from tests.builders.serving import ROOT
 from tests.cluster.load_hosts.agents import Host
 
-BUSY = {"client-bound", "slo-missed", "early-stopping"}  # doubts and reasons that depend on the machine
+# doubts and reasons that depend on the machine
+BUSY = {"client-bound", "slo-missed", "early-stopping"}
 
 
 def words(url: str, out: Path, *more: str) -> list[str]:

@@ -123,8 +123,7 @@ def test_the_option_is_written_into_config_yaml() -> None:
 
 
 def test_client_messages_of_hosts_are_merged_and_must_be_complete() -> None:
-    """Bug: a host without `outage_s` ended the run with a KeyError, and `closes_after` was taken from the first host.
-    """
+    """Bug: a host without `outage_s` ended the run with a KeyError, and `closes_after` was taken from the first host."""
     told = [
         {**CLIENT, "closes_after": replies, "outage_s": replies / 10, "peers": [], "tokens": None}
         for replies in (0, 100, 7)

@@ -1,5 +1,4 @@
-"""Several raylets on this machine, each a node of a Ray cluster with token authentication, and their child processes.
-"""
+"""Several raylets on this machine, each a node of a Ray cluster with token authentication, and their child processes."""
 
 import fcntl
 import json

@@ -295,7 +295,8 @@ def test_a_command_keeps_what_it_has_when_it_is_interrupted(running: Command) ->
     running.interrupt()
     told = wait_for(running, lambda told: told["status"] is not None)
     assert told["status"] == 130
-    assert "run.partial/result.json" in told["files"]  # an interrupted run is never reported as complete
+    # an interrupted run is never reported as complete
+    assert "run.partial/result.json" in told["files"]
 
 
 @pytest.mark.slow

@@ -53,7 +53,8 @@ def test_a_run_on_two_nodes_is_whole_and_leaves_no_process(
     assert len(result["nodes"]) == 2
     assert result["accuracy"]["value"] == pytest.approx(99.2)
     assert main(["check", str(out)]) == 0
-    assert not any(map(is_running, hosts))  # because the command waits until the processes have ended
+    # because the command waits until the processes have ended
+    assert not any(map(is_running, hosts))
 
 
 def kill_the_node(_raylet: int, child: int) -> list[int]:

@@ -30,7 +30,8 @@ def _by_change(content: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_lower_bound_takes_each_layer_at_its_best_level() -> None:
     bound = answers(record())["lower_bound"]
-    assert bound["sequential_ns"] == (4 + 4 + 4 + 1) * MS  # wide is fastest at `all`, narrow at `basic`
+    # wide is fastest at `all`, narrow at `basic`
+    assert bound["sequential_ns"] == (4 + 4 + 4 + 1) * MS
     assert bound["ratio"] == pytest.approx(13 / 20)
     assert bound["clock"] == "cpu"
 

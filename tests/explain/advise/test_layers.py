@@ -70,7 +70,8 @@ def test_units_share_a_key_whatever_their_names_and_weights(tmp_path: Path) -> N
     keys = {unit.key for graph in (first, second) for unit in units(graph, FUSED)}
     assert len(keys) == 1
     strided = units(onnx_file.read(_model(tmp_path / "c.onnx", stride=2)), FUSED)
-    assert len({unit.key for unit in strided} - keys) == 2  # because the second layer has a different shape
+    # because the second layer has a different shape
+    assert len({unit.key for unit in strided} - keys) == 2
 
 
 def test_units_hold_every_layer_once_and_need_earlier_units(tmp_path: Path) -> None:

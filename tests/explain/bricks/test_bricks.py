@@ -267,7 +267,8 @@ def test_two_residual_networks_are_more_similar_than_other_kinds(tmp_path: Path)
     shares = brick_tables.jaccard(
         {"models": {n: {"layers": [g.digest(x) for x in g.layers]} for n, g in graphs.items()}}
     )
-    assert shares["resnet50", "resnet101"] == 1  # because a deeper stage adds no new kinds of layers
+    # because a deeper stage adds no new kinds of layers
+    assert shares["resnet50", "resnet101"] == 1
     assert shares["resnet50", "resnet101"] > shares["resnet50", "vgg16"]
 
 

@@ -197,7 +197,8 @@ def test_openvino_kernels_of_digits_are_accounted_for(tmp_path: Path) -> None:
 def test_openvino_mean_of_last_calls_is_derived_from_two_means() -> None:
     from harness.backends.parts.openvino_kernels import last_mean_ns
 
-    means = [{"conv": 90}, {"conv": 60}, {"conv": 50}, {"conv": 45}]  # 90, 30, 30 and 30 us of own time
+    # 90, 30, 30 and 30 us of own time
+    means = [{"conv": 90}, {"conv": 60}, {"conv": 50}, {"conv": 45}]
     assert last_mean_ns(means, 3) == {"conv": 30_000}
     assert last_mean_ns(means, 4) == {"conv": 45_000}
     assert last_mean_ns([{"conv": 1}, {"conv": 0}], 1) == {"conv": 0}

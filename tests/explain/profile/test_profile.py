@@ -335,7 +335,8 @@ def test_kernels_and_named_overhead_add_up_to_the_call(profiled: Path) -> None:
 
 
 def test_the_work_of_the_digits_model_is_known(profiled: Path) -> None:
-    macs = 9 * 16 * 64 + 16 * 9 * 32 * 64 + 512 * 128 + 128 * 10  # two convolutions and two products
+    # two convolutions and two products
+    macs = 9 * 16 * 64 + 16 * 9 * 32 * 64 + 512 * 128 + 128 * 10
     assert sum(column(profiled, "nodes", "work_MAC")) == macs
     assert column(profiled, "kernels", "read_bytes")[-1] == 4 * (128 + 128 * 10 + 10)
     bounds = column(profiled, "kernels", "bound")
@@ -582,7 +583,8 @@ def test_a_resnet_50_matches_the_published_numbers(tmp_path: Path) -> None:
     assert len(nodes) == 175
     assert 3.85e9 <= sum(row["work_MAC"] for row in nodes) <= 3.87e9
     assert all(row["kernels"] or row["eliminated"] for row in nodes)
-    assert 50 <= len(stored(out)["kernels"]["rows"]) <= 70  # fusion turns 175 nodes into 58 kernels in version 1.31
+    # fusion turns 175 nodes into 58 kernels in version 1.31
+    assert 50 <= len(stored(out)["kernels"]["rows"]) <= 70
     assert column(out, "types", "type")[0] == "Conv"
     parts = {row["part"]: row["time_ns"] for row in stored(out)["accounted"]["rows"]}
     kernels = sum(ns for name, ns in parts.items() if name.startswith("kernels "))

@@ -96,7 +96,8 @@ class BlocksInScoring(Good):
     """Returns labels that pass the checks before the run, but blocks while they are scored."""
 
     def label(self, index: int) -> int:
-        if "harness.results.verdict.score" in sys.modules:  # this module is loaded only in the measured process
+        # this module is loaded only in the measured process
+        if "harness.results.verdict.score" in sys.modules:
             time.sleep(1e6)
         return super().label(index)
 

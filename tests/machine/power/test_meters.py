@@ -66,7 +66,8 @@ def test_rapl_without_permission_names_the_command_that_grants_it(
             raise PermissionError(13, "Permission denied", path)
         return 1.0
 
-    monkeypatch.setattr(rapl, "micro", denied)  # because tests may run as root, which can read every file
+    # because tests may run as root, which can read every file
+    monkeypatch.setattr(rapl, "micro", denied)
     assert told_by(RaplMeter, str(root)) == (
         f"meter 'rapl': only root may read {root}/intel-rapl:0/energy_uj; this allows it until the next boot: "
         f"sudo chmod a+r {root}/*/energy_uj"

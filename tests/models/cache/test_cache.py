@@ -1,5 +1,4 @@
-"""A cache used by several threads: one load per miss, errors reach all waiting threads, and closed models are not used.
-"""
+"""A cache used by several threads: one load per miss, errors reach all waiting threads, and closed models are not used."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

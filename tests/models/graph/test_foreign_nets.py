@@ -174,8 +174,7 @@ def test_nameless_node_read_by_several_kernels_keeps_its_own_kernel() -> None:
 
 
 def test_kernel_before_a_layout_change_is_identified_by_its_result() -> None:
-    """Bug: for x * sigmoid(x), the fused kernel had no name from the file, and was also mapped to the pooling after it.
-    """
+    """Bug: for x * sigmoid(x), the fused kernel had no name from the file, and was also mapped to the pooling after it."""
     file = graph(
         ("", "Conv", ["x", "w"], ["a"]),
         ("", "Sigmoid", ["a"], ["b"]),

@@ -1,5 +1,4 @@
-"""The topologies of the onnx package accept any batch, return plausible numbers, and are marked as examples everywhere.
-"""
+"""The topologies of the onnx package accept any batch, return plausible numbers, and are marked as examples everywhere."""
 
 import importlib.util
 import json

@@ -1,5 +1,4 @@
-"""A fetched file is complete, has the right checksum and comes from the manifest's address; otherwise it is not kept.
-"""
+"""A fetched file is complete, has the right checksum and comes from the manifest's address; otherwise it is not kept."""
 
 import hashlib
 import http.client

@@ -181,7 +181,8 @@ def test_pinned_instances_share_no_core_and_loadgen_has_the_rest(
         (TWO, "multi-stream", {"threads": 1}, True),
         (SMT, "single-stream", {}, True),
         (SMT, "single-stream", {"threads": 8}, False),  # because threads on SMT siblings would spin
-        (TWO._replace(quota=2.0), "single-stream", {}, False),  # because spinning would use up the quota
+        # because spinning would use up the quota
+        (TWO._replace(quota=2.0), "single-stream", {}, False),
         (TWO, "offline", {"instances": 1}, False),
         (TWO, "server", {"instances": 1}, False),
     ],
@@ -199,7 +200,8 @@ def test_a_stream_has_separate_cores_even_without_pinning(
         (TWO, "server", {}, (0, 1)),
         (EIGHT, "server", {}, tuple(range(7))),  # because one core belongs to LoadGen
         (SMT, "server", {}, (0, 1, 2)),
-        (SMT, "server", {"instances": 2, "threads": 1}, ()),  # because the threads may move to other cores
+        # because the threads may move to other cores
+        (SMT, "server", {"instances": 2, "threads": 1}, ()),
         (TWO, "server", {"dispatch": "greedy"}, ()),
         (TWO, "server", {"instances": 1}, ()),
         (EIGHT, "server", {"instances": 2}, ()),  # because each instance has three threads

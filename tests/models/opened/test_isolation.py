@@ -145,7 +145,8 @@ def test_a_plug_in_reaches_neither_files_nor_memory_of_the_harness(
         assert str(tmp_path) not in " ".join([about["words"].replace(str(Path.cwd()), "")])
         kinds = sorted(link.partition(":")[0] for link in about["descriptors"])
         assert kinds.count("socket") == 1  # the channel for the harness's messages
-        assert len([link for link in about["descriptors"] if "memfd" in link]) == 2  # one for input, one for output
+        # one for input, one for output
+        assert len([link for link in about["descriptors"] if "memfd" in link]) == 2
         assert about["temporary"] == "done"
         needs_landlock(backend)
         assert all(about["limited"])  # for every thread, including numpy's

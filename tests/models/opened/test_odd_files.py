@@ -1,5 +1,4 @@
-"""Files whose inputs are not batches or whose outputs are not arrays lead to a result, or to one line with a solution.
-"""
+"""Files whose inputs are not batches or whose outputs are not arrays lead to a result, or to one line with a solution."""
 
 import re
 import zipfile

@@ -1,5 +1,4 @@
-"""Sessions outside a run use the same options as the backend's own sessions; the test reads and compares the options.
-"""
+"""Sessions outside a run use the same options as the backend's own sessions; the test reads and compares the options."""
 
 import ast
 from itertools import product

@@ -101,8 +101,7 @@ def test_arrays_are_read_as_written_whatever_came_before(rounds: list[list[Any]]
     ],
 )
 def test_no_view_shows_memory_that_is_not_shared(dtype: str, shape: Any, start: int) -> None:
-    """Bug: the other process could pass off its bytes as pointers to objects, or point to memory before the first byte.
-    """
+    """Bug: the other process could pass off its bytes as pointers to objects, or point to memory before the first byte."""
     fd = os.memfd_create("test")
     try:
         os.ftruncate(fd, 4096)

@@ -91,7 +91,8 @@ def test_converted_model_scores_like_fp32(
     made = call("harness.models.precision.made:make", request(form, precision), tmp_path / "log")
     path = Path(made["file"])
     source = MODELS_DIR / {"litert": "digits.tflite", "torch": "digits.pt"}[backend]
-    assert path.stat().st_size < 0.6 * source.stat().st_size  # half or a quarter of the original size
+    # half or a quarter of the original size
+    assert path.stat().st_size < 0.6 * source.stat().st_size
     loaded = opened(backend, path)
     assert abs(top1(loaded) - 99.2) <= 0.5
     with loaded:

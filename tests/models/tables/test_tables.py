@@ -159,7 +159,8 @@ def test_torchscript_shows_its_tables(tmp_path: Path) -> None:
     for name in ("traced", "scripted", "frozen"):
         rows = {key: table.rows for key, table in tables_of(tmp_path / f"{name}.pt").items()}
         known = {"ids": ROWS, "place": 50, "items": 30, "axis": 9}
-        assert rows == known, name  # no table for `shifted`, because the model adds one to the index
+        # no table for `shifted`, because the model adds one to the index
+        assert rows == known, name
     (tmp_path / "broken.pt").write_bytes((tmp_path / "traced.pt").read_bytes()[:-100])
     assert tables_of(tmp_path / "broken.pt") == {}
 
@@ -259,7 +260,8 @@ def test_saved_model_without_tables_shows_no_tables(tmp_path: Path) -> None:
     assert shipped is not None
     flow = saved_model_file.read(shipped)
     assert [*flow.inputs] == ["image"]
-    assert any(copy.target.count("/") for copy in flow.copies)  # because the search follows functions
+    # because the search follows functions
+    assert any(copy.target.count("/") for copy in flow.copies)
     assert tables_of(shipped) == {}
     (tmp_path / "saved_model.pb").write_bytes((shipped / "saved_model.pb").read_bytes()[:-99])
     assert tables_of(tmp_path) == {}

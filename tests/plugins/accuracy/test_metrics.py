@@ -202,7 +202,8 @@ def test_span_of_more_than_thirty_positions_is_ignored() -> None:
     long = logits(0, 30, length=40)
     long[9, 1] = 1.0
     found = scored(SquadF1("float32"), {0: long}, {0: label})
-    assert found.value == pytest.approx(100 * 2 * 1 / (10 + 1))  # characters 0 to 9 instead of 0 to 30
+    # characters 0 to 9 instead of 0 to 30
+    assert found.value == pytest.approx(100 * 2 * 1 / (10 + 1))
 
 
 @pytest.mark.parametrize(
@@ -233,8 +234,7 @@ def test_dice_of_one_class_and_of_an_answer_of_another_size() -> None:
 
 @pytest.mark.parametrize(("label", "told"), [([0, 255], "255"), ([0, 1, 7], "1, 7")])
 def test_dice_refuses_classes_with_gaps(label: list[int], told: str) -> None:
-    """Bug to avoid: an absent class would count as found, so that a model that finds nothing would reach a mean of 1.
-    """
+    """Bug to avoid: an absent class would count as found, so that a model that finds nothing would reach a mean of 1."""
     with pytest.raises(ValueError, match=f"have the classes {told}: number them 1, 2"):
         scored(Dice("uint8"), {0: bytes(len(label))}, {0: np.array(label)})
 
@@ -348,7 +348,8 @@ def test_retrieval_is_the_share_found_among_the_nearest_others() -> None:
     angles = np.arange(12) * 0.1
     answers = {i: vector(np.cos(a), np.sin(a)) for i, a in enumerate(angles)}
     labels: dict[int, object] = {i: {"id": f"d{i}"} for i in range(12)}
-    labels[0] = {"id": "d0", "relevant": ["d1", "d4", "d11", "d0"]}  # the relevant documents are at ranks 1, 4 and 11
+    # the relevant documents are at ranks 1, 4 and 11
+    labels[0] = {"id": "d0", "relevant": ["d1", "d4", "d11", "d0"]}
     labels[6] = {"id": "d6", "relevant": ["d5", "d7"]}  # because both are equally near
     found = scored(Retrieval("float32"), answers, labels)
     assert found.value == pytest.approx(100 * (2 / 4 + 1) / 2)

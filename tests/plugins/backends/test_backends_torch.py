@@ -42,8 +42,7 @@ def opened(path: Path, **options: str) -> Any:
 
 @pytest.mark.parametrize("compiled", ["off", "on"])
 def test_an_exported_program_answers_by_name(program: Path, compiled: str) -> None:
-    """Runs in a separate process, because Inductor fails if another test has imported certain versions of setuptools.
-    """
+    """Runs in a separate process, because Inductor fails if another test has imported certain versions of setuptools."""
     call = (
         "import sys; from tests.plugins.backends.test_backends_torch import check_answers as check"
     )
@@ -216,8 +215,7 @@ def exported(path: Path, more: Any) -> Path:
     ids=["lists", "dict"],
 )
 def test_nested_outputs_are_outputs_of_their_own(more: Any, tmp_path: Path) -> None:
-    """Bugs: an LSTM's (output, (h, c)) caused "'tuple' object has no attribute 'cpu'", and a dict recursed endlessly.
-    """
+    """Bugs: an LSTM's (output, (h, c)) caused "'tuple' object has no attribute 'cpu'", and a dict recursed endlessly."""
     path = exported(tmp_path / "module.pt2", more)
     with opened(path) as backend:
         answer = backend.infer(Batch(2, {"x": np.ones((2, 3), np.float32)}))

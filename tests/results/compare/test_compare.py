@@ -380,7 +380,8 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
     for run, value in ((first[0], 100.0), (alike[0], 115.0)):
         timed = Number(value, "ns", "tail", value - 1, value + 1)
         pair.append([replace(run, numbers={**run.numbers, "infer.p99": timed})])
-    assert verdicts(pair[0], pair[1])["infer.p99"] == UNDECIDED  # because the database does not contain it
+    # because the database does not contain it
+    assert verdicts(pair[0], pair[1])["infer.p99"] == UNDECIDED
     for folder in folders[1:7]:  # turned into runs of a different configuration
         edit(folder / "config.yaml", lambda c: c.update(threads=9))
     assert verdicts(first, slow)["p50"] == UNDECIDED
@@ -750,8 +751,7 @@ COPIES: dict[str, Callable[[Path, Path], object]] = {
 def test_a_copy_is_the_same_run(
     kind: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: copies counted as several runs of one side, with no noise; if the date was changed, no message said so.
-    """
+    """Bug: copies counted as several runs of one side, with no noise; if the date was changed, no message said so."""
     fast, copies = runs / "fast", [tmp_path / f"{n}" for n in (1, 2, 3)]
     for copy in copies:
         COPIES[kind](fast, copy)
@@ -845,7 +845,8 @@ def test_a_row_has_one_notation() -> None:
         ("config.yaml", lambda c: c.update(model_sha256="f00"), "model digest: fast -, other f00"),
         ("config.yaml", lambda c: c.update(max_batch=9), "largest batch: fast 1, other 9"),
         ("config.yaml", lambda c: c.update(target_qps=5.0), "offered rate: fast -, other 5.0"),
-        (  # Bug: a run was "better" because the client cancelled requests and thereby relieved the server.
+        # Bug: a run was "better" because the client cancelled requests and thereby relieved the server.
+        (
             "config.yaml",
             lambda c: c.update(cancel="10%@500ms"),
             "cancelled requests: fast -, other 10%@500ms",

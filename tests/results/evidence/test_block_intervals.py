@@ -42,8 +42,7 @@ def in_time(count: int) -> Any:
 def test_intervals_have_their_stated_coverage(
     name: str, queries: int, runs: int, percentiles: tuple[str, ...]
 ) -> None:
-    """Bug: at a utilisation of 0.95, even blocks of one twentieth of the run were taken for equal.
-    """
+    """Bug: at a utilisation of 0.95, even blocks of one twentieth of the run were taken for equal."""
     coverage = percentile_coverage(NAMED[name], queries, runs)
     error = math.sqrt(0.95 * 0.05 / runs)
     for percentile in percentiles:

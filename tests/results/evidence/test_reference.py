@@ -299,8 +299,7 @@ def test_losses_of_a_server_run_sum_to_its_tail() -> None:
 def test_the_load_generator_is_not_blamed_for_the_model(
     lost_ns: dict[str, float], judgement: str
 ) -> None:
-    """Bug: the message was "the load generator held it back, 196 ms in infer", although `infer` is the model's stage.
-    """
+    """Bug: the message was "the load generator held it back, 196 ms in infer", although `infer` is the model's stage."""
     judged = {"reference": 1e9, "ratio": 2.0}
     section = {"what": "p99", "unit": "ns", "ours": 2e9, **judged, "at_run_speed": judged}
     section |= {"null_backend_per_s": None, "lost_ns": lost_ns, "queries": 9, "of_queries": 9}

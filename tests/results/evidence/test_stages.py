@@ -192,7 +192,8 @@ def test_multi_stream_query_comes_in_one_call_and_is_one_batch() -> None:
     assert bool((calls == calls[:, :1]).all())
     assert set(columns["batch_size"].tolist()) == {8}
     finished = columns["completed_ns"].reshape(-1, 8)[:, 0]
-    assert bool((calls[1:, 0] >= finished[:-1]).all())  # because each query waits for the previous one
+    # because each query waits for the previous one
+    assert bool((calls[1:, 0] >= finished[:-1]).all())
 
 
 def test_reading_a_journal_twice_gives_the_same() -> None:

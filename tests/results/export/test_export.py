@@ -194,7 +194,8 @@ def test_mlflow_reads_its_run(
     for name in (str(run), str(RUNS / "offline")):
         assert main(["export", name, "--format", "mlflow", "--out", str(store)]) == 0
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    from mlflow import MlflowClient  # imported after `export`, which disables MLflow's usage reports
+    # imported after `export`, which disables MLflow's usage reports
+    from mlflow import MlflowClient
 
     client = MlflowClient(store.as_uri())
     one = client.get_experiment_by_name("mlperf-harness")

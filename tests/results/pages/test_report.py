@@ -74,7 +74,8 @@ def test_every_scenario_has_its_plots_and_they_are_plain_json(scenario: str) -> 
     run = evidence(scenario)
     made = list(figures(run))
     sizes = len(np.unique(present(run.done).columns["batch_size"]))
-    assert len(made) == (5 if sizes > 1 else 4)  # bug: the axis ranged from 0.6 to 1.4 if all batches had one size
+    # bug: the axis ranged from 0.6 to 1.4 if all batches had one size
+    assert len(made) == (5 if sizes > 1 else 4)
     for figure in made:
         text = json.dumps([figure.data, figure.layout], allow_nan=False)
         assert json.loads(text) == [list(figure.data), figure.layout]

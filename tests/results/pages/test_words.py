@@ -56,7 +56,8 @@ def test_settings_have_units_and_no_powers_of_ten() -> None:
         ("smt_active", "0", ("SMT active", "no")),
         ("turbo", 1.0, ("turbo", "yes")),
         ("is_set", [True, False], ("is set", "yes, no")),  # bug: shown as True, False
-        ("postprocess", [{"argmax": {}}], ("postprocess", "argmax")),  # bug: shown as {'argmax': {}}
+        # bug: shown as {'argmax': {}}
+        ("postprocess", [{"argmax": {}}], ("postprocess", "argmax")),
         ("startup", [{"name": "a.pth", "size_bytes": None}], ("startup", "name a.pth")),
         ("load_s", "slow", ("load", "slow")),
     ],

@@ -1,5 +1,4 @@
-"""The steady-state rule of MLPerf Endpoints, tested on generated passes against the results of MLPerf's own detector.
-"""
+"""The steady-state rule of MLPerf Endpoints, tested on generated passes against the results of MLPerf's own detector."""
 
 import math
 

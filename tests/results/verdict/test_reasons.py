@@ -297,8 +297,7 @@ def test_every_reason_has_one_line() -> None:
 
 
 def test_slos_of_token_times_alone_are_judged_once() -> None:
-    """Bug: with --concurrency, the harness's log repeated a missed SLO on first tokens as a missed SLO on the latency.
-    """
+    """Bug: with --concurrency, the harness's log repeated a missed SLO on first tokens as a missed SLO on the latency."""
     unsure = {"early_stopping_met": False, "result_validity": "INVALID"}
     run = logged(**unsure, effective_target_latency_ns=None)(evidence("server"))
     missed = Reason("early-stopping", "60 first tokens are too few to prove ttft:p99")

@@ -58,12 +58,12 @@ def test_batch_size_is_limited_by_the_bound_of_its_oldest_sample(
 
 def test_batch_is_cut_if_that_saves_more_samples_than_it_makes_late() -> None:
     """The oldest sample may take 30 ms and the others 35 ms, but one batch of all takes 40 ms."""
-    assert chosen([20.0] * 20 + [15.0] * 10) == 20  # because the other ten samples are late in any case
+    # because the other ten samples are late in any case
+    assert chosen([20.0] * 20 + [15.0] * 10) == 20
 
 
 def test_batch_is_not_cut_if_that_makes_more_samples_late() -> None:
-    """The oldest sample may take 38 ms and the others 41 ms, but two remaining samples would be answered after 50 ms.
-    """
+    """The oldest sample may take 38 ms and the others 41 ms, but two remaining samples would be answered after 50 ms."""
     assert chosen([12.0] + [9.0] * 29) == 30
 
 

@@ -145,7 +145,8 @@ def test_token_slo_reports_tokens_to_loadgen_and_counts_late_ones(
     backends: list[GeneratingBackend],
 ) -> None:
     run = Run(backends[:1], "queued", 12, itl_bound_ns=1, tells=True)
-    indices = [i % (len(REQUESTS) + 1) for i in range(12)]  # including requests that cannot be answered
+    # including requests that cannot be answered
+    indices = [i % (len(REQUESTS) + 1) for i in range(12)]
     run.dispatcher.issue(list(range(12)), indices)
     run.dispatcher.stop()
     rows = run.rows()
@@ -156,7 +157,8 @@ def test_token_slo_reports_tokens_to_loadgen_and_counts_late_ones(
     right = rows[rows["failed"] == 0]
     assert 0 < len(right) < 12
     assert sorted(run.completed.counts) == sorted(right["tokens"].tolist())
-    assert right["late_tokens"].tolist() == (right["tokens"] - 1).tolist()  # because no token arrives within 1 ns
+    # because no token arrives within 1 ns
+    assert right["late_tokens"].tolist() == (right["tokens"] - 1).tolist()
     assert not rows[rows["failed"] > 0]["late_tokens"].any()
 
 
@@ -164,8 +166,7 @@ def test_token_slo_reports_tokens_to_loadgen_and_counts_late_ones(
 def test_every_sample_is_answered_once_with_its_stamps(
     dispatch: str, backends: list[GeneratingBackend]
 ) -> None:
-    """Forty samples share four or eight places, in calls with one sample, many samples, and more samples than places.
-    """
+    """Forty samples share four or eight places, in calls with one sample, many samples, and more samples than places."""
     used = backends[:1] if dispatch == "inline" else backends
     run = Run(used, dispatch, 40)
     start = 0

@@ -144,7 +144,8 @@ def test_latency_counts_from_the_due_time(tmp_path: Path) -> None:
     (first,) = np.flatnonzero(columns["index"] == 0)
     due_ns = columns["scheduled_ns"][late]
     answered_ns = server.answered_ns[int(columns["order"][first])]
-    assert 5 * MS <= due_ns - answered_ns < 6 * MS + 10 * MS  # the stamp is taken just after the answer
+    # the stamp is taken just after the answer
+    assert 5 * MS <= due_ns - answered_ns < 6 * MS + 10 * MS
 
 
 def test_no_session_repeats_before_all_have_begun(tmp_path: Path) -> None:
@@ -172,8 +173,7 @@ def test_the_count_of_queries_cuts_the_last_sessions(queries: int, tmp_path: Pat
 
 
 def test_the_turns_of_a_run_do_not_depend_on_time(tmp_path: Path) -> None:
-    """Subagents that overtake each other change the order of issue, but neither the turns nor their order in this list.
-    """
+    """Subagents that overtake each other change the order of issue, but neither the turns nor their order in this list."""
     many = turns(
         *[one for n in range(20) for one in ((), (3 * n,), (3 * n,))],
         session=[n for n in range(20) for _ in range(3)],

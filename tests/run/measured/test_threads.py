@@ -288,7 +288,8 @@ def test_server_batches_grow_while_the_model_is_busy_and_only_then() -> None:
     assert isinstance(plugin, Gated)
     dispatcher = QueuedDispatcher(bench.instances, 8, bench.journal.issuer())
     dispatcher.issue([0], [0])
-    assert plugin.has_one.acquire(timeout=WAIT_S)  # the worker was idle, so it takes the sample at once, alone
+    # the worker was idle, so it takes the sample at once, alone
+    assert plugin.has_one.acquire(timeout=WAIT_S)
     for i in range(1, 12):
         dispatcher.issue([i], [i])
     plugin.may.release(3)

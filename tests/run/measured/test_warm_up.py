@@ -158,7 +158,8 @@ def test_slow_model_warms_up_with_the_smallest_and_largest_sizes_first(
     assert model.sizes[:2] == [1, 8]
     assert model.sizes[2:4] == [7, 6]
     assert warmth.skipped == 4  # sizes 5, 4, 3 and 2, which would follow after 10 s
-    assert model.sizes[4:] == [1, 2, 4, 8]  # they were measured for 5 s, then the largest size took 5 s
+    # they were measured for 5 s, then the largest size took 5 s
+    assert model.sizes[4:] == [1, 2, 4, 8]
     assert not warmth.flat
     assert warmth.slowest_ns == 8000 * MS
 

@@ -1,5 +1,4 @@
-"""Complete runs of several models, as in the guide, are VALID; with a failing model a run is INVALID and does not hang.
-"""
+"""Complete runs of several models, as in the guide, are VALID; with a failing model a run is INVALID and does not hang."""
 
 import json
 import re
@@ -104,7 +103,8 @@ def test_always_resident_models_must_fit_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the file sizes were compared with the capacity only after the measured process had started to load."""
-    monkeypatch.delattr("harness.machine.host.noise_floor")  # `noise_floor` is the first measurement of a run
+    # `noise_floor` is the first measurement of a run
+    monkeypatch.delattr("harness.machine.host.noise_floor")
     path = tmp_path / "set.yaml"
     models = [{"model": "digits", "always": True, "copies": 3}]
     path.write_text(yaml.safe_dump({"models": models, "capacity": "10kB"}))

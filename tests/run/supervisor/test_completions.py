@@ -23,7 +23,8 @@ def test_the_samples_read_live_are_those_of_the_whole_journal(scenario: str) -> 
     for name in ("entry_ns", "completed_ns"):
         column = np.concatenate([getattr(part, name) for part in parts])
         assert column[in_order].tolist() == whole[name].tolist()
-    if scenario != "offline":  # because the samples of Offline are due at once, which only the complete journal shows
+    # because the samples of Offline are due at once, which only the complete journal shows
+    if scenario != "offline":
         scheduled_ns = np.concatenate([part.scheduled_ns for part in parts])
         late_ns = scheduled_ns[in_order] - whole["scheduled_ns"]
         assert int(late_ns.min()) >= 0  # the start is the earliest start seen so far

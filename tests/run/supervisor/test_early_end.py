@@ -175,8 +175,7 @@ def looks(rows: list[tuple[int, float, float]], total_bytes: int = 10 * GB) -> M
 
 
 def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
-    """Bug: the kernel killed a run that collected cyclic garbage, and the message `killed by SIGKILL` named no cause.
-    """
+    """Bug: the kernel killed a run that collected cyclic garbage, and the message `killed by SIGKILL` named no cause."""
     said = (
         r"^the measured process was ended because only 150 MB of memory was left; its memory grew from 2.00 GB "
         r"to 3.50 GB during the run, in which Python does not collect cyclic garbage: find the data that the backend keeps"

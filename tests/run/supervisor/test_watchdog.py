@@ -38,7 +38,8 @@ def test_idle_is_the_time_without_a_completion_while_something_waits(clock: Cloc
     assert watchdog.look().idle_ns == 0  # because no query has been issued yet
     issuer.issued(4, START_NS)
     clock.now_ns = 10
-    assert watchdog.look().idle_ns == 0  # because the time counts from the first look that saw the query
+    # because the time counts from the first look that saw the query
+    assert watchdog.look().idle_ns == 0
     clock.now_ns = 40
     assert watchdog.look().idle_ns == 30
     answer(writer, 0, 1, 7)

@@ -78,13 +78,15 @@ def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixt
     status, runs, calls = swept(Runs(), *GRID, "--precision", "fp32,int8")
     assert status == 0
     asked = [(c.max_batch, c.model_file is not None) for c in runs.configs]
-    assert asked == [(b, int8) for b in (1, 2, 4) for int8 in (False, True)]  # requirement LV4: 1, 2, 4
+    # requirement LV4: 1, 2, 4
+    assert asked == [(b, int8) for b in (1, 2, 4) for int8 in (False, True)]
     assert {(c.scenario, c.mode, c.instances, c.threads) for c in runs.configs} == {
         ("offline", "both", 1, 1)
     }
     assert [t.rpartition(":")[2] for t in calls.targets] == ["probe", "make", "probe"]
     pinned = [c.model_sha256 for c in runs.configs]
-    assert pinned == [None, None, *["a" * 64] * 4]  # because later cells use what the first cell found
+    # because later cells use what the first cell found
+    assert pinned == [None, None, *["a" * 64] * 4]
     found = rows()
     assert [r["accuracy"] for r in found] == ["99.2", "99.0"] * 3
     assert {"uncertainty", "jitter", "same_answers", "relative_l2", "not_ranked"} <= set(found[0])
@@ -160,7 +162,8 @@ def test_time_left_counts_only_cells_that_take_time(
     assert "cell 1 of 4: digits ort bf16 real threads 1 batch 1: absent: " in told
     assert told.count(" s left") == 3
     every = [row(batch=b, precision=p).cell for b in (1, 2) for p in ("bf16", "fp32")]
-    assert _left_s(every, 2, 10.0) == 10.0  # one cell took all the time so far, and one cell is left
+    # one cell took all the time so far, and one cell is left
+    assert _left_s(every, 2, 10.0) == 10.0
     assert _left_s(every, 3, 10.0) == 10.0
     assert _left_s(every, 4, 20.0) == 0.0
 

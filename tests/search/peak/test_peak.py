@@ -171,7 +171,8 @@ def test_a_hopeless_run_has_more_late_queries_than_allowed(
     assert hopeless
     assert all(0.005 < p["late"] / p["queries"] < 0.011 for p in hopeless)
     out = capsys.readouterr().out
-    for probe in hopeless:  # bug: the number looked like the run's number, which may have been much larger
+    # bug: the number looked like the run's number, which may have been much larger
+    for probe in hopeless:
         assert f"≥ {probe['late']:,}" in out
         line = table.progress(1, Probe(**probe), "queries/s")
         assert f"{probe['queries']:,} queries late when it was ended, " in line

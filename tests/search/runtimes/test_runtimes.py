@@ -379,7 +379,8 @@ def test_interval_of_no_use_is_undecided() -> None:
     assert heads[:3] == ["runtime", "p99", "+-"]
     ranked["numbers"] = {"p99": {**number, "low": None}}
     heads = [column.name for column in table.table_of(one_model(ranked)).columns]
-    assert heads[:3] == ["runtime", "p99", "as fast as the best"]  # bug: the column contained only dashes
+    # bug: the column contained only dashes
+    assert heads[:3] == ["runtime", "p99", "as fast as the best"]
     near = {**number, "low": 2e6, "high": 2.2e6}
     assert table._interval_text([{**cell, "numbers": {"p99": near}}]).endswith("over the rounds")
 

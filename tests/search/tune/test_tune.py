@@ -704,7 +704,8 @@ def test_the_interval_is_of_the_pairs_not_of_the_values() -> None:
     assert found.gain is not None
     assert found.gain.ratio == pytest.approx(1.1)
     assert found.gain.high - found.gain.low < 1e-6
-    assert [one is fast for one in to_drop(TAIL, [slow, fast])] == []  # because two plans always continue
+    # because two plans always continue
+    assert [one is fast for one in to_drop(TAIL, [slow, fast])] == []
 
 
 def test_clearly_worse_plan_is_dropped_after_three_rounds() -> None:

@@ -261,7 +261,8 @@ class BadServer:
 
     def _serve(self, connection: Connection) -> None:
         try:
-            if self._tls is not None:  # in this thread, because a handshake would delay the accepting thread
+            # in this thread, because a handshake would delay the accepting thread
+            if self._tls is not None:
                 connection.sock = self._tls.wrap_socket(connection.sock, server_side=True)
             while (request := read_request(connection.sock, self.idle_s)) is not None:
                 self._answer(connection, request)

@@ -89,5 +89,6 @@ def test_plan_finds_c_max_of_a_served_model(
     (c_max,) = (int(line.split()[1]) for line in out.splitlines() if line.startswith("C_max"))
     assert least <= c_max <= most
     assert slo or "in flight" in err
-    assert main(["endpoints", "plan", "--work", str(work), "--quiet"]) == 0  # the stored value is used without a search
+    # the stored value is used without a search
+    assert main(["endpoints", "plan", "--work", str(work), "--quiet"]) == 0
     assert f"C_max       {c_max}" in capsys.readouterr().out

@@ -112,8 +112,7 @@ def service() -> Iterator[RagServer]:
 
 
 def judge_words(folder: Path, url: str) -> Sequence[str]:
-    """Returns MLCommons' program if a checkout is given, with the stand-in as its judge; otherwise a similar program.
-    """
+    """Returns MLCommons' program if a checkout is given, with the stand-in as its judge; otherwise a similar program."""
     if checkout := os.environ.get(CHECKOUT):
         pytest.importorskip("requests")
         script = Path(checkout) / "e2e-rag/accuracy_eval.py"

@@ -1,5 +1,4 @@
-"""The benchmark whisper in this process: complete rehearsals on each speech engine, with a Whisper of random weights.
-"""
+"""The benchmark whisper in this process: complete rehearsals on each speech engine, with a Whisper of random weights."""
 
 import json
 from collections.abc import Callable, Mapping

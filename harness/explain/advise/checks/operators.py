@@ -59,7 +59,8 @@ def _one(graph: Graph, node: Node, cost: Cost, folder: Path) -> dict[str, Any]:
         path.write_bytes(model.SerializeToString())
         feeds = _signed(cut.feeds({}))
         ours = open_session(path, Setting()).run(None, feeds)
-        with np.errstate(all="ignore"):  # a logarithm of numbers below 0 is NaN in both implementations
+        # a logarithm of numbers below 0 is NaN in both implementations
+        with np.errstate(all="ignore"):
             theirs = ReferenceEvaluator(model).run(None, feeds)
     except Exception as e:  # noqa: BLE001 - the reference has only ONNX operators
         return {"skipped": one_line(e) or type(e).__name__}
@@ -67,8 +68,7 @@ def _one(graph: Graph, node: Node, cost: Cost, folder: Path) -> dict[str, Any]:
 
 
 def _signed(feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Replaces floats by positive and negative numbers, so that Relu, for example, is not the identity.
-    """
+    """Replaces floats by positive and negative numbers, so that Relu, for example, is not the identity."""
     random = np.random.default_rng(_SEED)
     return {
         name: random.standard_normal(values.shape).astype(values.dtype)

@@ -68,7 +68,8 @@ def groups(graph: Graph) -> list[Piece]:
         if node.op_type == DEQUANTISE:
             maker = graph.producer.get(node.inputs[0])
             beside = (*graph.consumers.get(node.outputs[0], ()), *filter(None, [maker]))
-            with_it = (head[n.index] for n in beside if n.index in head)  # layers that are not in `head` are folded
+            # layers that are not in `head` are folded
+            with_it = (head[n.index] for n in beside if n.index in head)
             head[node.index] = next(with_it, node.index)
         elif node.op_type == _DYNAMIC:
             _join_its_reader(graph, node, head)

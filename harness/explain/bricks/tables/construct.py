@@ -88,7 +88,8 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
         for i, ns in converting if is_blocked else converting[1:]:
             unpaid_ns[i] += ns
     blocked = {name for name, (_, out_ns) in makers.items() if out_ns != 0}
-    for i, piece in enumerate(pieces):  # layouts.Reorders.inside explains conversions inside a brick
+    # layouts.Reorders.inside explains conversions inside a brick
+    for i, piece in enumerate(pieces):
         inside = (result(bricks[piece["brick"]]).get("reorders") or {}).get("inside", ())
         unpaid_ns[i] += sum(
             ns for ends, ns in inside if all(piece["inputs"][end] in blocked for end in ends)

@@ -1,5 +1,4 @@
-"""Runs a worker that shares weights. At its parent's request, the worker opens instances, answers one sample and forks.
-"""
+"""Runs a worker that shares weights. At its parent's request, the worker opens instances, answers one sample and forks."""
 
 import hashlib
 import os
@@ -102,8 +101,7 @@ class Worker:
         return {**message["result"], "pid": pid}
 
     def _answer_in_child(self, channel: Channel, begun_ns: int, answer: Path) -> None:
-        """Answers the sample, and never returns. The process ends when the parent closes its end of the socket or dies.
-        """
+        """Answers the sample, and never returns. The process ends when the parent closes its end of the socket or dies."""
         try:
             forked_ns = time.monotonic_ns() - begun_ns
             channel.send("result", result={"load_ns": forked_ns, **self.run(answer)})

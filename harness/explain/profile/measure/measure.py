@@ -81,8 +81,7 @@ def opened(
 
 
 def affordable(call: Callable[[], object], most_runs: int) -> int:
-    """Calls the model once, and returns how often to run it: `most_runs`, or fewer times if that would exceed BUDGET_S.
-    """
+    """Calls the model once, and returns how often to run it: `most_runs`, or fewer times if that would exceed BUDGET_S."""
     begin = time.perf_counter()
     call()
     call_s = max(time.perf_counter() - begin, 1e-9)
@@ -96,7 +95,8 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
         try:
             call = partial(subject.backend.infer, subject.batch(size))
             measured[str(size)] = asdict(interleaved([call], affordable(call, runs))[0])
-        except Exception as e:  # because a framework may raise any error if the model refuses the batch
+        # because a framework may raise any error if the model refuses the batch
+        except Exception as e:
             if size == batch:
                 raise ConfigError(f"batch {size}: {one_line(e)}") from e
             skipped[str(size)] = one_line(e)

@@ -262,7 +262,8 @@ class Delivery:
         if flight.chunks:
             seen_ns = flight.chunks[0][0]
         if seen_ns < sent_ns:  # noqa: PLR1730 - min() takes three times as long
-            sent_ns = seen_ns  # because the sending thread was interrupted before it stamped the request
+            # because the sending thread was interrupted before it stamped the request
+            sent_ns = seen_ns
         self._write(
             flight.first,
             flight.indices,

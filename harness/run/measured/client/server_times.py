@@ -66,8 +66,7 @@ def from_heads(heads: Sequence[bytes]) -> Mapping[str, Any] | None:
 def from_totals(
     before: ServerTotals | None, after: ServerTotals | None
 ) -> Mapping[str, Any] | None:
-    """Returns the mean times of the requests between two totals; None if no request was made or the server restarted.
-    """
+    """Returns the mean times of the requests between two totals; None if no request was made or the server restarted."""
     if before is None or after is None:
         return None
     less = ServerTotals(*(b - a for a, b in zip(before, after, strict=True)))

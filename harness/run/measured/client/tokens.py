@@ -183,8 +183,7 @@ class Streams:
 
 
 def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
-    """Returns percentiles of weighted values; None if all weights are 0. Uses the same definition as `percentile_ns`.
-    """
+    """Returns percentiles of weighted values; None if all weights are 0. Uses the same definition as `percentile_ns`."""
     order = np.argsort(values, kind="stable")
     ends = np.cumsum(weights[order])
     if not len(ends) or not ends[-1]:
@@ -322,8 +321,7 @@ class Tokens:
         return sum(known)
 
     def summary(self) -> dict[str, Any]:
-        """Returns `tokens` for the `ended` message. A sum is None if a reply lacks the count, or if no answer arrived.
-        """
+        """Returns `tokens` for the `ended` message. A sum is None if a reply lacks the count, or if no answer arrived."""
         self._count_held()
         answers = self._answers
         return {

@@ -54,8 +54,7 @@ class FrameDispatcher:
                 self._changed.notify_all()
 
     def _take(self) -> list[int]:
-        """Blocks until some frames can be answered, and takes these frames. Returns [] when the dispatcher is closed.
-        """
+        """Blocks until some frames can be answered, and takes these frames. Returns [] when the dispatcher is closed."""
         with self._changed:
             while not (size := self._ready()):
                 if self._is_closed and not self._waiting:
@@ -68,7 +67,8 @@ class FrameDispatcher:
 
     def _ready(self) -> int:
         """Returns the size of the next batch; 0 if the next frame must wait."""
-        most = min(self._most, len(self._waiting))  # the frames up to this number belong to different streams
+        # the frames up to this number belong to different streams
+        most = min(self._most, len(self._waiting))
         for size in range(most):
             if self._in_work[self._waiting[size] % self._streams]:
                 return size

@@ -106,7 +106,8 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             families = list(self._families())
-        return iter(families)  # so that the caller can convert them to text without holding the lock
+        # so that the caller can convert them to text without holding the lock
+        return iter(families)
 
     def _families(self) -> Iterator[Metric]:
         if self._info is None:

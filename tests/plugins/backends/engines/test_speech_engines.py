@@ -162,7 +162,8 @@ def test_both_engines_hear_the_same_words(tmp_path: Path) -> None:
         with opened(name, write(tmp_path / name)) as backend:
             found.append(transcribed(backend, SOUNDS))
     same = sum(one == other for one, other in zip(*found, strict=True))
-    assert same >= len(SOUNDS) - 1, found  # their features differ by rounding, which may change one text
+    # their features differ by rounding, which may change one text
+    assert same >= len(SOUNDS) - 1, found
 
 
 def test_an_answer_has_at_most_the_wanted_tokens(backend: SpeechBackend) -> None:

@@ -229,7 +229,8 @@ def test_numbers_of_every_datatype_come_back_as_they_were(
     if datatype == "BOOL":
         values = values.view(np.uint8) % 2 == 1
     if dtype.kind == "f":
-        values = np.nan_to_num(values, nan=0 if encoding == "json" else np.nan)  # JSON has only one kind of NaN
+        # JSON has only one kind of NaN
+        values = np.nan_to_num(values, nan=0 if encoding == "json" else np.nan)
     answer = _echoed(datatype, values, encoding)
     assert answer.dtype == dtype
     assert answer.shape == shape
@@ -815,7 +816,8 @@ def test_more_samples_than_the_server_takes_are_refused() -> None:
         "the server's model 'digits' takes at most 8 samples per request: pass --max-batch 8"
     )
     opened(triton(digits, DIGITS, max_batch_size=8), max_batch=8)
-    opened(triton(digits, DIGITS, max_batch_size=0))  # because the model's own first dimension is open
+    # because the model's own first dimension is open
+    opened(triton(digits, DIGITS, max_batch_size=0))
 
 
 def test_inputs_unknown_to_server_and_manifest_are_requested() -> None:

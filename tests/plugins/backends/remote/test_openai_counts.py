@@ -101,8 +101,7 @@ CALL = {
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize(("tokens", "doubt"), [(25, ""), (26, counts.HIDDEN)])
 def test_the_form_of_a_call_has_tokens(streams: bool, tokens: int, doubt: str) -> None:
-    """Bug: calls were doubted, because `<tool_call>` and the keys of its JSON take tokens but add no text to the reply.
-    """
+    """Bug: calls were doubted, because `<tool_call>` and the keys of its JSON take tokens but add no text to the reply."""
     message = {"tool_calls": [CALL]}
     about = {"usage": {"completion_tokens": tokens}}
     if streams:

@@ -1,5 +1,4 @@
-"""A set of models behind one SUT: each sample is answered by its model, and the rows record where the model came from.
-"""
+"""A set of models behind one SUT: each sample is answered by its model, and the rows record where the model came from."""
 
 import os
 import shutil

@@ -48,8 +48,7 @@ def free_port() -> int:
 
 
 class Prometheus:
-    """A running Prometheus with the part of the HTTP API that a panel needs. target: the scraped port.
-    """
+    """A running Prometheus with the part of the HTTP API that a panel needs. target: the scraped port."""
 
     def __init__(self, port: int, target: int) -> None:
         self._url = f"http://127.0.0.1:{port}"
