@@ -48,7 +48,7 @@ def over_time(run: Evidence, latency_ns: Array, beside: Samples) -> Figure:
     panels = [*_queries(run, at_s, latency_ns), *_cache(run, at_s)]
     about = "Time counts from the first query. Queries are shown at the time of their completion."
     if window:
-        about += f" Grey: the part that {run.log.source} measured."
+        about += " Grey: the measured window."
     found = _beside(beside, begun_ns, (min(shown_s), max(shown_s)))
     if any(found.values()):
         panels += itertools.chain(*found.values())

@@ -66,9 +66,14 @@ def beats(ours: Numbers, theirs: Numbers) -> bool:
 
 
 def _beaten_by(members: Sequence[Member]) -> dict[str, str]:
-    """Maps the folder of each run to the folder of a run that beats it; "" if the run is on the front."""
+    """Maps the folder of each run to the folder of a run on the front that beats it; "" for a run on the front."""
+    front = [
+        (row, values)
+        for row, values in members
+        if not any(beats(other, values) for _, other in members)
+    ]
     return {
-        row["folder"]: next((r["folder"] for r, other in members if beats(other, values)), "")
+        row["folder"]: next((r["folder"] for r, other in front if beats(other, values)), "")
         for row, values in members
     }
 

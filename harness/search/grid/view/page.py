@@ -6,7 +6,15 @@ from itertools import combinations, compress
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import NS_PER_MS, counted, show_ns, show_rate
+from harness.core.units import (
+    NS_PER_MS,
+    NS_PER_S,
+    counted,
+    parse_duration_ns,
+    show_ns,
+    show_rate,
+    show_wait,
+)
 from harness.results.numbers import Number
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure, typeset
@@ -16,6 +24,10 @@ from harness.search.grid.view import report, tables
 from harness.search.grid.view.view import View
 
 PAGE = "grid.html"
+
+_READING = (
+    "Heat maps: a stronger colour is better, and a gap is a cell that is absent or not ranked."
+)
 
 
 def write(view: View, folder: Path) -> Path:
@@ -27,7 +39,8 @@ def articles(view: View) -> list[Article]:
     models = ", ".join(view.labels.values())
     head = [f"<h1>Grid · {escape(config['scenario'])} · {escape(models)}</h1>"]
     head += [page.headline(best)] if (best := report.headline(view)) else []
-    facts = [f"{config['duration']} per cell", *report.made(view)]
+    length = show_wait(parse_duration_ns(config["duration"]) / NS_PER_S)
+    facts = [f"{length} per cell", *report.made(view), _READING]
     head += [f'<p class="quiet">{escape(fact)}</p>' for fact in facts]
     tail = [part for table in report.tables_of(view) for part in page.section(table, folds=True)]
     return [Article(head, [*_heat_maps(view), *_lines(view), *_fronts(view)], tail)]
@@ -40,7 +53,6 @@ def _heat_maps(view: View) -> Iterator[Figure]:
     for content in maps:
         cells = [z for row in content["z"] for z in row if z is not None]
         values.setdefault(content["number"], []).extend(cells)
-    about = "Precision against batch; a stronger colour is better, and a gap is a cell that is absent or not ranked."
     for content, words in zip(maps, _told_apart(view, maps), strict=True):
         of_number = values[content["number"]]
         if len(set(of_number)) < 2:
@@ -50,7 +62,7 @@ def _heat_maps(view: View) -> Iterator[Figure]:
         title = f"{name[:1].upper()}{name[1:]}"
         yield heat_map(
             f"{title}: {words}" if words else title,
-            about,
+            "",
             ("batch, samples", content["batch"]),
             ("precision", content["precision"]),
             content["z"],
@@ -63,7 +75,6 @@ def _heat_maps(view: View) -> Iterator[Figure]:
             zmax=max(of_number),
             reversescale=content["number"].startswith("latency"),
         )
-        about = ""  # the first map explains all of them
 
 
 def _told_apart(view: View, maps: Sequence[Mapping[str, Any]]) -> list[str]:
