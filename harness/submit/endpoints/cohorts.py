@@ -1,4 +1,4 @@
-"""Lists cohorts, i.e. publication dates: the first and third Wednesday of each month."""
+"""Lists cohorts, which are publication dates on the first and third Wednesday of each month."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ _NAME = re.compile(r"(\d{4})-(0[1-9]|1[0-2])-C([01])")
 
 
 class Cohort(NamedTuple):
-    """A cohort. Cohorts are ordered by their dates."""
+    """ Cohorts sort by date."""
 
     year: int
     month: int
@@ -16,7 +16,7 @@ class Cohort(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Cohort":
-        """Raises a ValueError if the text is not the name of a cohort."""
+        """Raises a ValueError if the text is not a cohort name."""
         match = _NAME.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a cohort: write e.g. 2026-10-C1 (C0 or C1)")
@@ -31,7 +31,7 @@ class Cohort(NamedTuple):
         return Cohort(self.year + self.month // 12, self.month % 12 + 1, 0)
 
     def following(self, count: int) -> Sequence["Cohort"]:
-        """Returns `count` cohorts in order, beginning with this one."""
+        """Returns `count` consecutive cohorts, beginning with this one."""
         found = [self]
         while len(found) < count:
             found.append(found[-1].next())

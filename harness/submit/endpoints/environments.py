@@ -10,7 +10,7 @@ from harness.core.child import run_program
 from harness.errors import ConfigError, one_line
 
 PYTHON = "3.12"
-"""Python version that MLCommons' client requires and MLCommons' checker supports."""
+"""Python version that MLCommons' client requires and that MLCommons' checker supports."""
 
 _INSTALL_LIMIT_S = 1800.0
 
@@ -24,7 +24,7 @@ def is_environment(folder: Path) -> bool:
 
 
 def make_environment(folder: Path, packages: Sequence[str]) -> None:
-    """Makes the environment if it does not exist, and installs the packages. Raises a ConfigError if uv fails."""
+    """Creates the environment if it does not exist, and installs the packages. Raises a ConfigError if uv fails."""
     uv = shutil.which("uv")
     if uv is None:
         raise ConfigError(
@@ -51,15 +51,17 @@ def _uv(words: Sequence[str], folder: Path) -> None:
 
 
 def _last(output: str) -> str:
-    """Returns the cause of an error from uv's output, which is a tree of sentences."""
+    """Returns the cause of an error from uv's output, which is a tree of messages."""
     lines = [line.strip(" │├─▶╰\u00d7") for line in output.splitlines()]
     return one_line("; ".join(line for line in lines[-4:] if line) or "uv printed nothing")
 
 
 def environment_variables(bytecode: Path | None = None) -> Mapping[str, str]:
-    """Returns variables for a program in another environment. They exclude the paths of the harness's packages.
+    """Returns environment variables for a program in another environment. They omit the paths to the harness's
+    packages.
 
-    bytecode: folder for compiled modules, which are otherwise written next to the sources. None keeps no modules.
+    bytecode: folder for compiled modules, which Python otherwise writes next to the sources. If it is None, the program
+    stores no compiled modules.
     """
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     if bytecode is None:

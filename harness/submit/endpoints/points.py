@@ -1,4 +1,4 @@
-"""Chooses the points of a curve, and decides which points have an accuracy run."""
+"""Chooses the points of a curve, and decides which points need an accuracy run."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from harness.submit.endpoints.tables import limits
 class Point(NamedTuple):
     concurrency: int
     region: str
-    """The region that the point belongs to; '' for a dedicated Offline point."""
+    """Region that contains the point; '' for a dedicated Offline point."""
     is_accuracy: bool
     offline: str = ""
     least_s: float = 0.0
@@ -31,7 +31,7 @@ class Curve(NamedTuple):
 
 
 def curve(request: Request, c_max: int, samples: int) -> Curve:
-    """Returns the points of a submission. Raises a ConfigError if the rules do not allow any.
+    """Returns the points that a submission needs. Raises a ConfigError if the rules do not allow any point.
 
     samples: size of the performance data set, which a dedicated Offline point sends all at once.
     """
@@ -82,7 +82,7 @@ def default_points(request: Request, c_max: int) -> tuple[int, ...]:
         middle = round(math.sqrt(band.first * band.last))
         chosen |= {min(max(middle, band.first), band.last), band.last}
     spare = [c for c in (*range(c_min + 1, c_max), *range(c_min - 1, 0, -1)) if c not in chosen]
-    # In a narrow region, the middle and the end coincide, so spare points make up the number.
+    # In a narrow region, two points may coincide, so spare points fill the gap.
     chosen |= {*spare[: max(limits()["points"][ELECTED] - len(chosen), 0)]}
     return tuple(sorted(chosen))
 
@@ -103,11 +103,10 @@ def _points(
 def accuracy_points(
     request: Request, found: Regions, chosen: Sequence[int], c_max: int
 ) -> Mapping[int, str]:
-    """Returns a mapping from concurrency to the region that its accuracy run covers. Each region uses its fastest
-    point.
+    """Maps a concurrency to the region that its accuracy run covers. Each region uses its fastest point, which keeps
+    the accuracy runs short.
 
-    Fast points keep the accuracy runs short. Ultra-low uses the lowest possible point, because the regions above may
-    need every other point up to 32.
+     Ultra-low uses the lowest possible point, because the higher regions may need all other points up to 32.
     """
     owners: dict[str, int] = {}
     if request.offline_kind == ELECTED:

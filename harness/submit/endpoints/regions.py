@@ -1,4 +1,4 @@
-"""Defines regions of concurrency between C_min and C_max, and decides which accuracy result covers which region."""
+"""Defines the concurrency regions between C_min and C_max, and decides which accuracy result covers which region."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,16 +38,19 @@ class Band(NamedTuple):
 
 class Regions(NamedTuple):
     bands: Mapping[str, Band]
-    """The bands of the algorithm. Every number of queries in flight up to the margin lies in exactly one band."""
+    """The bands that the rules' algorithm computes. Every number of queries in flight, up to and including the margin,
+    lies in exactly one band.
+    """
     ultra_low: Band
-    """The band that a point of the region ultra-low covers. It ends at 32 or at an overridden C_min."""
+    """The band that a point in the ultra-low region covers. It ends at 32 or at an overridden C_min."""
 
     def of(self, concurrency: int) -> str | None:
         """Returns the region of a point; None if the point is above the margin."""
         return next((name for name, band in self.bands.items() if concurrency in band), None)
 
     def covered(self, concurrency: int) -> Sequence[str]:
-        """Returns the required regions that a point may cover. A point in the margin covers none."""
+        """Returns the required regions that a point may cover; a point in the margin covers none.
+        """
         found = [ULTRA_LOW] if concurrency in self.ultra_low else []
         return [*found, *(name for name in REQUIRED[1:] if concurrency in self.bands[name])]
 
@@ -63,10 +66,10 @@ class Regions(NamedTuple):
 
 
 def regions(c_max: int, c_min: int, *, overridden: bool = False) -> Regions:
-    """Returns the regions by the algorithm of the rules. Raises a ValueError if a limit is outside its range.
+    """Computes the regions with the algorithm in the rules. Raises a ValueError if a limit is outside its range.
 
-    The algorithm uses Python's `round`, which rounds halves to even numbers. overridden: whether c_min was declared
-    and differs from the lowest point.
+    The algorithm uses Python's `round`, which rounds halves to even numbers. overridden: whether the submitter declared
+    a c_min that differs from the lowest point.
     """
     most = limits()["ultra_low_most"]
     if c_max <= most:
@@ -86,10 +89,11 @@ def regions(c_max: int, c_min: int, *, overridden: bool = False) -> Regions:
 
 
 def matched(options: Mapping[int, Sequence[str]], last: Iterable[int] = ()) -> Mapping[str, int]:
-    """Returns a mapping from region to the concurrency whose result covers it. Covers as many regions as possible.
+    """Maps each region to the concurrency whose result covers it. Covers as many regions as possible, although each
+    result covers only one.
 
-    options: the regions that a result may cover, by concurrency. A result covers only one region. last: elected
-    points, which cover a region only if no other result can.
+    options: for each concurrency, the regions that its result may cover. last: elected points, which cover a region
+    only if no other result can.
     """
     owners: dict[str, int] = {}
 

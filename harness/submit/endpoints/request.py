@@ -1,4 +1,4 @@
-"""Defines the request for an Endpoints submission. WORK/request.yaml keeps it between calls."""
+"""Defines the request for an Endpoints submission. WORK/request.yaml stores it between calls."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -23,7 +23,7 @@ MIN_REHEARSAL_S = 1.0
 
 @dataclass(frozen=True)
 class Request:
-    """The options of a submission. An empty value means that the user did not set the option."""
+    """Options for a submission. An empty value means that the user did not set the option."""
 
     submitter: str = ""
     system: str = ""
@@ -32,24 +32,24 @@ class Request:
     cohort: str = ""
     url: tuple[str, ...] = ()
     served: str = ""
-    """Name that the server uses for the model."""
+    """Model name that the server uses."""
     tokenizer: str = ""
-    """Folder of the tokenizer that the client uses to count tokens."""
+    """Tokenizer folder that the client uses to count tokens."""
     template: str = ""
-    """YAML file of the client with data sets, sampling and scores."""
+    """The client's YAML file that defines data sets, sampling and scores."""
     prompts: str = ""
-    """JSONL file of prompts for the harness's client."""
+    """JSONL file with prompts for the harness's client."""
     c_max: int = 0
     slo: str = ""
-    """Bound for the search for C_max."""
+    """Latency bound in the search for C_max."""
     c_min: int = 0
-    """Overrides C_min; 0 uses the lowest point."""
+    """Overrides C_min; 0 means the lowest point."""
     points: tuple[int, ...] = ()
     offline: str = ""
     seed_set: str = ""
     rehearsal: bool = False
     duration_s: float = 0.0
-    """Length of a rehearsal's points; 0 follows the rules."""
+    """Duration of each point in a rehearsal; 0 means the duration that the rules require."""
 
     @property
     def of_round(self) -> Model | None:
@@ -61,19 +61,19 @@ class Request:
 
     @property
     def offline_kind(self) -> str:
-        """elected or dedicated; '' for agentic benchmarks."""
+        """Either `elected` or `dedicated`; '' for agentic benchmarks."""
         return "" if self.is_agentic else self.offline or ELECTED
 
     @property
     def tree_names(self) -> tuple[str, str]:
-        """Names of the submitter and the system in the tree. A rehearsal is marked as one."""
+        """Names of the submitter and the system in the tree, which mark a rehearsal."""
         if not self.rehearsal:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, f"{self.system}{REHEARSAL_SUFFIX}"
 
     @property
     def seeds(self) -> SeedSet:
-        """Returns the seed set. Raises a ConfigError if the cohort does not have it."""
+        """Returns the seed set that the request names. Raises a ConfigError if the cohort may not use it."""
         found = adoptable(Cohort.parse(self.cohort))
         wanted = [one for one in found if self.seed_set in ("", one.id)]
         if not wanted:
@@ -144,7 +144,7 @@ _PATHS = ("tokenizer", "template", "prompts")
 
 
 def make_request(values: Mapping[str, Any]) -> Request:
-    """Makes a request. Raises a single ConfigError that lists every problem."""
+    """Makes a request from the options. Raises a single ConfigError that lists every problem."""
     known = {f.name for f in fields(Request)}
     given = {k: v for k, v in values.items() if k in known and v not in (None, "", (), [])}
     for key in ("url", "points"):
@@ -159,10 +159,10 @@ def make_request(values: Mapping[str, Any]) -> Request:
 
 
 def kept_request(work: Path, values: Mapping[str, Any]) -> Request:
-    """Returns the request of `work` with these values, which it does not store yet. A value must equal the stored
-    value.
+    """Returns the request stored in `work`, combined with these values, which are not written to disk. A value must
+    equal the stored one.
 
-    Values that are not stored yet may be added, e.g. --c-max after a search.
+    The call may add values that are not stored yet, such as --c-max after a search.
     """
     path = work / FILE
     if not path.exists():
@@ -220,7 +220,7 @@ _KINDS: Mapping[type, str] = {
 
 
 def _mistyped(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a line for each value that does not have the type of its field."""
+    """Yields a line for each value whose type is wrong for its field."""
     for key, value in content.items():
         kind = _LISTS.get(key, type(getattr(Request, key)))
         rows = value if key in _LISTS else [value]
@@ -232,14 +232,14 @@ def _mistyped(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is(kind: type, value: object) -> bool:
-    """Returns whether the value has this type. Integers count as floats; true and false do not count as numbers."""
+    """Returns whether the value has this type. Integers count as floats, but true and false do not count as numbers."""
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, kind) or (kind is float and isinstance(value, int))
 
 
 def regions_of(request: Request, c_max: int, points: tuple[int, ...]) -> Regions:
-    """Returns the regions. Raises a ConfigError if C_max is too small or if a region is empty."""
+    """Returns the regions for these points. Raises a ConfigError if C_max is too small or if a region is empty."""
     measured = [p for p in points if p <= limits()["ultra_low_most"]]
     c_min = request.c_min or min(measured, default=limits()["ultra_low_most"])
     try:

@@ -1,4 +1,4 @@
-"""Finds the folders of the official client's runs in WORK, and the state of each point."""
+"""Finds the folders in WORK that contain the official client's runs, and the state of each point."""
 
 import json
 from collections.abc import Mapping
@@ -20,11 +20,12 @@ SERVER_TIMES = {
         "harness_serve_request_seconds",
     ),
 }
-"""Maps a time to the servers' histograms of it. `run` reads their sums and counts."""
+"""Maps a time to the names of the histograms in which servers report it. `run` reads the histograms' sums and counts.
+"""
 
 DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
 _VARYING = ("report_dir",)
-"""Keys of a configuration whose change does not make a run stale."""
+"""Configuration keys that may change without making a run stale."""
 
 
 class Attempt(NamedTuple):
@@ -47,7 +48,7 @@ class Attempt(NamedTuple):
         return self.report / "accuracy" / "accuracy_results.json"
 
     def run(self) -> Mapping[str, Any]:
-        """Returns what the harness recorded around the run. Raises a ConfigError without a record."""
+        """Returns what the harness recorded before and after the run. Raises a ConfigError if the record is missing."""
         return read_json(self.folder / RUN)
 
 
@@ -56,7 +57,7 @@ def point_folder(work: Path, name: str) -> Path:
 
 
 def newest(work: Path, name: str) -> Attempt | None:
-    """Returns the newest attempt of a point, with or without a result."""
+    """Returns the newest attempt at a point, even if it produced no result."""
     found = attempts(work, name)
     return Attempt(found[-1]) if found else None
 
@@ -66,7 +67,7 @@ def next_attempt(work: Path, name: str) -> Attempt:
 
 
 def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the state of a point, and the reason. asked: the configuration that a new run would have."""
+    """Returns the state of a point and the reason for it. asked: the configuration that a new run would use."""
     attempt = newest(work, name)
     if attempt is None:
         return MISSING, ""
@@ -77,7 +78,7 @@ def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def state_of(attempt: Attempt) -> tuple[str, str]:
-    """Returns whether an attempt is done or failed, and the reason. Does not judge its settings."""
+    """Returns whether an attempt is done or failed, and the reason for it. Does not judge its settings."""
     try:
         run = attempt.run()
         summary = read_json(attempt.summary)
@@ -98,8 +99,8 @@ def state_of(attempt: Attempt) -> tuple[str, str]:
 
 
 def all_failed(attempt: Attempt) -> str:
-    """Returns the number of failed requests and an error if no request succeeded; otherwise ''. The client regards a
-    run as complete even if every request failed.
+    """If every request failed, returns their number and one of the errors; otherwise ''. The client regards a run as
+    complete even if every request failed.
     """
     summary = read_json(attempt.summary) if attempt.summary.is_file() else {}
     failed, issued = summary.get("n_samples_failed"), summary.get("n_samples_issued")
@@ -119,7 +120,7 @@ def _first_error(events: Path) -> str:
 
 
 def _differing(made: object, asked: Mapping[str, Any], where: str = "") -> str:
-    """Returns the first key whose values differ in the two configurations; '' if the configurations are equal."""
+    """Returns the first key whose value differs between the two configurations; '' if they are equal."""
     if not isinstance(made, Mapping):
         return where or "configuration"
     for key in (*asked, *(k for k in made if k not in asked)):

@@ -1,4 +1,4 @@
-"""Loads the tables in data/: benchmarks, seeds, drafters, limits and power defaults."""
+"""Loads the tables in data/: benchmarks, seeds, drafters, limits and default powers."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -13,23 +13,23 @@ _DATA = Path(__file__).parent / "data"
 
 
 class Model(NamedTuple):
-    """A benchmark. Its folder in the tree has the same name."""
+    """ A benchmark, whose folder in the tree has the same name."""
 
     name: str
     dataset: str
     samples: int
-    """Number of samples in the performance data set; of trajectories in an agentic benchmark."""
+    """Number of samples in the performance data set; in an agentic benchmark, number of trajectories."""
     sets: Sequence[str]
-    """Accepted names of accuracy data sets, i.e. the part before `::`."""
+    """Accepted names of accuracy data sets, without the part after `::`."""
     parts: Sequence[str]
-    """Data sets that must all be scored; empty if one of `sets` is enough."""
+    """Data sets that must all be scored; empty if scoring one of `sets` is enough."""
     accuracy_samples: int
     least: Mapping[str, float] = MappingProxyType({})
     """Maps a metric to its minimum score."""
     ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
     """Maps a metric to its minimum and maximum value."""
     gates: Mapping[str, float] = MappingProxyType({})
-    """Maps `inline` and `swe_bench` of an agentic benchmark to the minimum score, as a fraction."""
+    """Maps `inline` and `swe_bench` to an agentic benchmark's minimum scores, as fractions."""
     tokens_per_turn: tuple[float, float] | None = None
 
     @property
@@ -41,10 +41,10 @@ class SeedSet(NamedTuple):
     id: str
     cohort: Cohort
     seeds: Mapping[str, int]
-    """Seeds by their names in point.yaml."""
+    """Seeds under their names in point.yaml."""
 
     def window(self) -> Sequence[Cohort]:
-        """Returns the cohorts that may adopt the set."""
+        """Returns the cohorts that may use the set."""
         return self.cohort.following(_table("seeds")["adoptable_cohorts"])
 
 
@@ -75,7 +75,7 @@ def power_defaults() -> Mapping[str, Any]:
 
 @cache
 def models() -> Mapping[str, Model]:
-    """Returns the benchmarks by name."""
+    """Returns the benchmarks by their names."""
     table = _table("models")
     return {name: _model(name, row, table) for name, row in table["models"].items()}
 
@@ -118,7 +118,7 @@ def seed_sets() -> Sequence[SeedSet]:
 
 
 def adoptable(cohort: Cohort) -> Sequence[SeedSet]:
-    """Returns the seed sets that a submission to the cohort may use, newest first."""
+    """Returns the seed sets that a submission to the cohort may use, starting with the newest."""
     found = [one for one in seed_sets() if cohort in one.window()]
     return sorted(found, key=lambda one: one.cohort, reverse=True)
 

@@ -1,4 +1,4 @@
-"""Proves that the official client is unmodified, by its commit, a clean checkout, and a digest of its files."""
+"""Verifies that the official client is unmodified, by its commit, a clean checkout, and a digest of its files."""
 
 import hashlib
 import subprocess
@@ -26,14 +26,14 @@ _GIT_LIMIT_S = 120.0
 class Proof(NamedTuple):
     commit: str
     changed: Sequence[str]
-    """Lines of `git status`; empty for a clean checkout."""
+    """Lines that `git status` prints; empty for a clean checkout."""
     digest: str
-    """SHA-256 over the names and contents of all files of the commit, as they are on the disk."""
+    """SHA-256 over the names and contents of all files in the commit, as stored on disk."""
     files: int
 
     @property
     def is_known(self) -> bool:
-        """Whether this harness lists the commit as a published one."""
+        """Whether the harness lists the commit as a published one."""
         return self.commit in limits()["client_commits"]
 
     def to_json(self) -> dict[str, Any]:
@@ -43,8 +43,8 @@ class Proof(NamedTuple):
 def prove(checkout: Path) -> Proof:
     """Reads the commit and state of a checkout, and digests its files. Raises a ConfigError if it is not a checkout.
 
-    Does not rely on git's cache of file times. The digests of the blobs reveal even a change that kept a file's size
-    and time.
+    Does not rely on the file times that git caches. The files' digests reveal even a change that leaves size and time
+    unchanged.
     """
     commit = _git(checkout, "rev-parse", "HEAD").strip()
     if not (checkout / _SOURCES).is_dir():
@@ -78,7 +78,8 @@ def _blob(content: bytes) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    # Git refuses another user's checkout. It is accepted here, because none of its hooks run.
+    # Git refuses to read another user's checkout. The harness allows it, because this command runs no hooks of the
+    # checkout.
     command = ["git", "-c", f"safe.directory={folder.absolute()}", "-C", str(folder), *words]
     try:
         done = subprocess.run(
@@ -111,9 +112,10 @@ def program_of(work: Path) -> Path:
 
 
 def ensure_client(work: Path, source: Path | None) -> Proof:
-    """Makes WORK's checkout of the client and the client's environment, and returns the proof of the checkout.
+    """Creates the client's checkout and environment in WORK, and returns the proof for the checkout.
 
-    source: the user's checkout, which is copied with git and stays unchanged. None means that the copy already exists.
+    source: the user's checkout, which is copied with git and stays unchanged. None means that WORK already contains the
+    copy.
     """
     checkout, environment = work / CHECKOUT, work / ENVIRONMENT
     if source is not None:
@@ -125,7 +127,7 @@ def ensure_client(work: Path, source: Path | None) -> Proof:
             f"{checkout} does not exist: pass --client, a checkout of mlcommons/endpoints"
         )
     if not (is_environment(environment) and program_of(work).exists()):
-        # An editable installation runs the files of the checkout, so that the client reports their commit.
+        # The editable installation runs the files of the checkout, so the client reports the checkout's commit.
         make_environment(environment, ("--editable", str(checkout)))
     proof = prove(checkout)
     refuse_changed(proof, checkout)

@@ -23,7 +23,7 @@ _BLOCKS = ("model_params", "settings", "endpoint_config")
 
 
 class Template:
-    """The client's configuration for a benchmark, in the form of the examples in mlcommons/endpoints."""
+    """The client's configuration for a benchmark, in the format of the examples in mlcommons/endpoints."""
 
     def __init__(self, path: Path) -> None:
         """Raises a ConfigError if the file is not a configuration with a performance data set."""
@@ -79,7 +79,9 @@ class Template:
         return str(column or "prompt")
 
     def samples(self, request: Request) -> int:
-        """Returns the size of the performance data set, either from the rules or counted in the file of a rehearsal."""
+        """Returns the number of samples in the data set, either from the rules or, in a rehearsal, by counting them in
+        the file.
+        """
         row = self.of_type(PERFORMANCE)[0]
         if request.of_round is not None and not request.rehearsal:
             return request.of_round.samples
@@ -104,7 +106,9 @@ class Template:
         return found
 
     def problems(self, request: Request) -> Iterator[str]:
-        """Yields missing parts of the template, parts that the rules forbid, and data files that do not exist."""
+        """Yields a problem for each missing part of the template, each part that the rules forbid, and each missing
+        data file.
+        """
         for row in self.datasets:
             path = self.file(row)
             if path is not None and not path.exists():
@@ -138,14 +142,16 @@ def _lines(path: Path) -> int:
 
 
 def _trajectories(path: Path) -> int:
-    """Returns the number of conversations, whose turns are the lines of the file."""
+    """Returns the number of conversations in the file, which has one turn per line."""
     with reading(f"{path} is not a JSONL file of conversation turns"):
         lines = path.read_text(encoding="utf-8").splitlines()
         return len({json.loads(line)["conversation_id"] for line in lines if line.strip()})
 
 
 def passes(point: Point, samples: int, rate_per_s: float | None) -> int:
-    """Returns how many times the data set is issued. The steady window must be long enough after the first pass."""
+    """Returns the number of times that the client issues the whole data set. After the first pass, the steady window
+    must still be long enough.
+    """
     least: int = limits()["least_passes"]
     if point.offline == DEDICATED:
         return 1
@@ -157,7 +163,7 @@ def passes(point: Point, samples: int, rate_per_s: float | None) -> int:
 def client_config(
     request: Request, template: Template, point: Point, queries: int, report: Path
 ) -> dict[str, Any]:
-    """Returns the configuration of one run. Sampling and data come from the template unchanged."""
+    """Returns the configuration of one run. Sampling parameters and data sets come unchanged from the template."""
     content = copy.deepcopy(template.content)
     seeds = request.seeds.seeds
     content["name"] = f"{request.model}-{point.name}"
@@ -182,8 +188,8 @@ def client_config(
 
 
 def mode_of(asked: Mapping[str, Any]) -> str:
-    """Returns the client's --mode for a configuration.
-    With an accuracy data set, the same run also computes the score.
+    """Returns the client's --mode that matches a configuration. If the configuration has an accuracy data set, the same
+    run also computes the score.
     """
     scored = any(row.get("type") == ACCURACY for row in asked["datasets"])
     return "both" if scored else "perf"

@@ -1,4 +1,4 @@
-"""Runs the official client once, while recording the host log and the server's metrics."""
+"""Runs the official client once, and records the host log and the server's metrics during the run."""
 
 import os
 import signal
@@ -23,11 +23,11 @@ from harness.submit.endpoints.runs import CONFIG, LOG, RUN, Attempt
 from harness.wire.server_metrics import ServerMetrics
 
 BYTECODE = "bytecode"
-"""Folder in WORK for the client's compiled modules, so that its checkout stays unchanged."""
+"""Folder in WORK for the client's compiled Python modules, which keeps the client's checkout unchanged."""
 
 HOST_EVERY_S = 1.0
 _SERVICES_END_S, _POLL_S = 10.0, 0.1
-"""Time limit for the client's services to end after the client, and the interval between checks, in s."""
+"""Time that the client's services may take to end after the client has ended, and interval between checks, in s."""
 
 
 Look = Callable[[float], None]
@@ -43,8 +43,8 @@ def run_client(
 ) -> int:
     """Runs one point into `attempt`, and returns the client's exit status.
 
-    look: called twice a second with the seconds since the start. Raises Stopped after Ctrl-C, once the client has
-    ended.
+    look: called twice a second with the seconds since the client started. After Ctrl-C, waits until the client has
+    ended, and raises Stopped.
     """
     try:
         attempt.folder.mkdir(parents=True)
@@ -82,7 +82,7 @@ def run_client(
 
 @contextmanager
 def _started(words: Sequence[str], bytecode: Path, log: Any) -> Iterator["subprocess.Popen[bytes]"]:
-    """Starts the client in a separate session, so that only this process can pass Ctrl-C on to it."""
+    """Starts the client in a separate session, so that Ctrl-C reaches it only through this process."""
     try:
         process = subprocess.Popen(
             words,
@@ -105,7 +105,7 @@ def _started(words: Sequence[str], bytecode: Path, log: Any) -> Iterator["subpro
 
 
 def _end_group(group: int) -> None:
-    """Waits for the client's services, which may outlive it after a stop, and kills the remaining ones."""
+    """Waits for the client's services, which may outlive a stopped client, and kills any that remain."""
     with suppress(ProcessLookupError):
         for _ in range(round(_SERVICES_END_S / _POLL_S)):
             os.killpg(group, 0)
@@ -141,7 +141,7 @@ def _read(metrics: ServerMetrics | None) -> None:
 
 
 def _of_server(metrics: ServerMetrics) -> dict[str, Any]:
-    """Returns the first and last reading, and the largest number of running requests."""
+    """Returns the first and the last reading, and the largest number of requests that ran at the same time."""
     rows = metrics.rows
     if not rows:
         return {}
@@ -152,7 +152,9 @@ def _of_server(metrics: ServerMetrics) -> dict[str, Any]:
 
 
 def _active_s(rows: Sequence[Mapping[str, float]]) -> float | None:
-    """Returns the time between the first and last growth of the server's token count; None if it did not grow."""
+    """Returns the time between the first and the last increase of the server's token count; None if the count did not
+    increase.
+    """
     counts = [
         (row["wall_ns"], row["generated_tokens"]) for row in rows if "generated_tokens" in row
     ]
@@ -162,7 +164,7 @@ def _active_s(rows: Sequence[Mapping[str, float]]) -> float | None:
 
 @contextmanager
 def _host_log(folder: Path) -> Iterator[Callable[[], None]]:
-    """Yields a function that reads the machine once; writes host.csv at the end."""
+    """Yields a function that takes one reading of the machine; writes host.csv at the end."""
     reader = HostReader()
     reader.look()
     try:

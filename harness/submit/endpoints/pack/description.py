@@ -1,4 +1,5 @@
-"""Builds system_desc.json from facts about this machine, mlperf-sysinfo's file and the user's --describe files."""
+"""Builds system_desc.json from facts about this machine, the file from mlperf-sysinfo, and the user's --describe files.
+"""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ _FILES: Mapping[str, str] = {
     "server_configs": "folder with the server's settings; can be left empty",
 }
 POINT_FILE = ("nodes_used", "dp_shortfall")
-"""Keys of point.yaml that may be given for a single point."""
+"""Keys of point.yaml that the user may set for a single point."""
 
 _NESTED = ("power", "points", "speculative_decoding")
 _WHOLE = (
@@ -74,7 +75,7 @@ _REQUIRED = (
 
 
 class Description:
-    """Facts that runs do not contain."""
+    """Facts that the runs do not record."""
 
     def __init__(self, values: Mapping[str, Any], system: Mapping[str, Any]) -> None:
         """Stores the described values. system: content of mlperf-sysinfo's system_desc.json; {} without this file."""
@@ -85,13 +86,13 @@ class Description:
         return self.values.get(key)
 
     def of_point(self, concurrency: int) -> Mapping[str, Any]:
-        """Returns the values that differ at this point."""
+        """Returns the values that the user set for this point only."""
         points = self.values.get("points")
         found = points.get(concurrency) if isinstance(points, Mapping) else None
         return found if isinstance(found, Mapping) else {}
 
     def unknown_points(self, concurrencies: Collection[int]) -> Iterator[str]:
-        """Yields the points that are described but not in the submission."""
+        """Yields the points that the user described but that are not in the submission."""
         for concurrency in self.values.get("points") or ():
             if concurrency not in concurrencies:
                 known = ", ".join(map(str, concurrencies))
@@ -104,7 +105,7 @@ class Description:
                 yield f"{key} cannot be read from the machine: add it to the --describe file ({about[key]})"
 
     def system_desc(self, request: Request, c_max: int, concurrency: int) -> dict[str, Any]:
-        """Returns system_desc.json of a point, without the names of users, hosts and folders."""
+        """Returns a point's system_desc.json, without user, host and folder names."""
         values = {**self.values, **self.of_point(concurrency)}
         _, name = request.tree_names
         content: dict[str, Any] = {
@@ -138,7 +139,7 @@ class Description:
 
 
 def _machine() -> dict[str, Any]:
-    """Returns facts about this machine, under the keys that describe a node."""
+    """Returns facts about this machine, under the keys for a node."""
     facts = dict(this_machine())
     print_of = host.fingerprint()
     machine, system = print_of["machine"], print_of["system"]
@@ -165,7 +166,7 @@ def _filesystem() -> str:
 
 
 def placeholders() -> dict[str, Any]:
-    """Returns values for a rehearsal without --describe, in a form that the checker accepts."""
+    """Returns values for a rehearsal without --describe, in a format that the checker accepts."""
     text = "not described (rehearsal)"
     return {
         **dict.fromkeys(("system_size", "driver", "host_memory_configuration"), text),
@@ -181,7 +182,7 @@ def placeholders() -> dict[str, Any]:
 
 
 def read_description(paths: Sequence[Path], request: Request) -> Description:
-    """Reads the user's YAML files and mlperf-sysinfo's file. A later file overrides an earlier one."""
+    """Reads the user's YAML files and the file from mlperf-sysinfo. A later file overrides an earlier one."""
     values: dict[str, Any] = placeholders() if request.rehearsal else {}
     system: dict[str, Any] = {}
     for path in paths:
@@ -212,7 +213,9 @@ def _typed(path: Path, key: str, value: Any) -> Any:
 
 
 def _found(path: Path, key: str, value: object) -> str:
-    """Returns the absolute path of the described file or folder. Raises a ConfigError if it does not exist."""
+    """Returns the absolute path of a file or folder that the description names. Raises a ConfigError if the path does
+    not exist.
+    """
     found = path.absolute().parent / str(value)
     exists, kind = (found.is_file(), "file") if key == "readme" else (found.is_dir(), "folder")
     if not exists:
@@ -221,7 +224,9 @@ def _found(path: Path, key: str, value: object) -> str:
 
 
 def _points(path: Path, value: object) -> Mapping[int, Mapping[str, Any]]:
-    """Returns the values of single points. Raises a ConfigError for an unknown key or a value of the wrong type."""
+    """Returns the values that apply to single points. Raises a ConfigError for an unknown key or a value of the wrong
+    type.
+    """
     if not isinstance(value, Mapping):
         raise ConfigError(f"{path}: points must map concurrencies to values: see docs/endpoints.md")
     known = {*_SYSTEM, *_NODE, *_ACCELERATOR, *POINT_FILE}
@@ -252,7 +257,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _known_facts(value: Any) -> Any:
-    """Returns mlperf-sysinfo's content without placeholders for unknown facts."""
+    """Returns the content from mlperf-sysinfo without its placeholders for unknown facts."""
     if isinstance(value, dict):
         kept = {
             k: _known_facts(v) for k, v in value.items() if not str(k).startswith("mlperf_sysinfo")
@@ -266,7 +271,7 @@ def _is_unknown(value: Any) -> bool:
 
 
 def template() -> str:
-    """Returns a --describe file to fill in, which lists every possible key with its meaning."""
+    """Returns a --describe file to fill in, which lists every possible key and its meaning."""
     keys = {**_POINT, **_SYSTEM, **_NODE, **_ACCELERATOR, **_FILES}
     lines = [
         "# Facts that cannot be read from the machine. Remove lines that do not apply.",

@@ -1,4 +1,4 @@
-"""Writes the tree of a submission from finished and witnessed runs."""
+"""Writes a submission tree from finished runs that `witness` has checked."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ from harness.submit.endpoints.witness.doubts import REFUSED
 from harness.submit.endpoints.witness.report import kept_witness
 
 SUBMISSION = "pending-submission-id"
-"""Folder of the submission until MLCommons names it. MLCommons' builder uses the same name."""
+"""Name of the submission's folder until MLCommons assigns one. MLCommons' builder uses the same name."""
 
 _WITNESS_AGAIN = "run `endpoints witness` again"
 _INDENT = 2
@@ -47,8 +47,8 @@ def pack(
     work: Path,
     to: Path,
 ) -> Path:
-    """Writes the tree into `to`, which must not exist yet, and returns `to`.
-    Raises a ConfigError if it refuses a run.
+    """Writes the tree into `to`, which must not exist yet, and returns `to`. Raises a ConfigError if `pack` refuses a
+    run.
     """
     if to.exists():
         raise ConfigError(f"{to} already exists: pass a different --to, or remove it")
@@ -65,7 +65,7 @@ def pack(
         shutil.rmtree(to, ignore_errors=True)
         raise ConfigError(f"{to} cannot be written ({e.strerror or e}): free some space") from e
     except BaseException:
-        shutil.rmtree(to, ignore_errors=True)  # an incomplete tree would block the next attempt
+        shutil.rmtree(to, ignore_errors=True)  # because an incomplete tree would block the next attempt
         raise
     return to
 
@@ -186,7 +186,7 @@ def _without_secrets(value: Any) -> Any:
         if is_secret and isinstance(inner, str):
             continue
         if key in ("report_dir", "path", "tokenizer_name") and str(inner).startswith("/"):
-            found[key] = Path(str(inner)).name  # a private path: only its name
+            found[key] = Path(str(inner)).name  # keeps only the name of a private path
             continue
         found[key] = _without_secrets(inner)
     return found
@@ -241,5 +241,5 @@ def _shared(
 
 
 def describe_hint() -> str:
-    """Returns the text that `pack` prints without --describe."""
+    """Returns the text that `pack` prints if --describe is missing."""
     return f"write these lines to {FILE}, fill them in, and pass --describe {FILE}:\n\n{template()}"

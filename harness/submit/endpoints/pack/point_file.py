@@ -1,4 +1,4 @@
-"""Builds the point.yaml of a point from the request, the description and the witness."""
+"""Builds a point's point.yaml from the request, the description and the witness."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,9 +20,9 @@ def point_file(
     asked: Mapping[str, Any],
     witnessed: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Returns point.yaml's content.
+    """Returns the content of point.yaml.
 
-    asked: the client's configuration for the run. witnessed: content of witness.json.
+    asked: the client's configuration for the run. witnessed: the content of witness.json.
     """
     content: dict[str, Any] = {
         "concurrency": point.concurrency,

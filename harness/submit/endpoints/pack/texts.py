@@ -1,4 +1,4 @@
-"""Writes the texts of a tree, e.g. how to reproduce a point and what the witness found."""
+"""Writes the text files in the tree, such as how to reproduce a point and what the witness found."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -38,8 +38,7 @@ def reproduce(proof: Mapping[str, Any]) -> str:
 
 
 def client(proof: Mapping[str, Any], points: Sequence[tuple[Point, Mapping[str, Any]]]) -> str:
-    """Returns docs/client.md, which has the client's commit and digest,
-    and a row per point with the witness's result.
+    """Returns docs/client.md, which shows the client's commit and digest, and the witness's result for each point.
     """
     lines = [
         "# Client",

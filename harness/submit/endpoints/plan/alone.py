@@ -1,4 +1,4 @@
-"""Allows only one call at a time to measure for a work folder."""
+"""Ensures that only one process at a time measures for a work folder."""
 
 import fcntl
 from collections.abc import Iterator

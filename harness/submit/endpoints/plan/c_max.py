@@ -1,4 +1,4 @@
-"""Finds C_max, the largest concurrency within a bound, by a search with the harness's client."""
+"""Finds C_max, the largest concurrency that meets a latency bound, by a search with the harness's client."""
 
 import shutil
 from collections.abc import Callable
@@ -19,7 +19,7 @@ LOG = "c-max.log"
 
 
 def known_c_max(request: Request, work: Path) -> int | None:
-    """Returns the declared C_max, or the result of a finished search; None without either."""
+    """Returns the declared C_max, or the result of a finished search; None if neither exists."""
     if request.c_max:
         return request.c_max
     folder = work / FOLDER
@@ -37,7 +37,9 @@ def known_c_max(request: Request, work: Path) -> int | None:
 def find_c_max(
     request: Request, template: Template, work: Path, look: Callable[[float], None]
 ) -> int:
-    """Searches with the bound of --slo, beginning at the smallest C_max. Raises a ConfigError if it finds none."""
+    """Searches with the bound from --slo, starting at the smallest allowed C_max. Raises a ConfigError if the search
+    finds no C_max.
+    """
     own = prepare(request, template, work)
     folder = work / FOLDER
     shutil.rmtree(folder.with_name(f"{FOLDER}.partial"), ignore_errors=True)

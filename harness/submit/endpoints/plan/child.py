@@ -1,4 +1,4 @@
-"""Starts runs of the harness in separate processes, and forwards a stop to them."""
+"""Runs the harness in separate processes, and forwards a stop to them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,14 +9,16 @@ from harness.submit.endpoints.plan.own import COMMAND
 
 
 def run_harness(words: Sequence[str], log: Path, look: Callable[[float], None]) -> int:
-    """Runs `python -m harness` with these words, and returns its exit status. look: called with the seconds so far."""
+    """Runs `python -m harness` with these arguments, and returns its exit status. look: called with the elapsed
+    seconds.
+    """
     with log.open("wb") as file:
         process = start(COMMAND, [*words, "--quiet"], log=file)
     return wait(process, look)
 
 
 def refuse_unmeasured(what: str, status: int, log: Path) -> None:
-    """Raises a ConfigError with the last line of the log if the harness refused the run's command."""
+    """If the harness refused the command, raises a ConfigError with the last line of the log."""
     if status != ConfigError.exit_status:
         return
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")

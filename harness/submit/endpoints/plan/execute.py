@@ -22,12 +22,14 @@ from harness.wire.server_metrics import ServerMetrics
 from harness.wire.server_series import Series
 
 _STARTS = 3
-"""Maximum number of attempts at a point. An attempt may end before its first request because the client's processes did
-not start within 25 s.
+"""Maximum number of attempts per point. An attempt fails before its first request if the client's processes do not
+start within 25 s.
 """
 
 _WRONG_CONFIG = 2
-"""The client's exit status for an unusable configuration or data set. All other points would fail, too."""
+"""The client's exit status for an unusable configuration or data set. The same error would stop all other points, so
+`execute` ends.
+"""
 
 
 def execute(
@@ -40,8 +42,8 @@ def execute(
     *,
     quiet: bool,
 ) -> int:
-    """Returns 0 if every point is done, else 4.
-    client: a checkout of mlcommons/endpoints; only: one point, e.g. r16.
+    """Returns 0 if every point is done, otherwise 4. client: a checkout of mlcommons/endpoints; only: a single point,
+    such as r16.
     """
     names = [point.name for point in curve.points]
     if only is not None and only not in names:
@@ -73,7 +75,8 @@ def _prove(work: Path, client: Path | None) -> None:
 
 
 def _made(request: Request, row: table.Row, work: Path, progress: Progress, *, quiet: bool) -> None:
-    """Runs a point. Runs it again if the client ended before its first request, as it may on a busy machine.
+    """Runs a point with the official client. Repeats the run if the client ended before its first request, which can
+    happen on a busy machine.
 
     Raises a ConfigError if the client never sent a request or if every request failed, because then all other points
     would fail, too.
@@ -128,7 +131,7 @@ def _run(
 
 
 def _times() -> list[Series]:
-    """Returns the series with the server's own times, which `witness` compares."""
+    """Returns the series with the server's measured times, which `witness` compares with the client's."""
     names = [name for many in runs.SERVER_TIMES.values() for name in many]
     return [Series(f"{name}_{part}") for name in names for part in ("sum", "count")]
 
@@ -144,7 +147,7 @@ def _pages(urls: Sequence[str]) -> list[Server]:
 
 
 def last_error(attempt: runs.Attempt) -> str:
-    """Returns the client's last message that looks like an error, or else its last line."""
+    """Returns the client's last message that looks like an error; if none does, its last line."""
     log = attempt.folder / runs.LOG
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

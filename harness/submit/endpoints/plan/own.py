@@ -1,4 +1,6 @@
-"""Runs the harness's client and its search: prepares command lines and prompts, and reads numbers of finished runs."""
+"""Runs the harness's client and its search: prepares command lines and prompts, and reads the numbers from finished
+runs.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +18,14 @@ from harness.submit.endpoints.request import Request
 
 FOLDER = "rehearsal"
 COMMAND = "harness.cli.main"
-"""Module whose `main` makes a single run."""
+"""Module whose `main` executes a single run."""
 
 MOST_PROMPTS = 100_000
 _FIELDS = ("temperature", "top_p", "seed")
 """Sampling parameters of the client that the harness also sends."""
 
 _METRICS = {"string_match": "exact_match", "rouge": "rouge"}
-"""Maps a scorer of the client to a metric of the harness. Only the client can use other scorers."""
+"""Maps the client's scorers to the harness's metrics. Only the client supports the other scorers."""
 
 
 class Own(NamedTuple):
@@ -36,7 +38,7 @@ class Own(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Numbers of a finished rehearsal of one point."""
+    """Numbers from the finished rehearsal of one point."""
 
     verdict: str
     answers_per_s: float | None
@@ -46,7 +48,7 @@ class Rates(NamedTuple):
     score: float | None
     reasons: Sequence[str]
     codes: Sequence[str]
-    """Codes of reasons and doubts."""
+    """Codes of the reasons and doubts that the run reported."""
 
 
 def prepare(request: Request, template: Template, work: Path) -> Own:
@@ -86,7 +88,7 @@ def _metric(template: Template) -> str:
 
 
 def _prompts(request: Request, template: Template, metric: str) -> Iterator[Mapping[str, Any]]:
-    """Yields the prompts in the form that the client sends."""
+    """Yields the prompts in the format that the client sends."""
     model = template.content["model_params"]
     more = {key: model[key] for key in _FIELDS if model.get(key) is not None}
     if model.get("max_new_tokens"):
@@ -105,7 +107,7 @@ def _prompts(request: Request, template: Template, metric: str) -> Iterator[Mapp
 
 
 def _source(request: Request, template: Template) -> tuple[Path, str, str]:
-    """Returns the file of the prompts, and the names of its columns with prompts and correct answers."""
+    """Returns the prompt file, and the names of its columns for prompts and correct answers."""
     if request.prompts:
         return Path(request.prompts), "prompt", "reference"
     row = template.of_type(PERFORMANCE)[0]
@@ -136,7 +138,7 @@ def _prompt(
 
 
 def read_rates(folder: Path) -> Rates | None:
-    """Returns the numbers of a rehearsed point; None without a finished run."""
+    """Returns a rehearsed point's numbers; None if its run has not finished."""
     if not (folder / RESULT).is_file():
         return None
     result = read_json(folder / RESULT)

@@ -1,4 +1,6 @@
-"""Rehearses every point for a few minutes with the harness's client, and reports early what will fail."""
+"""Rehearses every point for a few minutes with the harness's client, and warns early about official runs that will
+fail.
+"""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -22,13 +24,13 @@ from harness.submit.endpoints.request import DEDICATED, MIN_REHEARSAL_S, Request
 EACH_S = 60.0
 _START_S = 10.0
 _FALLS = 0.98
-"""The curve counts as saturated if the tokens/s fall below this share of the tokens/s at the next lower concurrency."""
+"""The curve counts as saturated if a point's tokens/s fall below this share of those at the next lower concurrency."""
 
 _CLIENT = ("client-bound", "client-busy")
-"""Codes of a run that was limited by the client."""
+"""Codes that a run reports when the client, not the server, limited it."""
 
 _NO_BOUND = "p99=1h"
-"""SLO for a request without one: no answer misses it, so only the rates matter."""
+"""SLO for a request without one: every answer meets it, so only the rates matter."""
 
 
 class Rehearsed(NamedTuple):
@@ -39,7 +41,7 @@ class Rehearsed(NamedTuple):
 def rehearse(
     request: Request, template: Template, curve: Curve, work: Path, each_s: float, *, quiet: bool
 ) -> int:
-    """Rehearses the missing points, prints a table and warnings. Returns 0 if every point is VALID, else 4.
+    """Rehearses the missing points, and prints a table and warnings. Returns 0 if every point is VALID, otherwise 4.
 
     Raises a ConfigError if a point cannot be measured at all, because then all other points would fail, too.
     """
@@ -100,8 +102,7 @@ def _cells(one: Rehearsed) -> Sequence[Cell]:
 
 
 def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
-    """Yields a warning for each point that will fail in the official runs,
-    or that will count for less than it could.
+    """Yields a warning for each point that will fail in the official run, or whose result will be worse than possible.
     """
     for one in found:
         name, rates = one.point.name, one.rates

@@ -1,4 +1,5 @@
-"""Finds C_max without a bound, i.e. the largest concurrency that still adds tokens/s. Uses the harness's client."""
+"""Finds C_max without a latency bound: the largest concurrency that still increases tokens/s.
+"""
 
 import math
 import shutil
@@ -19,15 +20,15 @@ from harness.submit.endpoints.tables import limits
 FILE = "saturation.json"
 EACH_S = 20.0
 GROWS = 1.05
-"""The curve still grows if doubling the concurrency multiplies the tokens/s by at least this factor; half a doubling,
-by its square root.
+"""The curve counts as still growing if tokens/s increase by at least this factor when the concurrency doubles. For half
+a doubling, the square root of this factor is enough.
 """
 
 MOST = 1 << 17
 _NO_BOUND = "p99=1h"
 
 Rate = Callable[[int], float | None]
-"""Maps a concurrency to tokens/s; None if the server does not answer at this concurrency."""
+"""Maps a concurrency to tokens/s; None if the server does not respond at this concurrency."""
 
 
 class Saturation(NamedTuple):
@@ -48,8 +49,8 @@ class Saturation(NamedTuple):
 
 
 def saturation(rate: Rate, first: int, most: int) -> Saturation | None:
-    """Doubles the concurrency while tokens/s grow, then tries half a step down and up.
-    Returns None if `first` fails.
+    """Doubles the concurrency as long as tokens/s grow, then tries half a step down and half a step up. Returns None if
+    the run at `first` fails.
     """
     rates: dict[int, float | None] = {first: rate(first)}
 
@@ -74,7 +75,7 @@ def saturation(rate: Rate, first: int, most: int) -> Saturation | None:
 
 
 def known_saturation(folder: Path) -> int | None:
-    """Returns the result of a finished search; None without one."""
+    """Returns the result of a finished search; None if no search has finished."""
     path = folder / FILE
     if not path.is_file():
         return None
@@ -92,7 +93,7 @@ def find_saturation(
     look: Callable[[int, float], None],
 ) -> Saturation:
     """Measures until tokens/s stop growing, and keeps finished runs. Raises a ConfigError if the server does not
-    answer.
+    respond.
 
     look: called with a concurrency and the seconds since the start of its run.
     """

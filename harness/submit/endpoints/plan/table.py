@@ -1,4 +1,5 @@
-"""Lists the points of a plan with passes, queries, hours and state, and the requirements that are not met."""
+"""Lists a plan's points with their passes, queries, hours and states, and the requirements that the plan does not meet.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +16,11 @@ from harness.submit.endpoints.tables import drafters, limits
 from harness.submit.plan.matrix import show_s
 
 START_S = 10.0
-"""Time that the client needs to start and to end, in s."""
+"""Time that the client needs to start and to end, in s; added to each point's expected time."""
 
 _LONG_S = 6 * 3600.0
 _MOST_SEED = (1 << 63) - 1
-"""Largest seed that is accepted by servers with 64-bit signed seeds, such as vLLM."""
+"""Largest seed that servers with signed 64-bit seeds, such as vLLM, accept."""
 
 
 class Row(NamedTuple):
@@ -27,7 +28,7 @@ class Row(NamedTuple):
     passes: int
     queries: int
     rate_per_s: float | None
-    """Answers/s from a run of the client or from a rehearsal; None without either."""
+    """Answers/s from a run of the client or from a rehearsal; None if neither exists."""
     expected_s: float | None
     state: str
     why: str
@@ -44,7 +45,7 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
     rate = _rate(work, point)
     count = passes(point, samples, rate)
     queries = count * samples
-    if request.is_agentic:  # agentic: the template decides the length
+    if request.is_agentic:  # agentic: the template sets the length
         queries = template.trajectories() or samples
         count = max(1, queries // samples)
     report = runs.next_attempt(work, point.name).report
@@ -52,12 +53,12 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
     attempt = runs.newest(work, point.name)
     if (
         attempt is not None and not request.is_agentic
-    ):  # a newer rate must not change the number of passes of a finished run
+    ):  # the passes of a finished run stay the same even if a newer rate exists
         asked, queries = _kept(asked, attempt, point, samples)
         count = queries // samples
     state, why = runs.state(work, point.name, asked)
     expected_s = None
-    if rate and not request.is_agentic:  # a trajectory has many answers, and its tools take time
+    if rate and not request.is_agentic:  # a trajectory consists of many answers, and its tools take time
         scored = request.of_round.accuracy_samples if request.of_round else samples
         expected_s = START_S + (queries + scored * point.is_accuracy) / rate
     return Row(point, count, queries, rate, expected_s, state, why, asked)
@@ -66,8 +67,8 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
 def _kept(
     asked: dict[str, Any], attempt: runs.Attempt, point: Point, samples: int
 ) -> tuple[dict[str, Any], int]:
-    """Returns the configuration and its number of queries.
-    Keeps the number of the newest attempt if it makes enough whole passes.
+    """Returns the configuration and the number of queries that it issues. If the newest attempt makes enough whole
+    passes, keeps its number of queries.
     """
     runtime = asked["settings"]["runtime"]
     queries = int(runtime.get("n_samples_to_issue", samples))
@@ -145,7 +146,7 @@ def _cells(row: Row) -> Sequence[Cell]:
 def notes(
     request: Request, template: Template, curve: Curve, found: Sequence[Row]
 ) -> Iterator[str]:
-    """Yields requirements that are not met, and decisions that only a person can make."""
+    """Yields the requirements that are not met, and the decisions that only a person can make."""
     yield from _of_curve(request, curve)
     for row in found:
         if row.expected_s is not None and row.expected_s > _LONG_S:

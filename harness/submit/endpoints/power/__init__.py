@@ -1,1 +1,1 @@
-"""Computes the provisioned power of a system by the formula of the rules."""
+"""Computes a system's provisioned power with the formula in the rules."""

@@ -1,4 +1,4 @@
-"""Computes the provisioned power of a system, and the part of it that a point uses."""
+"""Computes a system's provisioned power, and the share of this power that a point uses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,9 @@ ROUNDED_DIGITS = 2
 _COMPUTED_TOLERANCE_W = 0.5
 _KW_TOLERANCE = 0.005
 _LEAST_SHARE = 0.5
-"""A stated power below this share of the rules' default is a problem, unless the power is declared as limited."""
+"""A stated power below this share of the rules' default is a problem, unless the descriptor declares the power as
+limited.
+"""
 
 
 class NodeSetPower(NamedTuple):
@@ -25,17 +27,20 @@ class NodeSetPower(NamedTuple):
 
 class SystemPower(NamedTuple):
     kw: float | None
-    """Provisioned power; None if the descriptor has problems."""
+    """Provisioned power; None if the descriptor contains errors."""
     sets: Sequence[NodeSetPower]
     switches_w: float
     estimated: Sequence[str]
-    """Values taken from the defaults of the rules. They mark the power as estimated."""
+    """Values that the descriptor omits and the rules' defaults replace. If there are any, the power counts as
+    estimated.
+    """
     problems: Sequence[str]
     is_declared: bool = False
-    """Whether declared_provisioned_power replaces the computed sum."""
+    """Whether declared_provisioned_power replaces the computed total."""
 
     def point_kw(self, used: Mapping[int, int] | None = None) -> float | None:
-        """Returns the power of a point. used: number of nodes by ensemble; a missing ensemble counts as a whole."""
+        """Returns a point's power. used: number of nodes per ensemble; an ensemble that is not listed counts in full.
+        """
         if self.kw is None or not self.sets:
             return self.kw
         shares = {s.ensemble: (used or {}).get(s.ensemble, s.nodes) / s.nodes for s in self.sets}
@@ -50,12 +55,12 @@ class SystemPower(NamedTuple):
 
 
 class _Sum:
-    """Collects problems, gaps and defaults while the terms of the formula are added."""
+    """Collects problems, gaps and defaults while adding up the formula's terms."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.gaps: list[str] = []
-        """Missing values without a default. They are problems unless the power is declared as a whole."""
+        """Missing values that have no default. They are problems unless the descriptor declares the total power."""
         self.estimated: list[str] = []
 
     def watts(self, where: str, value: object, default: Watts | None = None) -> float:
@@ -86,7 +91,9 @@ class _Sum:
 
 
 def system_power(descriptor: Json, cores: Mapping[int, int] | None = None) -> SystemPower:
-    """Computes the provisioned power. cores: cores per processor by ensemble, used for the default of processors."""
+    """Computes the provisioned power. cores: cores per processor for each ensemble, which determine the processors'
+    default power.
+    """
     total = _Sum()
     cooling = descriptor.get("cooling")
     overhead = power_defaults()["overhead"].get(str(cooling))
@@ -209,7 +216,7 @@ def _as_a_default(part: Json, watts: float, default: Watts | None, where: str) -
 
 
 def _limited(part: Json, default: Watts | None, where: str) -> Iterator[str]:
-    """Reports an accelerator whose stated power is far below the power that the rules give for its model."""
+    """Reports an accelerator whose stated power is far below the rules' power for its model."""
     value = _map(part.get("tdp_per_unit"))
     if default is None or part.get("below_rated_tdp") is not None or values.value_problem(value):
         return
@@ -246,12 +253,12 @@ def _estimated_w(network: Json, where: str, total: _Sum) -> float:
     if problem or _map(energy).get("value_pj") is None:
         total.problems.append(f"{where}.energy_per_bit_pj {problem or 'needs value_pj'}")
         return 0.0
-    # The checker reads the bandwidth as terabytes per second, although the key names another unit.
+    # The checker reads the bandwidth as terabytes per second, although the key names a different unit.
     return bandwidth * 8 * float(_map(energy)["value_pj"])
 
 
 def _scale_out(fabric: object, rows: Sequence[Json], total: _Sum) -> tuple[float, float]:
-    """Returns the watts of a node's network cards that count, and the watts of all switches."""
+    """Returns the watts of those network cards in a node that count, and the watts of all switches."""
     network = _map(fabric)
     nodes = sum(whole(row.get("nodes_provisioned")) or 0 for row in rows)
     if not isinstance(network.get("present"), bool):
@@ -317,7 +324,7 @@ def _number(value: object) -> float:
 def _disagreements(
     descriptor: Json, sets: Sequence[NodeSetPower], switches_w: float, factor: float, kw: float
 ) -> Iterator[str]:
-    """Compares the submitter's block `computed` and kW with the formula."""
+    """Compares the kW and the block `computed` that the submitter wrote with the results of the formula."""
     formula = {
         row["node_set_id"]: row.get("power_method") == "component_sum"
         for row in descriptor["node_sets"]

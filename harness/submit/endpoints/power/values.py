@@ -1,4 +1,4 @@
-"""Converts the values of a descriptor to watts, and replaces missing values with defaults of the rules."""
+"""Converts a descriptor's values to watts, and replaces missing values with the rules' defaults."""
 
 import re
 from collections.abc import Mapping
@@ -14,11 +14,13 @@ _UNITS = {"value_w": 1.0, "value_kw": 1000.0}
 class Watts(NamedTuple):
     watts: float
     default: str = ""
-    """Section of the rules with this default, e.g. D.3; '' for a value from another source."""
+    """Section of the rules that defines this default, such as D.3; '' for a value from another source. D.3; '' for a
+    value from another source.
+    """
 
 
 def value_problem(value: object) -> str:
-    """Returns what is wrong with a sourced value; '' if nothing is."""
+    """Returns an error in a value with a source; '' if it is correct."""
     if not isinstance(value, Mapping):
         return "is not a mapping with value_w, source_type and source"
     given = [key for key in (*_UNITS, "value_pj") if value.get(key) is not None]
@@ -46,7 +48,7 @@ def _source_problem(value: Mapping[str, Any]) -> str:
 
 
 def watts_of(value: Mapping[str, Any]) -> Watts | None:
-    """Returns the watts of a sourced value; None for an energy per bit."""
+    """Returns the watts of a value with a source; None if the value is an energy per bit."""
     for key, factor in _UNITS.items():
         if value.get(key) is not None:
             default = value["source"] if value.get("source_type") == "mlc_default" else ""
@@ -55,7 +57,7 @@ def watts_of(value: Mapping[str, Any]) -> Watts | None:
 
 
 def cpu_default(model: object, cores: int | None) -> Watts | None:
-    """Returns the default for a processor; None if neither its name nor its number of cores determines one."""
+    """Returns a processor's default power; None if neither its name nor its number of cores determines one."""
     table, text = power_defaults()["cpu"], str(model or "").lower()
     if cores is None and (match := _CORES.search(text)):
         cores = int(match[1])
@@ -80,7 +82,7 @@ def accelerator_default(model: object) -> Watts | None:
 
 
 def switch_default(model: object, cabling: object) -> Watts | None:
-    """Returns the default for a switch with this cabling; None if the rules have no default for it."""
+    """Returns the default power of a switch with this cabling; None if the rules do not define one."""
     table, name = power_defaults()["switches"], _plain(model)
     row: Mapping[Any, float] = next((by for key, by in table["w"].items() if key in name), {})
     watts = row.get(str(cabling))

@@ -1,1 +1,1 @@
-"""Applies the rules of MLPerf Endpoints to a result tree."""
+"""Checks a result tree against the rules of MLPerf Endpoints."""

@@ -1,4 +1,4 @@
-"""Checks accuracy results: the data set, its size, every metric, and the gates of agentic benchmarks."""
+"""Checks accuracy results: the data set, its size, every metric, and the gates for agentic benchmarks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def _of(point: Point, rule: str, actual: str, expected: str) -> Finding:
 
 
 def _scores(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Returns a mapping from metric to value. A single number gets the name `score`."""
+    """Maps each metric to its value. A single number is stored under the name `score`."""
     raw = entry.get("score")
     rows = raw.items() if isinstance(raw, dict) else [("score", raw)]
     found: dict[str, float] = {}
@@ -89,7 +89,7 @@ def _metrics(point: Point, model: Model) -> Iterator[Finding]:
             continue
         low, high = model.ranges.get(metric, (model.least.get(metric, 0.0), float("inf")))
         value = value * _SCALE if value <= 1.0 < low else value
-        high = min(high, _SCALE) if metric in model.least else high  # no share exceeds the scale
+        high = min(high, _SCALE) if metric in model.least else high  # a share cannot exceed the scale
         if not low <= value <= high:
             is_share = metric in model.least
             expected = f"{low:.4f} to 100" if is_share else f"{low:.1f} to {high:.1f}"
@@ -97,7 +97,7 @@ def _metrics(point: Point, model: Model) -> Iterator[Finding]:
 
 
 def _combined(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Returns the mean of each metric over the data sets, weighted by their samples."""
+    """Returns each metric's mean over the data sets, weighted by their numbers of samples."""
     sums: dict[str, list[float]] = {}
     for entry in entries:
         weight = number(entry.get("unit_samples", entry.get("num_samples"))) or 1.0
@@ -142,7 +142,7 @@ def _fraction(value: float) -> float:
 
 
 def _per_turn(point: Point, model: Model) -> Iterator[Finding]:
-    """Checks the mean answer, which only some versions of MLCommons' client publish."""
+    """Checks the mean length of an answer, which only some versions of MLCommons' client publish."""
     block = mapping(point.summary.get("output_sequence_lengths_full_run"))
     mean = number(mapping(block.get("output_sequence_lengths")).get("avg"))
     low, high = model.tokens_per_turn or (0.0, float("inf"))

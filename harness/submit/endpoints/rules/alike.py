@@ -1,4 +1,6 @@
-"""Compares the results of points. Equal requests have equal lengths, and two runs never have the same times."""
+"""Compares the results of different points. The same requests must have the same lengths, and two runs never produce
+the same times.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,17 +12,17 @@ from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import ACCURACY, SUMMARY, Curve, Point, mapping
 
 _MOST_INPUT, _MOST_OUTPUT = 0.001, 0.1
-"""A point's mean input and output length may differ from the curve's median by these shares. Every point sends whole
-passes of the same prompts, but answers differ if the server's numerics depend on the batch.
+"""A point whose mean input or output length differs from the curve's median by more than these shares is reported.
+Every point sends whole passes of the same prompts, but the answers vary if the server's numerics depend on the batch.
 """
 
 _TIMES = (("duration_ns",), ("ttft", "total"), ("latency", "total"))
 _SAME = 2
-"""Two runs with this many equal sums in ns are copies, because chance does not produce them."""
+"""Two runs that share this many equal sums in ns count as copies, because chance does not produce such matches."""
 
 
 def same_lengths(curve: Curve) -> Iterator[Finding]:
-    """Checks that all points sent the same prompts and received answers of about the same length."""
+    """Checks that all points sent the same prompts and received answers of similar length."""
     if curve.is_agentic:
         return
     for name, most in (
@@ -28,7 +30,7 @@ def same_lengths(curve: Curve) -> Iterator[Finding]:
         ("output_sequence_lengths", _MOST_OUTPUT),
     ):
         means = {p: mean for p in curve.points if (mean := _mean(p, name))}
-        if len(means) < 3:  # two points do not show which one is wrong
+        if len(means) < 3:  # with two points, it is unknown which one is wrong
             continue
         middle = sorted(means.values())[len(means) // 2]
         for point, mean in means.items():
@@ -43,7 +45,7 @@ def _mean(point: Point, name: str) -> float | None:
 
 
 def copied(curves: Sequence[Curve]) -> Iterator[Finding]:
-    """Looks in the whole submission for two results that come from the same run."""
+    """Searches the whole submission for two results that come from the same run."""
     points = [point for one in curves for point in one.points]
     for position, point in enumerate(points):
         for earlier in points[:position]:
@@ -67,8 +69,7 @@ def _at(content: dict[str, Any], keys: Sequence[str]) -> float | None:
 
 
 def _same_scores(points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares scores together with their duration, which the client also writes.
-    Scores alone may be equal by chance.
+    """Compares scores and the duration that the client writes next to them. Scores alone may match by chance.
     """
     seen: dict[str, Point] = {}
     for point in points:

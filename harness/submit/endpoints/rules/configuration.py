@@ -1,4 +1,4 @@
-"""Checks config.yaml, which is the client's configuration. MLCommons' checker does not read it."""
+"""Checks config.yaml, which is the client's configuration. MLCommons' checker ignores this file."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ CLIENT_SEEDS = {
     "scheduler_random_seed": "scheduler_rng_seed",
     "dataloader_random_seed": "sample_index_rng_seed",
 }
-"""Maps the client's names of two seeds to their names in point.yaml."""
+"""Maps the client's names for two seeds to their names in point.yaml."""
 
 _DEFAULT_SEED = 42
 
@@ -43,7 +43,7 @@ def client_config(curve: Curve, point: Point) -> Iterator[Finding]:
     declared = mapping(mapping(point.yaml.get("runtime_settings")).get("runtime"))
     runtime = mapping(settings.get("runtime"))
     for theirs, ours in CLIENT_SEEDS.items():
-        # If the configuration does not set a seed, the client's default applies.
+        # If the configuration does not set a seed, the client uses its default.
         actual = runtime.get(theirs, _DEFAULT_SEED)
         if ours in declared and actual != declared[ours]:
             yield _config(point, f"{theirs}: {actual}", f"{ours}: {declared[ours]}")
@@ -86,7 +86,7 @@ def _config(point: Point, actual: str, expected: str) -> Finding:
 
 
 def _agentic(point: Point) -> Iterator[Finding]:
-    """Checks the settings for trajectories that the rules prescribe."""
+    """Checks the settings that the rules prescribe for trajectories."""
     sets = point.config.get("datasets")
     rows = [mapping(row) for row in sets] if isinstance(sets, list) else []
     fixed = {

@@ -1,4 +1,4 @@
-"""Checks the points of a curve together: C_max, regions, Offline, and the values that all points share."""
+"""Checks the points of a curve together: C_max, the regions, Offline, and the values that all points must share."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ _SHARED = (
     *("dataset", "dataset_name", "dataset_link", "shared_src", "shared_docs", "seed_set"),
     *("target_cohort", "speculative_decoding"),
 )
-"""Keys of point.yaml that must be equal in all points."""
+"""Keys of point.yaml that must have the same value in all points."""
 
 
 def curve(of: Curve) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def _odd(points: Sequence[Point], key: str, values: Sequence[Any]) -> Iterator[F
 
 
 def _plain(value: object) -> str:
-    """Returns the same text for equal values. Ignores upper and lower case."""
+    """Returns a text that is identical for equal values. Ignores case."""
     return json.dumps(value, sort_keys=True, default=str).lower()
 
 
@@ -168,7 +168,9 @@ def _coverage(of: Curve, regions: Regions) -> Iterator[Finding]:
 
 
 def accuracy_points(of: Curve) -> Sequence[Point]:
-    """Returns the points with the result of an accuracy run. Inline scores do not count."""
+    """Returns the points that contain the result of an accuracy run. Scores that a performance run computed do not
+    count.
+    """
     return [p for p in of.points if p.scores]
 
 
@@ -191,8 +193,8 @@ def _accuracy_coverage(of: Curve, regions: Regions) -> Iterator[Finding]:
 
 
 def _extra(regions: Regions, scored: Sequence[Point], owners: Iterable[int]) -> Iterator[Finding]:
-    """Yields a finding for each accuracy result beyond one per region. An elected point provides the Offline result and
-    the result of its region, so a second result in its region is also a finding.
+    """Yields a finding for each accuracy result in excess of one per region. An elected point's result counts for
+    Offline and for the point's region, so a second result in that region is also a finding.
     """
     filled = set(owners)
     elected = next((p for p in scored if p.offline == ELECTED), None)
@@ -219,7 +221,7 @@ def _utilisation(of: Curve) -> Iterator[Finding]:
 
 
 def nodes_used(point: Point) -> dict[int, int]:
-    """Returns a mapping from ensemble to the nodes that a point uses; {} if the point uses the whole system."""
+    """Maps each ensemble to the number of its nodes that a point uses; {} if the point uses the whole system."""
     rows = point.yaml.get("nodes_used")
     found: dict[int, int] = {}
     for row in rows if isinstance(rows, list) else []:

@@ -1,4 +1,6 @@
-"""Checks that the numbers of each series in result_summary.json are consistent: sums, means, percentiles, histogram."""
+"""Checks that the numbers of each series in result_summary.json are consistent: sums, means, percentiles and the
+histogram.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -12,10 +14,10 @@ LATENCY, LENGTHS = "latency", "output_sequence_lengths"
 SERIES = ("ttft", "tpot", LATENCY, LENGTHS)
 _KEYS = ("total", "min", "max", "avg")
 _EDGE = 1e-6
-"""Relative tolerance for the edges of a bucket."""
+"""Relative difference up to which two bucket edges count as equal."""
 
 _RATE = 1e-3
-"""Relative tolerance for a rate that follows from two other numbers."""
+"""Relative difference up to which a rate counts as consistent with the two numbers that determine it."""
 
 
 class _Bucket(NamedTuple):
@@ -50,7 +52,7 @@ def _of(point: Point, rule: str, actual: str, expected: str) -> Finding:
 
 
 def _count(block: dict[str, Any]) -> float | None:
-    """Returns the number of samples, which follows from the total and the mean."""
+    """Returns the number of samples, computed from the total and the mean."""
     total, mean = number(block.get("total")), number(block.get("avg"))
     return total / mean if total is not None and mean else None
 
@@ -68,7 +70,8 @@ def _sum_problem(name: str, block: dict[str, Any], completed: int | None) -> str
 
 
 def _histogram_problem(name: str, block: dict[str, Any]) -> str:
-    """Compares the histogram with count, mean and percentiles. The client counts values below 1 as 1."""
+    """Compares the histogram with the count, mean and percentiles. The client counts values below 1 as if they were 1.
+    """
     buckets, least = _buckets(block), number(block.get("min"))
     if not buckets or least is None:
         return ""
@@ -117,7 +120,7 @@ def _share(key: str) -> float | None:
 
 
 def _buckets(block: dict[str, Any]) -> list[_Bucket]:
-    """Returns the buckets in order; [] without a histogram, or if it has an unknown form."""
+    """Returns the buckets in order; [] if the histogram is missing or in an unknown format."""
     found = mapping(block.get("histogram"))
     edges, counts = found.get("buckets"), found.get("counts")
     if not isinstance(edges, list) or not isinstance(counts, list) or len(edges) != len(counts):

@@ -1,4 +1,4 @@
-"""Defines the rules for checking MLPerf Endpoints, each with the action that removes its findings."""
+"""Defines the rules for checking MLPerf Endpoints, and the action that resolves each rule's findings."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from harness.submit.rules import findings
 
 
 class Finding(findings.Finding):
-    """A fault of a tree. Its rule is a key of this module's RULES."""
+    """A fault in a tree. `rule` is a key of RULES."""
 
     __slots__ = ()
 
@@ -95,8 +95,7 @@ RULES: Mapping[str, str] = {
     "engagement": "use as many replicas as fit, or declare dp_shortfall with its reason",
     "power": "correct system_power.json, or the section `power` of the --describe file, and pack again",
 }
-"""Maps a rule to the action that removes its findings.
-docs/endpoints.md explains each rule; a test compares the two.
+"""Maps a rule to the action that resolves its findings. docs/endpoints.md explains each rule; a test compares both.
 """
 
 OF_A_REHEARSAL = frozenset(
@@ -112,4 +111,4 @@ OF_A_REHEARSAL = frozenset(
         "accuracy-target",
     }
 )
-"""Rules that a rehearsal cannot satisfy, because it may be short and may use another model and other data."""
+"""Rules that a rehearsal may break, because it may be short and may use another model and other data."""

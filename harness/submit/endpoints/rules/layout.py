@@ -20,23 +20,23 @@ from harness.submit.rules.tree.tree import MOST_ENTRIES, Entry, Tree, join
 MARK = "REHEARSAL.md"
 LARGEST_BYTES = 50 << 20
 _NAME = re.compile(r"[!-\-/-~][!-~]*")
-"""Matches printable ASCII without spaces and without a leading dot."""
+"""Matches printable ASCII without spaces or a leading dot."""
 
 _ALSO = re.compile(
     r"sample_idx_map\.json|report\.txt|serving_config\.json|results\.json|mlperf-system-info-[\w.-]*\.json"
 )
-"""Files of the client that MLCommons' builder copies in addition to the required ones."""
+"""The client's files that MLCommons' builder copies in addition to the required ones."""
 
 _PRIVATE = re.compile(
     r"w|who|users|ps|pstree|ulimit|env|environ|id_rsa|.*\.pem|.*history|events\.jsonl"
 )
-"""Names of files about users, processes and requests, as written by mlperf-sysinfo and the client."""
+"""Names of files in which mlperf-sysinfo and the client record users, processes and requests."""
 
 _SECRETS = ("api_key", "swebench_service_auth_token")
 
 
 def whole_tree(tree: Tree) -> Iterator[Finding]:
-    """Checks the name, kind and size of every entry, and looks for the mark of a rehearsal."""
+    """Checks the name, type and size of every entry, and looks for the mark of a rehearsal."""
     if tree.is_cut:
         yield Finding("too-many-files", ".", f"more than {MOST_ENTRIES:,} entries", "a submission")
     for path, entry in tree.all():
@@ -66,13 +66,13 @@ def _entry(path: str, entry: Entry) -> Iterator[Finding]:
 
 
 def unreadable(tree: Tree) -> Iterator[Finding]:
-    """Reports unreadable entries. Call it last, because the other rules also read files."""
+    """Reports unreadable entries. Call it last, because the other rules read files, too."""
     for path in dict.fromkeys(tree.unreadable):
         yield Finding("unreadable", path, "not readable", "a readable file or folder")
 
 
 def root_folders(tree: Tree, root: str) -> Iterator[Finding]:
-    """Checks src/, docs/ and the files next to them."""
+    """Checks src/, docs/ and the files next to these folders."""
     for name in ("src", "docs", "results"):
         if tree.kind(join(root, name)) != "folder":
             yield Finding("missing-folder", join(root, name), "no such folder", "this folder")
@@ -159,7 +159,7 @@ def _readable(point: Point, name: str) -> Iterator[Finding]:
 
 
 def _secret(value: object) -> str:
-    """Returns the name of a key in the configuration whose value is a secret; '' without one."""
+    """Returns the name of a key in the configuration whose value is a secret; '' if there are no secrets."""
     if isinstance(value, list):
         return next(filter(None, map(_secret, value)), "")
     for key, inner in mapping(value).items():
@@ -171,11 +171,11 @@ def _secret(value: object) -> str:
 
 
 def shared_paths(point: Point, root: str) -> Iterator[Finding]:
-    """Checks that shared_src and shared_docs name folders of the submission."""
+    """Checks that shared_src and shared_docs name folders in the submission."""
     for key in ("shared_src", "shared_docs"):
         value = point.yaml.get(key)
         if value in (None, ""):
-            continue  # a missing key is another rule's finding
+            continue  # another rule reports a missing key
         parts = _parts(str(value))
         if not parts or point.tree.kind(join(root, *parts)) != "folder":
             actual = f"{key}: {value}"
@@ -183,7 +183,7 @@ def shared_paths(point: Point, root: str) -> Iterator[Finding]:
 
 
 def _parts(text: str) -> Sequence[str]:
-    """Returns the parts of a relative path; nothing for an absolute path or a path with '..'."""
+    """Returns the parts of a relative path; an empty sequence for an absolute path or one that contains '..'."""
     parts = [part for part in text.strip().split("/") if part and part != "."]
     is_inside = not text.strip().startswith(("/", "~")) and ".." not in parts
     return parts if is_inside else []

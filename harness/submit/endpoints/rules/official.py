@@ -1,6 +1,6 @@
-"""Runs MLCommons' checker and mlperf-viz in an environment of the user, and reads their output.
+"""Runs MLCommons' checker and mlperf-viz in an environment that the user provides, and reads their output.
 
-This package contains no part of these programs.
+The harness does not contain any part of these programs.
 """
 
 import json
@@ -22,12 +22,14 @@ from harness.submit.endpoints.rules.validate import Checked
 
 CHECKER, VIZ = "submission-checker", "mlperf-viz"
 PACKAGES = {CHECKER: "endpoints-submission-cli", VIZ: "mlperf-viz"}
-"""Maps a tool to its package. Versions are not fixed, because the newest tools have the rules of the newest cohort."""
+"""Maps a tool to the package that installs it. The versions are not pinned, because only the newest tools know the
+rules of the newest cohort.
+"""
 
 LIMIT_S = 300.0
 _CHECK = "from submission_checker.cli import main; main()"
 _VIZ_WARNINGS = 3
-"""Exit status of mlperf-viz if it has warnings."""
+"""Exit status of mlperf-viz when it prints warnings."""
 
 
 class Outcome(NamedTuple):
@@ -37,13 +39,15 @@ class Outcome(NamedTuple):
     """Each error as a tuple (rule, path, message)."""
     warnings: Sequence[tuple[str, str, str]]
     crash: str = ""
-    """Reason why the tool gave no answer; otherwise ''."""
+    """Reason why the tool produced no result; '' if it did."""
     version: str = ""
     """Version of the tool; '' if unknown."""
 
 
 def ensure(folder: Path, *, install: bool) -> None:
-    """Raises a ConfigError if the environment does not exist. With `install`, makes the environment with uv instead."""
+    """Raises a ConfigError if the environment does not exist. With `install`, it creates a missing environment with uv
+    instead.
+    """
     if install:
         make_environment(folder, tuple(PACKAGES.values()))
     elif not is_environment(folder):
@@ -65,7 +69,7 @@ def run_tools(environment: Path, tree: Path, checked: Checked) -> list[Outcome]:
 
 
 def version_of(environment: Path, package: str) -> str:
-    """Returns the version of an installed package; '' if it is not installed as a wheel."""
+    """Returns an installed package's version; '' if the package was not installed from a wheel."""
     stem = package.replace("-", "_")
     found = sorted(environment.glob(f"lib/python*/site-packages/{stem}-*.dist-info"))
     return found[-1].name.removeprefix(f"{stem}-").removesuffix(".dist-info") if found else ""
@@ -118,7 +122,7 @@ def _viz(environment: Path, tree: Path) -> Outcome:
 
 
 def lines(outcome: Outcome) -> Iterator[str]:
-    """Yields the text about one tool: its verdict, then each error and warning once."""
+    """Yields the lines about one tool: its verdict, then each error and warning once."""
     name = f"{outcome.tool} {outcome.version}".strip()
     if outcome.crash:
         yield f"official ({name}): no answer: {outcome.crash}"

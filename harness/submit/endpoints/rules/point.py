@@ -1,4 +1,4 @@
-"""Checks the keys and values of point.yaml, one point at a time."""
+"""Checks the keys and values in point.yaml, one point at a time."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ from harness.submit.endpoints.tables import (
 
 
 def point_file(curve: Curve, point: Point) -> Iterator[Finding]:
-    """Checks everything that requires only this point and the curve's regions."""
+    """Checks everything that depends only on this point and the curve's regions."""
     if not point.yaml:
         return  # another rule reports a missing or wrong file
     for part in (_keys, _division, _dataset_type, _load_pattern, _warm_up, _seeds, _steady):
@@ -63,7 +63,7 @@ def _dataset_type(point: Point) -> Iterator[Finding]:
 
 
 def _dataset(point: Point, name: str) -> Iterator[Finding]:
-    """Checks the key that determines how many requests are enough."""
+    """Checks the key that determines how many requests the run must send."""
     model, value = models().get(name), point.yaml.get("dataset")
     if model is None or value in (None, model.dataset):
         return
@@ -79,7 +79,7 @@ def _load_pattern(point: Point) -> Iterator[Finding]:
 
 
 def _minimum(point: Point, regions: Regions | None) -> Iterator[Finding]:
-    """Checks min_duration_ms, which MLCommons' checker does not read."""
+    """Checks min_duration_ms, which MLCommons' checker ignores."""
     settings = mapping(point.yaml.get("runtime_settings"))
     if "min_duration_ms" not in settings or regions is None:
         return
@@ -121,7 +121,7 @@ def _warm_up_counts(
         actual = f"{completed:,} completed, {issued:,} issued"
         yield _of(point, "warm-up", actual, "at most the issued requests")
     if not (issued or completed or number(warm_up.get("duration_s"))):
-        return  # a run without a warm-up
+        return  # the run had no warm-up
     if in_flight == 0:
         yield _of(point, "warm-up", "concurrency: 0", "the concurrency of the warm-up")
     if warm_up.get("logs_retained") is not True:
@@ -177,7 +177,9 @@ def _steady(point: Point) -> Iterator[Finding]:
 
 
 _MOST_RATE = 1.5
-"""The rate of the window may exceed the rate of the whole run, which has a start and an end, at most by this factor."""
+"""The window's rate may exceed the rate of the whole run by at most this factor, because the whole run includes its
+start and end.
+"""
 
 
 _WINDOW = ("super_pass_start", "super_pass_end", "super_pass_size", "n_samples", "duration_s")

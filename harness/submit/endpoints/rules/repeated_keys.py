@@ -1,4 +1,4 @@
-"""Finds keys that appear twice in a file. People may read the first value, but programs use the last one."""
+"""Finds keys that appear twice in a file. A person may read the first value, but programs use the last one."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from harness.submit.endpoints.rules.submission import ACCURACY, REQUIRED, Point
 
 
 class _Twice(ValueError):
-    """Raised with the key that appears twice in a mapping."""
+    """Raised when a key appears twice in a mapping; contains the key."""
 
 
 def repeated_keys(point: Point) -> Iterator[Finding]:

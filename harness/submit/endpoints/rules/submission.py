@@ -1,4 +1,4 @@
-"""Reads a result tree of MLPerf Endpoints: submissions, curves, and the files of each point."""
+"""Reads a result tree of MLPerf Endpoints: its submissions, their curves, and each point's files."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ Json = Mapping[str, Any]
 
 
 def yaml_mapping(text: str) -> dict[str, Any] | None:
-    """Returns the mapping in an untrusted YAML text; None if the text does not contain a mapping."""
+    """Returns the mapping in an untrusted YAML text; None if the text is not a mapping."""
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -35,12 +35,12 @@ def yaml_mapping(text: str) -> dict[str, Any] | None:
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """Returns the value if it is a mapping whose keys are texts; otherwise an empty mapping."""
+    """Returns the value if it is a mapping with only text keys; otherwise an empty mapping."""
     return value if isinstance(value, dict) and all(isinstance(k, str) for k in value) else {}
 
 
 class Point:
-    """A folder r<C> of a curve, with the files of one point."""
+    """A curve's folder r<C>, which contains the files of one point."""
 
     def __init__(self, tree: Tree, path: str) -> None:
         self.tree = tree
@@ -78,12 +78,12 @@ class Point:
 
     @property
     def inline(self) -> list[dict[str, Any]]:
-        """Scores that the performance run computed itself."""
+        """Scores that the performance run itself computed."""
         return [e for e in self.accuracy or () if e.get("dataset_type") == "performance"]
 
     @property
     def scores(self) -> list[dict[str, Any]]:
-        """Scores of accuracy runs."""
+        """Scores that accuracy runs computed."""
         return [e for e in self.accuracy or () if e.get("dataset_type") != "performance"]
 
     @property
@@ -93,7 +93,8 @@ class Point:
 
     @property
     def concurrency(self) -> int:
-        """The declared concurrency, or the folder's if the declared one is not a number. 0 if neither is known."""
+        """The declared concurrency; if it is not a number, the concurrency in the folder's name; 0 if neither is known.
+        """
         return whole(self.yaml.get("concurrency")) or self.folder_concurrency or 0
 
     @property
@@ -112,7 +113,7 @@ class Point:
 
 
 class Curve:
-    """All points of one system and one benchmark."""
+    """All points of one system in one benchmark."""
 
     def __init__(self, tree: Tree, root: str, system: str, model: str) -> None:
         self.tree = tree
@@ -132,7 +133,7 @@ class Curve:
 
     @property
     def c_max(self) -> int | None:
-        """C_max of the first point that declares it."""
+        """C_max from the first point that declares it."""
         found = (whole(p.system.get("max_supported_concurrency")) for p in self.points)
         return next((c for c in found if c is not None), None)
 
@@ -143,7 +144,7 @@ class Curve:
 
     @cached_property
     def regions(self) -> Regions | None:
-        """Regions of the curve; None if C_max is missing or too small, or if C_min is impossible."""
+        """The curve's regions; None if C_max is missing or too small, or if C_min is impossible."""
         override = self.c_min_override
         measured = [p.concurrency for p in self.points if p.offline != DEDICATED and p.concurrency]
         lowest = min([*measured, 32])
@@ -164,7 +165,7 @@ class Curve:
 
 
 def submission_roots(tree: Tree) -> Sequence[str]:
-    """Returns the folders that contain results/. They are the root itself, or folders one or two levels below."""
+    """Returns the folders that contain results/. They are the root itself, or folders one or two levels below it."""
     if "results" in tree.folders(""):
         return [""]
     found: list[str] = []

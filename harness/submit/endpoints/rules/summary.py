@@ -1,4 +1,4 @@
-"""Checks whether the numbers of result_summary.json agree with each other and with point.yaml."""
+"""Checks that the numbers in result_summary.json agree with each other and with point.yaml."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -15,10 +15,14 @@ _SERIES = ("ttft", "tpot", "latency")
 _ORDER = ("1", "5", "10", "25", "50", "75", "80", "90", "95", "97", "99", "99.9")
 _COUNTS = ("n_samples_completed", "n_samples_issued", "n_samples_failed")
 _MOST_IN_FLIGHT, _LEAST_IN_FLIGHT = 1.02, 0.75
-"""Limits for the mean number of queries in flight, as a share of the concurrency. The end of a short run lowers it."""
+"""Limits for the mean number of queries in flight, as a share of the concurrency; a mean outside them is a finding. The
+lower limit is generous because the end of a short run reduces the mean.
+"""
 
 _MOST_TIMES = 2.0
-"""The latency and the sum of its parts, which are means over different samples, may differ by this factor."""
+"""The mean latency may differ from the sum of its parts by at most this factor, because the parts are means over
+different samples.
+"""
 
 
 def results(curve: Curve, point: Point) -> Iterator[Finding]:
@@ -68,7 +72,7 @@ def _present(point: Point) -> Iterator[Finding]:
 
 
 def _recorded(point: Point) -> Iterator[Finding]:
-    """Checks that the client's record of the run exists."""
+    """Checks that the client's record of the run is present."""
     recorded = _block(point, "run_config")
     for key in ("load_pattern", *CLIENT_SEEDS):
         if recorded.get(key) is None:
@@ -146,7 +150,7 @@ def _duration(point: Point, regions: Regions | None) -> Iterator[Finding]:
 
 
 def _little(point: Point) -> Iterator[Finding]:
-    """Checks Little's law: the sum of the latencies equals the concurrency times the duration."""
+    """Checks Little's law: the sum of the latencies must equal the concurrency times the duration."""
     run_ns, completed = (
         number(point.summary.get(k)) for k in ("duration_ns", "n_samples_completed")
     )
@@ -160,7 +164,7 @@ def _little(point: Point) -> Iterator[Finding]:
 
 
 def _token_times(point: Point) -> Iterator[Finding]:
-    """Checks that a mean answer takes its TTFT plus its TPOT for each later token."""
+    """Checks that the mean latency equals the mean TTFT plus the mean TPOT for each later token."""
     means = [number(_block(point, name).get("avg")) for name in _SERIES]
     tokens, completed = (
         number(_block(point, "output_sequence_lengths").get("total")),

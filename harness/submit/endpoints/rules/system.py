@@ -1,4 +1,4 @@
-"""Checks system_desc.json, system_power.json and the replicas of a point."""
+"""Checks system_desc.json, system_power.json and each point's replicas."""
 
 import json
 import re
@@ -96,7 +96,7 @@ def _nodes(point: Point) -> Iterator[Finding]:
 
 
 def same_system(curve: Curve) -> Iterator[Finding]:
-    """Checks that all points describe the same system, apart from settings of a single point."""
+    """Checks that all points describe the same system, except for settings that may differ between points."""
     varying = limits()["keys"]["system"]["per_point"]
     plain = {p: _identity(p.system, varying) for p in curve.points if p.system}
     texts = list(plain.values())
@@ -115,12 +115,14 @@ def _identity(system: Mapping[str, Any], varying: list[str]) -> str:
 
 
 def power_of(curve: Curve) -> SystemPower | None:
-    """Returns the provisioned power; None without a descriptor."""
+    """Returns the provisioned power; None if the curve has no descriptor."""
     return None if curve.power is None else system_power(curve.power, _cores(curve))
 
 
 def power(curve: Curve) -> Iterator[Finding]:
-    """Checks the descriptor, which the division Standardized requires, and how much of the system each point uses."""
+    """Checks the descriptor, which the Standardized division requires, and the share of the system that each point
+    uses.
+    """
     file = curve.power_file
     divisions = {str(p.yaml.get("division", "")).lower() for p in curve.points}
     found = power_of(curve)
@@ -206,7 +208,7 @@ def _engagement(point: Point, found: SystemPower, *, is_standardized: bool) -> I
     if point.system.get("disaggregated") is True or any(
         one.accelerators_per_node is None for one in found.sets
     ):
-        return  # the rules do not define the replicas of such a system
+        return  # the rules do not define the number of replicas for such a system
     footprint = 1
     for size in sizes:
         footprint *= size or 1

@@ -1,4 +1,4 @@
-"""Checks a result tree of MLPerf Endpoints by every rule, and returns all findings together."""
+"""Checks a result tree of MLPerf Endpoints against every rule, and returns all findings together."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,17 +25,18 @@ from harness.submit.rules.tree.tree import Tree, is_folder, join, shown
 class Checked(NamedTuple):
     findings: list[Finding]
     points: list[str]
-    """Paths of all points in the tree."""
+    """Paths to all points in the tree."""
     roots: list[str]
-    """Folders of the submissions, relative to the tree."""
+    """Folders of the submissions, relative to the tree's root."""
 
     def counted(self, *, rehearsal: bool) -> list[Finding]:
-        """Returns the findings that count. With `rehearsal`, omits findings that a rehearsal cannot avoid."""
+        """Returns the findings that count. With `rehearsal`, omits the findings that a rehearsal cannot avoid."""
         return [f for f in self.findings if not (rehearsal and f.rule in OF_A_REHEARSAL)]
 
 
 def validate(root: Path) -> Checked:
-    """Checks the tree. Raises a ConfigError if `root` is not a folder; every fault inside it becomes a finding."""
+    """Checks the tree. Raises a ConfigError if `root` is not a folder. Reports every fault inside `root` as a finding.
+    """
     if not is_folder(root):
         raise ConfigError(f"{root} is not a folder: pass the root of a submission tree")
     tree = Tree(root)
@@ -79,7 +80,7 @@ def _submission(tree: Tree, root: str, found: list[Curve]) -> Iterator[Finding]:
 
 
 def _one_seed_set(found: list[Curve]) -> Iterator[Finding]:
-    """Checks that all curves of a submission use the same seed set and the same cohort."""
+    """Checks that all curves in a submission use the same seed set and the same cohort."""
     for key in ("seed_set", "target_cohort"):
         values = {str(one.points[0].yaml.get(key)): one for one in found if one.points}
         if len(values) > 1:

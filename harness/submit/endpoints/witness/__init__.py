@@ -1,1 +1,1 @@
-"""Recomputes the numbers that the official client published from the client's events."""
+"""Recomputes the official client's published numbers from the client's event log."""

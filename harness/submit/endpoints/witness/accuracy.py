@@ -1,4 +1,6 @@
-"""Compares accuracy_results.json with the answers in the events: their number, tokens and, if possible, score."""
+"""Compares accuracy_results.json with the answers in the event log: their number, their tokens and, if possible, the
+score.
+"""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,13 +25,13 @@ def accuracy(
 ) -> Iterator[Doubt]:
     """Yields a doubt for each score that the events contradict.
 
-    index: the client's map of requests. truths: correct answers by data set, for a score that is their exact match.
-    external: data sets that a program other than the client sends and scores.
+    index: the client's file that maps requests to samples. truths: correct answers for each data set whose score is the
+    exact match. external: data sets that a program other than the client sends and scores.
     """
     try:
         entries = read_json(result).get("accuracy_scores")
     except ConfigError:
-        return  # a rule of the layout reports the missing file
+        return  # a layout rule reports the missing file
     try:
         named = json.loads(index.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,5 +1,5 @@
-"""Splits an answer in the client's events into two texts whose tokens are counted: the whole answer, and the part after
-the first chunk.
+"""Splits an answer in the client's events into the two texts whose tokens are counted: the whole answer, and the part
+after the first chunk.
 """
 
 import json
@@ -8,27 +8,28 @@ from typing import Any, NamedTuple
 _KIND = "TextModelOutput"
 
 Message = tuple[str, str, list[Any]]
-"""Content, reasoning and tool calls. The tokenizer's chat template renders them together."""
+"""Content, reasoning, and tool calls. The tokenizer's chat template renders all three together."""
 
 Part = str | Message
 
 
 class Answer(NamedTuple):
     text: str
-    """The text that the client scores. It has the reasoning, the content, and the tool calls as JSON."""
+    """The text that the client scores. It consists of the reasoning, the content, and the tool calls as JSON."""
     whole: Part
     rest: Part
 
     @property
     def is_structured(self) -> bool:
-        """Whether the answer has reasoning or tool calls."""
+        """Whether the answer contains reasoning or tool calls."""
         return not isinstance(self.whole, str)
 
 
 def read_answer(data: object) -> Answer:
-    """Reads an answer.
+    """Reads an answer from an event.
 
-    data: `[kind, content, reasoning, tool calls]` of a sample.complete event. Each part is a value or a list of chunks.
+    data: `[kind, content, reasoning, tool calls]` of a sample.complete event. Each part is either a value or a list of
+    chunks.
     """
     if not isinstance(data, list) or not data or data[0] != _KIND:
         return Answer("", "", "")
@@ -38,7 +39,7 @@ def read_answer(data: object) -> Answer:
         return Answer(text, text, _after_first(content))
     whole = (text, _joined(reasoning), _merged(calls))
     scored = whole[1] + text + (_as_json(whole[2]) if whole[2] else "")
-    # The first chunk belongs to the reasoning, or else to the content, or else to the tool calls.
+    # The first chunk belongs to the reasoning if there is any; otherwise to the content; otherwise to the tool calls.
     if reasoning:
         is_sent_whole = isinstance(content, str) and isinstance(reasoning, str)
         rest = ("" if is_sent_whole else text, _after_first(reasoning), whole[2])
@@ -68,7 +69,8 @@ def _is_chunked(calls: object) -> bool:
 
 
 def _merged(calls: object) -> list[Any]:
-    """Returns whole tool calls. All pieces of a call have the same index, and their arguments are joined in order."""
+    """Returns complete tool calls. Pieces of the same call share an index, and their arguments are joined in order.
+    """
     if not isinstance(calls, list) or not _is_chunked(calls):
         return list(calls) if isinstance(calls, list) else []
     found: dict[int, dict[str, Any]] = {}

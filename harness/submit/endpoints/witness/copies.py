@@ -1,4 +1,4 @@
-"""Finds events that another attempt also has, by comparing a sketch of each run with the sketches of other runs."""
+"""Finds events that also appear in another attempt, by comparing small digests ("sketches") of the runs."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,12 +12,12 @@ from harness.submit.plan.attempts import RUNS
 
 SIZE = 64
 _FEWEST = 2
-"""Two sketches with this many equal entries belong to copies, because chance does not produce them."""
+"""Two runs whose sketches share this many entries count as copies, because chance does not produce such matches."""
 
 
 def sketch(events: Events) -> Sequence[int]:
-    """Returns the smallest digests of the requests' times in ns.
-    Two runs share entries only if they share many requests.
+    """Returns the smallest digests of the requests' times in ns. Two runs share entries only if they share many
+    requests.
     """
     times = {
         digest(f"{s.first_ns - s.issued_ns} {s.complete_ns - s.issued_ns}")
@@ -28,7 +28,7 @@ def sketch(events: Events) -> Sequence[int]:
 
 
 def copies(work: Path, attempt: Attempt, own: Sequence[int]) -> Iterator[Doubt]:
-    """Compares the sketch with the witnessed attempts of all points."""
+    """Compares this attempt's sketch with the sketches of all other witnessed attempts, for all points."""
     for path in sorted((work / RUNS).glob(f"*/attempt-*/{WITNESS}")):
         if path.parent.resolve() == attempt.folder.resolve():
             continue

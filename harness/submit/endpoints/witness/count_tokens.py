@@ -1,10 +1,11 @@
-"""Counts tokens as MLCommons' client does. This program runs in the client's environment.
+"""Counts tokens in the same way as MLCommons' client. The program runs in the client's environment.
 
     python count_tokens.py FOLDER [--trust]
 
-FOLDER is the tokenizer. Each input line is a JSON list of texts and messages [content, reasoning, tool calls]. Each
-output line is a JSON list of counts, or {"error": TEXT}. Texts need the package `tokenizers`, and messages need
-`transformers`, whose chat template renders them. --trust allows code in FOLDER to run.
+FOLDER contains the tokenizer. Each input line is a JSON list that contains texts, and messages in the form [content,
+reasoning, tool calls]. Each output line is a JSON list of counts, or {"error": TEXT}. Counting texts requires the
+package `tokenizers`, and counting messages requires `transformers`, which renders the chat template. --trust allows
+code in FOLDER to run.
 """
 
 import json
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 _USER = {"role": "user", "content": ""}
-"""Message before the answer. The client counts an answer after an empty question."""
+"""Message that precedes the answer. The client counts an answer's tokens as a reply to an empty question."""
 
 
 class Counter:
@@ -50,7 +51,7 @@ class Counter:
 
 
 class _Template:
-    """A tokenizer with its chat template."""
+    """A tokenizer and its chat template."""
 
     def __init__(self, folder: Path, *, trust: bool) -> None:
         from transformers import AutoTokenizer
@@ -68,7 +69,9 @@ class _Template:
         return len(self._tokenizer.encode(text, add_special_tokens=False))
 
     def of_message(self, content: str, reasoning: str, calls: list[Any]) -> int:
-        """Returns the number of tokens of the message, without the tokens that surround an empty answer."""
+        """Returns the number of tokens in the message, without the tokens that the template also puts around an empty
+        answer.
+        """
         message: dict[str, Any] = {"role": "assistant", "content": content}
         if reasoning:
             message["reasoning_content"] = reasoning
@@ -89,7 +92,8 @@ class _Template:
 
 
 def _with_mapping(call: dict[str, Any]) -> dict[str, Any]:
-    """Returns the call with its arguments as a mapping, because templates need one and servers send JSON text."""
+    """Returns the call with its arguments as a mapping, because templates require a mapping but servers send JSON text.
+    """
     function = call.get("function") or {}
     try:
         arguments = json.loads(function["arguments"])

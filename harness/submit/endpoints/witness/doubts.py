@@ -1,4 +1,4 @@
-"""Searches the events for signs of wrong numbers in their order, queue, clocks, tokens and lag."""
+"""Searches the events for signs of wrong numbers: in the request order, queue, clocks, tokens and lag."""
 
 import json
 import random
@@ -13,18 +13,24 @@ from harness.submit.endpoints.witness.events import Events
 from harness.submit.endpoints.witness.numbers import duration_ns
 
 LEAST_IN_FLIGHT = 0.95
-"""A doubt if fewer queries are in flight on average, as a share of the concurrency, without the end of the run."""
+"""The run gets a doubt if the mean number of queries in flight, without the end of the run, is below this share of the
+concurrency.
+"""
 
 MOST_LAG = 0.01
-"""A doubt if the median time between an answer and the next request is a larger share of the mean latency."""
+"""The run gets a doubt if the median time between an answer and the next request exceeds this share of the mean
+latency.
+"""
 
 MOST_TOKENS = 0.02
-"""A doubt if the server's and the client's token counts differ by a larger share. One end token per answer is allowed
-on top.
+"""The run gets a doubt if the server's and the client's token counts differ by more than this share. One additional end
+token per answer is allowed.
 """
 
 MOST_CHUNK = 0.01
-"""A doubt if the mean TPOT up to the completion and the mean TPOT up to the last chunk differ by a larger share."""
+"""The run gets a doubt if the mean TPOT until completion and the mean TPOT until the last chunk differ by more than
+this share.
+"""
 
 
 REFUSED = frozenset(
@@ -35,7 +41,9 @@ REFUSED = frozenset(
         *("accuracy-differs", "faster-than-server"),
     }
 )
-"""Codes of doubts that an unmodified client with honest files never causes. For these, `pack` refuses the run."""
+"""Codes for doubts that an unmodified client with honest files never causes. `pack` refuses a run that has any of these
+doubts.
+"""
 
 
 class Doubt(NamedTuple):
@@ -44,7 +52,7 @@ class Doubt(NamedTuple):
 
 
 def order(path: Path, seed: int, size: int) -> Iterator[Doubt]:
-    """Compares the issue order in sample_idx_map.json with the order that the seed produces."""
+    """Compares the request order in sample_idx_map.json with the order that the seed generates."""
     indices = issue_order(path)
     if not indices:
         yield Doubt("order-unknown", f"{path.name} does not contain the order of the samples")
@@ -62,7 +70,7 @@ def order(path: Path, seed: int, size: int) -> Iterator[Doubt]:
 
 
 def issue_order(path: Path) -> Sequence[int]:
-    """Returns the sample of each request in the order of issue; () if the client's map cannot be read."""
+    """Returns the sample that each request sent, in the order of issue; () if the client's map cannot be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return [int(sample) for sample in content["performance"].values()]
@@ -71,7 +79,7 @@ def issue_order(path: Path) -> Sequence[int]:
 
 
 def seeded_order(seed: int, size: int, count: int) -> Sequence[int]:
-    """Returns the client's order: a list of all samples that is shuffled again for each pass."""
+    """Returns the order that the client generates: all samples, shuffled again for each pass."""
     generator, samples = random.Random(seed), list(range(size))
     found: list[int] = []
     while len(found) < count:
@@ -81,9 +89,9 @@ def seeded_order(seed: int, size: int, count: int) -> Sequence[int]:
 
 
 def events_and_map(events: Events, path: Path, *, is_agentic: bool) -> Iterator[Doubt]:
-    """Checks that the map names exactly the tracked requests, in the order of their events.
+    """Checks that the map lists exactly the tracked requests, in the order of their events.
 
-    The tracking of an agentic run stops when the first user has finished, but the map continues with later requests.
+    In an agentic run, tracking stops when the first user has finished, but the map continues with later requests.
     """
     try:
         named = list(json.loads(path.read_text(encoding="utf-8"))["performance"])
@@ -103,9 +111,9 @@ def events_and_map(events: Events, path: Path, *, is_agentic: bool) -> Iterator[
 
 
 def in_flight(events: Events, concurrency: int) -> Iterator[Doubt]:
-    """Checks Little's law, and that the number of queries in flight never exceeded the concurrency.
+    """Checks Little's law, and checks that the number of queries in flight never exceeded the concurrency.
 
-    Leaves out the end of a run after the last request, when the queue only drains.
+    Ignores the time after the last request, when the queue only drains.
     """
     done = events.completed
     if not done or events.start_ns is None:
@@ -129,7 +137,7 @@ def in_flight(events: Events, concurrency: int) -> Iterator[Doubt]:
 
 
 def most_in_flight(events: Events) -> int:
-    """Returns the largest number of open requests. At equal times, answers count before requests."""
+    """Returns the largest number of open requests. At equal times, answers are counted before requests."""
     changes = sorted(
         [(s.issued_ns, 1) for s in events.samples]
         + [(s.complete_ns, -1) for s in events.completed if s.complete_ns is not None]
@@ -142,8 +150,7 @@ def most_in_flight(events: Events) -> int:
 
 
 def refill_lag_ns(events: Events, concurrency: int) -> np.ndarray[Any, Any]:
-    """Returns the times between an answer and the request that replaced it,
-    without the first `concurrency` requests.
+    """Returns the time between each answer and the request that replaced it, without the first `concurrency` requests.
     """
     issued = np.array([s.issued_ns for s in events.samples], dtype=np.int64)
     completed = np.sort([s.complete_ns for s in events.completed if s.complete_ns is not None])
@@ -152,7 +159,7 @@ def refill_lag_ns(events: Events, concurrency: int) -> np.ndarray[Any, Any]:
 
 
 def lag(events: Events, concurrency: int) -> Iterator[Doubt]:
-    """Checks how long the client takes to send the next request."""
+    """Checks how long the client takes to send the next request after an answer."""
     found = refill_lag_ns(events, concurrency)
     latencies = [s.complete_ns - s.issued_ns for s in events.completed if s.complete_ns is not None]
     if not len(found) or not latencies:
@@ -168,7 +175,9 @@ def lag(events: Events, concurrency: int) -> Iterator[Doubt]:
 
 
 def negative_tpot(events: Events) -> Iterator[Doubt]:
-    """Counts samples whose completion was stamped before their first chunk, and shows TPOT up to the last chunk."""
+    """Counts samples whose completion is stamped earlier than their first chunk, and shows the TPOT up to the last
+    chunk.
+    """
     if events.uncounted:
         return
     times = [one for s in events.samples if (one := s.tpot_ns) is not None]
@@ -194,7 +203,7 @@ def negative_tpot(events: Events) -> Iterator[Doubt]:
 
 
 def server_tokens(events: Events, server: Mapping[str, Any] | None) -> Iterator[Doubt]:
-    """Compares the client's tokens with the growth of the server's counter during the run."""
+    """Compares the client's token count with the growth of the server's counter during the run."""
     found = tokens_of_server(server)
     if found is None or events.uncounted or events.structured:
         return

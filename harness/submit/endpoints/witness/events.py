@@ -1,4 +1,4 @@
-"""Reads times and token counts of each sample from the client's events.jsonl, in the order of issue."""
+"""Reads each sample's times and token counts from the client's events.jsonl, in the order of issue."""
 
 import json
 from collections import Counter
@@ -15,46 +15,45 @@ from harness.submit.endpoints.witness.answers import Answer, Part, read_answer
 Count = Callable[[Sequence[Part]], list[int]]
 
 BATCH = 2048
-"""Number of answers whose tokens are counted together."""
+"""Number of answers whose tokens are counted in one call."""
 
 _LONGEST_LINE = 64 << 20
 
 
 @dataclass(slots=True)
 class Sample:
-    """A request within the performance tracking. Times are from the client's monotonic clock."""
+    """A request, whose times come from the client's monotonic clock."""
 
     uuid: str
     issued_ns: int
     first_ns: int | None = None
-    """Time at which the first chunk with text arrived."""
+    """Arrival time of the first chunk that contained text."""
     last_ns: int | None = None
-    """Time at which the last chunk arrived; None if the client did not record later chunks."""
+    """Arrival time of the last chunk; None if the client recorded only the first chunk."""
     complete_ns: int | None = None
     tokens: int | None = None
-    """Number of tokens of the whole answer; None if they were not counted, or if the answer is empty."""
+    """Number of tokens in the whole answer; None if the tokens were not counted or the answer is empty."""
     rest_tokens: int | None = None
-    """Number of tokens after the first chunk."""
+    """Number of tokens after the first chunk; None if they were not counted."""
     finish_reason: str = ""
     failed: bool = False
     is_tracked: bool = True
-    """Whether the request was issued within the performance tracking."""
+    """Whether the client issued the request during the performance tracking."""
     prompt: int = 0
     """Digest of the sent data."""
     answer: int = 0
-    """Digest of the answer's text without surrounding white space; 0 for a tracked sample."""
+    """Digest of the answer's text without leading and trailing white space; 0 for a tracked sample."""
 
     @property
     def tpot_ns(self) -> float | None:
-        """Returns the client's time per later token; None without later tokens."""
+        """Returns the client's time per token after the first chunk; None if there are no such tokens."""
         if self.first_ns is None or self.complete_ns is None or not self.rest_tokens:
             return None
         return (self.complete_ns - self.first_ns) / self.rest_tokens
 
     @property
     def chunk_tpot_ns(self) -> float | None:
-        """Returns the time per later token up to the last chunk.
-        The same process stamped the first and the last chunk.
+        """Returns the time per token from the first to the last chunk. The same process stamped both chunks.
         """
         if self.first_ns is None or self.last_ns is None or not self.rest_tokens:
             return None
@@ -66,30 +65,30 @@ class Events:
     samples: list[Sample] = field(default_factory=list)
     """Tracked samples in the order of issue."""
     others: list[Sample] = field(default_factory=list)
-    """Requests outside the tracking, for warm-up and accuracy."""
+    """Requests outside the performance tracking, which were sent for warm-up and accuracy."""
     marks: Counter[str] = field(default_factory=Counter)
-    """Number of session events per kind."""
+    """Number of session events of each type."""
     began_ns: int | None = None
     ended_ns: int | None = None
-    """Times of the first and last event of the session."""
+    """`began_ns`, `ended_ns`: times of the session's first and last event."""
     repeated: int = 0
-    """Number of requests that were issued or completed twice."""
+    """Number of requests that were issued twice or completed twice."""
     start_ns: int | None = None
     """Start of the performance tracking."""
     stop_ns: int | None = None
     other_tokens: int = 0
-    """Number of tokens in answers outside the tracking, for warm-up and accuracy."""
+    """Number of tokens in answers outside the performance tracking, which belong to warm-up and accuracy."""
     other_answers: int = 0
     warm_up_issued: int = 0
-    """Number of requests before the tracking."""
+    """Number of requests before the performance tracking started."""
     warm_up_completed: int = 0
     warm_up_first_ns: int | None = None
     structured: int = 0
-    """Number of answers with reasoning or tool calls. Their tokens are counted through the chat template."""
+    """Number of answers that contain reasoning or tool calls. Their tokens are counted with the chat template."""
     errors: list[str] = field(default_factory=list)
-    """Texts of the client's error events."""
+    """Texts from the client's error events."""
     uncounted: str = ""
-    """Reason why tokens were not counted; '' if they were."""
+    """Reason why tokens were not counted; '' if they were counted."""
 
     @property
     def completed(self) -> list[Sample]:
@@ -103,7 +102,7 @@ class Events:
 
 
 class _Reader:
-    """Follows the events and counts tokens in batches."""
+    """Processes the events in order, and counts tokens in batches."""
 
     def __init__(self, count: Count | None) -> None:
         self.events = Events()
@@ -168,7 +167,7 @@ class _Reader:
                 self.events.warm_up_first_ns = stamp_ns
 
     def _complete(self, sample: Sample | None, event: dict[str, Any], stamp_ns: int) -> None:
-        if sample is None:  # completed a second time, or without a request
+        if sample is None:  # completed a second time, or never issued
             self.events.repeated += 1
         else:
             sample.complete_ns = stamp_ns
@@ -187,7 +186,7 @@ class _Reader:
             self.flush()
 
     def flush(self) -> None:
-        """Counts the tokens of the waiting answers."""
+        """Counts the tokens in the answers that are waiting."""
         waiting, self._waiting = self._waiting, []
         if self._count is None or not waiting:
             return
@@ -207,16 +206,16 @@ def digest(text: str) -> int:
 
 
 def sent_text(data: object) -> str:
-    """Returns the prompt of an issued request. If the data is not a string, returns all of it as JSON."""
+    """Returns the prompt of an issued request. If the data is not a string, returns it as JSON."""
     if isinstance(data, list) and len(data) > 1 and isinstance(data[1], str):
         return data[1]
     return json.dumps(data, sort_keys=True)
 
 
 def read_events(path: Path, count: Count | None = None) -> Events:
-    """Reads the file. count: counts the tokens of texts; None leaves the tokens unknown.
+    """Reads the file. count: function that counts the tokens in texts; None leaves the token counts unknown.
 
-    Raises a ConfigError with the line number if the client cannot have written the file.
+    If the client cannot have written the file, raises a ConfigError with the line number.
     """
     reader = _Reader(count)
     for number, line in _lines(path):

@@ -1,4 +1,4 @@
-"""Reads the facts that a run must match: the cohort's seeds, the prompts, and the correct answers."""
+"""Collects the facts that a run must match: the cohort's seeds, the prompts, and the correct answers."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -13,13 +13,13 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Known(NamedTuple):
-    """Known facts. An empty value is unknown."""
+    """ Known facts; an empty value means that the fact is unknown."""
 
     seeds: Mapping[str, int] = _NOTHING
     prompts: Sequence[str] = ()
-    """Prompts of the performance data set, in the order of the file."""
+    """Prompts in the performance data set, in the order of the file."""
     truths: Mapping[str, Sequence[str]] = _NOTHING
-    """Maps a data set to correct answers, if its score is their exact match."""
+    """Maps a data set to its correct answers, if its score is the share of exact matches."""
     external: Collection[str] = ()
     """Data sets that a program other than the client sends and scores."""
 
@@ -51,7 +51,7 @@ def _scorer(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _column(template: Template, row: Mapping[str, Any], column: str) -> Sequence[str]:
-    """Returns a column of a JSONL file; () for another format, or if some values are not texts."""
+    """Returns one column of a JSONL file; () if the file has another format or if some values are not texts."""
     path: Path | None = template.file(row)
     if path is None or path.suffix != ".jsonl":
         return ()

@@ -1,4 +1,4 @@
-"""Recomputes the numbers of result_summary.json from the events, and compares both."""
+"""Recomputes the numbers in result_summary.json from the events, and compares the results with the published ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,8 +8,8 @@ import numpy as np
 from harness.submit.endpoints.witness.events import Events
 
 _TOLERANCE = 1e-9
-"""Two numbers agree up to this relative difference. It is small because the client computes with the same 64-bit
-numbers.
+"""Two numbers agree if their relative difference does not exceed this value. It is small because the client also
+computes with 64-bit floating-point numbers.
 """
 
 
@@ -18,11 +18,12 @@ class Row(NamedTuple):
     published: float | None
     recomputed: float | None
     why: str = ""
-    """Reason why the number was not recomputed; '' if it was."""
+    """Reason why the number was not recomputed; '' if it was recomputed."""
 
     @property
     def agrees(self) -> bool:
-        """Whether both numbers are equal. A number that was not recomputed counts as different."""
+        """Whether the published and the recomputed number are equal. A number that was not recomputed does not agree.
+        """
         if self.published is None or self.recomputed is None:
             return self.published is None and self.recomputed is None
         return abs(self.published - self.recomputed) <= _TOLERANCE * max(1.0, abs(self.recomputed))
@@ -40,7 +41,9 @@ def compare(events: Events, summary: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def series(events: Events) -> Mapping[str, Sequence[float] | None]:
-    """Returns the client's series by their names in result_summary.json; None for a series of uncounted tokens."""
+    """Returns the client's series under their names in result_summary.json; None for a token series if tokens were not
+    counted.
+    """
     done = events.completed
     counted = not events.uncounted
     tpot = [one for s in events.samples if (one := s.tpot_ns) is not None]
@@ -54,7 +57,7 @@ def series(events: Events) -> Mapping[str, Sequence[float] | None]:
 
 
 def duration_ns(events: Events) -> int:
-    """Returns the time from the start of the tracking to the last completion."""
+    """Returns the time from the start of the performance tracking to the last completion."""
     if events.start_ns is None or events.last_complete_ns is None:
         return 0
     return events.last_complete_ns - events.start_ns
@@ -105,7 +108,7 @@ def _rollup(key: str, values: Sequence[float], whole: bool) -> float | None:
 
 
 def _rates(events: Events, summary: Mapping[str, Any]) -> Iterator[Row]:
-    """Compares the rates, and the metrics that MLCommons publishes under their official definitions."""
+    """Compares the rates, and the metrics that MLCommons publishes and officially defines."""
     spent_s = duration_ns(events) / 1e9
     own = metrics(events)
     qps = len(events.completed) / spent_s if spent_s else None
@@ -120,7 +123,7 @@ def _rates(events: Events, summary: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def metrics(events: Events) -> Mapping[str, float | None]:
-    """Returns system_tps and tps_per_user; None if tokens were not counted, or without a positive TPOT."""
+    """Returns system_tps and tps_per_user; None for each if tokens were not counted, or if no TPOT is positive."""
     found, spent_s = series(events), duration_ns(events) / 1e9
     lengths, tpot = found["output_sequence_lengths"], found["tpot"]
     p90 = float(np.percentile(tpot, 90, method="lower")) if tpot else 0.0

@@ -1,4 +1,4 @@
-"""Shows what the witness found, with one line per point."""
+"""Shows what the witness found, in one line per point."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +23,9 @@ def judge(
     *,
     trust: bool = False,
 ) -> tuple[list[str], bool]:
-    """Judges the finished points. Returns the lines, and whether `pack` accepts every judged point.
+    """Judges the finished points. Returns the lines, and whether `pack` will accept every judged point.
 
-    trust: whether code of the tokenizer may run.
+    trust: whether the tokenizer's code may run.
     """
     names = [point.name for point in curve.points]
     if only is not None and only not in names:

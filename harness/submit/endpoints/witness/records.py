@@ -1,4 +1,6 @@
-"""Compares a run's result with other records of the client: seeds, effective configuration and last snapshot."""
+"""Compares a run's result with the client's other records: the seeds, the effective configuration and the last
+snapshot.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,7 +18,7 @@ _SEEDS = {
     ("settings", "runtime", "dataloader_random_seed"): "sample_index_rng_seed",
     ("model_params", "seed"): "model_seed",
 }
-"""Maps a place in the configuration to the name that the rules give to the seed."""
+"""Maps a location in the configuration to the name that the rules use for that seed."""
 
 _FIXED = (
     *(("settings", "runtime", key) for key in ("scheduler_random_seed", "dataloader_random_seed")),
@@ -27,7 +29,7 @@ _FIXED = (
         for key in ("name", "seed", "temperature", "top_p", "top_k", "max_new_tokens", "streaming")
     ),
 )
-"""Places where the effective configuration must equal the requested one."""
+"""Locations at which the effective and the requested configuration must be equal."""
 
 _COUNTERS = {
     "tracked_samples_issued": "n_samples_issued",
@@ -45,7 +47,7 @@ _TOLERANCE = 1e-9
 
 
 def seeds(asked: Mapping[str, Any], expected: Mapping[str, int]) -> Iterator[Doubt]:
-    """Checks that the run used the seeds of the cohort. expected: {} if the seeds are unknown."""
+    """Checks that the run used the cohort's seeds. expected: {} if the seeds are unknown."""
     for place, name in _SEEDS.items():
         value = at(asked, place)
         if name in expected and value != expected[name]:
@@ -54,7 +56,7 @@ def seeds(asked: Mapping[str, Any], expected: Mapping[str, int]) -> Iterator[Dou
 
 
 def effective(asked: Mapping[str, Any], report: Path) -> Iterator[Doubt]:
-    """Checks that the client ran with the configuration it received."""
+    """Checks that the client ran with the configuration that it received."""
     try:
         content = yaml.safe_load((report / CONFIG).read_text(encoding="utf-8"))
     except (OSError, UnicodeError, yaml.YAMLError, ValueError, RecursionError):
@@ -68,14 +70,16 @@ def effective(asked: Mapping[str, Any], report: Path) -> Iterator[Doubt]:
 
 
 def at(content: object, place: tuple[str, ...]) -> Any:
-    """Returns the value at a place in nested mappings; None if the place does not exist."""
+    """Returns the value at a location in nested mappings; None if the location does not exist."""
     for key in place:
         content = content.get(key) if isinstance(content, Mapping) else None
     return content
 
 
 def snapshot(report: Path, summary: Mapping[str, Any]) -> Iterator[Doubt]:
-    """Compares the result with the last snapshot of the client's counters, from which the client computed it."""
+    """Compares the result with the last snapshot of the client's counters, because the client computed the result from
+    this snapshot.
+    """
     try:
         rows = read_json(report / SNAPSHOT).get("metrics")
         found = {row["name"]: row for row in rows or ()}

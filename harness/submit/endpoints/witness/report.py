@@ -1,4 +1,4 @@
-"""Judges one run of the official client from its files, and stores the outcome in witness.json."""
+"""Judges one run of the official client from the run's files, and stores the outcome in witness.json."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,25 +37,25 @@ class Witnessed:
     steady: Mapping[str, Any]
     """The block `steady_state` for point.yaml."""
     own: Mapping[str, Any]
-    """The harness's verdict on the whole run; {} with too few samples."""
+    """The harness's verdict on the whole run; {} if the run has too few samples."""
     warm_up: Mapping[str, float]
     metrics: Mapping[str, float | None]
     tokens_absent: str
-    """Reason why tokens were not counted; '' if they were."""
+    """Reason why tokens were not counted; '' if they were counted."""
     summary_sha256: str
     events_sha256: str
     accuracy_sha256: str | None
-    """Digest of the accuracy result; None without one."""
+    """Digest of the accuracy result; None if the run has none."""
     sketch: Sequence[int]
 
     @property
     def disagreements(self) -> Sequence[Row]:
-        """Rows whose recomputed number differs."""
+        """Rows in which the recomputed number differs from the published one."""
         return [row for row in self.rows if not row.agrees and row.recomputed is not None]
 
     @property
     def passed(self) -> bool:
-        """Whether every number was recomputed and agrees, and no doubt makes `pack` refuse the run."""
+        """Whether every number was recomputed and agrees, and no doubt causes `pack` to refuse the run."""
         return all(row.agrees for row in self.rows) and not any(
             one.code in doubts.REFUSED for one in self.doubts
         )
@@ -90,8 +90,8 @@ def witness(
 ) -> Witnessed:
     """Recomputes the numbers of a run, writes witness.json, and returns the outcome.
 
-    size: number of samples in the data set, which is also the size of a pass. known: facts that the run must match.
-    trust: whether code of the tokenizer may run.
+    size: number of samples in the data set, which the client issues once per pass. known: facts that the run must
+    match. trust: whether the tokenizer's code may run.
     """
     summary = read_json(attempt.summary)
     events = counted_events(attempt.events, *counter_of(tokenizer, work / ENVIRONMENT, trust=trust))
@@ -122,7 +122,7 @@ def witness(
 
 
 def counted_events(path: Path, counter: TokenCounter | None, absent: str) -> Events:
-    """Reads the events, counts their tokens, and closes the counter. absent: reason for a missing counter."""
+    """Reads the events, counts their tokens, and closes the counter. absent: reason why the counter is missing."""
     events = None
     if counter is not None:
         try:
@@ -138,7 +138,7 @@ def counted_events(path: Path, counter: TokenCounter | None, absent: str) -> Eve
 
 
 def _warm_up(events: Events) -> Mapping[str, float]:
-    """Returns the numbers about the warm-up for point.yaml."""
+    """Returns the warm-up numbers that point.yaml contains."""
     first_ns, start_ns = events.warm_up_first_ns, events.start_ns
     duration_s = 0.0 if first_ns is None or start_ns is None else (start_ns - first_ns) / 1e9
     return {
@@ -171,7 +171,7 @@ def _doubts(attempt: Attempt, events: Events, concurrency: int, size: int) -> It
 
 
 def _of_session(attempt: Attempt, events: Events, known: Known) -> Iterator[Doubt]:
-    """Compares the events with each other, with the run's other files, and with the facts that were known before."""
+    """Compares the events with each other, with the run's other files, and with the known facts."""
     run = attempt.run()
     asked = run.get("asked")
     asked = asked if isinstance(asked, Mapping) else {}
@@ -191,7 +191,7 @@ def _of_session(attempt: Attempt, events: Events, known: Known) -> Iterator[Doub
 
 
 def _drift(events: Events, size: int) -> Iterator[Doubt]:
-    """Reports a trend after the window, which the official numbers ignore."""
+    """Reports a trend that follows the steady window, because the official numbers ignore it."""
     if events.uncounted or not events.completed:
         return
     found = official.judge(samples_of(events), size)
@@ -203,7 +203,7 @@ def _drift(events: Events, size: int) -> Iterator[Doubt]:
 
 
 def samples_of(events: Events) -> official.Samples:
-    """Returns the run in the form that the detector expects, i.e. completed samples in the order of issue."""
+    """Returns the run in the format that the detector expects: completed samples in the order of issue."""
     done = events.completed
 
     def column(values: Iterator[float | None]) -> np.ndarray[Any, Any]:
@@ -219,10 +219,10 @@ def samples_of(events: Events) -> official.Samples:
 
 
 def steady_block(events: Events, size: int) -> dict[str, Any]:
-    """Returns the block `steady_state` of point.yaml, judged by the official rule. A run that is not judged has a
-    reason.
+    """Returns the block `steady_state` for point.yaml, judged by the official rule. If the run cannot be judged, the
+    block contains the reason.
 
-    The file counts passes from 1.
+    In the file, passes are counted from 1.
     """
     if events.uncounted:
         return {"status": "insufficient_passes", "reason": events.uncounted}
@@ -243,8 +243,8 @@ def steady_block(events: Events, size: int) -> dict[str, Any]:
             "n_samples": window.samples,
             "duration_s": window.duration.window_s,
         }
-    # With a window, no word is given: its gated series have no trend, and later trends include the
-    # time after the window.
+    # If a steady window was found, the state is always "Plateau": the gated series have no trend within the window, and
+    # later trends include the time after it.
     words = {} if found.is_found else {"up": "Drifting Up", "down": "Drifting Down"}
     block["state"] = {
         name: words.get(str(found.trends.get(name)), "Plateau") for name, _ in official.GATED
@@ -257,7 +257,7 @@ def steady_block(events: Events, size: int) -> dict[str, Any]:
 
 
 def own_verdict(events: Events, index: Path) -> Mapping[str, Any]:
-    """Judges the whole run by the harness's referee, which also detects a late slow-down outside the window."""
+    """Judges the whole run with the harness's referee, which also detects a slow-down after the steady window."""
     try:
         named = json.loads(index.read_text(encoding="utf-8"))["performance"]
         samples = [int(named[s.uuid]) for s in events.completed]
@@ -282,7 +282,7 @@ def own_verdict(events: Events, index: Path) -> Mapping[str, Any]:
 
 
 def _beside(steady: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[Doubt]:
-    """Reports a run that the official rule accepts although the level changed."""
+    """Reports a run that the official rule accepts although the run's level changed."""
     if steady["status"] == "windowable" and own.get("verdict") == "not steady":
         yield Doubt(
             "not-steady",
@@ -291,8 +291,8 @@ def _beside(steady: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[Doubt
 
 
 def kept_witness(attempt: Attempt) -> Mapping[str, Any]:
-    """Returns witness.json. Raises a ConfigError if it is missing, or if a result has changed since the witness was
-    written.
+    """Returns witness.json. Raises a ConfigError if the file is missing, or if a result has changed after the witness
+    wrote the file.
     """
     path = attempt.folder / WITNESS
     if not path.is_file():

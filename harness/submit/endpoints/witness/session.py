@@ -1,4 +1,4 @@
-"""Checks that the events come from one session of the client, by its marks, requests, clock and prompts."""
+"""Checks that the events come from a single session of the client, by its marks, requests, clock and prompts."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,28 +12,30 @@ from harness.submit.endpoints.witness.events import Events, Sample, digest
 
 _MARKS = ("started", "start_performance_tracking", "stop_performance_tracking", "ended")
 _MOST_ACTIVE, _MOST_ACTIVE_S = 1.25, 10.0
-"""The server may generate tokens for at most _MOST_ACTIVE times the time of the events, plus _MOST_ACTIVE_S for the
-readings at both ends.
+"""The server may generate tokens for at most _MOST_ACTIVE times the duration of the events, plus _MOST_ACTIVE_S because
+of the interval between readings.
 """
 
 _SLACK_NS = 1_000_000_000
 _LEAST_OF_SERVER = 0.95
-"""The client's mean must be at least this share of the server's mean, which may include a few requests of other
+"""The client's mean time must be at least this share of the server's mean, which may include a few requests from other
 clients.
 """
 
 _MOST_REPEATED = 0.01
-"""A doubt if in a larger share of requests both the TTFT and the latency in ns equal those times of another request."""
+"""The run gets a doubt if a larger share of requests repeats both the TTFT and the latency of another request, to the
+ns.
+"""
 
 _FEWEST_REPEATED = 3
 _MOST_LENGTH = 1.1
-"""An answer may have at most this multiple of max_new_tokens. Counting the text again may yield more tokens
-than were generated.
+"""An answer may have at most this multiple of max_new_tokens tokens. The limit exceeds 1 because counting an answer's
+text again may yield more tokens than the server generated.
 """
 
 
 def structure(events: Events) -> Iterator[Doubt]:
-    """Checks that the events have one session with one tracking, and that no request appears twice."""
+    """Checks that the events form one session with one tracked period, and that no request appears twice."""
     wrong = [f"{events.marks[mark]} of {mark}" for mark in _MARKS if events.marks[mark] != 1]
     if wrong:
         yield Doubt(
