@@ -1,4 +1,4 @@
-"""Packs an audit after verifying it, with MLCommons' scripts (--official) or with the harness's own verification."""
+"""Verifies an audit with MLCommons' scripts (--official) or with the harness's verification, and then packs it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,13 +24,13 @@ from harness.submit.rules.tree.verify import PASS, TEST01, verify
 
 class PackedAudit(NamedTuple):
     texts: Mapping[str, str]
-    """Maps a file name to its content, for the audit's folder."""
+    """Maps the name of a file in the audit's folder to its content."""
     accuracy_texts: Mapping[str, str]
-    """Maps a file name to its content, for the audit's accuracy folder. Has both scores if answers differ, and the
-    whole log for token audits.
+    """Maps the name of a file in the audit's accuracy folder to its content. Contains both scores if answers differ,
+    and the whole log for audits that count tokens.
     """
     score_text: str
-    """Score of the logged answers; '' if the audit does not log answers."""
+    """Score of the answers that the audit logged; '' if the audit does not log answers."""
 
 
 def pack_audit(
@@ -41,7 +41,7 @@ def pack_audit(
     official: Path | None,
     request: Request,
 ) -> PackedAudit:
-    """Verifies the audit with the untruncated logs of all three runs."""
+    """Verifies the audit with the untruncated logs from all three runs."""
     folders = (performance.logs, accuracy.logs, audit.logs)
     try:
         if name == TEST06:
@@ -89,8 +89,7 @@ def _consistency(audit: FinishedRun, official: Path | None, request: Request) ->
     answers = read_logged_answers(audit.accuracy_log)
     text = verify_consistency(answers, dtype, end_tokens, audit.scenario)
     texts: Mapping[str, str] = {"verify_accuracy.txt": text}
-    # MLCommons' script knows only Llama 2's end token (2), so a pass of the script counts only if
-    # our check passes, too.
+    # MLCommons' script knows only Llama 2's end token (2), so a pass counts only if the harness's check passes, too.
     if official is not None and CONSISTENT in text:
         texts = verify_test06(official, audit.logs, dtype, audit.scenario).texts
     return PackedAudit(texts, {ACCURACY: audit.accuracy_log.read_text(encoding="utf-8")}, "")

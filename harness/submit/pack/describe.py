@@ -1,6 +1,6 @@
 """Builds systems/<system>.json, measurements.json and calibration.md.
 
-Values come from the machine and the runs if possible, or else from the user's --describe file.
+Takes values from the machine and the runs if possible; otherwise from the user's --describe file.
 """
 
 import shutil
@@ -55,18 +55,18 @@ NETWORK_FACTS = {
     "net_software_stack_sut": "driver, kernel and libraries on the servers",
     "network_topology": "e.g. point to point; one switch, its model",
 }
-"""Keys that a system behind a network requires, in addition to is_network."""
+"""Keys that a networked system requires, in addition to is_network."""
 
 DIAGRAM = "network_diagram"
-"""Key for the file that shows how LoadGen and the servers are connected.
-Its path is relative to the --describe file.
+"""Key for a file that shows how LoadGen and the servers are connected. The path is relative to the --describe file.
 """
 
 POWER = {
     "power_analyzer": "the analyser's firmware, last calibration and wiring",
     "power_settings": "firmware and system settings that affect power: profile, governor, C-states, fans",
 }
-"""Keys that a power result requires. They hold facts that a session does not record."""
+"""Keys that a power result requires because a session does not record these facts.
+"""
 
 _CAPACITY = "system_power_capacity"
 _OPTIONAL = ("hw_notes", "sw_notes", "system_type_detail", "host_processor_interconnect")
@@ -78,21 +78,22 @@ _SHORT_TYPES = {"float32": "fp32", "float16": "fp16", "float64": "fp64"}
 
 class Described(NamedTuple):
     system: dict[str, Any]
-    """Content of systems/<system>.json."""
+    """Content of the file systems/<system>.json."""
     measurements: dict[str, Any]
-    """Content of measurements.json."""
+    """Content of the file measurements.json."""
     calibration: str
-    """Text of calibration.md; '' in the open division."""
+    """Text for calibration.md; '' in the open division."""
     power: dict[str, str]
-    """Answers to the keys of POWER; {} without power."""
+    """Values for the keys in POWER; {} for a result without power."""
     diagram: str = ""
-    """Path of the network diagram; '' without a network, or in a rehearsal without a diagram."""
+    """Path to the network diagram; '' for a system without a network, or if a rehearsal has no diagram."""
 
 
 def describe(request: Request, run: FinishedRun, answers: Mapping[str, Any]) -> Described:
-    """Combines facts about the machine and the run, the `answers` of the YAML file, and values of the request.
+    """Combines facts about the machine and the run with `answers`, the values from the YAML file, and with values from
+    the request.
 
-    Raises a ConfigError that lists every key without a value. A rehearsal gets placeholders instead.
+    Raises a ConfigError that lists every key that has no value. In a rehearsal, such keys get placeholders instead.
     """
     rules, rehearsal, power = request.rules, request.rehearsal, bool(request.meters)
     submitter, system_name = request.tree_names
@@ -133,7 +134,7 @@ def describe(request: Request, run: FinishedRun, answers: Mapping[str, Any]) -> 
 
 
 def _placeholder(key: str, keys: SystemKeys) -> str:
-    """Returns a value for a rehearsal, in a form that both checkers accept."""
+    """Returns a value for a rehearsal, in a format that both checkers accept."""
     if key in (*keys.numbers, *keys.counted):
         return "1"
     return {"status": "rdi", DIAGRAM: ""}.get(key, "not described (rehearsal)")
@@ -150,7 +151,7 @@ _ABOUT_DIAGRAM = (
 
 
 def template() -> str:
-    """Returns a --describe file to fill in, which lists every possible key with its meaning."""
+    """Returns a --describe file to fill in, which lists every possible key and its meaning."""
     keys = {
         **_FACTS,
         **dict.fromkeys(_OPTIONAL, "can be left empty"),
@@ -168,9 +169,9 @@ def template() -> str:
 
 
 def read_answers_file(path: Path, rules: Round) -> dict[str, Any]:
-    """Reads a --describe file, written by the user or by MLCommons (system_desc.py). Leaves out empty values.
+    """Reads a --describe file that the user or MLCommons' tool (system_desc.py) wrote. Ignores empty values.
 
-    Raises a ConfigError if a user's file has unknown keys.
+    Raises a ConfigError if the user's file contains unknown keys.
     """
     content = load_yaml(path)
     if not isinstance(content, dict):
@@ -202,14 +203,15 @@ def _of_network(run: FinishedRun) -> dict[str, str]:
         "number_connections": str(count * client["connections"]),
         "network_protocol": f"{run.backend.get('protocol', 'HTTP/1.1')}, TCP/IP",
         "net_software_stack_loadgen": f"Linux {kernel}, sockets of mlperf-harness {__version__}",
-        "framework": "",  # a placeholder: the server reports its name
+        "framework": "",  # placeholder, because the server reports the framework's name
     }
 
 
 def _machine(run: FinishedRun) -> dict[str, str]:
-    """Returns facts about the run's machine. Facts that the run's files lack are added only on the same machine.
+    """Returns facts about the machine on which the run was made. If a fact is missing from the run's files, adds it
+    only if this process runs on the same machine.
 
-    If the servers are on other machines, these machines are the system, and only the network to them is known.
+    If the servers are on other machines, those machines form the system, and only the network to them is known.
     """
     of_network = _of_network(run) if run.config.qdl else {}
     if run.config.qdl and not all(peer["local"] for peer in run.result["client"]["peers"]):

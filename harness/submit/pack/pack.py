@@ -1,4 +1,4 @@
-"""Packs the finished runs into the round's tree, with exactly the files that the round requires."""
+"""Packs the finished runs into a tree that contains exactly the files that the round requires."""
 
 import errno
 import hashlib
@@ -39,16 +39,17 @@ NO_SCORE = "not measured"
 class Packed(NamedTuple):
     tree: Path
     raw: Path
-    """Folder next to the tree that holds the untruncated accuracy logs."""
+    """Folder next to the tree that stores the untruncated accuracy logs."""
 
 
 def finished_runs(
     request: Request, rows: list[PlannedRun], *, accelerated: bool, quiet: bool = False
 ) -> dict[tuple[str, str], FinishedRun]:
-    """Returns all runs of the matrix by scenario and kind. Raises a ConfigError that lists every obstacle.
+    """Returns all runs that the submission needs, by scenario and kind. Raises a ConfigError that lists everything that
+    prevents packing.
 
-    accelerated: whether the user's description names an accelerator. A rehearsal accepts INVALID runs, which the
-    check reports later. quiet: whether to score runs again without announcing it.
+    accelerated: whether the user's description lists an accelerator. In a rehearsal, accepts INVALID runs, which the
+    check reports later. quiet: whether to rescore runs without announcing it.
     """
     refuse(f"{one}: restore it" for row in rows for one in missing_data(row.config.data_dir))
     problems, runs = [], {}
@@ -65,7 +66,7 @@ def finished_runs(
             hint = f"restore it, or remove {run.folder} and repeat `submit run`"
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
         problems += [f"{row.name}: {why}" for why in run.unscorable()]
-    refuse(problems)  # refuses before scoring, which may take minutes
+    refuse(problems)  # fail before scoring, because scoring may take minutes
     if not quiet:
         say("each run is checked and scored again, which takes minutes with a slow metric")
     for row, run in zip(rows, runs.values(), strict=True):
@@ -74,7 +75,7 @@ def finished_runs(
             f"{row.name}: {one}: restore the file, or remove {run.folder} and repeat `submit run`"
             for one in run.differences(
                 trusted=own
-            )  # trusted, because the submitter named this code
+            )  # trusted because the submitter named this code
         ]
         if not request.rehearsal:
             found = run.forbidden(request, accelerated=accelerated)
@@ -96,11 +97,10 @@ def pack(
     *,
     quiet: bool = False,
 ) -> Packed:
-    """Writes the tree to `out` + `.partial`. The caller checks and renames it.
+    """Writes the tree to `out` + `.partial`. The caller checks the tree and renames it.
 
-    answers: values of the --describe file. official: a checkout of mlcommons/inference, whose scripts verify the
-    audits.
-    quiet: as in `finished_runs`.
+    answers: values from the --describe file. official: a checkout of mlcommons/inference, whose scripts verify the
+    audits. quiet: as in `finished_runs`.
     """
     accelerators = str(answers.get("accelerators_per_node", "0")).strip()
     accelerated = accelerators not in ("", "0", "N/A")
@@ -120,7 +120,7 @@ def pack(
         _Packer(request, runs, tree, raw, official).write(described)
     except BaseException as e:
         for path in (tree, raw):
-            shutil.rmtree(path, ignore_errors=True)  # a partial tree would block the next attempt
+            shutil.rmtree(path, ignore_errors=True)  # because a partial tree would block the next attempt
         if not isinstance(e, OSError):
             raise
         path = e.filename2 or e.filename or tree
@@ -132,7 +132,7 @@ def pack(
 
 
 class _Packer:
-    """Writes one tree, folder by folder."""
+    """Writes a tree, folder by folder."""
 
     def __init__(
         self,
@@ -196,7 +196,9 @@ class _Packer:
                 self._truncated(audit.accuracy_log, inside, packed.score_text)
 
     def _truncated(self, log: Path, inside: Path, score: str) -> None:
-        """Writes the truncated accuracy log with its score and hash, and the whole log into the folder of raw logs."""
+        """Writes the truncated accuracy log with its score and hash, and stores the whole log in the folder of raw
+        logs.
+        """
         name = log.name
         for root in (self._root, self._raw_root):
             (root / inside).mkdir(parents=True, exist_ok=True)
@@ -217,7 +219,7 @@ class _Packer:
             copy_qdl(next(iter(self._runs.values())).config.backend, folder / "qdl")
 
     def _copy_text(self, path: Path, target: Path) -> None:
-        """Copies a file without home folders, private paths, user and host names, and arguments of meters."""
+        """Copies a file without home folders, private paths, user and host names, or the arguments of meters."""
         content, _ = self._replacements.file(path.read_bytes(), path.name)
         target.write_bytes(content)
 
@@ -237,7 +239,8 @@ def _own_files(run: FinishedRun) -> Iterator[Path]:
 
 
 def truncate(log: Path, target: Path, rules: Round) -> str:
-    """Writes both ends of `log` to `target`, or all of a short log. Returns the SHA-256 of the whole log.
+    """Writes the beginning and the end of `log` to `target`, or the whole log if it is short. Returns the SHA-256 of
+    the whole log.
 
     Source: mlcommons/inference, truncate_accuracy_log.py.
     """
@@ -256,7 +259,7 @@ def truncate(log: Path, target: Path, rules: Round) -> str:
 
 
 def copy_logs(run: FinishedRun, folder: Path) -> None:
-    """Copies LoadGen's detail log and summary, without the harness's files."""
+    """Copies LoadGen's detail log and summary, but not the harness's files."""
     folder.mkdir(parents=True)
     for name in (DETAIL, SUMMARY):
         if (run.logs / name).is_file():
@@ -264,7 +267,7 @@ def copy_logs(run: FinishedRun, folder: Path) -> None:
 
 
 def copy_videos(run: FinishedRun, samples: Collection[int], folder: Path) -> None:
-    """Writes the answers to these samples as videos, which the round requires for some benchmarks."""
+    """Writes the answers to these samples as video files, which the round requires for some benchmarks."""
     for sample, payload in read_answers(run.accuracy_log) if samples else ():
         if sample not in samples or not payload:
             continue

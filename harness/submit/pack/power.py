@@ -1,4 +1,4 @@
-"""Packs the power files of a result, i.e. the unchanged files of the PTDaemon session and both description tables."""
+"""Packs a result's power files: the unchanged files from the PTDaemon session and both description tables."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ _SERVER = "power/server.json"
 
 
 def missing_files(run: FinishedRun, rules: Round) -> Iterator[Path]:
-    """Yields the session files that a run with `--meter ptdaemon` should have but lacks."""
+    """Yields the session files that are missing from a run with `--meter ptdaemon`."""
     for name in _files(rules):
         path = run.folder / "performance" / name
         if not path.is_file():
@@ -23,7 +23,7 @@ def missing_files(run: FinishedRun, rules: Round) -> Iterator[Path]:
 def pack_power(run: FinishedRun, folder: Path, answers: Mapping[str, str], rules: Round) -> None:
     """Packs the power files into the scenario's folder. answers: the texts of POWER.
 
-    Raises WRONG_CONTENT for a description that power-dev did not write.
+    Raises an exception from WRONG_CONTENT if power-dev did not write the description.
     """
     source, performance = run.folder / "performance", folder / "performance"
     for name in _files(rules):
@@ -37,7 +37,9 @@ def pack_power(run: FinishedRun, folder: Path, answers: Mapping[str, str], rules
 
 
 def _files(rules: Round) -> Iterator[str]:
-    """Yields paths relative to `performance`. Leaves out LoadGen's logs of run_1, which every run has."""
+    """Yields paths relative to the folder `performance`. Omits LoadGen's logs in run_1, because every run has these
+    logs.
+    """
     yield from (f"power/{name}" for name in rules.power_files)
     yield from (f"ranging/{name}" for name in (*rules.performance_files, rules.power_log))
     yield f"run_1/{rules.power_log}"

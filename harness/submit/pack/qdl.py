@@ -1,4 +1,4 @@
-"""Packs the source of the query dispatch library (QDL), which the Network division requires."""
+"""Packs the source code of the query dispatch library (QDL), which the Network division requires."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ _FOLDERS = ("wire", "run/measured/client")
 
 
 def copy_qdl(backend: str, target: Path) -> None:
-    """Copies the source of the QDL. backend: name of a shipped backend;
-    plug-in files are packed with other plug-ins.
+    """Copies the QDL's source code. backend: name of a shipped backend; plug-in files are packed together with other
+    plug-ins.
     """
     for path in _sources(backend):
         inside = target / path.relative_to(_ROOT)

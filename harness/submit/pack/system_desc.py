@@ -1,7 +1,7 @@
-"""Reads system_desc.json, MLCommons' own description of a system, for `pack --describe`.
+"""Reads system_desc.json, in which MLCommons' tool describes a system, for `pack --describe`.
 
-Source: mlperf-sysinfo 1.0.0a12, profile `inference`. It has the flat keys of the submission checker, some more keys,
-and the block `mlperf_sysinfo` about the capture.
+Source: mlperf-sysinfo 1.0.0a12, profile `inference`. The file contains the submission checker's flat keys, some
+additional keys, and the block `mlperf_sysinfo` about the capture.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -11,11 +11,11 @@ from typing import Any
 from harness.errors import refuse
 
 STAMP = "mlperf_sysinfo"
-"""Key of the block about the capture. A file with this key is a system_desc.json."""
+"""Key of the block that describes the capture. A file that contains this key is a system_desc.json."""
 
 _UNKNOWN = ("n/a", "not available")
 _UNKNOWN_BEGINS = ("not detected", "insert ")
-"""Texts in lower case that stand for an unknown fact."""
+"""Beginnings, in lower case, of texts that stand for an unknown fact."""
 
 
 def is_system_desc(content: Mapping[Any, Any]) -> bool:
@@ -23,8 +23,8 @@ def is_system_desc(content: Mapping[Any, Any]) -> bool:
 
 
 def answers(content: Mapping[Any, Any], path: Path, known: Collection[str]) -> dict[str, Any]:
-    """Returns the values of `known` keys in the file.
-    Raises a single ConfigError if the file is of a different kind.
+    """Returns the file's values for the `known` keys. Raises a single ConfigError if the file is not a
+    system_desc.json.
     """
     refuse(_problems(content[STAMP], path))
     return {key: content[key] for key in known if key in content and _is_found(content[key])}

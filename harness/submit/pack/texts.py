@@ -1,4 +1,4 @@
-"""Writes the texts of a submission, i.e. README files, commands that repeat a run, and user.conf."""
+"""Writes the text files in a submission: README files, commands that repeat a run, and user.conf."""
 
 import shlex
 from pathlib import Path
@@ -29,7 +29,7 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
     facts = [
         f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for key, value in run.backend.items()
-        if key != "url"  # left out: usually an address in a private network
+        if key != "url"  # omitted, because it is usually an address in a private network
     ]
     software = f"LoadGen {config.loadgen_version}, Python {environment['system']['python']}"
     plan = f"{config.instances} instances of {config.threads} threads, batches of at most {config.max_batch}"
@@ -68,11 +68,11 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
 
 
 _ARGUMENTS = ("data_dir", "hook", "user_conf", "audit", "meter")
-"""Options that the commands set themselves, so their paths in the settings do not matter."""
+"""Options that the commands set themselves, so the paths in the stored settings do not matter."""
 
 
 def command(request: Request, run: FinishedRun, kind: str) -> str:
-    """Returns the command that repeats a run with its file of settings, which contains every option."""
+    """Returns the command that repeats a run from its settings file, which contains every option."""
     config, sources = run.config, f"src/{request.called}"
     _, system = request.tree_names
     words = [f"python -m harness --config {sources}/{run.scenario}-{kind}.yaml"]
@@ -92,7 +92,7 @@ def command(request: Request, run: FinishedRun, kind: str) -> str:
 
 
 def packed_name(path: Path) -> str:
-    """Returns the file's name in src/, where names have no spaces."""
+    """Returns the file's name in src/, where names must not contain spaces."""
     return path.name.replace(" ", "_")
 
 
@@ -108,7 +108,7 @@ def _dataset(run: FinishedRun) -> str:
 
 
 def user_conf(run: FinishedRun) -> str:
-    """Returns the user.conf that LoadGen read, or a note that it read none (in a quick run)."""
+    """Returns the user.conf that LoadGen read, or a note that LoadGen read none because the run was quick."""
     path = run.logs / "user.conf"
     if path.is_file() and path.stat().st_size:
         return path.read_text(encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Plans and makes the runs that a submission needs."""
+"""Plans and executes the runs that a submission needs."""

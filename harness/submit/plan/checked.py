@@ -1,7 +1,7 @@
-"""Checks a finished run before it counts. Its files must agree, and an audit must pass.
+"""Checks whether a finished run counts. The run's files must be consistent, and an audit must pass.
 
-`plan` stores the outcome next to the attempt until a file changes. `pack` checks every run again. Only `pack` computes
-the score again, because this takes minutes with a slow metric.
+`plan` stores the outcome next to the attempt and reuses it until a file changes. `pack` checks every run again. Only
+`pack` recomputes the score, because a slow metric takes minutes.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ from harness.submit.rules.tree.verify import PASS, TEST01, compare, compare_answ
 
 
 def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -> str:
-    """Returns why a VALID run does not count; '' if it counts. made: the scenario's other runs by kind.
+    """Returns why a VALID run does not count; '' if it counts. made: other runs of the same scenario, by kind.
 
-    Does not run code that the folder names as a file or module.
+    Does not execute code that the folder names as a file or module.
     """
     audited = [made[kind] for kind in ("performance", "accuracy") if kind in made]
     others = audited if run.kind in request.audits else []
@@ -38,13 +38,13 @@ def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -
         if stored.get("state") == state and isinstance(stored.get("fault"), str):
             return str(stored["fault"])
     found = _fault(run, made, request)
-    with suppress(OSError):  # only a cache: the next call derives a missing outcome again
+    with suppress(OSError):  # this file is only a cache: the next call computes the outcome again
         write_json(path, {"state": state, "fault": found})
     return found
 
 
 def _state(folders: list[Path]) -> str:
-    """Returns a digest of the names, sizes and times of all files."""
+    """Returns a digest over the names, sizes and times of all files."""
     digest = hashlib.sha256(__version__.encode())
     for folder in folders:
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -69,9 +69,10 @@ def _fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) 
 def _audit_faults(
     audit: FinishedRun, made: Mapping[str, FinishedRun], request: Request
 ) -> Iterator[str]:
-    """Yields faults of the audit in comparison with its performance run. `pack` verifies it in the same way.
+    """Yields the faults that a comparison of the audit with its performance run finds. `pack` verifies the audit in the
+    same way.
 
-    Ignores the speed of a short rehearsal, which proves nothing.
+    Ignores the speed in a short rehearsal, because it proves nothing.
     """
     if audit.kind == TEST06:
         answers, end_tokens = read_logged_answers(audit.accuracy_log), request.of_round.end_tokens
@@ -104,7 +105,7 @@ def _audit_faults(
 def _text_faults(
     audit: FinishedRun, made: Mapping[str, FinishedRun], request: Request
 ) -> Iterator[str]:
-    """Yields the lines that explain why an audit of only the answers fails."""
+    """Yields the lines that explain why an audit that compares only answers fails."""
     if audit.kind == TEST08:
         if "accuracy" not in made:
             return

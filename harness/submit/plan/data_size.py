@@ -1,5 +1,5 @@
-"""Compares the size of the request's data set with the round's before the first run,
-because `pack` refuses other sizes.
+"""Before the first run, compares the sizes of the request's and the round's data set, because `pack` refuses other
+sizes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from harness.submit.plan.request import Request
 
 
 def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
-    """Yields a problem if the data set's size differs from the size that an unfinished scenario needs."""
+    """Yields a problem if the data set's size differs from the size that an unfinished scenario requires."""
     due = dict.fromkeys(row.scenario for row in rows if row.state != DONE)
     if not due or not request.is_closed:
         return
@@ -33,10 +33,11 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
 
 
 def samples_of(config: RunConfig) -> int | None:
-    """Returns the number of samples; None if the inputs are only in the model's file, which only a run opens.
+    """Returns the number of samples; None if only the model's file contains the inputs, because only a run opens this
+    file.
 
-    Opens the data set in a separate process, so that its memory is free during the runs. Raises a HarnessError of the
-    data set.
+    Opens the data set in a separate process, so that its memory is free during the runs. Raises the HarnessError that
+    opening the data set causes.
     """
     if not load_model(config.model).inputs:
         return None
@@ -44,7 +45,9 @@ def samples_of(config: RunConfig) -> int | None:
 
 
 def answer(asked: Mapping[str, Any]) -> dict[str, int]:
-    """Opens the data set of a configuration and counts its samples. Runs in a separate process."""
+    """Opens the data set that a configuration names, and counts its samples. The caller runs this function in a
+    separate process.
+    """
     config = from_plain(asked["config"], "the request")
     model = load_model(config.model)
     name = config.dataset or default_dataset(model)

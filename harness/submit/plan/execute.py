@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     import subprocess
 
 _ERROR = re.compile(r"^(?:harness: |  reason  )(.+)$", re.MULTILINE)
-"""Matches an error in a run's log: a message, or a reason for INVALID.
-After a crash (status 1), the log ends with it.
+"""Matches an error in a run's log: either a message, or a reason why the run is INVALID. After a crash (status 1), the
+error is the last line of the log.
 """
 
 _READ_BYTES = 1 << 16
 
 _COMMAND = "harness.cli.main"
-"""Module whose `main` makes a single run."""
+"""Module whose `main` executes a single run."""
 
 
 def execute(request: Request, work: Path, only: str | None = None, *, quiet: bool = False) -> int:
-    """Makes all missing runs, or only the runs of scenario `only`. Returns 0 if every run is done, else 4.
+    """Makes all missing runs, or only the runs of scenario `only`. Returns 0 if every run is done, otherwise 4.
 
-    quiet: whether to print only runs that are not done.
+    quiet: whether to print only the runs that are not done.
     """
     if only is not None and only not in request.chosen_scenarios:
         raise ConfigError(f"--only {only}: choose from {', '.join(request.chosen_scenarios)}")
@@ -61,7 +61,7 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
                     request, work, rows, locks, quiet=quiet
                 )
                 for number in range(len(rows)):
-                    # Read again after each run, because a new performance run makes earlier audits stale.
+                    # The rows are read again after each run, because a new performance run makes earlier audits stale.
                     rows = _rows(request, work, only)
                     possible = has_rate or rows[number].scenario != "Server"
                     if possible and _is_due(rows, rows[number]):
@@ -85,8 +85,8 @@ def _place_of_cause(work: Path, row: PlannedRun) -> str:
 
 @contextmanager
 def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Locks the scenarios and yields the descriptors of the locks.
-    Several `submit run --only` may run at the same time.
+    """Locks the scenarios, and yields the locks' file descriptors. Several calls of `submit run --only` may run at the
+    same time.
     """
     with ExitStack() as stack:
         files = []
@@ -119,8 +119,8 @@ def _has_rate(
     *,
     quiet: bool,
 ) -> bool:
-    """Searches for Server's rate, unless the search is already done or was not requested.
-    Returns False if it failed.
+    """Searches for Server's rate, unless a search has finished or the request does not need one. Returns False if the
+    search failed.
     """
     row = matrix.search(request, work)
     if row is not None and row.state != DONE:
@@ -133,12 +133,12 @@ def _has_rate(
 
 
 def _is_due(rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
-    """Returns whether a run is due, i.e. not done and not waiting for an unfinished performance run."""
+    """Returns whether a run is due: it is not done, and it does not wait for an unfinished performance run."""
     main, *others = (r for r in rows if r.scenario == row.scenario)
     left = [r for r in others if r.state != DONE]
     if row not in left or main.state == DONE:
         return row.state != DONE
-    if row == left[0]:  # one line for all runs that are left
+    if row == left[0]:  # prints one line for all remaining runs
         names = " and ".join(filter(None, [", ".join(r.name for r in left[:-1]), left[-1].name]))
         say(f"{names} {'is' if len(left) == 1 else 'are'} skipped: {main.name} is {main.state}")
     return False
@@ -158,9 +158,9 @@ def _make(
     *,
     quiet: bool,
 ) -> None:
-    """Makes a run, or scores an unscored run again, and prints how it ended.
+    """Makes a run, or rescores a run that has no score yet, and prints how it ended.
 
-    Raises a ConfigError if a run refuses its settings, because the other runs share them.
+    Raises a ConfigError if a run refuses its settings, because all other runs share these settings.
     """
     is_scored = row.state == UNSCORED
     if is_scored and not quiet:
@@ -172,7 +172,7 @@ def _make(
         progress.series(f"run {which}: {row.name}", left_s)
         status = wait(process, lambda took_s: _show(progress, row, took_s))
     if status == RunInvalid.exit_status and matrix.counts(row, request, work):
-        status = 0  # INVALID only as too short, which an audit of the answers may be
+        status = 0  # INVALID only because it is too short, which an audit of the answers may be
     outcome = "done"
     if status:
         cause = _last_error(log, status).partition(f" ({log.parent}/")[0]
@@ -187,7 +187,7 @@ def _make(
 def _attempt(
     row: PlannedRun, work: Path, locks: tuple[int, ...]
 ) -> "tuple[subprocess.Popen[bytes], Path]":
-    """Starts an attempt in a new folder, so that earlier attempts are kept. Returns the process and its log."""
+    """Starts an attempt in a new folder, which keeps earlier attempts. Returns the process and the path to its log."""
     folder = work / RUNS / row.name
     number = next_number(work, row.name)
     log = folder / f"attempt-{number}.log"
@@ -209,7 +209,8 @@ def _attempt(
 def _scoring(
     row: PlannedRun, work: Path, locks: tuple[int, ...]
 ) -> "tuple[subprocess.Popen[bytes], Path]":
-    """Starts the scoring of the newest attempt's answers. Returns the process and the attempt's log."""
+    """Starts a process that scores the newest attempt's answers. Returns the process and the path to the attempt's log.
+    """
     assert row.folder is not None
     log = work / RUNS / row.name / f"{row.folder.name}.log"
     words = ["score", str(row.folder), *code.trust_options(code.values_of(row.config))]
@@ -220,25 +221,25 @@ def _scoring(
 
 
 def _started(words: Sequence[str], log: Path, locks: tuple[int, ...]) -> "subprocess.Popen[bytes]":
-    """Starts a command that appends to the log. The command keeps the locks even if this process is killed."""
+    """Starts a command that appends to the log. The command holds the locks even if this process is killed."""
     with log.open("ab") as file:
         return start(_COMMAND, words, fds=locks, log=file)
 
 
 def _last_error(log: Path, status: int) -> str:
-    """Returns the last error in a run's log as one line; '' without an error."""
+    """Returns the last error in a run's log as one line; '' if the log contains no error."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _READ_BYTES))
             text = file.read().decode(errors="replace")
-    except OSError:  # another process has moved the work folder
+    except OSError:  # another process moved the work folder
         return ""
     found = text.splitlines() if status == HarnessError.exit_status else _ERROR.findall(text)
     return one_line(next(filter(str.strip, reversed(found)), ""))
 
 
 def _show(progress: Progress, row: PlannedRun, took_s: float) -> None:
-    """Shows how long a run in a separate process has taken."""
+    """Shows how long a run in a separate process has taken so far."""
     share = None if not row.expected_s else min(1.0, took_s / row.expected_s)
     of = "" if row.expected_s is None else f" of about {matrix.show_s(row.expected_s)}"
     progress.show("running", share=share, details=[f"{matrix.show_s(took_s)}{of}"])

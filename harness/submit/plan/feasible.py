@@ -1,8 +1,8 @@
 """Lists the benchmarks of a category that this machine can run within a day, for `submit plan --benchmark all`.
 
-The times are lower bounds. They assume that a sample takes only the time of its multiplications, at the speed of this
-machine's fastest matrix product. A benchmark is left out only if it is certainly too slow, so a listed benchmark may
-still be too slow.
+The times are lower bounds. They assume that a sample takes only as long as its multiplications do, at the speed of this
+machine's fastest matrix product. A benchmark is omitted only if it is certainly too slow, so a listed benchmark may
+still take too long.
 """
 
 import shutil
@@ -24,14 +24,16 @@ from harness.submit.rules.tree.rounds import Benchmark, Round
 
 DAY_S = 24 * 3600.0
 FASTER: Mapping[str, float] = {"amx_int8": 16.0, "avx512_vnni": 4.0, "avx_vnni": 4.0}
-"""Maps a processor flag to the speed of 8-bit products, as a multiple of float32 products in the same registers."""
+"""Maps a processor flag to the speed of 8-bit products, as a multiple of the speed of float32 products in the same
+registers.
+"""
 
 _SIDE, _TRIES = 1024, 5
 
 
 class Machine(NamedTuple):
     flops: float
-    """Operations per second in the fastest matrix product."""
+    """Operations per second in the fastest matrix product measured on this machine."""
     memory_bytes: int
     disk_bytes: int
     """Free disk space."""
@@ -48,13 +50,13 @@ class Feasibility(NamedTuple):
     scenarios: tuple[str, ...]
     runs: int
     least_s: float | None
-    """Lower bound of the duration in s; None if the benchmark cannot run at all."""
+    """Lower bound for the duration in s; None if the benchmark cannot run at all."""
     why: str
     """Reason why the benchmark does not fit into a day; '' if it may fit."""
 
 
 def this_machine(folder: Path) -> Machine:
-    """Measures this machine. folder: any folder on the disk that will hold the data."""
+    """Measures this machine. folder: any folder on the disk that will store the data."""
     flags = cpu_flags()
     factor = max((f for flag, f in FASTER.items() if flag in flags), default=1.0)
     there = next(path for path in (folder, *folder.parents) if path.exists())
@@ -73,7 +75,8 @@ def _float32_flops() -> float:
 
 
 def feasible(rules: Round, division: str, category: str, machine: Machine) -> list[Feasibility]:
-    """Returns the benchmarks of the category. Raises a ConfigError if the round lacks the category or the division."""
+    """Returns the category's benchmarks. Raises a ConfigError if the round does not have the category or the division.
+    """
     for flag, value, known in (
         ("--division", division, rules.divisions),
         ("--category", category, rules.categories),
@@ -95,7 +98,8 @@ def feasible(rules: Round, division: str, category: str, machine: Machine) -> li
 
 
 def _scenarios(benchmark: Benchmark, category: str) -> tuple[str, ...]:
-    """Returns the required scenarios. If the rules require any one of several scenarios, Server represents them."""
+    """Returns the scenarios that the rules require. If the rules require any one of several scenarios, uses Server.
+    """
     required = {*benchmark.scenarios(category)}
     if required and "Server" in benchmark.optional_in(category):
         required.add("Server")
@@ -129,7 +133,7 @@ def _missing(
     audits: tuple[str, ...],
     machine: Machine,
 ) -> Iterator[str]:
-    """Yields the reasons why the benchmark cannot run at all on this machine."""
+    """Yields the reasons why this machine cannot run the benchmark at all."""
     work = benchmark.work
     for audit in audits:
         if rules.audits[audit].needs:
@@ -144,7 +148,7 @@ def _missing(
     for scenario in scenarios:
         limit_ns = benchmark.latency_limit_ns.get(scenario)
         if scenario in (benchmark.token_limits_ns or {}):
-            continue  # no latency bound: LoadGen judges the tokens
+            continue  # no latency bound, because LoadGen judges the token times
         if limit_ns is not None and each_ns > limit_ns:
             yield f"a sample takes at least {show_ns(each_ns)}, but {scenario} allows {show_ns(limit_ns)}"
 
@@ -152,7 +156,7 @@ def _missing(
 def _lengths_s(
     rules: Round, name: str, scenario: str, audits: tuple[str, ...], each_s: float
 ) -> Iterator[float]:
-    """Yields the minimum duration of each run. each_s: minimum time per sample."""
+    """Yields the minimum duration for each run. each_s: minimum time per sample."""
     benchmark = rules.benchmarks[name]
     performance_s = START_S + _performance_s(rules, benchmark, scenario, each_s)
     yield performance_s
@@ -183,7 +187,7 @@ def _show_flop(gflop: float) -> str:
 
 
 def lines(rows: list[Feasibility], machine: Machine) -> Iterator[str]:
-    """Yields one line per benchmark, then the facts about the machine."""
+    """Yields one line per benchmark, and then the facts about the machine."""
     columns = [Column("benchmark"), Column("scenarios"), Column("runs", "count")]
     columns += [Column("at least", "s"), Column("within 24 h"), Column("why not")]
     cells = [

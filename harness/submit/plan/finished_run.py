@@ -1,4 +1,4 @@
-"""Reads a finished run of the matrix: its files, its facts, and the reasons against submitting it."""
+"""Reads a finished run: its files, its facts, and the reasons why it cannot be submitted."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _OF_WAITING = ("measured_process", "stages_ns", "queries")
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run. folder: its result folder. scenario, kind: taken from the planned run."""
+    """A finished run. folder: its result folder. scenario, kind: from the planned run."""
 
     scenario: str
     kind: str
@@ -54,7 +54,7 @@ class FinishedRun:
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """Content of config.yaml."""
+        """Content of the file config.yaml."""
         return read_config(self.folder)
 
     @cached_property
@@ -85,7 +85,7 @@ class FinishedRun:
 
     @property
     def queries(self) -> int | None:
-        """Number of queries of a performance run, or of samples of an accuracy run; None if not recorded."""
+        """Number of queries in a performance run, or number of samples in an accuracy run; None if not recorded."""
         if self.kind == "accuracy":
             return self.loaded.total_count
         recorded = _part(self.result, "queries")
@@ -96,13 +96,13 @@ class FinishedRun:
 
     @property
     def took_s(self) -> float | None:
-        """Time from the first query to the last answer; None if not recorded."""
+        """Time from the first query to the last answer, in s; None if not recorded."""
         took_s = _part(_part(read_json(self.logs / RUN), "ended"), "used").get("wall_s")
         return took_s if isinstance(took_s, float) else None
 
     @property
     def score_text(self) -> str:
-        """Text of accuracy.txt; '' if nothing was scored."""
+        """Text in accuracy.txt; '' if nothing was scored."""
         path = self.folder / "accuracy" / ACCURACY_TEXT
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
@@ -119,7 +119,7 @@ class FinishedRun:
         return self.result.get("backend_description") or {}
 
     def differences(self, trusted: Collection[str] = (), *, scores: bool = True) -> list[str]:
-        """Returns the differences that `check RUN` finds in the files. trusted, scores: as in `recheck.check`."""
+        """Returns the differences that `check RUN` finds in the run's files. trusted, scores: as in `recheck.check`."""
         if recheck.is_published(self.config):
             return [
                 f"{self.folder} is a published copy, which cannot be scored again: use the original run"
@@ -129,7 +129,7 @@ class FinishedRun:
     def forbidden(self, request: Request, *, accelerated: bool) -> Iterator[str]:
         """Yields the reasons why this VALID run cannot be submitted.
 
-        accelerated: whether to ignore CPU time, which proves nothing with an accelerator.
+        accelerated: whether to ignore CPU time, because it proves nothing if the system has an accelerator.
         """
         benchmark = request.of_round
         notes = self.result.get("not_for_submission") or ()
@@ -147,7 +147,7 @@ class FinishedRun:
                 yield from self._out_of_bounds(request.rules, benchmark)
 
     def wrong_size(self, benchmark: Benchmark) -> str:
-        """Returns how the size of the data set differs from the round's size; '' if both are equal."""
+        """Returns how the data set's size differs from the size in the round; '' if both are equal."""
         count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
         if self.kind != "accuracy" and benchmark.has_accuracy_data:
             expected = benchmark.performance_samples
@@ -166,15 +166,17 @@ class FinishedRun:
             yield "its answers were not compared with the answers of a performance run"
 
     def _out_of_bounds(self, rules: Round, benchmark: Benchmark) -> Iterator[str]:
-        """Yields faults in other metrics and in the answers' tokens, which the manifest's target does not cover."""
+        """Yields faults in other metrics and in the number of tokens per answer, which the manifest's target does not
+        cover.
+        """
         targets, limits = benchmark.targets_in(self.scenario), benchmark.limits
         scores = rules.scores(self.score_text, {**targets, **limits})
         for actual, expected in out_of_bounds(scores, targets, limits):
             yield f"its score is {actual}, but the rules require a {expected}"
 
     def scored(self, audit: "FinishedRun") -> tuple[Score, Score] | None:
-        """Returns two scores of the audit's samples, from this run and from the audit;
-        None without a score or metric.
+        """Returns two scores for the audit's samples, one from this run and one from the audit; None if a score or
+        metric is missing.
         """
         metric = self.config.metric or default_metric(self.model)
         if not self.score_text or metric is None:
@@ -191,8 +193,7 @@ class FinishedRun:
         )
 
     def unscorable(self) -> Iterator[str]:
-        """Yields reasons why `pack` cannot score this audit's samples,
-        which it must compare with the accuracy run's.
+        """Yields reasons why `pack` cannot score this audit's samples to compare them with the accuracy run's.
         """
         if self.kind == TEST01:
             lacking = lacking_program(self.config.metric or default_metric(self.model))
@@ -202,7 +203,7 @@ class FinishedRun:
 def _score_of(
     run: FinishedRun, answers: list[Answer], metric: str, labels: Mapping[int, object]
 ) -> Score:
-    """Returns the score. Raises a ConfigError that names the run if its answers have no score."""
+    """Returns the score for these answers. Raises a ConfigError that names the run if the answers cannot be scored."""
     try:
         return of_some(answers, metric, run.answer_dtype, labels)
     except UnusableAnswer as e:

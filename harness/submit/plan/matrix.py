@@ -1,4 +1,4 @@
-"""Plans the matrix of runs that a submission needs, with the state and expected time of each run."""
+"""Plans the runs that a submission needs, and the state and expected time of each run."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,46 +32,48 @@ from harness.submit.plan.request import AT_A_RATE, Request
 PERFORMANCE, ACCURACY, SEARCH = "performance", "accuracy", "peak"
 DONE, MISSING, STALE, FAILED, UNSCORED = "done", "missing", "stale", "failed", "unscored"
 ANSWERS_RUN_S = 10.0
-"""Duration of the short performance run whose answers are compared with an accuracy run. Includes its start."""
+"""Duration of the short performance run whose answers are compared with an accuracy run. The duration includes
+the run's start.
+"""
 
 START_S = 5.0
-"""Time for loading, noise floor and calibration of a small model. A large model takes longer."""
+"""Time that a small model needs for loading, noise floor and calibration. A large model takes longer."""
 
 OFFLINE_FACTOR = 1.1 * 1.3
-"""Duration of an Offline run divided by the minimum duration.
-It is the product of LoadGen's and the harness's margins.
+"""Duration of an Offline run, as a multiple of the minimum duration. It is the product of LoadGen's and the harness's
+safety margins.
 """
 
 SESSION_PAUSES_S = 40.0
-"""Pauses that power-dev's client makes around the two runs of a session."""
+"""Total length of the pauses that power-dev's client makes around a session's two runs."""
 
 MOST_RUNS, PROBE_S = 12, 3.0
-"""Limits of a search (harness/search/peak/job.py). Most searches end earlier."""
+"""Limits for a search (harness/search/peak/job.py). Most searches need fewer runs."""
 
 OF_SHORTENED = ({"too-short"}, {"too-short", "loadgen-invalid"})
-"""Reason codes of a run that its audit.config makes too short. Only its answers are judged, so LoadGen may call its
-times INVALID.
+"""Reason codes of a run that is too short because of its audit.config. The audit judges only the answers, so LoadGen
+may call the run's times INVALID.
 """
 
 _SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "backend")
-"""Settings that all runs of a result must have in common."""
+"""Settings that must be equal in all runs of a result."""
 
 
 class PlannedRun(NamedTuple):
     scenario: str
     kind: str
-    """performance, accuracy, an audit such as TEST01, or peak."""
+    """`performance`, `accuracy`, an audit such as `TEST01`, or `peak`."""
     config: RunConfig
     state: str
-    """done, missing, stale, failed or unscored."""
+    """`done`, `missing`, `stale`, `failed` or `unscored`."""
     why: str = ""
-    """Reason for the state stale, failed or unscored, or reason why `pack` refuses a finished run."""
+    """Reason why the state is stale, failed or unscored, or why `pack` refuses a finished run."""
     folder: Path | None = None
     """Result folder of the newest attempt."""
     expected_s: float | None = None
-    """Expected duration, or the measured time of a finished run; None without a calibration."""
+    """Expected duration, or the measured duration of a finished run; None if no calibration is known."""
     queries: int | None = None
-    """Expected number of queries, or the measured number of a finished run; None without a calibration."""
+    """Expected number of queries, or the measured number in a finished run; None if no calibration is known."""
 
     @property
     def name(self) -> str:
@@ -79,7 +81,7 @@ class PlannedRun(NamedTuple):
 
 
 def plan(request: Request, work: Path) -> list[PlannedRun]:
-    """Returns all runs in the order of execution. An audit follows its performance run."""
+    """Returns all runs in the order of their execution. An audit follows the performance run that it checks."""
     rows: list[PlannedRun] = []
     searches = request.searches
     searched_rate = rate.searched(work, request.search_config()) if searches else None
@@ -105,7 +107,7 @@ def search(request: Request, work: Path) -> PlannedRun | None:
         return None
     config = request.search_config()
     state = MISSING if rate.searched(work, config) is None else DONE
-    half = MOST_RUNS / 2  # assumes half probes and half confirmation runs
+    half = MOST_RUNS / 2  # assumes that half of the runs are probes and half are confirmation runs
     expected_s = MOST_RUNS * START_S + half * (PROBE_S + config.duration_ns / 1e9)
     return PlannedRun("Server", SEARCH, config, state, expected_s=expected_s)
 
@@ -115,15 +117,15 @@ def audit_file(work: Path, audit: str) -> Path:
 
 
 def conf_file(request: Request, scenario: str, work: Path) -> Path | None:
-    """Returns the user.conf with the settings of the round; None if the scenario does not need one."""
+    """Returns the user.conf that contains the round's settings; None if the scenario does not need it."""
     if request.is_short or scenario not in request.of_round.user_conf:
         return None
     return (work / f"{scenario}.user.conf").absolute()
 
 
 def write_audits(request: Request, work: Path) -> None:
-    """Writes LoadGen's audit.config for each audit, with the settings from compliance/ of mlcommons/inference. Writes
-    user.conf for scenarios with settings of the round.
+    """Writes LoadGen's audit.config for each audit, with the settings in compliance/ of mlcommons/inference. Writes
+    user.conf for scenarios for which the round defines settings.
     """
     texts = {audit_file(work, name): _audit_text(request, name) for name in request.audits}
     for scenario in request.chosen_scenarios:
@@ -140,7 +142,7 @@ def write_audits(request: Request, work: Path) -> None:
 
 
 def _conf_text(request: Request, scenario: str) -> str:
-    """Returns the round's settings, followed by the lines of the user's file."""
+    """Returns the round's settings, and then the lines from the user's file."""
     given, key = request.options.get("user_conf"), request.loadgen_model(scenario)
     settings = request.of_round.user_conf[scenario]
     lines = [f"{key}.{scenario}.{name} = {value}\n" for name, value in settings.items()]
@@ -157,7 +159,7 @@ def _judged(
 ) -> tuple[PlannedRun, FinishedRun | None]:
     """Returns the row with its state, and the newest attempt if it is valid or stale.
 
-    made: the scenario's earlier runs by kind.
+    made: earlier runs of the same scenario, by kind.
     """
     folders = attempts(work, row.name)
     if not folders:
@@ -174,7 +176,7 @@ def _judged(
 def _state(
     row: PlannedRun, request: Request, run: FinishedRun, made: Mapping[str, FinishedRun]
 ) -> tuple[str, str]:
-    """Returns the state of the newest attempt, and the reason for it."""
+    """Returns the newest attempt's state, and the reason for this state."""
     result, stale = run.result, _stale(row, request, run, made.get(PERFORMANCE))
     if run.folder.name.endswith(".partial") or not _counts(row, request, result):
         return _unfinished(request, run, made, is_stale=bool(stale))
@@ -193,8 +195,8 @@ def _state(
 def _unfinished(
     request: Request, run: FinishedRun, made: Mapping[str, FinishedRun], *, is_stale: bool
 ) -> tuple[str, str]:
-    """Returns the state of an attempt without a valid result. If the run's files are unchanged, its answers may only
-    lack a score.
+    """Returns the state of an attempt that has no valid result. If the run's files are unchanged, the attempt may only
+    need a score.
     """
     why = _first_reason(run.result)
     if is_stale or not is_pending(run.folder):
@@ -204,7 +206,9 @@ def _unfinished(
 
 
 def _refused(request: Request, run: FinishedRun) -> str:
-    """Returns why `pack` refuses a finished run; '' if it accepts the run. --describe may name an accelerator."""
+    """Returns why `pack` refuses a finished run; '' if `pack` accepts it. Some runs are acceptable
+    only if --describe names an accelerator.
+    """
     for accelerated, does in ((True, "refuses it"), (False, "accepts it only with an accelerator")):
         if why := next(run.forbidden(request, accelerated=accelerated), ""):
             return f"`submit pack` {does}: {why}"
@@ -220,7 +224,7 @@ def counts(row: PlannedRun, request: Request, work: Path) -> bool:
 
 
 def _counts(row: PlannedRun, request: Request, result: Mapping[str, Any]) -> bool:
-    """Returns whether the run is VALID, or is an audit of the answers that its audit.config makes too short."""
+    """Returns whether the run is VALID, or audits answers and is too short only because of its audit.config."""
     codes = {reason.get("code") for reason in result.get("reasons") or ()}
     return result.get("verdict") == "VALID" or (
         row.kind in request.audits and _is_shortened(row, request) and codes in OF_SHORTENED
@@ -245,7 +249,9 @@ def _first_reason(result: Mapping[str, Any]) -> str:
 
 
 def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
-    """Returns why a run has no power result to submit; '' if it has one. rehearsal: whether any reading is accepted."""
+    """Returns why a run has no power result that can be submitted; '' if it has one. rehearsal: whether any reading is
+    accepted.
+    """
     if not config.meter:
         return ""
     power = result.get("power")
@@ -258,7 +264,7 @@ def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool)
 def _stale(
     row: PlannedRun, request: Request, run: FinishedRun, performance: FinishedRun | None
 ) -> str:
-    """Returns why a valid run is stale; '' if it is not stale."""
+    """Returns why a valid run is stale; '' if it is not."""
     settings = run.settings
     if not _is_as_requested(row, request, run):
         return "the run was made with other options"
@@ -279,8 +285,8 @@ def _stale(
 
 
 def _is_as_requested(row: PlannedRun, request: Request, run: FinishedRun) -> bool:
-    """Returns whether the settings are as requested.
-    The folders of audit.config and the round's user.conf may differ.
+    """Returns whether the run's settings are the requested ones. The paths of audit.config and of the round's user.conf
+    may differ.
     """
     asked, expected = load_yaml(asked_file(run.folder)), to_plain(row.config)
     if isinstance(asked, dict) and row.scenario in request.of_round.user_conf:
@@ -299,7 +305,7 @@ def _is_as_requested(row: PlannedRun, request: Request, run: FinishedRun) -> boo
 def _calibration(
     rows: Sequence[PlannedRun], row: PlannedRun, own: Mapping[str, Any] | None
 ) -> Mapping[str, Any]:
-    """Returns the calibration of this run, or else of another run of the scenario; {} without either."""
+    """Returns this run's calibration, or the calibration of another run in the scenario; {} if neither exists."""
     candidates = [own] if own else []
     for other in rows:
         if other.scenario == row.scenario and other.folder is not None:
@@ -316,12 +322,12 @@ def _calibration(
 
 
 def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> PlannedRun:
-    if row.state == UNSCORED:  # only the score is missing; its program takes an unknown time
+    if row.state == UNSCORED:  # only the score is missing, and the scoring program takes an unknown time
         return row
     rate, latency_ns = known.get("rate_per_s"), known.get("latency_ns")
     per_s = 1e9 / latency_ns if latency_ns else rate
     if row.kind == ACCURACY:
-        if request.is_short:  # a rehearsal's data set has an unknown size
+        if request.is_short:  # the size of a rehearsal's data set is unknown
             return row
         samples = request.of_round.samples_in(row.scenario)
         seconds = START_S + samples / per_s + ANSWERS_RUN_S if per_s else None
@@ -347,10 +353,10 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
 
 
 def _measured(row: PlannedRun, run: FinishedRun) -> PlannedRun:
-    """Returns the row of a finished run with its recorded number of queries and time."""
+    """Returns the row with the number of queries and the time that the finished run recorded."""
     try:
         queries, took_s = run.queries, run.took_s
-    except ConfigError:  # an unreadable file, which `pack` reports
+    except ConfigError:  # `pack` reports the unreadable file
         return row
     seconds = row.expected_s if took_s is None else took_s
     return row._replace(queries=queries or row.queries, expected_s=seconds)
@@ -371,7 +377,7 @@ def _queries_of_shortened(row: PlannedRun, request: Request) -> int:
 
 
 def _length_s(row: PlannedRun, measured_s: float) -> float:
-    """Returns the expected duration of a run. A PTDaemon session makes the run twice."""
+    """Returns a run's expected duration. A PTDaemon session executes the run twice."""
     once_s = START_S + measured_s
     return 2 * once_s + SESSION_PAUSES_S if row.config.meter else once_s
 
@@ -395,7 +401,7 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
 
 
 def _unscorable(config: RunConfig) -> Iterator[str]:
-    """Yields missing requirements of the accuracy runs, i.e. a package or the program that scores the answers."""
+    """Yields requirements that the accuracy runs lack: a package, or the program that scores the answers."""
     try:
         metric = config.metric or default_metric(load_model(config.model))
     except ConfigError:
@@ -423,7 +429,7 @@ def _rateless(request: Request, scenarios: Collection[str]) -> Iterator[str]:
 
 
 def notes(request: Request) -> Iterator[str]:
-    """Yields notes on options that no row shows and that only a rehearsal accepts."""
+    """Yields notes about options that no row shows and that only a rehearsal accepts."""
     yield from network.notes(request.division, request.options, rehearsal=request.rehearsal)
 
 
@@ -435,7 +441,7 @@ def _unstated(model: str) -> Iterator[str]:
 
 
 def _of_other_benchmark(request: Request, config: RunConfig) -> Iterator[str]:
-    """Yields a problem if the manifest names another benchmark, or if the model is only the default."""
+    """Yields a problem if the manifest names another benchmark, or if the model is merely the default model."""
     try:
         manifest = load_model(config.model).manifest
     except ConfigError:
@@ -454,7 +460,7 @@ def _of_other_benchmark(request: Request, config: RunConfig) -> Iterator[str]:
 
 
 def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
-    """Yields one line per run for the terminal, and then the remaining time."""
+    """Yields one line per run for the terminal, and then the total remaining time."""
     columns = [Column("run"), Column("state"), Column("time", "s"), Column("queries", "count")]
     yield from aligned([*columns, Column("why")], [_cells(row) for row in rows])
     left = [r for r in rows if r.state != DONE]
@@ -466,7 +472,7 @@ def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
 
 
 def _may_be_longer(row: PlannedRun) -> bool:
-    """Returns whether the run has no known duration, or only the duration that the rules require."""
+    """Returns whether the run's duration is unknown, or known only as the minimum that the rules require."""
     return row.expected_s is None or (row.config.mlperf and row.queries is None)
 
 

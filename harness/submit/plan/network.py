@@ -1,7 +1,8 @@
-"""Checks remote runs by the rules of the Network division. Servers are on other machines, each with a unique name.
+"""Checks runs on remote servers against the rules of the Network division. Servers must be on other machines, and each
+server must have a unique name.
 
 Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division". harness/core/config/problems.py
-checks the limits of the query dispatch library (QDL) together with the options of every run.
+checks the limits for the query dispatch library (QDL) together with the options of every run.
 """
 
 import ipaddress
@@ -19,18 +20,18 @@ NETWORK = "network"
 
 
 def urls_of(options: Mapping[str, Any]) -> Sequence[str]:
-    """Returns the server URLs in the options of a request."""
+    """Returns the server URLs in a request's options."""
     urls = options.get("url") or ()
     return [str(url) for url in urls] if isinstance(urls, list | tuple) else [str(urls)]
 
 
 def urls_here(options: Mapping[str, Any]) -> list[str]:
-    """Returns the URLs that name this machine in their text. Skips texts that are not URLs."""
+    """Returns the URLs whose text names this machine. Skips texts that are not URLs."""
     here = []
     for url in urls_of(options):
         try:
             address = parse_address(url)
-        except ValueError:  # the check of the run's options reports it
+        except ValueError:  # the check of the run's options reports this error
             continue
         if _is_here(address):
             here.append(url)
@@ -43,7 +44,7 @@ def _is_here(address: Address) -> bool:
         return True
     try:
         ip = ipaddress.ip_address(host)
-    except ValueError:  # the run resolves the name and judges it by the peer's address
+    except ValueError:  # the run itself resolves the name and checks the server's address
         return host.endswith(".localhost")
     cards = psutil.net_if_addrs().values()
     own = {card.address.partition("%")[0] for addresses in cards for card in addresses}
@@ -51,7 +52,7 @@ def _is_here(address: Address) -> bool:
 
 
 def option_problems(division: str, options: Mapping[str, Any], *, rehearsal: bool) -> Iterator[str]:
-    """Yields the problems of a request for `division`, without connecting to a server."""
+    """Yields the problems with a request for `division`, without connecting to a server."""
     if division != NETWORK:
         if options.get("qdl") and division == "closed":
             yield (
@@ -79,7 +80,7 @@ def notes(division: str, options: Mapping[str, Any], *, rehearsal: bool) -> Iter
 
 
 def forbidden(config: RunConfig, client: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yields the reasons why a run on servers cannot be submitted. client: section `client` of result.json."""
+    """Yields the reasons why a run against servers cannot be submitted. client: section `client` in result.json."""
     if not config.url or client is None:
         return
     for peer in client["peers"]:

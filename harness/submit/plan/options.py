@@ -1,9 +1,9 @@
-"""Lists the run options that a submission refuses, and a value that only `plan` accepts."""
+"""Lists the run options that a submission refuses, and an option value that only `plan` accepts."""
 
 from collections.abc import Mapping
 
 ALL = "all"
-"""Value of --benchmark that makes `plan` list the benchmarks that fit on this machine."""
+"""Value of --benchmark with which `plan` lists the benchmarks that this machine can run within a day."""
 
 _DECIDED = "is set by the round and the matrix"
 _WATCHED = "is for a single run, and `submit run` opens no port"
@@ -15,4 +15,4 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("arrivals", "concurrency"), _ARRIVALS),
     **dict.fromkeys(("metrics", "no_metrics", "metrics_linger", "metrics_push"), _WATCHED),
 }
-"""Maps the key of an option to the reason why it is refused. `--help` omits these options."""
+"""Maps an option's key to the reason why it is refused. `--help` omits these options."""

@@ -17,14 +17,15 @@ from harness.results.run_folder import PEAK
 from harness.submit.plan.attempts import asked_file, attempts
 
 SEARCH = "Server-peak"
-"""Name of the search in the list of planned runs."""
+"""Name of the search among the planned runs."""
 
 
 def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
-    """Returns the rate of a finished `peak` search in queries/s, and its SLO. Prints the warnings of the search.
+    """Returns the rate in queries/s that a finished `peak` search found, and the search's SLO. Prints the search's
+    warnings.
 
-    path: the search's folder or its peak.json. options: the options of this request's runs. Raises a ConfigError if the
-    search did not end, found no rate, or used a different model or backend.
+    path: the search's folder or its peak.json. options: the options for this request's runs. Raises a ConfigError if
+    the search did not end, did not find a rate, or used a different model or backend.
     """
     file = path / PEAK if path.is_dir() else path
     content = read_json(file)
@@ -54,18 +55,19 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
 
 
 def _name(name: str) -> str:
-    """Returns the file name of a path, because the same file may be reached from a different folder."""
+    """Returns the file name in a path, because different folders may lead to the same file."""
     return Path(name).name if is_path(name) else name
 
 
 def of_user_conf(path: Path, model: str) -> float | None:
-    """Returns Server's target_qps from the user's file; None if the file does not set it."""
+    """Returns Server's target_qps in the user's file; None if the file does not set it."""
     rate = user_conf.value(user_conf.lint(path), model, "Server", "target_qps")
     return float(rate) if rate is not None else None
 
 
 def searched(work: Path, config: RunConfig) -> float | None:
-    """Returns the rate of the newest search in `work`; None if it did not end or had other settings."""
+    """Returns the rate that the newest search in `work` found; None if the search did not end or used other settings.
+    """
     folders = attempts(work, SEARCH)
     if not folders:
         return None

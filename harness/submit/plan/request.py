@@ -1,4 +1,4 @@
-"""Defines a request to submit one benchmark on one system, and derives the settings of its runs."""
+"""Defines a request to submit one benchmark on one system, and derives the settings for its runs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,32 +32,32 @@ OURS = {
     "Offline": "offline",
 }
 AT_A_RATE = ("Server", "Interactive")
-"""Scenarios whose runs need a rate."""
+"""Scenarios whose runs need a target rate."""
 
 OF_TOKENS = (TEST06, TEST09)
-"""Audits that count the tokens of answers."""
+"""Audits that count the tokens in answers."""
 
 _WITHOUT_TOKENS = ("kserve", "http-raw")
-"""Server backends whose replies do not contain token counts."""
+"""Server backends whose replies contain no token counts."""
 
 INTERACTIVE = "-interactive"
-"""Suffix of LoadGen's key for a language task with the token limits of Interactive."""
+"""Suffix of LoadGen's key for a language task with the token limits of the Interactive scenario."""
 
 OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
-"""Options that only runs of AT_A_RATE accept."""
+"""Options that are accepted only for runs of the scenarios in AT_A_RATE."""
 
 CONFIRM = "60s"
-"""Value of --duration for confirmation runs. It is closer to 600 s than the 10 s that a search uses by default."""
+"""Value of --duration for confirmation runs. It is closer to the official 600 s than the default in a search, 10 s."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A validated request. Raises a ConfigError that lists all problems.
+    """A validated request to submit one benchmark. Raises a ConfigError that lists all problems.
 
-    An `slo` without a rate requests a search for Server's rate. In a short rehearsal, it is the bound of the runs
-    instead.
+    An `slo` without a rate requests a search for Server's rate. In a short rehearsal, the `slo` is the latency bound
+    for the runs instead.
     """
 
     division: str
@@ -66,16 +66,16 @@ class Request:
     category: str
     benchmark: str
     folder: str = ""
-    """The benchmark's folder in the tree. It differs from `benchmark` only in the open division."""
+    """Name of the benchmark's folder in the tree. It differs from `benchmark` only in the open division."""
     scenarios: tuple[str, ...] = ()
-    """Scenario names of the round; () means the scenarios that the division requires in the category."""
+    """Scenario names in the round; () means the scenarios that the division requires for the category."""
     accuracy_data: str = ""
-    """Value of --data-dir for the accuracy runs if the benchmark has a separate data set for them; otherwise ''."""
+    """Value of --data-dir for the accuracy runs if the benchmark uses a separate data set for them; otherwise ''."""
     rehearsal: bool = False
-    """Whether any data and model, and short runs with the option `duration`, are accepted."""
+    """Whether to accept any data and model, and short runs with the option `duration`."""
     round: str = DEFAULT
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of every run by key. `meter` applies only to performance runs."""
+    """Options for every run, by key. `meter` applies only to performance runs."""
 
     def __post_init__(self) -> None:
         refuse(self._problems())
@@ -171,7 +171,7 @@ class Request:
             )
 
     def _rule_problems(self, rules: Round, benchmark: Benchmark) -> Iterator[str]:
-        """Yields a problem for each rule of the benchmark that the harness cannot follow."""
+        """Yields a problem for each rule of the benchmark with which the harness cannot comply."""
         if benchmark.client and self.division != "open" and not self.rehearsal:
             yield (
                 f"--benchmark {self.benchmark}: its speed is measured with {benchmark.client}: use that client, --division "
@@ -196,7 +196,7 @@ class Request:
             )
 
     def _token_problems(self) -> Iterator[str]:
-        """Yields a problem if the replies lack the tokens that the benchmark counts."""
+        """Yields a problem if the replies do not contain the tokens that the benchmark counts."""
         backend = str(self.options.get("backend", ""))
         if self.division == NETWORK and backend in REMOTE_BACKENDS:
             yield (
@@ -224,7 +224,7 @@ class Request:
             )
 
     def _meter_problems(self) -> Iterator[str]:
-        """Yields a problem for each meter other than PTDaemon, because only PTDaemon's sessions can be submitted."""
+        """Yields a problem for each meter other than PTDaemon, because a power result requires a PTDaemon session."""
         try:
             meters = self.meters
         except ValueError as e:
@@ -286,8 +286,7 @@ class Request:
         yield from self.looser(slo, "--slo", rules)
 
     def looser(self, slo: Slo, what: str, rules: Round) -> Iterator[str]:
-        """Yields a problem if `slo` is looser than the round's bound,
-        because the rate might then be too high for the bound.
+        """Yields a problem if `slo` is looser than the round's bound, because the rate might then be too high.
         """
         limit_ns = self.of_round.latency_limit_ns.get("Server")
         limit = Slo(rules.percentiles["Server"], limit_ns or slo.bound_ns)
@@ -302,7 +301,8 @@ class Request:
         return tuple(parse_meter(str(text)) for text in texts)
 
     def user_conf_rate(self, scenario: str) -> float | None:
-        """Returns the scenario's rate from the user's user.conf. Raises a ConfigError if this file is wrong."""
+        """Returns the rate that the user's user.conf sets for the scenario. Raises a ConfigError if the file is faulty.
+        """
         path = self.options.get("user_conf")
         return rate.of_user_conf(Path(str(path)), self.loadgen_model(scenario)) if path else None
 
@@ -323,7 +323,7 @@ class Request:
         return self.rules.benchmarks[self.benchmark]
 
     def loadgen_model(self, scenario: str) -> str:
-        """Returns the benchmark's key in LoadGen's built-in mlperf.conf."""
+        """Returns the benchmark's key in LoadGen's built-in file mlperf.conf."""
         return self.of_round.loadgen + (INTERACTIVE if scenario == "Interactive" else "")
 
     @property
@@ -332,7 +332,9 @@ class Request:
 
     @property
     def chosen_scenarios(self) -> tuple[str, ...]:
-        """Requested or required scenarios, in the order of OURS. Server is chosen if any one of several is required."""
+        """The requested scenarios, or else the required ones, in the order of OURS. If the rules require any one of
+        several scenarios, Server is chosen.
+        """
         required = self.of_round.scenarios(self.category)
         if self.division != "open" and "Server" in self.of_round.optional_in(self.category):
             required += ("Server",)
@@ -348,21 +350,20 @@ class Request:
 
     @property
     def is_closed(self) -> bool:
-        """Whether only the round's model and data are allowed,
-        which is false in the open division and in a rehearsal.
+        """Whether only the round's model and data are allowed; false in the open division and in a rehearsal.
         """
         return self.division != "open" and not self.rehearsal
 
     @property
     def tree_names(self) -> tuple[str, str]:
-        """Names of the submitter and the system in the tree. A rehearsal is marked as one."""
+        """Names of the submitter and the system in the tree, which mark a rehearsal."""
         if not self.rehearsal:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, self.system.removesuffix(REHEARSAL_SUFFIX) + REHEARSAL_SUFFIX
 
     @property
     def _run_options(self) -> dict[str, Any]:
-        """Options that every run and a search share."""
+        """Options that a search and every run share."""
         return {**self.options, **({"qdl": True} if self.division == NETWORK else {})}
 
     def run_config(
@@ -373,10 +374,10 @@ class Request:
         searched_rate: float | None = None,
         conf: Path | None = None,
     ) -> RunConfig:
-        """Returns the settings of one run of the matrix.
+        """Returns the settings for one of the planned runs.
 
-        searched_rate: Server's rate from a search, in queries/s. conf: user.conf with the settings of the round, if
-        this scenario has such settings.
+        searched_rate: Server's rate from a search, in queries/s. conf: user.conf with the round's settings, if the
+        scenario has any.
         """
         plain = {**self._run_options, "scenario": OURS[scenario], "mode": mode}
         if scenario not in AT_A_RATE:
@@ -402,7 +403,7 @@ class Request:
         return from_plain(plain, FILE)
 
     def _of_accuracy(self, plain: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the options that are different in an accuracy run. plain: the options of every run."""
+        """Returns the options that differ in an accuracy run. plain: the options for every run."""
         own: dict[str, Any] = {}
         if self.accuracy_data:
             own |= {"data_dir": self.accuracy_data, "performance_count": self.of_round.samples}
@@ -413,7 +414,7 @@ class Request:
         return own
 
     def search_config(self) -> RunConfig:
-        """Returns the settings of the `peak` search with the `slo` of the options."""
+        """Returns the settings for the `peak` search, which uses the options' `slo`."""
         plain = {**self._run_options, "scenario": "server", "mode": "performance"}
         plain = {k: v for k, v in plain.items() if k not in ("user_conf", "meter")}
         if not self.is_short:
@@ -423,7 +424,7 @@ class Request:
 
 
 def _of_audit(plain: Mapping[str, Any], audit: Path | None) -> dict[str, Any]:
-    """Returns the options that are different in an audit. The score may need texts, but some audits need tokens."""
+    """Returns the options that differ in an audit. A score may need texts, whereas some audits need tokens."""
     if audit is None or audit.stem not in OF_TOKENS or plain.get("backend") != "openai":
         return {}
     given = [o for o in plain.get("backend_option", ()) if not str(o).startswith("answer=")]
@@ -431,8 +432,8 @@ def _of_audit(plain: Mapping[str, Any], audit: Path | None) -> dict[str, Any]:
 
 
 def _lacks_of_rouge() -> Sequence[str]:
-    """Returns the missing requirements of MLPerf's rougeLsum in the metric `rouge`.
-    A run itself reports missing packages.
+    """Returns what is missing for the metric `rouge` to compute rougeLsum as MLPerf does. Packages are not listed,
+    because the run itself reports missing packages.
     """
     try:
         metric: Any = registry.load("metric", "rouge")

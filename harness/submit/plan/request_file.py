@@ -19,7 +19,8 @@ from harness.submit.plan.request import FILE, Request
 
 
 def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """Makes a request. values: arguments of the request (`peak`: folder of a search). options: run options as texts."""
+    """Makes a request. values: the request's arguments (`peak`: a search's folder). options: the run options as texts.
+    """
     problems: list[str] = []
     config_from(options, "command line", problems)
     slo: Slo | None = None
@@ -43,10 +44,11 @@ def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Reque
 
 
 def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """Returns the request of `work`. The first call stores `values` and `options` (see `make_request`).
+    """Returns the request in `work`. The first call stores `values` and `options`, which are explained at
+    `make_request`.
 
-    Later calls need neither. A different value replaces the stored value as long as `work` contains no run, and raises
-    a ConfigError afterwards.
+    Later calls may omit them. A different value replaces the stored value as long as `work` contains no run; afterwards
+    it raises a ConfigError.
     """
     path = work / FILE
     if not path.exists():
@@ -83,7 +85,7 @@ def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, An
 
 
 def _has_runs(work: Path) -> bool:
-    """Returns whether a run has begun. A run that refused its settings leaves only its log."""
+    """Returns whether a run has begun. A run that refused its settings leaves only a log."""
     return any(path.is_dir() for path in (work / RUNS).glob("*/attempt-*"))
 
 
@@ -92,7 +94,7 @@ def _text(value: object) -> str:
 
 
 def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
-    """Raises a ConfigError if options of any run conflict, before anything is written. slo: SLO of the search."""
+    """Raises a ConfigError if any run's options conflict, before anything is written. slo: the search's SLO."""
     problems: list[str] = []
     if slo is not None and not request.is_short:
         problems += request.looser(slo, "--peak was searched under", request.rules)
@@ -129,7 +131,7 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _absolute_lengths(text: str) -> str:
-    """Makes the path of a file of lengths absolute. Raises a ConfigError if the file does not exist."""
+    """Makes the path to a file of lengths absolute. Raises a ConfigError if the file does not exist."""
     dimension, lengths = parse_lengths(text)
     if not isinstance(lengths, Path):
         return text
@@ -140,7 +142,9 @@ def _absolute_lengths(text: str) -> str:
 
 
 def _absolute_meter(text: str) -> str:
-    """Makes power-dev's folder absolute. Does not change text that is not a meter, because the request reports it."""
+    """Makes the path to power-dev's folder absolute. Leaves text that does not describe a meter unchanged, because the
+    request reports it.
+    """
     try:
         name, argument = parse_meter(text)
         if name == ptdaemon.NAME:

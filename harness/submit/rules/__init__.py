@@ -1,1 +1,1 @@
-"""Checks a submission tree by the rules of its round."""
+"""Checks a submission tree against the rules of its round."""

@@ -1,4 +1,4 @@
-"""Checks the accuracy run by its log, its score, and the truncated log with its hash."""
+"""Checks the accuracy run: its log, its score, and the truncated log with its hash."""
 
 import hashlib
 import math
@@ -24,11 +24,11 @@ _HASH = re.compile(r"^hash=([\w\d]+)$", re.MULTILINE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COUNTS = re.compile(r"^accuracy=([\d.]+)%, good=(\d+), total=(\d+)", re.MULTILINE)
 _COUNTED_SLACK_PERCENT = 0.001
-"""Rounding error of accuracy=...%, which has three digits after the point."""
+"""Rounding error in accuracy=...%, which has three digits after the decimal point."""
 
 _SAME_SHARE = 0.001
 """Two scores in one file count as equal up to this relative difference, because they may be written with different
-numbers of digits.
+precision.
 """
 
 
@@ -57,8 +57,8 @@ def accuracy(result: Result, run: RunLog | None) -> Iterator[Finding]:
 
 
 def _counts(run: RunLog, benchmark: Benchmark, scenario: str) -> Iterator[Finding]:
-    """Checks the numbers of samples.
-    A scenario with fewer samples than the benchmark may draw them from the whole data set.
+    """Checks the number of samples. A scenario that needs fewer samples than the benchmark may select them from the
+    whole data set.
     """
     file, expected = run.file, benchmark.samples_in(scenario)
     keys = ("effective_accuracy_sample_count", "qsl_reported_total_count")
@@ -104,7 +104,7 @@ def out_of_bounds(
     targets: Mapping[str, Bound],
     limits: Mapping[str, Bound],
 ) -> Iterator[tuple[str, str]]:
-    """Yields an (actual, expected) pair for each score that is below its target, above its limit, missing or not a
+    """Yields an (actual, expected) pair for each score that is below its target, above its limit, missing, or not a
     number.
 
     scores: maps a metric to all its values.
@@ -130,8 +130,8 @@ def _outside(values: Sequence[float], least: float, most: float) -> str:
 
 
 def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
-    """Checks a line like accuracy=76.46%, good=38230, total=50000.
-    All samples must count, and the numbers must agree.
+    """Checks a line such as accuracy=76.46%, good=38230, total=50000. All samples must be counted, and the numbers must
+    be consistent.
     """
     match = _COUNTS.search(text)
     if match is not None and int(match[3][:18]) != samples:
@@ -140,7 +140,7 @@ def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
 
 
 def counted_score(file: str, text: str) -> Iterator[Finding]:
-    """Checks that a score agrees with the counts in its line."""
+    """Checks that a score agrees with the counts in the same line."""
     match = _COUNTS.search(text)
     if match is None:
         return
@@ -155,8 +155,8 @@ def counted_score(file: str, text: str) -> Iterator[Finding]:
 
 
 def padding(result: Result) -> int:
-    """Returns the largest number of samples that an accuracy run repeats.
-    LoadGen pads the last query of each loaded set.
+    """Returns the largest number of samples that an accuracy run may repeat. LoadGen repeats samples to fill the last
+    query of each loaded set.
     """
     run, held = result.accuracy, "effective_performance_sample_count"
     if run is None or result.measured_scenario != "MultiStream":
@@ -166,15 +166,15 @@ def padding(result: Result) -> int:
 
 
 def dataset_samples(result: Result) -> int:
-    """Returns the number of samples in the data set, from the accuracy run's log or else from the round."""
+    """Returns the number of samples in the data set, from the accuracy run's log or otherwise from the round."""
     logged = result.accuracy.number("qsl_reported_total_count") if result.accuracy else None
     return int(logged or (result.benchmark.samples if result.benchmark else 0))
 
 
 def truncated(result: Result, folder: str, *, once: bool) -> Iterator[Finding]:
-    """Checks the size, format and rows of the log in `folder`, and its hash in accuracy.txt.
+    """Checks the size, format and rows of the log in `folder`, and the log's hash in accuracy.txt.
 
-    once: whether the log is from an accuracy run, which answers each sample once.
+    once: whether the log is from an accuracy run, in which each sample occurs once.
     """
     tree, path = result.tree, join(folder, ACCURACY_LOG)
     text_path = join(folder, ACCURACY_TEXT)
@@ -203,7 +203,7 @@ def truncated(result: Result, folder: str, *, once: bool) -> Iterator[Finding]:
 
 
 def shown_log(result: Result, path: str, content: bytes, *, once: bool) -> Iterator[Finding]:
-    """Checks the format of a whole or truncated log, the rows that are present, and the sizes of its two ends."""
+    """Checks a whole or truncated log: its format, the rows that it shows, and the sizes of its two ends."""
     if problem := _log_problem(content):
         yield Finding("accuracy-log", path, problem, "a list of answers in LoadGen's format")
     rows, most = shown_rows(content), padding(result)
@@ -220,13 +220,13 @@ def shown_log(result: Result, path: str, content: bytes, *, once: bool) -> Itera
 
 
 def stated_hash(result: Result, folder: str) -> str:
-    """Returns the hash in accuracy.txt next to the log in `folder`; '' without a hash."""
+    """Returns the hash in accuracy.txt next to the log in `folder`; '' if there is none."""
     match = _HASH.search(result.tree.text(join(folder, ACCURACY_TEXT)))
     return match[1] if match else ""
 
 
 def _log_problem(content: bytes) -> str:
-    """Returns why the content is not a whole or truncated accuracy log with answers; '' if it is."""
+    """Returns why the content is not a whole or truncated accuracy log with answers; '' if it is one."""
     try:
         shown_answers(content)
     except ValueError:

@@ -1,5 +1,5 @@
-"""Checks the audits. Their files must exist, their logs must come from audits, and the verification must have passed
-and must match the logs.
+"""Checks the audits. An audit's files must exist, its logs must come from the audit, and its verification must have
+passed and must match the logs.
 """
 
 import re
@@ -46,10 +46,10 @@ BASELINE, COMPLIANCE = "baseline_accuracy.txt", "compliance_accuracy.txt"
 _SCORE = re.compile(r"^(reference|test) score = ([-+.\deE]+)", re.IGNORECASE | re.MULTILINE)
 _FAILED = re.compile(r"^.*(?:TEST FAIL|pass: False).*$", re.MULTILINE)
 _DEVIATIONS = 6
-"""The number of sampled answers may differ from the expected number by this many standard deviations."""
+"""The number of sampled answers may deviate from the expected number by at most this many standard deviations."""
 
 _SAME = 1e-3
-"""Relative tolerance, because summaries have fewer digits than detail logs."""
+"""Relative difference up to which two numbers count as equal, because summaries have fewer digits than detail logs."""
 
 
 def audits(result: Result) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ def _verified(result: Result, name: str, folder: str) -> Iterator[Finding]:
     path = join(folder, SCORES)
     scores = performance_scores(name, performance.detail, run.detail)
     if scores is None:
-        return  # `performance` reports a log that lacks this result
+        return  # `performance` reports a log without this result
     problem = compare(name, performance.detail, run.detail)
     if problem:
         yield Finding("audit-score", run.file, problem, "a score within the audit's margin")
@@ -136,7 +136,7 @@ def _stale(path: str, stated: dict[str, str], scores: Scores) -> Iterator[Findin
 
 
 def _accuracy(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks TEST01's answers, and both scores if answers differ from the accuracy run."""
+    """Checks TEST01's answers, and both scores if the answers differ from the accuracy run's."""
     tree, inside = result.tree, join(folder, "accuracy")
     path = join(folder, "verify_accuracy.txt")
     text = tree.text(path)
@@ -158,7 +158,7 @@ def _accuracy(result: Result, folder: str) -> Iterator[Finding]:
 
 
 def _same_answers(result: Result, inside: str, *, passed: bool) -> Iterator[Finding]:
-    """Checks that samples in both truncated logs have equal answers, and that the hashes of the logs differ."""
+    """Checks that samples in both truncated logs have equal answers, and that the logs have different hashes."""
     log, folder = join(inside, ACCURACY_LOG), result.inside(ACCURACY)
     contents = (result.tree.content(join(place, ACCURACY_LOG)) for place in (inside, folder))
     try:
@@ -178,9 +178,10 @@ def _same_answers(result: Result, inside: str, *, passed: bool) -> Iterator[Find
 
 
 def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
-    """Checks that the score of TEST01's answers agrees with its counts and is close to the accuracy run's score.
+    """Checks that the score of TEST01's answers agrees with the counts and is close to the accuracy run's score.
 
-    Scores between 0 and 1 vary at most as much as right and wrong answers do. This limits the deviation of their mean.
+    If a sample's score is between 0 and 1, it varies at most as much as a score that is either 0 or 1. This bounds the
+    deviation of the mean score.
     """
     run, benchmark, path = result.audits.get(TEST01), result.benchmark, join(inside, ACCURACY_TEXT)
     text = result.tree.text(path)
@@ -210,7 +211,9 @@ def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
 
 
 def _consistency(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks the answers if the log exists. Their type is not stated, so one matching type is enough."""
+    """Checks the answers if the tree contains the log. The answers' type is not stated, so it is enough if one type
+    matches.
+    """
     path = join(folder, "accuracy", ACCURACY_LOG)
     content, benchmark = result.tree.content(path, LOG_LIMIT_BYTES), result.benchmark
     if content is None or benchmark is None:
@@ -228,12 +231,13 @@ def _consistency(result: Result, folder: str) -> Iterator[Finding]:
 
 
 def _lengths(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks the answers if the log exists. Like MLCommons' script, treats every four bytes as a token."""
+    """Checks the answers if the tree contains the log. Treats every four bytes as a token, as MLCommons' script does.
+    """
     path = join(folder, "accuracy", ACCURACY_LOG)
     content = result.tree.content(path, LOG_LIMIT_BYTES)
     if content is None or result.name is None:
         return
-    if CUT in content:  # shortened by MLCommons' truncate_accuracy_log.py
+    if CUT in content:  # MLCommons' truncate_accuracy_log.py shortened this log
         yield from shown_log(result, path, content, once=False)
         return
     try:
@@ -250,7 +254,7 @@ def _lengths(result: Result, folder: str) -> Iterator[Finding]:
 
 
 def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[Finding]:
-    """Checks that the numbers in the text about TEST01's answers agree with the two runs."""
+    """Checks that the numbers in the text about TEST01's answers agree with both runs."""
     stated = stated_counts(text)
     answers, different = (
         stated.get(key) for key in ("num_perf_log_entries", "num_perf_log_data_mismatch")
@@ -281,8 +285,7 @@ def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[F
 
 
 def _expected_answers(run: RunLog) -> float | None:
-    """Returns the mean number of answers that LoadGen logs, i.e. a share of the samples that depends on the expected
-    length.
+    """Returns the mean number of answers that LoadGen logs: a share of the samples that depends on the expected length.
 
     Source: mlcommons/inference b66003e, loadgen/loadgen.cc, IssueQueries.
     """
@@ -313,9 +316,9 @@ def _delta(result: Result, inside: str) -> Iterator[Finding]:
 def changed_scores(
     rules: Round, benchmark: Benchmark, scenario: str, accuracy: str, audit: str
 ) -> Iterator[tuple[str, str]]:
-    """Yields an (actual, expected) pair for each metric that differs by more than the round allows.
+    """Yields an (actual, expected) pair for each metric that changes by more than the round allows.
 
-    accuracy, audit: texts with the scores of the same samples in the two runs.
+    accuracy, audit: texts with the scores that the two runs achieved on the same samples.
     """
     targets = benchmark.targets_in(scenario)
     before, after = (rules.scores(text, targets) for text in (accuracy, audit))

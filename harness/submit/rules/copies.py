@@ -1,4 +1,4 @@
-"""Reports logs that copy another run's log: equal bytes, the same process and date, or equal latencies."""
+"""Reports logs that are copies of another run's log: equal bytes, the same process and date, or equal latencies."""
 
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -8,15 +8,15 @@ from harness.submit.rules.tree.submission import RANGING, Result, RunLog, read_r
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES
 
 _FEWEST_LATENCIES = 5
-"""A run with this many different latencies in its log can be identified by them: two runs never share minimum, mean and
-percentiles in ns.
+"""If a run's log contains at least this many different latencies, they identify the run, because two runs never have
+the same minimum, mean and percentiles in ns.
 """
 
 
 def copied_logs(every: Sequence[Result]) -> Iterator[Finding]:
     """Compares the logs of all results from all submitters.
 
-    Some results may share logs: inferred results of a submitter, two targets of one benchmark, and results in two
+    Some results may share logs: a submitter's inferred results, two targets of one benchmark, and results in two
     divisions.
     """
     seen: dict[Hashable, tuple[str, Mapping[str, object]]] = {}
@@ -38,7 +38,7 @@ def copied_logs(every: Sequence[Result]) -> Iterator[Finding]:
 
 
 def _marks(result: Result, run: RunLog) -> Iterator[Hashable]:
-    """Yields values that two runs never share."""
+    """Yields values that two different runs never share."""
     content = result.tree.content(run.file, LOG_LIMIT_BYTES)
     if content is not None:
         yield hashlib.sha256(content).digest()
@@ -55,7 +55,7 @@ def _marks(result: Result, run: RunLog) -> Iterator[Hashable]:
 
 
 def _runs(result: Result) -> Iterator[tuple[str, RunLog]]:
-    """Yields (role, log) pairs. The role for an inferred result contains the scenario that was actually measured."""
+    """Yields (role, log) pairs. For an inferred result, the role contains the scenario that was actually measured."""
     ranging = read_run(result.tree, result.inside(RANGING))
     named = {"performance": result.performance, "accuracy": result.accuracy, "ranging": ranging}
     for name, run in {**named, **result.audits}.items():

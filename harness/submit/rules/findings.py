@@ -1,4 +1,5 @@
-"""Defines the findings of `submit check`. There is one Finding per fault, which refers to one of the RULES."""
+"""Defines the findings that `submit check` reports. Each fault is one Finding, which refers to one of the RULES.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -6,13 +7,13 @@ from typing import NamedTuple
 
 class Finding(NamedTuple):
     rule: str
-    """A key of RULES."""
+    """A key in RULES."""
     file: str
     """Path relative to the tree's root."""
     actual: str
-    """State of the tree, in words."""
+    """What the tree contains, in words."""
     expected: str
-    """Requirement of the round, in words."""
+    """What the round requires, in words."""
 
     @property
     def fix(self) -> str:
@@ -121,13 +122,13 @@ RULES: Mapping[str, str] = {
     "power-log": f"remove the cause of PTDaemon's messages first, e.g. ranges and wiring: {_SESSION}",
     "power-samples": f"spl.txt must cover both runs, which have the same load: {_SESSION}",
 }
-"""Maps a rule to the action that removes its findings. docs/submit.md explains each rule; a test compares the two."""
+"""Maps a rule to the action that resolves its findings. docs/submit.md explains each rule; a test compares both."""
 
 SHORTENED = ("too-short", "too-few-queries", "latency-limit", "performance-samples", "audit-score")
-"""Rules that a result cannot satisfy if its runs are shorter than the round requires."""
+"""Rules that a result cannot comply with if its runs are shorter than the round requires."""
 
 OF_A_REHEARSAL = ("rehearsal", "same-machine")
-"""Rules that every rehearsal may break, because it is marked and its servers may be on LoadGen's machine."""
+"""Rules that every rehearsal may break, because its tree is marked and its servers may run on LoadGen's machine."""
 
 OF_OTHER_DATA = ("performance-samples", "dataset-size", "accuracy-text", "accuracy-target")
-"""Rules that a result cannot satisfy if its dataset is not the round's."""
+"""Rules that a result cannot comply with if it does not use the round's data set."""

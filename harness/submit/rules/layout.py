@@ -1,4 +1,4 @@
-"""Checks the layout of the tree: missing, misplaced and unknown files and folders."""
+"""Checks the tree's layout: missing, misplaced and unknown files and folders."""
 
 import re
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ REHEARSAL_SUBMITTER = "Rehearsal"
 REHEARSAL_SUFFIX = "_REHEARSAL"
 _SIDECARS = ("energy.json", "power.csv", "power.json", "host.csv")
 _NAME = re.compile(r"[!-\-/-~][!-~]*")
-"""Matches printable ASCII without spaces and without a leading dot."""
+"""Matches printable ASCII without spaces or a leading dot."""
 
 
 def mark(tree: Tree) -> Iterator[Finding]:
-    """Yields at most one finding, for the first mark of a rehearsal."""
+    """Yields at most one finding, which reports the first mark of a rehearsal."""
     for path, _ in ((MARK, None), *tree.all()):
         name = path.rsplit("/", 1)[-1]
         named = path.count("/") == 1 and name == REHEARSAL_SUBMITTER
@@ -27,7 +27,7 @@ def mark(tree: Tree) -> Iterator[Finding]:
 
 
 def whole_tree(tree: Tree, rules: Round) -> Iterator[Finding]:
-    """Checks the name, kind and size of every entry, and all entries outside the submitters' folders."""
+    """Checks the name, type and size of every entry, and everything outside the submitters' folders."""
     if tree.is_cut:
         yield Finding(
             "too-many-files", ".", f"more than {MOST_ENTRIES:,} entries", "a submission's tree"
@@ -50,7 +50,7 @@ def whole_tree(tree: Tree, rules: Round) -> Iterator[Finding]:
 
 
 def unreadable(tree: Tree) -> Iterator[Finding]:
-    """Reports unreadable entries. Call it last, because the other rules also read files."""
+    """Reports unreadable entries. Call it last, because the other rules read files, too."""
     for path in dict.fromkeys(tree.unreadable):
         yield Finding("unreadable", path, "not readable", "a readable file or folder")
 
@@ -116,7 +116,7 @@ def _mapping(who: Submitter) -> Iterator[Finding]:
 
 
 def benchmark_folders(who: Submitter, seen: list[Result]) -> Iterator[Finding]:
-    """Checks that each system has benchmarks, and that each closed benchmark has all its scenarios."""
+    """Checks that each system has benchmarks, and that each benchmark in the closed division has all its scenarios."""
     tree, top = who.tree, join(who.path, "results")
     if not who.systems():
         yield Finding("no-results", top, "no system", "results/<system>/<benchmark>")
@@ -168,7 +168,7 @@ def _scenarios(
 
 
 def scenario_folder(result: Result) -> Iterator[Finding]:
-    """Checks that one result has exactly the required files and folders."""
+    """Checks that a result has exactly the required files and folders."""
     tree, rules = result.tree, result.round
     if result.scenario is None or result.scenario != result.scenario_folder:
         actual = repr(result.scenario_folder)
@@ -193,9 +193,9 @@ def scenario_folder(result: Result) -> Iterator[Finding]:
 
 
 def exactly(tree: Tree, folder: str, expected: tuple[str, ...], rules: Round) -> Iterator[Finding]:
-    """Checks that `folder` has all files in `expected`, and apart from these only tolerated files."""
+    """Checks that `folder` contains all files in `expected`, and no other files except tolerated ones."""
     for name in expected:
-        # the summary of an accuracy run may be empty
+        # an accuracy run's summary may be empty
         may_be_empty = name == rules.performance_files[0] and folder.endswith("accuracy")
         yield from must_have(tree, join(folder, name), may_be_empty=may_be_empty)
     for name in tree.files(folder):

@@ -1,6 +1,6 @@
-"""Runs MLCommons' checkers from the user's checkout and compares their verdicts with the harness's.
+"""Runs MLCommons' checkers from the user's checkout, and compares their verdicts with the harness's.
 
-This package contains no part of those checkers.
+The harness does not contain any part of these checkers.
 """
 
 import os
@@ -29,13 +29,13 @@ CHECKERS: Mapping[str, tuple[str, ...]] = {
     "legacy": ("submission_checker_old.py",),
 }
 _PREFIX = r"(?:(?:\w+):main:|\[[^\]]*\] )"
-"""Prefix of a log line. Its format depends on the checker."""
+"""Prefix of a log line in either checker's format."""
 
 _RESULT = re.compile(rf"^{_PREFIX}(Results|NoResults) ((?:closed|open|network)/[^/]+/results/\S+)")
 _ERROR = re.compile(r"^(?:ERROR:main:|\[[^\]]* ERROR\] )(.*)$")
 _TOTALS = re.compile(rf"^{_PREFIX}(.*(?:NoResults=|SUMMARY:).*)$")
 _DTYPES = ("float32", "int32", "int64")
-"""Types of answers that the official script for TEST01 accepts."""
+"""Answer types that the official script for TEST01 accepts."""
 
 _LOG_FILE = "/performance/run_1/mlperf_log_detail.txt"
 
@@ -43,18 +43,18 @@ _LOG_FILE = "/performance/run_1/mlperf_log_detail.txt"
 class Outcome(NamedTuple):
     checker: str
     results: Mapping[str, bool]
-    """Maps the path of a result to whether it passed."""
+    """Maps a result's path to whether the result passed."""
     passed: bool
     summary: str
-    """Summary that the checker printed."""
+    """Summary as printed by the checker."""
     crash: str
-    """Last line of a checker that crashed; '' without a crash."""
+    """Last line that a crashed checker printed; '' if it did not crash."""
     errors: tuple[str, ...]
-    """Error messages of the checker."""
+    """Error messages from the checker."""
 
 
 def tools_of(checkout: Path) -> Path:
-    """Returns the checkers' folder. Raises a ConfigError if the checkout has none."""
+    """Returns the folder that contains the checkers. Raises a ConfigError if the checkout does not contain them."""
     folder = checkout / _TOOLS
     if not is_folder(folder / "submission_checker"):
         raise ConfigError(
@@ -67,7 +67,7 @@ def tools_of(checkout: Path) -> Path:
 def run_checkers(
     checkout: Path, tree: Path, version: str, only: str | None = None
 ) -> list[Outcome]:
-    """Runs both checkers on the tree. Raises a ConfigError if the checkout has none."""
+    """Runs both checkers on the tree. Raises a ConfigError if the checkout does not contain them."""
     folder = tools_of(checkout)
     there = {
         name: words
@@ -94,7 +94,7 @@ def _run(
 
 
 def _call(command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Runs a script of the checkout in `folder`, without writing files to the checkout."""
+    """Runs a script from the checkout in `folder`, and keeps it from writing files to the checkout."""
     variables = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     return run_program(command, LIMIT_S, cwd=folder, env=variables)
 
@@ -130,7 +130,7 @@ def verify_audit(
 
 
 def verify_test06(checkout: Path, test: Path, dtype: str, scenario: str) -> Verified:
-    """Runs TEST06's run_verification.py, which needs only the audit's logs. scenario: its name in the round."""
+    """Runs TEST06's run_verification.py, which needs only the audit's logs. scenario: name in the round."""
     words = ["-s", scenario, *(["--dtype", dtype] if dtype in DTYPES else [])]
     return _verified(checkout, TEST06, words, {"test": test})
 
@@ -150,7 +150,7 @@ def verify_test08(checkout: Path, accuracy: Path, test: Path) -> Verified:
 
 
 def verify_test09(checkout: Path, test: Path, config: Path) -> Verified:
-    """Runs TEST09's run_verification.py. test: folder of the audit's logs. config: its audit.config."""
+    """Runs TEST09's run_verification.py. test: folder with the audit's logs. config: the audit's audit.config."""
     return _verified(checkout, TEST09, ["--audit-config", str(config.absolute())], {"test": test})
 
 
@@ -166,7 +166,7 @@ def _script(checkout: Path, audit: str) -> Path:
 def _verified(
     checkout: Path, audit: str, words: Sequence[str], logs: Mapping[str, Path]
 ) -> Verified:
-    """Runs the script in a temporary folder. logs: folders of logs by their path in this folder."""
+    """Runs the script in a temporary folder. logs: maps a path in that folder to a folder of logs."""
     script = _script(checkout, audit)
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
@@ -185,8 +185,8 @@ def _verified(
 
 
 class Agreement(NamedTuple):
-    """Comparison of two checks of a result. word: agree, stricter (only the harness's check fails the result) or weaker
-    (only the official check fails it).
+    """Comparison of the harness's and the official check of a result. word: `agree`, `stricter` (only the harness's
+    check fails the result) or `weaker` (only the official check fails it).
     """
 
     word: str
@@ -195,8 +195,8 @@ class Agreement(NamedTuple):
 
 
 def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
-    """Yields one agreement per result.
-    A crashed checker agrees with nothing, because the crash may be its own fault.
+    """Yields one agreement per result. A crashed checker does not agree with any result, because the checker itself may
+    be at fault.
     """
     if theirs.crash:
         return
@@ -217,7 +217,7 @@ def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
 
 
 def refuses(ours: Checked, theirs: Outcome) -> bool:
-    """Returns whether the checker refuses the tree and knows all its benchmarks, so that its answer counts."""
+    """Returns whether the checker refuses the tree and knows all benchmarks in it, so that its verdict counts."""
     return not theirs.passed and theirs.checker not in ours.unknown_to
 
 

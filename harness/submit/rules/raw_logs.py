@@ -1,5 +1,5 @@
-"""Verifies the untruncated accuracy logs by hash, ends and rows,
-and compares TEST01's answers with the accuracy run's.
+"""Verifies the untruncated accuracy logs by their hashes, ends and rows, and compares TEST01's answers with the
+accuracy run's.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from harness.submit.rules.tree.verify import (
 
 
 def raw_logs(result: Result, raw: Path) -> Iterator[Finding]:
-    """Checks the untruncated logs of a result. raw: a folder that has these logs at the same paths."""
+    """Checks a result's untruncated logs. raw: a folder that contains these logs at the same paths."""
     folders = [result.inside(ACCURACY)]
     if TEST01 in result.required_audits:
         folders.append(result.inside(TEST01, "accuracy"))
@@ -78,7 +78,7 @@ def _answers(result: Result, accuracy: Path, test: Path) -> Iterator[Finding]:
     """Checks that the text about TEST01 agrees with the raw logs."""
     path = result.inside(TEST01, "verify_accuracy.txt")
     if not (accuracy.is_file() and test.is_file() and result.tree.has(path)):
-        return  # reported above, or by the layout check
+        return  # already reported above or by the layout check
     stated = stated_counts(result.tree.text(path))
     differences: dict[str, int] = {}
     for dtype in ANSWER_DTYPES:

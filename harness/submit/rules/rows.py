@@ -1,4 +1,4 @@
-"""Reads the rows of LoadGen's accuracy log in a tree, and finds rows that cannot come from a run."""
+"""Reads the rows in a tree's LoadGen accuracy log, and finds rows that no run can produce."""
 
 import json
 import re
@@ -14,30 +14,31 @@ _ROW = re.compile(rb'\{\s*"seq_id"\s*:\s*(\d{1,18})\s*,\s*"qsl_idx"\s*:\s*(\d{1,
 
 _ANSWER = re.compile(rb'"qsl_idx"\s*:\s*(\d{1,18})\s*,\s*"data"\s*:\s*"([^"]*)"')
 _LEAST_ROWS, _LEAST_SAMPLES = 20, 2_000
-"""The end of a log is judged only with this many rows and samples. If queries overlap, fewer last rows may all belong
-to slow answers. In a shorter log, the last rows may all belong to one batch that stalled.
+"""The end of a log is judged only if it shows at least this many rows and the run has at least this many samples. If
+queries overlap, fewer last rows might all belong to slow answers. In a shorter log, the last rows might all belong to
+one batch that stalled.
 """
 
 
 class Row(NamedTuple):
     order: int
-    """seq_id, i.e. the position of the sample in the order of issue."""
+    """seq_id, the position of the sample in the order of issue."""
     sample: int
-    """qsl_idx, i.e. the index in the data set."""
+    """qsl_idx, the sample's index in the data set."""
 
 
 def shown_rows(content: bytes) -> list[Row]:
-    """Returns the complete rows in a whole or truncated log."""
+    """Returns the complete rows that a whole or truncated log shows."""
     return [Row(int(m[1]), int(m[2])) for m in _ROW.finditer(content)]
 
 
 def shown_answers(content: bytes) -> dict[int, bytes]:
-    """Maps each sample to its first answer, from a whole or truncated log.
+    """Maps each sample in a whole or truncated log to its first answer.
 
     Raises a ValueError if an answer is not hexadecimal.
     """
     found: dict[int, bytes] = {}
-    for part in content.split(CUT):  # each end may begin or stop in the middle of an answer
+    for part in content.split(CUT):  # each end of the log may begin or stop in the middle of an answer
         for match in _ANSWER.finditer(part):
             answer = bytes.fromhex(match[2].decode("ascii", "replace"))
             found.setdefault(int(match[1]), answer)
@@ -45,7 +46,9 @@ def shown_answers(content: bytes) -> dict[int, bytes]:
 
 
 def has_whole_answer(content: bytes) -> bool:
-    """Returns whether a truncated log shows a whole answer. With large answers, its two ends may only show parts."""
+    """Returns whether a truncated log shows at least one whole answer. If answers are large, the two ends may show only
+    parts of answers.
+    """
     try:
         return bool(shown_answers(content))
     except ValueError:
@@ -53,7 +56,7 @@ def has_whole_answer(content: bytes) -> bool:
 
 
 def whole_rows(content: bytes) -> list[Row] | None:
-    """Returns the rows of a whole log; None if the content is not a list of answers."""
+    """Returns the rows of a whole log; None if the content is not a complete list of answers."""
     try:
         rows = json.loads(content)
         found = [Row(row["seq_id"], row["qsl_idx"]) for row in rows]
@@ -67,7 +70,8 @@ def whole_rows(content: bytes) -> list[Row] | None:
 def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0) -> Iterator[str]:
     """Yields a sentence for each contradiction between rows. total: number of samples in the data set.
 
-    once: whether this is an accuracy run, which answers each sample once. padding: number of samples it may repeat.
+    once: whether this is an accuracy run, in which each sample occurs once. padding: number of samples that it may
+    repeat.
     """
     orders = {row.order for row in rows}
     if len(orders) < len(rows):
@@ -81,10 +85,10 @@ def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0)
 
 
 def wrong_end(content: bytes, samples: int, scenario: str) -> str:
-    """Returns why the end of a truncated log is not the end of a run of `samples` samples; '' if it may be.
+    """Returns why the end of a truncated log cannot be the end of a run with `samples` samples; '' if it can.
 
-    The samples of a single query may be answered in any order. If queries follow each other, the last rows must have
-    samples of the second half.
+    Within a single query, samples may be answered in any order. If queries follow each other, the last rows must belong
+    to samples in the second half.
     """
     head, _, tail = content.partition(CUT)
     first, last = shown_rows(head), shown_rows(tail)

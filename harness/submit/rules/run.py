@@ -1,4 +1,4 @@
-"""Checks the logs of one LoadGen run, and the rules for performance runs."""
+"""Checks the logs of a LoadGen run, and the rules for performance runs."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -17,21 +17,21 @@ from harness.submit.rules.tree.tree import join
 PERFORMANCE_MODE, ACCURACY_MODE = "PerformanceOnly", "AccuracyOnly"
 _POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 _DURATION_SLACK = 0.001
-"""Relative tolerance for a slewed clock and for LoadGen's timestamps, which have a resolution of 1 ms."""
+"""Relative tolerance for durations, because clocks may be slewed and LoadGen's timestamps have a resolution of 1 ms."""
 
 _MOST_QUERIES = 10**10
-"""A larger number of queries is refused, because the table of early stopping would not fit into memory."""
+"""A larger number of queries is refused, because the table for early stopping would not fit into memory."""
 
 _LONGEST_LOADING = timedelta(days=2)
 _LONGEST_ROUND = timedelta(days=366)
-"""Runs of one result may lie at most this far apart, because runs of two rounds do not belong to one result."""
+"""The runs of a result may be at most this far apart, because runs from two rounds do not belong to one result."""
 
 _SEEDS = ("qsl", "sample_index", "schedule")
 
 
 def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
-    """Checks that the log is complete and without errors,
-    and has one run with this scenario and mode and the round's seeds.
+    """Checks that the log is complete and free of errors, and contains one run with this scenario and mode and the
+    round's seeds.
     """
     file, log = run.file, run.detail
     yield from _whole(run)
@@ -70,13 +70,13 @@ def _whole(run: RunLog) -> Iterator[Finding]:
 
 
 def _version(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Checks that LoadGen is an unchanged release of the round, and the same as in the performance run."""
+    """Checks that LoadGen is an unmodified release for the round, and the same release as in the performance run."""
     release = run.text("loadgen_version").partition(" ")[0]
     if release not in result.round.loadgen:
         expected = f"one of {', '.join(result.round.loadgen)}"
         yield Finding("loadgen-version", run.file, run.text("loadgen_version"), expected)
     changed = run.detail.get("loadgen_git_status_message")
-    if changed not in (None, "", "NA"):  # NA: not built in a checkout
+    if changed not in (None, "", "NA"):  # NA: LoadGen was not built in a checkout
         actual = f"local changes: {' '.join(str(changed).split())}"
         yield Finding("loadgen-version", run.file, actual[:200], "an unchanged checkout")
     reference = result.performance
@@ -88,7 +88,9 @@ def _version(result: Result, run: RunLog) -> Iterator[Finding]:
 
 
 def _dates(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Checks that the run is newer than its LoadGen, began with its log, and is about as old as the performance run."""
+    """Checks that the run is newer than its LoadGen, began at the same time as its log, and is about as old as the
+    performance run.
+    """
     dates = {key: _date(run, key) for key in ("test_datetime", "power_begin")}
     built = max(filter(None, [result.round.loadgen_since, _date(run, "loadgen_build_date_utc")]))
     for key, at in dates.items():
@@ -109,7 +111,7 @@ def _dates(result: Result, run: RunLog) -> Iterator[Finding]:
 
 
 def _date(run: RunLog, key: str) -> datetime | None:
-    """Returns a time from the log, in UTC; None without a time."""
+    """Returns a time from the log, in UTC; None if the log does not contain it."""
     text = str(run.detail.get(key))
     try:
         if key == "power_begin":
@@ -168,7 +170,7 @@ def _why_invalid(run: RunLog) -> str:
 
 def _published(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
     scenario = str(run.detail.get("effective_scenario"))
-    if result.scenario == "MultiStream":  # SingleStream logs have this line for inferred results
+    if result.scenario == "MultiStream":  # SingleStream logs also contain this line if results are inferred
         scenario = "MultiStream"
     key = benchmark.results.get(scenario) or result.round.results.get(scenario)
     if key is not None and not (run.number(key) or 0) > 0:
@@ -176,7 +178,7 @@ def _published(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> 
 
 
 def _duration(result: Result, run: RunLog, file: str) -> Iterator[Finding]:
-    """Checks the configured and the measured duration, because max_duration can end a run early."""
+    """Checks the configured and the measured duration; max_duration can end a run early."""
     least_ms = result.round.min_duration_ms
     setting = run.number("effective_min_duration_ms")
     if setting is None or setting < least_ms:
@@ -192,7 +194,7 @@ def _duration(result: Result, run: RunLog, file: str) -> Iterator[Finding]:
 
 
 def _took_ns(run: RunLog) -> float | None:
-    """Returns the run's duration in ns: in Offline, until the last answer; otherwise, from power_begin to power_end."""
+    """Returns the run's duration in ns: in Offline, up to the last answer; otherwise, from power_begin to power_end."""
     if run.detail.get("effective_scenario") == "Offline":
         return run.number("result_max_latency_ns")
     try:
@@ -228,7 +230,7 @@ def _queries(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
 
 
 def _early_stopping(result: Result, run: RunLog, file: str, scenario: str) -> Iterator[Finding]:
-    """Checks LoadGen's result of early stopping, and that it agrees with the counts in the log."""
+    """Checks LoadGen's early-stopping result, and that it agrees with the counts in the log."""
     expected = result.round.percentiles.get(scenario)
     if expected is None:
         return
@@ -253,7 +255,7 @@ def _early_stopping(result: Result, run: RunLog, file: str, scenario: str) -> It
 def _latency(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
     limit_ns = benchmark.latency_limit_ns.get(str(result.scenario))
     if str(result.scenario) in (benchmark.token_limits_ns or {}):
-        return  # LoadGen judges the tokens and logs a latency bound of 0
+        return  # LoadGen judges the token times and logs a latency bound of 0
     if limit_ns is None or result.measured_scenario != run.detail.get("effective_scenario"):
         return
     key = "effective_target_latency_ns"

@@ -30,16 +30,18 @@ _OF_SCENARIO = {
     },
     "Offline": {"target_qps": ("effective_target_qps", 1.0)},
 }
-"""Maps a key of user.conf to a key of the log, and to the factor between the two values."""
+"""Maps a user.conf key to a log key, and to the factor between their values."""
 
 LEAST_ROUND_TRIP_NS = 1_000
-"""Shortest round trip of any network. LoadGen needs only a third of this time for a name without a request."""
+"""A shorter round trip than this is impossible in any network. LoadGen needs only a third of this time to get a name
+without sending a request.
+"""
 
 _NAME_DURATION = "get_sut_name_duration_ns"
 
 
 def of_round(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Finding]:
-    """Checks how samples are grouped into queries, which is a setting of mlperf.conf."""
+    """Checks how samples are grouped into queries, as set in mlperf.conf."""
     scenario, file = str(run.detail.get("effective_scenario")), run.file
     per_query = {"MultiStream": result.round.multi_stream_samples}.get(scenario, 1)
     if scenario != "Offline" and run.number("effective_samples_per_query") != per_query:
@@ -48,14 +50,16 @@ def of_round(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Find
     equal = benchmark.loadgen in result.round.equal_issue
     is_short = (run.number("effective_min_duration_ms") or 0) < result.round.min_duration_ms
     if equal and is_short:
-        return  # a rehearsal's quick run, which `too-short` reports, reads no mlperf.conf
+        return  # a rehearsal's quick run, which `too-short` reports, does not read mlperf.conf
     if run.detail.get(_PERMUTATION) is not equal:
         actual = f"{_PERMUTATION}: {run.text(_PERMUTATION)}"
         yield Finding("scenario-settings", file, actual, str(equal))
 
 
 def sut_name(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Checks the name that LoadGen received from the servers. An open system may also be behind a network."""
+    """Checks the name that LoadGen received from the servers. A system in the open division may also be behind a
+    network.
+    """
     if result.submitter.division != "network" and result.description.get("is_network") != "true":
         return
     name, expected = run.text("sut_name"), result.round.network_sut
@@ -84,14 +88,14 @@ def samples(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Findi
     if accuracy is None or result.scenario is None:
         return
     if benchmark.performance_samples > benchmark.samples_in(result.scenario):
-        return  # its performance and accuracy runs have different data sets
+        return  # the performance and the accuracy run use different data sets
     if total != accuracy.number(key):
         expected = f"{accuracy.text(key)}, as in the accuracy run"
         yield Finding("dataset-size", file, f"{key}: {run.text(key)}", expected)
 
 
 def main_run(run: RunLog) -> Iterator[Finding]:
-    """Checks that the performance run does not use the settings of an audit."""
+    """Checks that the performance run does not use an audit's settings."""
     file = run.file
     for key, expected in (
         ("effective_performance_issue_same", False),
@@ -103,7 +107,7 @@ def main_run(run: RunLog) -> Iterator[Finding]:
 
 
 def user_conf(result: Result) -> Iterator[Finding]:
-    """Checks the lines of user.conf, and that the performance run used their values."""
+    """Checks the lines in user.conf, and that the performance run used their values."""
     path = result.inside("user.conf")
     text, run, benchmark = result.tree.text(path), result.performance, result.benchmark
     for number, problem in userconf.problems(text):
@@ -119,7 +123,7 @@ def _same_values(
     scenario = str(result.measured_scenario)
     for key, (logged, factor) in {**_SAME, **_OF_SCENARIO.get(scenario, {})}.items():
         if key == "min_query_count" and run.detail.get(_PERMUTATION):
-            continue  # may differ: LoadGen raises it to a multiple of the sample count
+            continue  # may differ, because LoadGen raises it to a multiple of the sample count
         value = _value(text, benchmark.loadgen, scenario, key)
         actual = run.number(logged)
         if (
@@ -140,7 +144,8 @@ def _same_values(
 
 
 def _value(text: str, model: str, scenario: str, key: str) -> float | None:
-    """Returns the value of a key; None if it is not set or if LoadGen cannot read it (reported by `problems`)."""
+    """Returns the value of a key; None if it is not set, or if LoadGen cannot read it (`problems` reports this case).
+    """
     value = userconf.value(text, model, scenario, key)
     try:
         return float(value) if value is not None and len(value) < 30 else None

@@ -9,7 +9,7 @@ from harness.errors import ConfigError, one_line
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.submission import Result, Submitter
 
-_JOINED = (  # the official checkers write these values to a CSV line without quoting
+_JOINED = (  # the official checkers write these values to a CSV line without quotes
     "system_name",
     "system_type",
     "host_processor_model_name",
@@ -51,7 +51,7 @@ def system_description(who: Submitter, system: str) -> Iterator[Finding]:
 
 
 def _capacity(who: Submitter, system: str) -> Iterator[Finding]:
-    """Checks <system>_power.yaml, which the new official checker reads even for results without power."""
+    """Checks <system>_power.yaml, which the new official checker reads even if a result has no power measurement."""
     path = who.system_file(system).removesuffix(".json") + "_power.yaml"
     if who.tree.has(path):
         try:
@@ -89,8 +89,8 @@ def _choices(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
 
 
 def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Finding]:
-    """Checks is_network and its keys.
-    is_network must be a string, because the official checkers crash on JSON's true.
+    """Checks is_network and its keys. is_network must be a string, because the official checkers crash if it is JSON's
+    true.
     """
     value = content.get("is_network")
     if value is not None and value not in ("true", "false"):
@@ -102,7 +102,7 @@ def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
     if who.division in expected and (value == "true") != (who.division == "network"):
         actual = f"is_network: {value!r}"
         yield Finding("system-value", file, actual, f"the value for the {who.division} division")
-    if value:  # the official checker requires the other keys if one has a value
+    if value:  # if one key has a value, the official checker requires all others
         for key in who.round.system_keys.network:
             if key not in content:
                 yield Finding("system-key", file, f"no {key}", "the network keys, or no is_network")

@@ -258,7 +258,7 @@ def _estimated_w(network: Json, where: str, total: _Sum) -> float:
 
 
 def _scale_out(fabric: object, rows: Sequence[Json], total: _Sum) -> tuple[float, float]:
-    """Returns the watts of those network cards in a node that count, and the watts of all switches."""
+    """Returns the watts of the network cards that count in a node, and the watts of all switches."""
     network = _map(fabric)
     nodes = sum(whole(row.get("nodes_provisioned")) or 0 for row in rows)
     if not isinstance(network.get("present"), bool):

@@ -14,9 +14,7 @@ _UNITS = {"value_w": 1.0, "value_kw": 1000.0}
 class Watts(NamedTuple):
     watts: float
     default: str = ""
-    """Section of the rules that defines this default, such as D.3; '' for a value from another source. D.3; '' for a
-    value from another source.
-    """
+    """Section of the rules that defines this default, such as D.3; '' for a value from another source."""
 
 
 def value_problem(value: object) -> str:

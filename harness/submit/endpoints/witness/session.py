@@ -50,7 +50,7 @@ def structure(events: Events) -> Iterator[Doubt]:
 
 def clock(events: Events, run: Mapping[str, Any], *, is_closed_loop: bool) -> Iterator[Doubt]:
     """Checks that every time is possible, that the events lie within the client's run and cover the server's work, and
-    that they have no gaps.
+    that the events have no gaps.
     """
     early = sum(map(_is_early, [*events.samples, *events.others]))
     if early:
@@ -63,7 +63,9 @@ def clock(events: Events, run: Mapping[str, Any], *, is_closed_loop: bool) -> It
 
 
 def _against_run(events: Events, run: Mapping[str, Any]) -> Iterator[Doubt]:
-    """Compares the events with the monotonic clock before and after the client. The events use the same clock."""
+    """Compares the events with readings of the monotonic clock before and after the client's run. The client stamps its
+    events with the same clock.
+    """
     around = run.get("monotonic_ns")
     began_ns, ended_ns = events.began_ns, events.ended_ns
     if not isinstance(around, list) or len(around) != 2 or began_ns is None or ended_ns is None:
@@ -91,7 +93,7 @@ def _is_early(sample: Sample) -> bool:
 
 
 def longest_hole_ns(events: Events) -> int:
-    """Returns the longest time without a tracked event, if it is longer than the longest answer; otherwise 0."""
+    """Returns the longest time without a tracked event if it exceeds the longest answer's latency; otherwise 0."""
     done = events.completed
     if not done or events.start_ns is None:
         return 0
@@ -107,7 +109,7 @@ def longest_hole_ns(events: Events) -> int:
 
 
 def repeated_times(events: Events) -> Iterator[Doubt]:
-    """Looks for requests with equal times in ns, which reveal copied requests."""
+    """Looks for requests whose times are equal to the ns, because such requests are copies."""
     pairs = Counter(
         (s.first_ns - s.issued_ns, s.complete_ns - s.issued_ns)
         for s in events.samples
@@ -122,12 +124,13 @@ def repeated_times(events: Events) -> Iterator[Doubt]:
 
 
 def prompts(events: Events, order: Sequence[int], rows: Sequence[str]) -> Iterator[Doubt]:
-    """Checks that all requests of a sample had the same prompt, and that it is the data set's prompt if known.
+    """Checks that all requests for the same sample sent the same prompt and, if the data set's prompts are known, the
+    right one.
 
-    order: the sample of each request. rows: prompts of the data set; () if unknown.
+    order: the sample that each request sent. rows: prompts in the data set; () if unknown.
     """
     if len(order) != len(events.samples):
-        return  # the map covers other requests, which is a separate doubt
+        return  # the map covers other requests, which another doubt reports
     first: dict[int, int] = dict(enumerate(map(digest, rows)))
     wrong = [
         sample
@@ -143,7 +146,7 @@ def prompts(events: Events, order: Sequence[int], rows: Sequence[str]) -> Iterat
 
 
 def lengths(events: Events, most: object) -> Iterator[Doubt]:
-    """Looks for answers with more tokens than the client requested. most: max_new_tokens."""
+    """Looks for answers that have more tokens than the client requested. most: max_new_tokens."""
     if not isinstance(most, int) or events.uncounted:
         return
     long = [s.tokens for s in events.samples if (s.tokens or 0) > _MOST_LENGTH * most + 1]
@@ -155,7 +158,9 @@ def lengths(events: Events, most: object) -> Iterator[Doubt]:
 
 
 def server_times(events: Events, server: Mapping[str, Any] | None) -> Iterator[Doubt]:
-    """Checks that the client's mean times are not shorter than the server's times over the same requests."""
+    """Checks that the client's mean times are not shorter than the times that the server measured for the same
+    requests.
+    """
     requests = [*events.samples, *events.others]
     ours = {
         "first_token": [s.first_ns - s.issued_ns for s in requests if s.first_ns is not None],
@@ -175,7 +180,9 @@ def server_times(events: Events, server: Mapping[str, Any] | None) -> Iterator[D
 
 
 def mean_of_server_ns(server: Mapping[str, Any] | None, name: str) -> float | None:
-    """Returns the server's mean time for requests between the first and last reading; None without such a time."""
+    """Returns the server's mean time for the requests between its first and last reading; None if the readings do not
+    contain this time.
+    """
     first, last = ((server or {}).get(key) or {} for key in ("first", "last"))
     for series in SERVER_TIMES[name]:
         keys = (f"{series}_sum", f"{series}_count")

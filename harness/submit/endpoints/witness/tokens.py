@@ -1,4 +1,4 @@
-"""Counts the tokens of answers with the submission's tokenizer, in a separate process."""
+"""Counts the tokens in answers with the submission's tokenizer, in a separate process."""
 
 import json
 import subprocess
@@ -24,10 +24,10 @@ class TokenCounter:
     def __init__(
         self, folder: Path, environment: Path | None = None, *, trust: bool = False
     ) -> None:
-        """Starts the program. environment: an environment with `tokenizers` and `transformers`, e.g. the client's; None
-        uses the harness's environment.
+        """Starts the program. environment: an environment with `tokenizers` and `transformers`, such as the client's;
+        None uses the harness's environment.
 
-        trust: whether code in the folder may run.
+        trust: whether code in the tokenizer's folder may run.
         """
         own = environment is None or not is_environment(environment)
         python = sys.executable if own or environment is None else str(python_of(environment))
@@ -41,10 +41,11 @@ class TokenCounter:
             stderr=subprocess.PIPE,
             encoding="utf-8",
         )
-        self.count(["a"])  # fails at once if tokens cannot be counted
+        self.count(["a"])  # fails immediately if tokens cannot be counted
 
     def count(self, parts: Sequence[Part]) -> list[int]:
-        """Returns the counts. Raises a PluginUnavailable if the program cannot count the parts."""
+        """Returns the number of tokens in each part. Raises a PluginUnavailable if the program cannot count the parts.
+        """
         pipe, answers = self._process.stdin, self._process.stdout
         assert pipe is not None
         assert answers is not None
@@ -75,8 +76,8 @@ class TokenCounter:
 def counter_of(
     tokenizer: str, environment: Path, *, trust: bool = False
 ) -> tuple[TokenCounter | None, str]:
-    """Returns a counter, or None and the reason why tokens cannot be counted.
-    trust: whether the tokenizer's code may run.
+    """Returns a counter, or None with the reason why tokens cannot be counted. trust: whether the tokenizer's code may
+    run.
     """
     if not tokenizer:
         return None, "no --tokenizer was given"

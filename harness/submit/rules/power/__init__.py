@@ -1,1 +1,1 @@
-"""Checks power submissions by the rules for them."""
+"""Checks power submissions."""

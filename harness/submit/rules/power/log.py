@@ -1,4 +1,4 @@
-"""Reads PTDaemon's log, power/ptd_logs.txt, and yields the warnings and errors that count.
+"""Reads PTDaemon's log, power/ptd_logs.txt, and yields the warnings and errors that matter.
 
 Source: mlcommons/power-dev c4b3ad8, compliance/check.py, check_ptd_logs.
 """
@@ -20,9 +20,9 @@ Complaint = tuple[str, str]
 def complaints(
     text: str, session: str, load_ns: tuple[int, int], rules: Power
 ) -> Iterator[Complaint]:
-    """Yields the complaints in the log. load_ns: LoadGen's start and end.
+    """Yields the complaints about the log. load_ns: LoadGen's start and end.
 
-    Raises ValueError if a line that matters has no timestamp.
+    Raises ValueError if a relevant line has no timestamp.
     """
     lines = text.splitlines()
     ranging_ns = _ranging_ns(lines, session)
@@ -64,8 +64,7 @@ def _uncertainty(lines: Sequence[str], ranging_begin_ns: int) -> Iterator[Compla
 
 
 def _warning(line: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Complaint]:
-    """Yields uncertain samples during the load.
-    power-dev's checker misses most of them, because it compares ms with s.
+    """Yields uncertain samples under load. power-dev's checker misses most of them, because it compares ms with s.
     """
     _, mark, message = line.partition("WARNING:")
     if not mark or not message:
@@ -77,8 +76,8 @@ def _warning(line: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Comp
 
 
 def _error(line: str, ranging_ns: tuple[int, int], rules: Power) -> Iterator[Complaint]:
-    """Yields errors outside the ranging phase.
-    In this phase, PTDaemon searches its ranges and reports harmless errors.
+    """Yields errors outside the ranging phase. During the ranging phase, PTDaemon searches for its ranges and reports
+    harmless errors.
     """
     _, mark, message = line.partition("ERROR:")
     if not mark or not message:

@@ -1,4 +1,4 @@
-"""Checks a power result, i.e. the files of the PTDaemon session, by the rules for a session."""
+"""Checks a power result, which consists of the PTDaemon session's files, against the rules for a session."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -13,8 +13,8 @@ from harness.submit.rules.tree.submission import RANGING, Result, read_run
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, join
 
 _DESCRIPTIONS = ("analyzer_table", "power_settings")
-"""File name prefixes of the analyser's table and the settings' table.
-The files are in the scenario's folder or above.
+"""Prefixes of the file names for the analyser's table and the settings' table. The files are in the scenario's folder
+or in a folder above it.
 """
 
 _CHECKS: tuple[tuple[str, Callable[[Session], Iterator[Fault]]], ...] = (
@@ -63,11 +63,11 @@ _LOAD = (
     "effective_performance_sample_count",
     "qsl_reported_total_count",
 )
-"""Keys of the settings that define the load."""
+"""Settings that define the load."""
 
 
 def _ranging(result: Result) -> Iterator[Finding]:
-    """Checks LoadGen's log of the ranging run like the log of a performance run with the same load."""
+    """Checks LoadGen's log of the ranging run in the same way as a performance run's log with the same load."""
     run, testing = read_run(result.tree, result.inside(RANGING)), result.performance
     if run is None:
         return  # the layout check reports the missing log
@@ -79,7 +79,7 @@ def _ranging(result: Result) -> Iterator[Finding]:
 
 
 def _session(result: Result) -> Iterator[Finding]:
-    """Checks the session. The layout reports a missing description."""
+    """Checks the session, if both of its descriptions exist. The layout check reports a missing description."""
     descriptions: list[Mapping[str, object]] = []
     for name in ("client.json", "server.json"):
         path = result.inside("performance/power", name)
@@ -96,7 +96,7 @@ def _session(result: Result) -> Iterator[Finding]:
 def _checked(
     rule: str, check: Callable[[Session], Iterator[Fault]], session: Session
 ) -> Iterator[Finding]:
-    """Turns faults into findings. Also turns exceptions into findings, because malformed descriptions raise them."""
+    """Converts faults to findings. Also converts exceptions to findings, because malformed descriptions raise them."""
     place = session.result.inside("performance")
     try:
         for file, actual, expected in check(session):

@@ -1,8 +1,8 @@
-"""Checks a PTDaemon session: client.json and server.json, and the agreement of messages, hashes, clocks and samples.
+"""Checks a PTDaemon session: client.json and server.json, and whether messages, hashes, clocks and samples agree.
 
 Each check yields (file, actual, expected). A malformed description may raise any exception in WRONG_CONTENT, which the
-caller reports as a finding. Source of the checks: mlcommons/power-dev c4b3ad8, compliance/check.py. Docstrings mention
-checks that go further.
+caller reports as a finding. Source of the checks: mlcommons/power-dev c4b3ad8, compliance/check.py. The docstrings say
+which checks are stricter than power-dev's.
 """
 
 import hashlib
@@ -26,17 +26,19 @@ PHASES = {"ranging": "ranging", "testing": "run_1"}
 
 _VERSION = re.compile(r"mlcommons/power (?:client|server) v(\d+)")
 _RANGING_SHARE = 0.9
-"""At least this share of the ranging run's seconds must have a sample. A change of range may lose samples."""
+"""Samples must exist for at least this share of the ranging run's seconds. The share is below 1, because a change of
+range may lose samples.
+"""
 
 _PRODUCT = re.compile(
     r"^Time,[^,]*,Watts,([^,]*),Volts,([^,]*),Amps,([^,]*),PF,([^,]*),Mark,[^,]*\s*$", re.MULTILINE
 )
 _PRODUCT_SHARE = 0.1
-"""Power may differ from volts x amps x power factor by at most this share, all as means over one second."""
+"""Power may differ from volts x amps x power factor by at most this share; all values are means over one second."""
 
 _SHORTER = 0.5
 """The testing run must last at least this share of the ranging run's duration. power-dev only warns about a shorter
-one.
+run.
 """
 
 Fault = tuple[str, str, str]
@@ -44,7 +46,9 @@ Fault = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Session:
-    """A session. client, server: contents of client.json and server.json. Paths are relative to `performance`."""
+    """A PTDaemon session. client, server: contents of client.json and server.json. Paths are relative to the folder
+    `performance`.
+    """
 
     result: Result
     client: Mapping[str, Any]
@@ -70,7 +74,7 @@ class Session:
         return (self.content(file) or b"").decode("utf-8", "replace")
 
     def window_ns(self, phase: str) -> tuple[int, int]:
-        """Returns LoadGen's power_begin and power_end for the run of a phase, as wall clock in ns."""
+        """Returns LoadGen's power_begin and power_end in the run of a phase, as wall-clock times in ns."""
         run = read_run(self.result.tree, self.result.inside("performance", PHASES[phase]))
         if run is None:
             raise ValueError(f"no LoadGen log in {PHASES[phase]}")
@@ -79,7 +83,7 @@ class Session:
 
 
 def described(session: Session) -> Iterator[Fault]:
-    """Checks that both files describe the same complete session, without power-dev's debug mode."""
+    """Checks that both files describe the same complete session, and that it did not use power-dev's debug mode."""
     for file, description in session.sides:
         missing = [key for key in session.rules.fields if key not in description]
         if missing:
@@ -100,7 +104,7 @@ def described(session: Session) -> Iterator[Fault]:
 
 
 def talked(session: Session) -> Iterator[Fault]:
-    """Checks that client and server recorded the same messages and have the same version of power-dev."""
+    """Checks that client and server recorded the same messages and used the same version of power-dev."""
     file = "power/server.json"
     ours, theirs = session.client["messages"], session.server["messages"]
     if len(ours) != len(theirs):
@@ -127,7 +131,7 @@ def sources(session: Session) -> Iterator[Fault]:
 
 
 def clocks(session: Session) -> Iterator[Fault]:
-    """Checks that the clocks agree and that LoadGen's run lies within its phase. Both clocks are in UTC."""
+    """Checks that the clocks agree, and that LoadGen's run lies within its phase. Both clocks must be in UTC."""
     tolerance_s = session.rules.clock_tolerance_ms / 1e3
     took_ns = {}
     for phase, folder in PHASES.items():
@@ -166,7 +170,7 @@ def hashes(session: Session) -> Iterator[Fault]:
 
 
 def meter(session: Session) -> Iterator[Fault]:
-    """Checks that the round accepts the PTDaemon and the analyser, and that the ranges were restored."""
+    """Checks that the round accepts this PTDaemon and analyser, and that the session restored the ranges."""
     file, rules = "power/server.json", session.rules
     for analyser in session.server["ptd_config"]:
         kind = analyser["device_type"]
@@ -193,7 +197,7 @@ def _has_two_channels(analyser: Mapping[str, Any]) -> bool:
 
 
 def _replies(exchanges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Checks PTDaemon's replies. From the third Stop on, PTDaemon has nothing to stop."""
+    """Checks PTDaemon's replies. From the third Stop onwards, PTDaemon has nothing to stop and reports that."""
     go = "Starting untimed measurement, maximum 500000 samples at 1000ms with 0 rampup samples"
     expected = {"SR,A": "Range A changed", "SR,V": "Range V changed", "Go,1000,": go}
     stops = 0
@@ -207,7 +211,7 @@ def _replies(exchanges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _unrestored(exchanges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Checks that the last commands restore the ranges that the third message reports."""
+    """Checks that the last commands restore the ranges that PTDaemon reported in the third message."""
     words = exchanges[2][1].split(",")
     for letter, place, turns in (("A", 1, (3, 4)), ("V", 3, (3,))):
         first = words[place + 1] if words[place] == "0" and float(words[place + 1]) > 0 else "Auto"
@@ -226,12 +230,12 @@ def complained(session: Session) -> Iterator[Fault]:
 
 
 def _products(file: str, text: str) -> Iterator[Fault]:
-    """Compares the mean power of one channel with volts x amps x power factor, if the log contains all of them."""
+    """Compares a channel's mean power with volts x amps x power factor, if the log contains all three."""
     stated = product = 0.0
     for words in _PRODUCT.findall(text):
         try:
             watts, volts, amps, factor = map(float, words)
-        except ValueError:  # with several channels, the log has only the sum of the watts
+        except ValueError:  # with several channels, the log contains only the sum of their watts
             continue
         stated += watts
         product += volts * amps * abs(factor)
@@ -241,9 +245,9 @@ def _products(file: str, text: str) -> Iterator[Fault]:
 
 
 def samples(session: Session) -> Iterator[Fault]:
-    """Checks that spl.txt has one sample per second of the testing run, and compares the mean power.
+    """Checks that spl.txt contains one sample per second of the testing run, and compares the mean power.
 
-    power-dev requires only a single sample. This check also refuses gaps and samples of 0 W (docs/power.md).
+    power-dev requires only a single sample. This check also refuses gaps and samples with 0 W (docs/power.md).
     """
     watts = {}
     for phase, folder in PHASES.items():

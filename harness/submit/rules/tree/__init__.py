@@ -1,1 +1,1 @@
-"""Reads a submission tree with its rounds, systems and results."""
+"""Reads a submission tree: its rounds, systems and results."""

@@ -1,4 +1,4 @@
-"""Verifies that the logged answers of a language model are consistent, like MLCommons' script in compliance/TEST06.
+"""Verifies that a language model's logged answers are consistent, as MLCommons' script in compliance/TEST06 does.
 
 Source: mlcommons/inference b66003e, compliance/TEST06/README.md.
 """
@@ -15,13 +15,13 @@ CONSISTENT = "TEST06 verification complete"
 
 
 DTYPES = ("int32", "int64", "int16")
-"""Types of tokens that the script accepts."""
+"""Token types that the script accepts."""
 
 
 def verify_consistency(
     answers: Iterable[LoggedAnswer], dtype: str, end_tokens: Sequence[int], scenario: str
 ) -> str:
-    """Returns the text about TEST06. dtype: type of an answer's tokens. scenario: its name in the round.
+    """Returns the text about TEST06. dtype: type of the tokens in an answer. scenario: name in the round.
 
     An answer must have as many tokens as LoadGen received, and at most one of end_tokens at its end. Except in
     Offline, it must also begin with the first token that LoadGen received before. The script accepts an answer
