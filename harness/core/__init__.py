@@ -1,1 +1,1 @@
-"""Modules that every package imports: configuration, units, statistics, clocks, files, child processes, plug-ins."""
+"""Modules that all packages import: configuration, units, statistics, clocks, files, child processes, plug-ins."""

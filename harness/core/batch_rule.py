@@ -1,9 +1,9 @@
-"""Chooses the number of waiting samples in the next batch, based on the measured time of each batch size.
+"""Chooses how many waiting samples form the next batch, based on the measured time for each batch size.
 
-A larger batch clears a backlog sooner if it reduces the cost per sample. Otherwise it only delays its first samples.
-The rule therefore chooses the smallest batch that clears the backlog almost as soon as the best size. The rule was
-selected by simulations with loads of 20 to 90 %, and with models whose fixed cost is zero to ten times the cost of a
-sample (docs/decisions/run.md).
+A larger batch clears a backlog sooner if it reduces the cost per sample. Otherwise a larger batch only delays its first
+samples. The rule therefore chooses the smallest batch that clears the backlog almost as soon as the best size. The rule
+was selected by simulations with loads between 20 and 90 %, and with models whose fixed cost is zero to ten times the
+cost of a sample (docs/decisions/run.md).
 """
 
 from collections.abc import Sequence
@@ -13,27 +13,31 @@ import numpy as np
 from harness.types import Array
 
 NEARLY = 0.05
-"""A smaller batch is preferred if it clears the backlog in at most (1 + NEARLY) times the time of the best size."""
+"""A smaller batch is preferred if it clears the backlog in at most (1 + NEARLY) times the best size's time."""
 
 BUSY_COUNTS = 0.5
-"""Share of a backlog that a busy instance serves, relative to an idle one. On average, it starts half a batch later."""
+"""Share of the backlog that a busy instance serves, relative to an idle instance. The share is below 1 because, on
+average, a busy instance starts half a batch later.
+"""
 
 MOST_WAITING = 1024
-"""Maximum number of waiting samples in the table. Idle instances share a longer backlog equally, up to a full batch
-each.
+"""Maximum number of waiting samples for which the table contains a batch size. Idle instances divide a longer backlog
+equally, up to a full batch each.
 """
 
 FULL = 0.02
-"""If a full batch waits for every instance, the smallest size is used whose cost per sample is at most (1 + FULL) times
-the cheapest.
+"""If a full batch waits for every instance, the rule chooses the smallest size whose cost per sample is at most (1 +
+FULL) times the lowest cost.
 """
 
 
 class BatchRule:
-    """Looks up the batch size in a table, by the number of idle instances and of waiting samples."""
+    """Looks up the batch size in a table, by the number of idle instances and the number of waiting samples."""
 
     def __init__(self, batch_ns: Sequence[float] | Array, instances: int) -> None:
-        """batch_ns: result of `batch_times`, with the time of a batch of n samples at index n. Index 0 is not used."""
+        """batch_ns: result of `batch_times`, in which index n contains the time for a batch of n samples. Index 0 is
+        not used.
+        """
         sizes = _candidates(len(batch_ns) - 1)
         times_ns: Array = np.asarray(batch_ns, np.float64)[sizes]
         each_ns = times_ns / sizes
@@ -54,15 +58,15 @@ class BatchRule:
 
 SHRINK = 0.1
 """Offline prefers a batch size below the largest measured one only if it cuts the time per sample by at least this
-fraction. With a lower minimum, identical runs would choose different sizes.
+fraction. If this fraction were lower, identical runs would choose different sizes.
 """
 
 
 def offline_batch(points: Sequence[tuple[int, float]]) -> int:
-    """Returns the batch size for Offline. It is the largest measured size unless a smaller size is clearly cheaper per
-    sample.
+    """Returns the batch size for Offline. This is the largest measured size, unless a smaller size is clearly cheaper
+    per sample.
 
-    points: measured (samples, ns), in any order.
+    points: measured pairs (samples, ns), in any order.
     """
     largest, largest_ns = max(points)
     cheapest, cheapest_ns = min(points, key=lambda point: point[1] / point[0])
@@ -71,10 +75,11 @@ def offline_batch(points: Sequence[tuple[int, float]]) -> int:
 
 
 def batch_times(points: Sequence[tuple[int, float]], max_batch: int) -> Array:
-    """Returns the time in ns of a batch of n samples at index n, (max_batch + 1,) float64. Times never decrease.
+    """Returns an array of shape (max_batch + 1,) and type float64, in which index n contains the time in ns for a batch
+    of n samples. Times never decrease as n grows.
 
-    points: measured (samples, ns), in any order. Times between them are interpolated linearly. Beyond the largest
-    measured size, the time is proportional to the size.
+    points: measured pairs (samples, ns), in any order. Times between measured sizes are interpolated linearly. Beyond
+    the largest measured size, the time is proportional to the size.
     """
     sizes, times = zip(*sorted(points), strict=True)
     rising = np.maximum.accumulate(np.asarray(times, np.float64))
@@ -99,6 +104,6 @@ def _chosen(sizes: Array, times_ns: Array, waiting: Array, idle: int, instances:
     rounds = np.ceil(waiting[:, None] / (sizes * serving) - 1e-9)
     took_ns = np.where(sizes <= waiting[:, None], rounds * times_ns, np.inf)
     enough = took_ns <= (1 + NEARLY) * took_ns.min(axis=1, keepdims=True)
-    share = -(-waiting // idle)  # the other idle instances take the rest
+    share = -(-waiting // idle)  # the other idle instances take the remaining samples
     chosen: list[int] = np.minimum(sizes[np.argmax(enough, axis=1)], share).tolist()
     return chosen

@@ -1,4 +1,4 @@
-"""Starts child processes that run a module's `main`, exchanges JSON messages with them, and runs foreign programs.
+"""Starts child processes that run a module's `main`, exchanges JSON messages with them, and runs external programs.
 
 A child has the same import path as its parent, in the same order. It imports from the working directory only if its
 parent does so.
@@ -39,7 +39,9 @@ def run_program(
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs a foreign program without input and waits for its end. The result's `stdout` contains stdout and stderr."""
+    """Runs an external program without input, and waits until it ends. The result's `stdout` contains both stdout and
+    stderr.
+    """
     return subprocess.run(
         words,
         cwd=cwd,
@@ -58,14 +60,14 @@ def run_program(
 _KILL_AT_END = (
     """while read -r group; do last=$group; done; [ -z "$last" ] || kill -s KILL -- "-$last\""""
 )
-"""Shell script that reads process groups until the pipe is closed, and then kills the last group."""
+"""Shell script that reads process group IDs until its pipe is closed, and then kills the last group."""
 
 
 class Guard:
-    """Kills a foreign program and its children when this process ends in any way.
+    """Kills an external program and its children when this process ends for any reason.
 
-    The kernel's signal (`_die_with`) would require a Python process between this process and the program for each
-    start, and would not reach the children. On a system without a shell, the program is not killed.
+    The kernel's signal (`_die_with`) would require an additional Python process per start, between this process and the
+    program, and would not reach the program's children. On a system without a shell, the program is not killed.
     """
 
     def __init__(self) -> None:
@@ -81,7 +83,7 @@ class Guard:
             )
 
     def watch(self, group: int | None) -> None:
-        """group: the process group to kill from now on, or None if the program has ended."""
+        """group: the process group that is killed from now on, or None after the program has ended."""
         if self._shell is not None and self._shell.stdin is not None:
             with suppress(OSError):
                 self._shell.stdin.write(f"{'' if group is None else group}\n".encode())
@@ -93,7 +95,7 @@ class Guard:
 
 
 class Channel:
-    """One end of a connection. `receive` returns None once the other end has closed or died."""
+    """One end of a connection to another process. `receive` returns None after the other end has closed or died."""
 
     def __init__(
         self,
@@ -103,8 +105,9 @@ class Channel:
         message_limit_s: float | None = None,
         most_bytes: int | None = None,
     ) -> None:
-        """is_child: whether sent messages contain texts from outside the harness, in which secrets must be masked.
-        message_limit_s: maximum wait for the rest of a message after its first byte. most_bytes: maximum message size.
+        """is_child: whether sent messages may contain texts from outside the harness, in which secrets must be masked.
+        message_limit_s: maximum time to wait for the rest of a message after its first byte. most_bytes: maximum
+        message size.
 
         None means no limit. `receive` raises ConnectionAbortedError if the other end exceeds a limit.
         """
@@ -113,10 +116,10 @@ class Channel:
         self._message_limit_s = message_limit_s
         self._most_bytes = most_bytes
         self._received = bytearray()
-        self._waited_s = 0.0  # time already spent waiting for the rest of a message
+        self._waited_s = 0.0  # time spent so far waiting for the rest of a message
 
     def send(self, event: str, **values: Any) -> None:
-        """Sends a message. Does not report whether the other end has died; `receive` does."""
+        """Sends a message. Does not report that the other end has died; the next `receive` reports it."""
         if self._is_child:
             values = masked_values(values)
         with suppress(ConnectionError):
@@ -125,7 +128,7 @@ class Channel:
     def send_error(self, error: BaseException) -> int:
         """Sends the message `error` (status, text, trace). Returns the matching exit status.
 
-        The trace of a HarnessError is the trace of its cause. Without a cause it is "", because the error message is
+        For a HarnessError, the trace is its cause's trace; without a cause it is "", because the error message is
         enough.
         """
         if isinstance(error, HarnessError):
@@ -169,14 +172,16 @@ class Channel:
         return message
 
     def _left_s(self, deadline_s: float | None, now_s: float) -> float | None:
-        """Returns the remaining time for the next bytes, or None without a limit."""
+        """Returns how long to wait for the next bytes, or None without a limit."""
         limits_s = [] if deadline_s is None else [deadline_s - now_s]
         if self._message_limit_s is not None and self._received:
             limits_s.append(self._message_limit_s - self._waited_s)
         return max(0.0, min(limits_s)) if limits_s else None
 
     def _too_late(self) -> Exception:
-        """Returns the error for a wait without a byte. Only time inside `receive` counts towards the message limit."""
+        """Returns the error to raise if no byte arrives in time. Only time spent inside `receive` counts towards the
+        message limit.
+        """
         limit_s = self._message_limit_s
         if limit_s is not None and self._waited_s >= limit_s:
             return ConnectionAbortedError(f"a message was incomplete after {limit_s:g} s")
@@ -201,12 +206,10 @@ def start(
 ) -> "subprocess.Popen[bytes]":
     """Starts a child process that runs `module.main()` and exits with the status that `main` returns.
 
-    words: the child's sys.argv[1:].
-    fds: file descriptors that the child inherits.
-    log: file for the child's stdout and stderr; None for the parent's stdout and stderr.
-    under: a command, e.g. valgrind, that executes the command after it without a fork.
-    new_session: whether Ctrl-C in the terminal reaches only the parent.
-    env: the child's environment variables; None for the parent's variables.
+    words: the child's sys.argv[1:]. fds: file descriptors that the child inherits. log: file for the child's stdout and
+    stderr; None means the parent's stdout and stderr. under: a command such as valgrind, which must execute the words
+    after it without a fork. new_session: whether Ctrl-C in the terminal reaches only the parent. env: the child's
+    environment variables; None means the parent's variables.
     """
     return subprocess.Popen(
         [*under, sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), module, *words],
@@ -221,7 +224,7 @@ def start(
 
 LOOK_EVERY_S = 0.5
 STOP_LIMIT_S = 60.0
-"""Time limit for a stopped program to save its files."""
+"""Time that a stopped program may take to save its files, in s."""
 
 
 def wait(
@@ -232,7 +235,7 @@ def wait(
     """Waits for a program that saves its files when it is stopped. Returns its exit status.
 
     look: called twice a second with the elapsed seconds. stop: signal that is sent to the program if this process is
-    stopped. The function then raises Stopped after the program has ended.
+    stopped. In this case, the function raises Stopped after the program has ended.
     """
     began_s = time.monotonic()
     try:
@@ -260,7 +263,9 @@ def connect(
     new_session: bool = False,
     env: Mapping[str, str] | None = None,
 ) -> "tuple[subprocess.Popen[bytes], Channel]":
-    """Starts a child process whose `main` calls `serve`, with `fds` in this order. Other parameters: see `start`."""
+    """Starts a child process whose `main` calls `serve`, with `fds` in this order. All other parameters are explained
+    at `start`.
+    """
     ours, theirs = socket.socketpair()
     with theirs:
         passed = (theirs.fileno(), *fds)
@@ -278,11 +283,11 @@ def connect(
 def serve(work: Callable[..., None]) -> NoReturn:
     """Runs `work(channel, *fds)` in the child process that `connect` started, and ends the process.
 
-    The process dies with its parent. An error is sent as the message `error` and sets the exit status.
+    The process ends when its parent dies. An error is sent as the message `error` and sets the exit status.
     """
     parent, number, *fds = map(int, sys.argv[1:])
     _die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends the process as any other signal does
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process, as any other signal does
     channel = Channel(socket.socket(fileno=number), is_child=True)
     status = 0
     try:
@@ -293,7 +298,7 @@ def serve(work: Callable[..., None]) -> NoReturn:
 
 
 def end_process(status: int) -> NoReturn:
-    """Ends this process without running destructors, because destructors of LoadGen and the frameworks can hang."""
+    """Ends this process without running destructors, because destructors in LoadGen and the frameworks may hang."""
     with suppress(OSError):
         sys.stdout.flush()
     _remove_generated_code()
@@ -301,27 +306,29 @@ def end_process(status: int) -> NoReturn:
 
 
 def _remove_generated_code() -> None:
-    """Removes the Python files of TensorFlow's AutoGraph, which removes them only when the interpreter ends."""
+    """Removes the Python files that TensorFlow's AutoGraph generates, because AutoGraph removes them only when the
+    interpreter ends normally.
+    """
     for name, module in [*sys.modules.items()]:
         path = getattr(module, "__file__", None)
         if name.startswith("__autograph_generated_file") and path:
             for file in (Path(path), Path(cache_from_source(path))):
                 with suppress(OSError):
                     file.unlink()
-            with suppress(OSError):  # not empty: other processes keep files there
+            with suppress(OSError):  # not empty, because other processes keep files there
                 Path(cache_from_source(path)).parent.rmdir()
 
 
 def _die_with(parent: int) -> None:
-    """Makes the kernel kill this process when its parent dies in any way.
+    """Makes the kernel kill this process when its parent dies for any reason.
 
-    Source: prctl(2), PR_SET_PDEATHSIG. parent: its process ID, which may be 1 in a container.
+    Source: prctl(2), PR_SET_PDEATHSIG. parent: the parent's process ID, which may be 1 in a container.
     """
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    except (OSError, AttributeError):  # not Linux: the child ends when its socket is closed
+    except (OSError, AttributeError):  # not Linux, where the child ends when its socket is closed
         return
-    if os.getppid() != parent:  # the parent died before prctl, which then never fires
+    if os.getppid() != parent:  # the parent died before prctl was called, so the kernel sends no signal
         os._exit(1)
 
 
@@ -336,11 +343,10 @@ def call(
     """Calls a function in a child process, so that a framework's memory, threads and crashes end
     with that process.
 
-    target: 'module:function' of a function that takes and returns a JSON object. log: file to which the child's output
-    is appended, or None to discard the output.
-    under: see `start`. limit_s: the child is killed after this time.
-    Raises the function's HarnessError, or a PluginUnavailable for any other error and if the child
-    dies or takes too long.
+    target: 'module:function', where the function takes and returns a JSON object. log: file to which the child's output
+    is appended, or None to discard the output. under: see `start`. limit_s: time after which the child is killed.
+    Raises the function's HarnessError; for any other error, or if the child dies or takes too long, raises a
+    PluginUnavailable.
     """
     hint = "" if log is None else f": see {log}"
     with (log or Path(os.devnull)).open("ab") as output:

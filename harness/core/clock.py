@@ -1,8 +1,8 @@
-"""Reads the wall clock and the monotonic clock, and checks whether they drift apart.
+"""Reads the wall clock and the monotonic clock, and detects when they drift apart.
 
-LoadGen's time stamps come from the wall clock (libstdc++'s high_resolution_clock). Times that are compared with them
-are therefore CLOCK_REALTIME in ns. All other times are monotonic. A step of the wall clock would make the run's
-latencies wrong.
+LoadGen's time stamps come from the wall clock (high_resolution_clock in libstdc++). Times that are compared with
+LoadGen's time stamps are therefore CLOCK_REALTIME in ns. All other times are monotonic. A step in the wall clock would
+make the run's latencies wrong.
 """
 
 import time
@@ -17,22 +17,22 @@ wall_ns = time.time_ns
 monotonic_ns = time.monotonic_ns
 
 JUMP_NS = NS_PER_MS
-"""If REALTIME - MONOTONIC changes by more than this between two samples, the clock was stepped, not slewed."""
+"""If REALTIME - MONOTONIC changes by more than this between two samples, the clock counts as stepped, not slewed."""
 
 MAX_SLEW_PPM = 500
-"""Maximum slew rate of the kernel (adjtimex(2)). A faster change is a step."""
+"""Maximum rate at which the kernel slews the clock (adjtimex(2)). A faster change counts as a step."""
 
 SLEW_PPM = 100
-"""Above this mean slew rate, the run gets a doubt. NTP slews by at most 500 ppm."""
+"""If the mean slew rate exceeds this value, the run gets a doubt. NTP slews a clock by at most 500 ppm."""
 
 
 def utc_text(timespec: str = "seconds") -> str:
-    """Returns the current time, e.g. '2026-11-26T19:40:00+00:00'."""
+    """Returns the current time in UTC, such as '2026-11-26T19:40:00+00:00'."""
     return datetime.now(UTC).isoformat(timespec=timespec)
 
 
 def wall_offset_ns() -> int:
-    """Returns REALTIME - MONOTONIC. Of three attempts, takes the one with the shortest time between the two
+    """Returns REALTIME - MONOTONIC. Makes three attempts, and uses the one with the shortest time between its two
     readings.
     """
     best_width, best = None, 0
@@ -47,7 +47,7 @@ def wall_offset_ns() -> int:
 
 @dataclass(slots=True)
 class ClockWatch:
-    """Largest step and mean slew of the wall clock between the first and the last `sample`."""
+    """Measures the wall clock's largest step and mean slew between the first and the last `sample`."""
 
     largest_step_ns: int = 0
     _samples: list[tuple[int, int]] = field(default_factory=list)
@@ -59,15 +59,15 @@ class ClockWatch:
         if self._samples:
             before_ns, before_offset_ns = self._samples[-1]
             step_ns = offset_ns - before_offset_ns
-            # After a long gap between samples, e.g. a suspended supervisor, slew alone can change
-            # the offset this much.
+            # After a long gap between samples, such as a suspended supervisor, slew alone can change the offset by this
+            # amount.
             slewed_ns = (at_ns - before_ns) * MAX_SLEW_PPM / 1e6
             if abs(step_ns) > max(abs(self.largest_step_ns), slewed_ns):
                 self.largest_step_ns = step_ns
         self._samples.append((at_ns, offset_ns))
 
     def to_json(self) -> dict[str, object]:
-        """Returns the step and the two samples from which the slew is computed."""
+        """Returns the largest step, and the two samples from which the slew is computed."""
         ends = [self._samples[0], self._samples[-1]] if self._samples else []
         return {"largest_step_ns": self.largest_step_ns, "ends": [list(e) for e in ends]}
 
@@ -77,7 +77,7 @@ class ClockWatch:
 
     @property
     def slew_ppm(self) -> float:
-        """Mean drift rate over the samples, or 0 if they cover less than two seconds."""
+        """Mean drift rate over all samples, or 0 if they cover less than two seconds."""
         if len(self._samples) < 2:
             return 0.0
         (start, first), (end, last) = self._samples[0], self._samples[-1]

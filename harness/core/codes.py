@@ -1,6 +1,6 @@
-"""Lists every code that a reason or a doubt can have, with its subject, its meaning and its advice.
+"""Lists every code that a reason or a doubt can have, and each code's subject, meaning and advice.
 
-`Reason` refuses a code that is not in `CODES`. `compare`, `peak` and the other searches take their sets of codes from
+`Reason` refuses any code that is not in `CODES`. `compare`, `peak` and the other searches get their sets of codes from
 this module, and `scripts/docs.py` generates docs/verdict.md from it.
 """
 
@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 
 class About(StrEnum):
-    """The part of a run to which a code belongs, and its explanation."""
+    """The part of a run that a code refers to, and an explanation of this part."""
 
     meaning: str
 
@@ -52,7 +52,7 @@ class Code(NamedTuple):
     kind: Kind
     about: About
     meaning: str
-    """A full sentence; it states the threshold if the code has one."""
+    """A full sentence, which states the threshold if the code has one."""
     advice: str
     """The user's next step, as a full sentence."""
 
@@ -549,7 +549,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         for code, (meaning, advice) in rows.items()
     }
 )
-"""Maps a code to its row. The documentation has the same order within a kind."""
+"""Maps a code to its description. The documentation lists the codes of each kind in the same order."""
 
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
@@ -559,7 +559,7 @@ CLIENT_BOUND = "client-bound"
 
 
 def codes(kind: Kind, about: About) -> frozenset[str]:
-    """Returns all codes of that kind for that part of a run."""
+    """Returns all codes of this kind that refer to this part of a run."""
     return frozenset(code for code, row in CODES.items() if (row.kind, row.about) == (kind, about))
 
 
@@ -569,7 +569,7 @@ def without_markup(text: str) -> str:
 
 
 MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
-"""Codes of doubts that something on the machine disturbed the run."""
+"""Codes for doubts that something on the machine disturbed the run."""
 
 
 class _Reason(NamedTuple):
@@ -578,7 +578,7 @@ class _Reason(NamedTuple):
 
 
 class Reason(_Reason):
-    """Reason why a run is INVALID or doubtful: a code from CODES for programs, and a text with numbers for readers."""
+    """Reason why a run is INVALID or doubtful: a code from CODES for programs, and a text with numbers for people."""
 
     __slots__ = ()
 
@@ -591,7 +591,7 @@ class Reason(_Reason):
 
     @classmethod
     def stored(cls, content: Mapping[str, str]) -> Self:
-        """Returns a reason from a result file. The code may be unknown to this version of the harness if another
-        version wrote the file.
+        """Returns a reason from a result file. If another version of the harness wrote the file, the code may be
+        unknown to this version.
         """
         return cls._make((content["code"], content["text"]))

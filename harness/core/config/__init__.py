@@ -1,1 +1,1 @@
-"""The configuration of a run: the schema of its options, their parsers, and RunConfig."""
+"""Configuration of a run: the schema for its options, their parsers, and RunConfig."""

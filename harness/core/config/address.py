@@ -14,18 +14,18 @@ class Address(NamedTuple):
     """The address at which a server listens."""
 
     host: str
-    """Name or address; the socket path for `http+unix`."""
+    """Host name or IP address; for `http+unix`, the socket path."""
     port: int
     """0 for a Unix socket."""
     prefix: str = ""
-    """Path that precedes each request's path, without a trailing slash."""
+    """Path that is put before each request's path, without a trailing slash."""
     tls: bool = False
     unix: bool = False
     grpc: bool = False
 
     @property
     def transport(self) -> str:
-        """The value for BackendSetup.transport: http or grpc."""
+        """Value for BackendSetup.transport: http or grpc."""
         return "grpc" if self.grpc else "http"
 
     @property

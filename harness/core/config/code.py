@@ -1,6 +1,6 @@
-"""Lists the code that a configuration names: the user's plug-ins, a hook, and meter programs.
+"""Lists the code that a configuration refers to: the user's plug-ins, a hook, and meter programs.
 
-If a configuration comes from a file, its code runs only if the user also names the code with --trust.
+If a configuration comes from a file, its code runs only if the user also names it with --trust.
 """
 
 import re
@@ -22,13 +22,13 @@ PROGRAM_METERS = ("command", "ptdaemon")
 
 class Code(NamedTuple):
     kind: str
-    """backend, dataset, metric, hook or meter."""
+    """`backend`, `dataset`, `metric`, `hook` or `meter`."""
     name: str
-    """The name of the code in config.yaml and after --trust."""
+    """Name of the code in config.yaml and after --trust."""
 
     @property
     def file(self) -> Path | None:
-        """The Python file, or None for an installed module or a meter program."""
+        """Path to the Python file; None for an installed module or a meter program."""
         if self.kind == "hook":
             return Path(self.name)
         name = self.name.partition("=")[0] if self.kind == "meter" else self.name
@@ -37,20 +37,20 @@ class Code(NamedTuple):
 
 
 _FILE = re.compile(r"([^=]*\.py)((?::.*)?)")
-"""Matches a Python file and the rest of the plug-in name after it."""
+"""Matches a path to a Python file, and the rest of the plug-in's name."""
 
 
 def absolute(name: str) -> str:
-    """Returns the name with the absolute path of its Python file.
+    """Returns the name with its Python file's absolute path.
 
-    A relative path depends on the working directory, but the user must see which file is meant.
+    A relative path would depend on the working directory, but the user must see which file is meant.
     """
     match = _FILE.fullmatch(name)
     return f"{Path(match[1]).absolute()}{match[2]}" if match else name
 
 
 def is_trusted(name: str, trusted: Collection[str]) -> bool:
-    """Returns whether a name of --trust denotes the same file, regardless of how its path is written."""
+    """Returns whether the user trusts the file that the name refers to, regardless of how its path is written."""
     return _resolved(name) in map(_resolved, trusted)
 
 
@@ -60,13 +60,13 @@ def _resolved(name: str) -> str:
 
 
 def values_of(config: RunOptions) -> dict[str, Any]:
-    """Returns the values of a configuration that may name code, by field."""
+    """Returns the values in a configuration that may refer to code, by field."""
     fields = ("backend", "dataset", "metric", "hook", "meter", "plugin_sha256")
     return {field: getattr(config, field) for field in fields}
 
 
 def named(values: Mapping[str, Any]) -> Iterator[Code]:
-    """Yields the code that the values name. values: by field of a RunConfig; fields may be missing."""
+    """Yields the code that the values refer to. values: by field of RunConfig; fields may be missing."""
     for kind in ("backend", "dataset", "metric"):
         name = values.get(kind)
         if name is not None and is_code(name):
@@ -79,7 +79,7 @@ def named(values: Mapping[str, Any]) -> Iterator[Code]:
 
 
 def digests(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Returns (file, SHA-256) of each Python file that the values name; skips files that do not exist."""
+    """Returns (file, SHA-256) for each Python file that the values refer to; skips files that do not exist."""
     found = {}
     for code in named(values):
         if code.file is not None and code.file.is_file():
@@ -88,7 +88,7 @@ def digests(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def untrusted(source: str, values: Mapping[str, Any], trusted: Collection[str]) -> list[str]:
-    """Returns a line for each piece of code that the values name but the user does not trust.
+    """Returns a line for each piece of code that the values refer to but the user does not trust.
 
     source: the file or folder from which the values come. trusted: the names after --trust.
     """
@@ -101,13 +101,15 @@ def untrusted(source: str, values: Mapping[str, Any], trusted: Collection[str]) 
 
 
 def trust_options(*configurations: Mapping[str, Any]) -> list[str]:
-    """Returns the words `--trust NAME` of a command line for all code that the configurations name."""
+    """Returns `--trust NAME` for all code that the configurations refer to, as words of a command line."""
     names = dict.fromkeys(code.name for values in configurations for code in named(values))
     return [word for name in names for word in (TRUST, name)]
 
 
 def announcement(source: str, values: Mapping[str, Any]) -> str:
-    """Returns a line for each piece of code that runs now. A note shows whether its file has changed since that run."""
+    """Returns a line for each piece of code that is about to run. A note states whether the code's file has changed
+    since the run that `source` describes.
+    """
     before = dict(values.get("plugin_sha256") or ())
     now = dict(digests(values))
     lines = []

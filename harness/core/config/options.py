@@ -1,7 +1,8 @@
-"""Makes options from the fields of a dataclass. This schema is used for both the command line and YAML files.
+"""Derives options from the fields of a dataclass. Both the command line and YAML files use this schema.
 
-A field's metadata contains its help and its parser. The parser converts text to a value, or raises ValueError with a
-sentence. A scalar in a YAML file is parsed in the same way, so both sources accept and refuse the same values.
+A field's metadata contains the option's help and its parser. The parser converts text to a value, or raises ValueError
+with a sentence that describes the fault. Scalars in YAML files use the same parsers, so both sources accept and refuse
+the same values.
 """
 
 import dataclasses
@@ -13,9 +14,9 @@ from harness.errors import ConfigError
 
 
 def user_path(text: str | Path) -> Path:
-    """Returns the path with ~ and ~NAME expanded, because a shell does not expand --option=~/x.
+    """Returns the path with ~ and ~NAME expanded, because the shell does not expand --option=~/x.
 
-    Refuses an empty string, because an unset shell variable is empty and Path('') is the working directory.
+    Refuses an empty string, because an unset shell variable expands to it and Path('') would be the working directory.
     """
     if not str(text).strip():
         raise ConfigError(f"{str(text)!r} is not a path: name a file or a folder")
@@ -46,15 +47,13 @@ def option(
 ) -> Any:
     """Returns a dataclass field that is also an option.
 
-    name: the key in a file, from which the flag's name is made. The default is the field's name.
-    parse: converts text to the value, or raises ValueError with a sentence that follows "--flag: ".
-    choices: the allowed values, if they can be listed.
-    many: whether the option may be repeated. The field is then a tuple, () by default.
-    flag: whether the option takes no value. The field is then a bool, False by default.
-    group: title of the `--help` section that begins with this option; "" continues the previous section. The
-    title of the first section is the dataclass's GROUP.
-    level: basic or expert. `--help` shows only basic options, `--help-all` shows both.
-    visible: whether the option has a flag. Otherwise it exists only in files.
+    name: the option's key in a file, from which the flag is derived. The default is the field's name. parse: converts
+    text to the value, or raises ValueError with a sentence that follows "--flag: ". choices: the allowed values, if
+    they can be listed. many: whether the option may be repeated. If so, the field is a tuple, by default (). flag:
+    whether the option takes no value. If so, the field is a bool, by default False. group: title of the `--help`
+    section that begins with this option; "" continues the previous section. The dataclass's GROUP is the title of the
+    first section. level: basic or expert. `--help` shows only basic options, `--help-all` shows both. visible: whether
+    the option has a flag. An option without a flag can be set only in files.
     """
     if many or flag:
         default = () if many else False
@@ -76,7 +75,7 @@ def option(
 
 
 def resolved(parse: Callable[[str], Any] = str) -> Any:
-    """Returns a field without a flag. A run resolves its value and writes it to config.yaml."""
+    """Returns a field without a flag. A run determines its value and writes it to config.yaml."""
     return option("", parse=parse, visible=False)
 
 
@@ -91,7 +90,9 @@ def flag_name(key: str) -> str:
 def parse_values(
     schema: type, raw: Mapping[str, object], source: str, problems: list[str]
 ) -> dict[str, Any]:
-    """Parses text or YAML scalars by option key into values by field. Appends problems instead of raising."""
+    """Converts texts or YAML scalars, by option key, to values, by field. Appends to `problems` instead of raising
+    errors.
+    """
     fields = {option_key(f): f for f in dataclasses.fields(schema)}
     values: dict[str, Any] = {}
     for key, value in raw.items():

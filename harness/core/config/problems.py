@@ -1,4 +1,4 @@
-"""Finds contradictions between the options of a run. The parsers (parse.py) check each value separately."""
+"""Finds contradictions between a run's options. The parsers in parse.py check each value on its own."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -21,14 +21,16 @@ _OF_SOME_SCENARIOS = {
     "streams": "--streams belongs to",
     "load_hosts": "--load-hosts belongs to",
 }
-"""Maps a field to the start of the message for scenarios that do not accept the field (`Scenario.options`)."""
+"""Maps a field that only some scenarios accept (`Scenario.options`) to the beginning of the message for all other
+scenarios.
+"""
 
 _WITHOUT_EFFECT = {"dispatch": "greedy"}
-"""Maps a field to a value that every scenario accepts, because it behaves like the default."""
+"""Maps a field to a value that every scenario accepts, because it is equivalent to the default."""
 
 
 def problems(options: RunOptions) -> Iterator[str]:
-    """Yields one line per contradiction, with the options to drop or to add."""
+    """Yields one line per contradiction, which names the options to remove or to add."""
     if options.scenario:
         yield from _scenario_problems(options)
     else:
@@ -157,7 +159,7 @@ def _stream_problems(options: RunOptions) -> Iterator[str]:
 
 
 RESETS = ("vllm", "sglang")
-"""Values of --before-run that send a request to each --url."""
+"""Values of --before-run that send a request to each server in --url."""
 
 
 def _before_run_problems(options: RunOptions) -> Iterator[str]:
@@ -192,7 +194,7 @@ _OF_THIS_MACHINE = {
 
 
 _OF_HOSTS = {name: flag for name, flag in _OF_SERVERS.items() if name != "request_timeout_ns"}
-"""Options for servers that do not apply to nodes."""
+"""Maps options for servers to their flags, without the option that also applies to nodes."""
 
 _OF_NODES = {
     "inputs_on_wire": "--inputs-on-wire",
@@ -202,7 +204,7 @@ _OF_NODES = {
 
 
 def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Iterator[str]:
-    """Yields problems with options of a run on nodes. of_servers, of_hosts: the given flags of each kind."""
+    """Yields problems with the options of a run on nodes. of_servers, of_hosts: the given flags of each kind."""
     if options.url:
         yield "--nodes and --url both set where the answers come from: drop one"
     if of_servers:
@@ -231,7 +233,7 @@ def _node_model_problems(options: RunOptions) -> Iterator[str]:
 
 
 def _given(options: RunOptions, flags: Mapping[str, str]) -> str:
-    """Returns the flags that were given. flags: maps fields to flags."""
+    """Returns the flags that the user set. flags: maps fields to flags."""
     return " and ".join(
         flag for name, flag in flags.items() if getattr(options, name) != _DEFAULTS[name]
     )
@@ -311,7 +313,7 @@ def _cancel_problems(options: RunOptions) -> Iterator[str]:
 
 
 def _qdl_problems(options: RunOptions) -> Iterator[str]:
-    """Yields the options that MLPerf's Network division forbids for the client, a query dispatch library (QDL).
+    """Yields the options that MLPerf's Network division does not allow for the client, a query dispatch library (QDL).
 
     Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division".
     """
@@ -343,7 +345,7 @@ _OF_ONE_MODEL = {
 
 
 def _set_problems(options: RunOptions) -> Iterator[str]:
-    """Yields problems with options that a run with several models cannot support."""
+    """Yields problems with options that do not support several models."""
     if flags := _given(options, _OF_ONE_MODEL):
         yield f"--models names each model with its data, and {flags} belong to one model: drop them"
     if options.scenario and not registry.load("scenario", options.scenario).scheduled:
@@ -366,11 +368,11 @@ def _set_problems(options: RunOptions) -> Iterator[str]:
 
 
 _CODINGS = ("accept-encoding", "content-encoding", "te", "transfer-encoding")
-"""Headers that negotiate compression between client and server."""
+"""Headers with which client and server negotiate compression."""
 
 
 def of_other_scenarios(name: str, values: Mapping[str, object]) -> Iterator[str]:
-    """Yields the fields of `values` that the scenario does not accept."""
+    """Yields those fields in `values` that the scenario does not accept."""
     taken = registry.load("scenario", name).options
     for field in _OF_SOME_SCENARIOS:
         harmless = (_DEFAULTS[field], _WITHOUT_EFFECT.get(field))

@@ -1,4 +1,4 @@
-"""Defines RunConfig, which contains the options of one run without contradictions. It is read from text and written as
+"""Defines RunConfig, a run's options without contradictions. The module reads a RunConfig from text and writes it as
 YAML values.
 """
 
@@ -16,7 +16,7 @@ from harness.core.units import write_duration
 from harness.errors import ConfigError, refuse, some_of
 
 SCHEMA_VERSION = 1
-"""Version of config.yaml and result.json. The harness refuses files with a newer version."""
+"""Version of the formats of config.yaml and result.json. The harness refuses files with a newer version."""
 
 _NOT_REPEATED = (
     "out",
@@ -27,41 +27,44 @@ _NOT_REPEATED = (
     "no_report",
     "sign",
 )
-"""Fields that a repetition of the run does not copy: the folder, metrics, report and signature."""
+"""Fields that are not copied when a run is repeated: the folder, metrics, report and signature."""
 
 
 _OF_SERVERS = ("inputs_on_wire", "insecure", "no_resend", "qdl", "yes_load_this_host")
-"""Flags that only affect runs against servers."""
+"""Flags that affect only runs against servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig(RunOptions):
-    """The options of one run. The constructor raises one ConfigError that lists every contradiction."""
+    """A run's options. The constructor raises a single ConfigError that lists every contradiction."""
 
     def __post_init__(self) -> None:
         refuse(problems(self))
 
     @classmethod
     def of(cls, **options: object) -> "RunConfig":
-        """Makes a RunConfig from options with the keys and values of a file: `duration="3s"`, `slo="p99=20ms"`.
+        """Makes a RunConfig from options with the keys and values that a file would contain: `duration="3s"`,
+        `slo="p99=20ms"`.
 
-        An option that may be repeated takes a list. Raises one ConfigError with every problem.
+        An option that may be repeated takes a list. Raises a single ConfigError that lists every problem.
         """
         problems: list[str] = []
         return make_config(config_from(options, "RunConfig.of", problems), problems)
 
 
 def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> dict[str, Any]:
-    """Parses text or YAML values by option key into values by field. Appends problems instead of raising."""
+    """Converts texts or YAML values, by option key, to values, by field. Appends to `problems` instead of raising
+    errors.
+    """
     if "backend" in raw and raw["backend"] is None:
         raw = {**raw, "backend": "null"}  # YAML reads the bare word as None
     return parse_values(RunConfig, raw, source, problems)
 
 
 def make_config(values: Mapping[str, Any], problems: Sequence[str] = ()) -> RunConfig:
-    """Makes a RunConfig. Raises one ConfigError with `problems` and the contradictions between the values.
+    """Makes a RunConfig. Raises a single ConfigError that lists `problems` and the contradictions between the values.
 
-    The model defaults to the backend's default model.
+    If no model is set, uses the backend's default model.
     """
     own = default_model(values.get("backend", ""))
     if own != DEFAULT_MODEL and values.get("models") is None:
@@ -84,7 +87,7 @@ def from_plain(plain: Mapping[str, object], source: str = "setup") -> RunConfig:
 
 
 def to_plain(config: RunConfig) -> dict[str, object]:
-    """Returns YAML values by option key, without options that are not set or in `_NOT_REPEATED`."""
+    """Returns YAML values by option key, except options that are not set or are in `_NOT_REPEATED`."""
     values: dict[str, object] = {"schema_version": SCHEMA_VERSION}
     for f in fields(config):
         value = getattr(config, f.name)

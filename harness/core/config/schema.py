@@ -1,9 +1,9 @@
-"""Declares the options of a run: one field each, with its flag, its key in a file, its help and its parser.
+"""Declares a run's options: one field each, with its flag, its key in files, its help and its parser.
 
-To add an option of a run, add a field to `RunOptions` with `option` (options.py). If it contradicts another
-option, add a line to problems.py. If it invalidates a value from config.yaml, or if MLPerf's reference harness
-has it under a different name, add an entry to a table of harness/cli/run_options.py. A new type of value
-needs a line in `_plain` of run_config.py.
+To add an option, add a field to `RunOptions` with `option` (options.py). If the option contradicts another one, add a
+line to problems.py. If it invalidates a value from config.yaml, or if MLPerf's reference harness has it under a
+different name, add an entry to one of the tables in harness/cli/run_options.py. A new type of value requires a line in
+`_plain` in run_config.py.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Interval, Lognormal
 
 MAX_BATCH = 65_535
-"""Maximum batch size in samples, because the journal stores it in 16 bits."""
+"""Maximum batch size in samples; larger sizes are refused, because the journal stores the size in 16 bits."""
 
 MAX_CONCURRENCY = 1_000_000
 MAX_STREAMS = 100_000
@@ -32,7 +32,8 @@ DEFAULT_DURATION_NS = 10 * NS_PER_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Times in ns, rates in queries/s (offline: samples/s), batches in samples. None: not set."""
+    """Times are in ns, rates in queries/s (offline: samples/s), and batch sizes in samples; None means not set.
+    """
 
     scenario: str = option(
         "single-stream, multi-stream, server (Poisson arrivals) or offline",
@@ -442,7 +443,7 @@ class RunOptions:
         parse=parsers.parse_gateway,
         metavar="URL",
     )
-    # Values that a finished run resolved and wrote into its config.yaml. They have no flag.
+    # A finished run resolved these values and wrote them to its config.yaml. They do not have a flag.
     qsl_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
     sample_index_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
     schedule_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
@@ -459,18 +460,21 @@ class RunOptions:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Addresses of the servers that answer. They come from --url, or from the nodes once these are ready."""
+        """Addresses of the servers that process the queries. They come from --url or, once the nodes are ready, from
+        the nodes.
+        """
         return self.url or self.node_urls
 
     @property
     def nodes_are_started(self) -> bool:
-        """Whether the command starts the nodes. Otherwise they are already running."""
+        """Whether the command itself starts the nodes; otherwise they are already running.
+        """
         started = (parsers.LOCAL_NODES, parsers.RAY_NODES)
         return self.nodes is not None and self.nodes.startswith(started)
 
     @property
     def harness_scheduled(self) -> bool:
-        """Whether the harness's scheduler, not LoadGen, issues the queries of the performance run."""
+        """Whether the harness's scheduler, not LoadGen, issues the performance run's queries."""
         others = (self.arrivals, self.concurrency, self.streams, self.load_hosts)
         return any(one is not None for one in others)
 

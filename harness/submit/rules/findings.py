@@ -11,9 +11,9 @@ class Finding(NamedTuple):
     file: str
     """Path relative to the tree's root."""
     actual: str
-    """What the tree contains, in words."""
+    """Content of the tree, in words."""
     expected: str
-    """What the round requires, in words."""
+    """Requirement of the round, in words."""
 
     @property
     def fix(self) -> str:

@@ -1,4 +1,4 @@
-"""Validates a submission tree by every rule, and returns all findings together."""
+"""Validates a submission tree against every rule, and returns all findings together."""
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -19,20 +19,20 @@ from harness.submit.rules.tree.tree import Tree, is_folder, shown
 
 class Checked(NamedTuple):
     findings: list[Finding]
-    """All findings. The mark of a rehearsal comes first."""
+    """All findings, starting with the mark of a rehearsal."""
     results: list[str]
-    """Paths of all results in the tree."""
+    """Paths to all results in the tree."""
     short: Mapping[str, Collection[str]] = MappingProxyType({})
-    """Maps the path of a result to rules that it cannot satisfy, because its logs show a short run or other data."""
+    """Maps a result's path to the rules that it cannot comply with, because its logs show a short run or other data."""
     unknown_to: Collection[str] = ()
-    """MLCommons' checkers that do not know a benchmark of the tree, so that their answer does not count."""
+    """MLCommons' checkers that do not know a benchmark in the tree, so their verdict does not count."""
 
     def of_result(self, path: str) -> list[Finding]:
-        """Returns the findings about the result at `path`, which are inside it, in its system, or in a folder above."""
+        """Returns the findings about the result at `path`: inside it, in its system, or in a folder above it."""
         return [f for f in self.findings if _concerns(f.file, path)]
 
     def counted(self, *, shortened: bool) -> list[Finding]:
-        """Returns the findings that count. With `shortened`, omits findings that a rehearsal cannot avoid."""
+        """Returns the findings that count. With `shortened`, omits the findings that a rehearsal cannot avoid."""
         return [f for f in self.findings if not (shortened and self._is_forgiven(f))]
 
     def _is_forgiven(self, finding: Finding) -> bool:
@@ -59,8 +59,8 @@ def validate(
 ) -> Checked:
     """Checks every submitter in the tree, or only the submitter `only`.
 
-    raw: a folder with the untruncated accuracy logs, or None. Raises a ConfigError if `root` is not a folder. Every
-    fault inside it becomes a finding.
+    raw: a folder that contains the untruncated accuracy logs, or None. Raises a ConfigError if `root` is not a folder.
+    Reports every fault inside `root` as a finding.
     """
     if not is_folder(root):
         raise ConfigError(f"{root} is not a folder: pass the root of a submission tree")
@@ -86,8 +86,8 @@ _TOTAL = "qsl_reported_total_count"
 
 
 def _unavoidable(result: Result) -> Iterator[str]:
-    """Yields rules that this result of a rehearsal cannot satisfy, as its logs show. A result that has the full length
-    and the round's data must satisfy every rule.
+    """Yields the rules that this rehearsal's result cannot comply with, as its logs show. A result with full-length
+    runs and the round's data must comply with every rule.
     """
     run = result.performance
     if run is None or result.benchmark is None:
@@ -97,8 +97,7 @@ def _unavoidable(result: Result) -> Iterator[str]:
         yield from SHORTENED
         if result.scenario in result.benchmark.results:
             yield "result-missing"
-            # LoadGen counts tokens only under the official rules, so the log of a quick run has
-            # none.
+            # LoadGen counts tokens only under the official rules, so a quick run's log contains no token counts.
     counts = {None, result.benchmark.samples_in(str(result.scenario)), result.benchmark.samples}
     of_performance = run.number(_TOTAL)
     of_accuracy = result.accuracy.number(_TOTAL) if result.accuracy else None

@@ -24,7 +24,7 @@ from harness.submit.endpoints.request import DEDICATED, MIN_REHEARSAL_S, Request
 EACH_S = 60.0
 _START_S = 10.0
 _FALLS = 0.98
-"""The curve counts as saturated if a point's tokens/s fall below this share of the tokens/s at the next lower concurrency."""
+"""The curve counts as saturated if a point's tokens/s are below this share of the next lower point's tokens/s."""
 
 _CLIENT = ("client-bound", "client-busy")
 """Codes that a run reports when the client, not the server, limited it."""

@@ -183,7 +183,7 @@ def shared_paths(point: Point, root: str) -> Iterator[Finding]:
 
 
 def _parts(text: str) -> Sequence[str]:
-    """Returns the parts of a relative path; an empty sequence for an absolute path or one that contains '..'."""
+    """Returns the parts of a relative path; an empty sequence for an absolute path or a path with '..'."""
     parts = [part for part in text.strip().split("/") if part and part != "."]
     is_inside = not text.strip().startswith(("/", "~")) and ".." not in parts
     return parts if is_inside else []

@@ -1,4 +1,4 @@
-"""Verifies the answers of DLRM-v3's performance run by their entropy, like MLCommons' script in compliance/TEST08.
+"""Verifies the answers in DLRM-v3's performance run by their entropy, as MLCommons' script in compliance/TEST08 does.
 
 Source: mlcommons/inference b66003e, compliance/TEST08/README.md.
 """
@@ -15,18 +15,18 @@ from harness.types import Array
 TEST08 = "TEST08"
 TOLERANCE = 0.001
 LEAST = np.float32(1e-7)
-"""Smallest probability that the entropy uses."""
+"""Smallest probability that the entropy uses; lower probabilities are raised to this value."""
 
 Key = tuple[int, int]
 """Pair of timestamp and request."""
 
 
 def verify_entropy(accuracy: Path, test: Path) -> str:
-    """Returns the text about TEST08. accuracy, test: the whole accuracy logs of the two runs.
+    """Returns the text about TEST08. accuracy, test: the whole accuracy logs from the two runs.
 
-    Answers of the accuracy run include the labels and weights of their candidates. The entropy of each logged answer of
-    the audit must equal the entropy of the same request in the accuracy run. Raises AccuracyLogError for answers in
-    another form.
+    In the accuracy run, each answer includes its candidates' labels and weights. For each answer that the audit logged,
+    the entropy must equal the accuracy run's entropy for the same request. Raises AccuracyLogError for answers in
+    another format.
     """
     known = dict(_labelled(accuracy))
     entries = matched = unmatched = different = 0
@@ -62,7 +62,7 @@ def verify_entropy(accuracy: Path, test: Path) -> str:
 
 
 def _labelled(path: Path) -> Iterator[tuple[Key, tuple[Array, Array, Array]]]:
-    """Yields the scores, labels and weights of each answer in an accuracy run's log."""
+    """Yields the scores, labels and weights from each answer in an accuracy run's log."""
     for key, row in _rows(path):
         count = int(row[-1]) if len(row) and np.isfinite(row[-1]) else -1
         if len(row) != 1 + 3 * count:
@@ -87,7 +87,7 @@ def _rows(path: Path) -> Iterator[tuple[Key, Array]]:
 
 
 def _entropy(scores: Array, labels: Array, weights: Array) -> float:
-    """Returns the normalised entropy in float32, computed like in the script; 0 without candidates."""
+    """Returns the normalised entropy, computed in float32 as in the script; 0 without candidates."""
     total = weights.sum()
     if total == 0 or len(scores) != len(labels):
         return 0.0

@@ -1,4 +1,4 @@
-"""Verifies the mean length of a language model's answers, like MLCommons' script in compliance/TEST09.
+"""Verifies the mean length of a language model's answers, as MLCommons' script in compliance/TEST09 does.
 
 Source: mlcommons/inference b66003e, compliance/TEST09/README.md.
 """
@@ -14,7 +14,7 @@ TEST09 = "TEST09"
 OUTPUT = "verify_output_len.txt"
 _LEAST, _MOST = "test09_min_output_tokens", "test09_max_output_tokens"
 _TOKEN_BYTES = 4
-"""Size of a token. The script treats every four bytes of an answer as a token."""
+"""Size of a token in bytes. The script treats every four bytes of an answer as a token."""
 
 _RULE = "=" * 80
 
@@ -22,10 +22,12 @@ _RULE = "=" * 80
 def verify_lengths(
     answers: Iterable[LoggedAnswer], dtype: str, settings: Mapping[str, int | float]
 ) -> str:
-    """Returns the text about TEST09. dtype: type of an answer's tokens. settings: from the benchmark's audit.config.
+    """Returns the text about TEST09. dtype: type of the tokens in an answer. settings: from the benchmark's
+    audit.config.
 
-    The mean number of tokens must lie within the bounds. This function is stricter than the script. It also fails if
-    queries lack answers, if answers have other types, or if their numbers of tokens differ from what LoadGen received.
+    The mean number of tokens must be within the bounds. This function is stricter than the script. It also fails if a
+    query has no answer, if an answer has another type, or if its number of tokens differs from the number that LoadGen
+    received.
     """
     least, most = settings[_LEAST], settings[_MOST]
     lengths, alike = [], np.dtype(dtype).itemsize == _TOKEN_BYTES

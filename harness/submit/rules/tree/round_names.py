@@ -1,4 +1,4 @@
-"""Lists the known rounds for `--help` by their file names, without reading the files."""
+"""Lists the names of the known rounds for `--help` from file names, without reading the files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Loads and validates the rules of an MLPerf round from rounds/<name>.yaml. Adding a file adds a round."""
+"""Loads and validates the rules of an MLPerf round from rounds/<name>.yaml. A new file in this folder adds a round."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class _Strict(BaseModel):
 
 
 class Bound(_Strict):
-    """Bound of a score, computed as `reference` times `share`, as in the rules."""
+    """Bound for a score, computed as `reference` times `share`, as in the rules."""
 
     reference: float
     share: float
@@ -35,21 +35,23 @@ class Seeds(_Strict):
 
 
 class TokenLimit(_Strict):
-    """Limits in ns for two p99 times: the time to the first token, and the time per output token."""
+    """Limits in ns for two p99 values: the time to the first token, and the time per output token."""
 
     ttft: int
     tpot: int
 
 
 class Interactive(_Strict):
-    """Values of a benchmark that are different in the Interactive scenario."""
+    """Values that a benchmark changes in the Interactive scenario."""
 
     samples: int
     targets: dict[str, Bound]
 
 
 class Work(_Strict):
-    """Minimum work of a benchmark: operations per sample (two per multiplication), and size of the model and data."""
+    """Minimum work that a benchmark requires: operations per sample (two per multiplication), and size of the model and
+    data.
+    """
 
     gflop: float
     memory_gb: float
@@ -57,7 +59,7 @@ class Work(_Strict):
 
 
 class Benchmark(_Strict):
-    """One benchmark of the round. Counts are in samples.
+    """A benchmark in the round. Counts are in samples.
 
     loadgen: the benchmark's key in LoadGen's built-in mlperf.conf
     edge, datacenter, both: scenarios that a system of one or both categories requires
@@ -105,11 +107,12 @@ class Benchmark(_Strict):
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether a published number counts the tokens of the answers."""
+        """Whether a published number depends on the number of tokens in the answers."""
         return any("tokens" in key for key in self.results.values())
 
     def scenarios(self, category: str) -> tuple[str, ...]:
-        """Returns the scenarios that a closed submission requires; () if the category lacks the benchmark."""
+        """Returns the scenarios that a closed submission requires; () if the category does not include the benchmark.
+        """
         return {"edge": self.edge, "datacenter": self.datacenter}.get(category, self.both)
 
     def optional_in(self, category: str) -> tuple[str, ...]:
@@ -127,14 +130,14 @@ class Benchmark(_Strict):
         return special.targets if special else self.targets
 
     def delta_percent(self, metric: str) -> float:
-        """Returns the largest allowed difference in accuracy between an audit and the accuracy run."""
+        """Returns the largest accuracy difference that is allowed between an audit and the accuracy run."""
         return self.accuracy_delta_percent.get(
             metric, self.accuracy_delta_percent.get("default", 1.0)
         )
 
 
 class Audit(_Strict):
-    """One audit of the round.
+    """An audit that the round requires.
 
     outputs: patterns by file; each pattern must match a line of the file
     config: settings of LoadGen's audit.config
@@ -151,7 +154,7 @@ class Audit(_Strict):
 
 
 class Power(_Strict):
-    """Requirements for a PTDaemon session. sources: files of each version of power-dev, with their SHA-1."""
+    """Requirements for a PTDaemon session. sources: files of each power-dev version, with their SHA-1."""
 
     fields: tuple[str, ...]
     versions: tuple[str, ...]
@@ -179,7 +182,7 @@ class SystemKeys(_Strict):
 
 
 class Round(_Strict):
-    """Content of a round's file. Comments in the file explain the fields."""
+    """Content of a round's YAML file. The comments in that file explain the fields."""
 
     name: str
     loadgen: tuple[str, ...]
@@ -223,15 +226,15 @@ class Round(_Strict):
         return tuple(self.results)
 
     def audit_settings(self, audit: str, benchmark: str) -> Mapping[str, int | float]:
-        """Returns the settings of LoadGen's audit.config for this audit of this benchmark."""
+        """Returns LoadGen's audit.config settings for this audit of this benchmark."""
         chosen = self.benchmarks[benchmark]
         answers = chosen.test01_answers if audit == "TEST01" else None
         target = {} if answers is None else {"accuracy_log_sampling_target": answers}
         return {**self.audits[audit].config, **target, **chosen.audit_config.get(audit, {})}
 
     def benchmark_of(self, folder: str, mapping: Mapping[str, str]) -> str | None:
-        """Returns the benchmark of a folder.
-        Tries the same order as the official checker: name, alias, mapping, part of name.
+        """Returns the benchmark to which a folder belongs.
+        Tries the same criteria in the same order as the official checker: name, alias, mapping, part of a name.
         """
         if folder in self.benchmarks:
             return folder
@@ -241,11 +244,13 @@ class Round(_Strict):
         return known if known in self.benchmarks else None
 
     def scenario_of(self, folder: str) -> str | None:
-        """Returns the scenario of a folder. Ignores upper and lower case."""
+        """Returns the scenario to which a folder belongs. Ignores case."""
         return next((s for s in self.scenarios if s.lower() == folder.lower()), None)
 
     def scores(self, text: str, metrics: Mapping[str, Bound]) -> dict[str, list[float]]:
-        """Returns the values of each metric in accuracy.txt, in order. A text that is not a number becomes NaN."""
+        """Returns the values of each metric in accuracy.txt, in the order of the file. A value that is not a number
+        becomes NaN.
+        """
         scores: dict[str, list[float]] = {}
         for line in text.splitlines():
             for metric in metrics:

@@ -1,4 +1,4 @@
-"""Finds the results in a tree, and the logs, system and benchmark of each result."""
+"""Finds the results in a tree, and each result's logs, system and benchmark."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MAPPING = "model_mapping.json"
 
 @dataclass(frozen=True)
 class RunLog:
-    """Logs of one LoadGen run. `folder` is relative to the tree's root."""
+    """Logs from a LoadGen run. `folder` is relative to the tree's root."""
 
     folder: str
     detail: DetailLog
@@ -30,7 +30,7 @@ class RunLog:
         return join(self.folder, DETAIL)
 
     def number(self, key: str) -> float | None:
-        """Returns the finite number logged under `key`; None without one."""
+        """Returns the number logged under `key`; None if it is missing or not finite."""
         return number(self.detail.get(key))
 
     def text(self, key: str) -> str:
@@ -64,8 +64,8 @@ class Submitter:
 
     @cached_property
     def mapping(self) -> dict[str, str]:
-        """Content of model_mapping.json in the open division, which maps a folder to a benchmark.
-        Leaves out values of other types.
+        """Content of model_mapping.json, which maps a folder to a benchmark in the open division. Omits values of other
+        types.
         """
         content = self.tree.json(join(self.path, MAPPING)) if self.is_open else None
         if not isinstance(content, dict):
@@ -86,7 +86,7 @@ class Submitter:
 
 @dataclass(frozen=True)
 class Result:
-    """One scenario of one benchmark on one system, which has one published number."""
+    """A scenario of a benchmark on a system, for which one number is published."""
 
     submitter: Submitter
     system: str
@@ -110,7 +110,7 @@ class Result:
 
     @cached_property
     def name(self) -> str | None:
-        """Name of the benchmark in the round; None if the round has no benchmark for this folder."""
+        """Name of the benchmark in the round; None if this folder does not belong to a benchmark."""
         return self.round.benchmark_of(self.folder, self.submitter.mapping)
 
     @property
@@ -139,7 +139,7 @@ class Result:
 
     @cached_property
     def audits(self) -> dict[str, RunLog]:
-        """Logs of the required audits that are performance runs, by audit."""
+        """Maps each required audit that is a performance run to its logs."""
         logs = {}
         for name in self.required_audits:
             run = read_run(self.tree, self.inside(name, PERFORMANCE))
@@ -153,7 +153,7 @@ class Result:
 
     @property
     def measured_scenario(self) -> str | None:
-        """The folder's scenario, or the scenario in the log if the rules accept that one instead."""
+        """The folder's scenario, or the scenario in the log if the rules accept it instead."""
         if self.performance is None or self.scenario is None:
             return self.scenario
         logged = str(self.performance.detail.get("effective_scenario"))

@@ -1,6 +1,6 @@
 """Reads an untrusted folder tree.
 
-Never follows links, reads only regular files of limited size, and records an unreadable entry instead of raising an
+Never follows links, reads only regular files up to a size limit, and records an unreadable entry instead of raising an
 error.
 """
 
@@ -12,24 +12,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MOST_ENTRIES = 200_000
-"""A tree with more entries is refused. All submissions of a round together have fewer; a wrong path (/, a home folder)
-has more.
+"""A tree with more entries is refused. All submissions to a round together have fewer entries; a wrong path, such as /
+or a home folder, has more.
 """
 
 TEXT_LIMIT_BYTES = 1 << 20
 LOG_LIMIT_BYTES = 64 << 20
-"""Size limit. Larger files are not read; only their size is reported."""
+"""Maximum size of a log. The contents of larger files are not read, and only their sizes are reported."""
 
 
 class Entry(NamedTuple):
     kind: str
-    """file, folder, link or other (a device, a pipe)."""
+    """`file`, `folder`, `link`, or `other` (such as a device or a pipe)."""
     size_bytes: int
     """0 for an unreadable entry."""
 
 
 class Tree:
-    """All entries under `root`, read only once. Paths are relative to `root` ('' is the root itself)."""
+    """All entries below `root`, each read only once. Paths are relative to `root`, which is ''."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -83,7 +83,7 @@ class Tree:
         return entry.kind if entry else None
 
     def names(self, path: str, kind: str | None = None) -> list[str]:
-        """Returns the sorted names of a folder's direct entries; [] if the folder does not exist."""
+        """Returns the sorted names of the entries directly in a folder; [] if the folder does not exist."""
         names = self._children.get(path, [])
         return [n for n in names if kind is None or self.kind(join(path, n)) == kind]
 
@@ -111,7 +111,9 @@ class Tree:
             return None
 
     def text(self, path: str) -> str:
-        """Returns the text of a small file, with invalid UTF-8 replaced; '' without a readable file."""
+        """Returns a small file's text, in which replacement characters stand for invalid UTF-8; '' if the file is not
+        readable.
+        """
         return (self.content(path) or b"").decode("utf-8", errors="replace")
 
     def json(self, path: str, limit_bytes: int = TEXT_LIMIT_BYTES) -> Any:
@@ -130,7 +132,9 @@ def _no_constant(name: str) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """Returns Path.is_dir. Returns False for a path that is too long or not accessible, instead of raising an error."""
+    """Returns the result of Path.is_dir. For a path that is too long or not accessible, returns False instead of
+    raising an error.
+    """
     try:
         return path.is_dir()
     except OSError:
@@ -142,7 +146,7 @@ def join(*parts: str) -> str:
 
 
 def shown(path: str) -> str:
-    """Returns the path for use in messages, with control characters and invalid UTF-8 escaped."""
+    """Returns the path for display in messages, with control characters and invalid UTF-8 escaped."""
     return "".join(c if c.isprintable() else _escaped(c) for c in path)
 
 

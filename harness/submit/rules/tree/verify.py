@@ -1,5 +1,5 @@
-"""Verifies audits from the logs of the runs, with the same results as MLCommons' scripts in
-compliance/TEST01 and compliance/TEST04.
+"""Verifies audits from the runs' logs, with the same results as MLCommons' scripts in compliance/TEST01 and
+compliance/TEST04.
 
 Sources: mlcommons/inference b66003e, compliance/TEST01/README.md, compliance/TEST04/README.md.
 """
@@ -27,11 +27,12 @@ TEST01, TEST04 = "TEST01", "TEST04"
 PASS, FAIL = "TEST PASS", "TEST FAIL"
 MARGIN, SHORT_MARGIN = 0.10, 0.20
 SHORT = {"SingleStream": 200_000.0, "MultiStream": 1_600_000.0}
-"""Largest score for which SHORT_MARGIN applies. TEST01 compares latencies in ns, so the margin applies to fast systems.
-TEST04 compares rates in 1/s with the same numbers, so the margin applies almost always."""
+"""Largest score to which SHORT_MARGIN applies. TEST01 compares latencies in ns, so SHORT_MARGIN applies only to fast
+systems. TEST04 compares rates in 1/s with the same limits, so SHORT_MARGIN applies almost always.
+"""
 
 ANSWER_DTYPES = ("int8", "float32", "int32", "int64", "float16", "float64", "int16")
-"""Types of TEST01's answers. A tree does not state the type, so the answers must match one of these."""
+"""Possible types of TEST01's answers. A tree does not state the type, so the answers must match one of these types."""
 
 _SUMMARY_SCORES = {
     "SingleStream": re.compile(r".*Early stopping (?:90|90\.0|99\.9)th percentile estimate: (.*)"),
@@ -48,22 +49,22 @@ _COUNT = re.compile(r"^(num_\w+) = (\d{1,18})\s*$", re.MULTILINE)
 
 
 class Scores(NamedTuple):
-    """Scores of the performance run and of the audit, in ns or 1/s."""
+    """Scores from the performance run and from the audit, in ns or 1/s."""
 
     reference: float
     test: float
 
 
 class Verified(NamedTuple):
-    """Outcome of a verification. texts: content by file name, in the format of the official scripts."""
+    """Outcome of a verification. texts: maps a file name to its content in the official scripts' format."""
 
     passed: bool
     texts: Mapping[str, str]
 
 
 def performance_scores(audit: str, reference: DetailLog, test: DetailLog) -> Scores | None:
-    """Returns both scores. TEST01 of streams has latencies in ns;
-    otherwise, scores are rates. None if a log lacks them.
+    """Returns both scores; None if a log does not contain them. In TEST01, the scores of streams are latencies in ns;
+    all other scores are rates.
     """
     values = [_score(log) for log in (reference, test)]
     if None in values:
@@ -80,10 +81,10 @@ def _score(log: DetailLog) -> float | None:
 
 
 def compare(audit: str, reference: DetailLog, test: DetailLog, scores: Scores | None = None) -> str:
-    """Returns why the audit's performance fails; '' if it passes. scores: None for the scores in the logs.
+    """Returns why the audit's performance fails; '' if it passes. scores: None means the scores in the logs.
 
-    TEST01 must not be slower or faster than the margin allows. TEST04 must not be faster, because that would reveal a
-    cache.
+    TEST01 must be neither slower nor faster than the margin allows. TEST04 must not be faster, because a higher speed
+    would reveal a cache.
     """
     scenario = str(reference.get("effective_scenario"))
     if scenario != str(test.get("effective_scenario")):
@@ -110,8 +111,8 @@ def _outside(audit: str, scenario: str, scores: Scores) -> str:
 
 
 def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str) -> Verified:
-    """Verifies an audit. performance, accuracy, test: folders of whole logs.
-    dtype: type of TEST01's answer elements.
+    """Verifies an audit. performance, accuracy, test: folders with whole logs. dtype: type of the elements in TEST01's
+    answers.
     """
     texts = {"verify_performance.txt": _performance_text(audit, performance, test)}
     if audit == TEST01:
@@ -120,8 +121,8 @@ def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str
 
 
 def _performance_text(audit: str, performance: Path, test: Path) -> str:
-    """Returns the text of verify_performance.txt.
-    Like the scripts, reads detail logs (TEST01) or summaries (TEST04).
+    """Returns the text for verify_performance.txt. Reads the same files as the scripts: detail logs for TEST01, and
+    summaries for TEST04.
     """
     reference, tested = (read_detail(folder / DETAIL) for folder in (performance, test))
     scores = performance_scores(audit, reference, tested)
@@ -157,14 +158,14 @@ def _summary_score(path: Path) -> float | None:
 
 
 def stated_counts(text: str) -> dict[str, int]:
-    """Returns the numbers in the text about TEST01's answers, by name."""
+    """Returns the numbers in the text about TEST01's answers, by their names."""
     return {m[1]: int(m[2]) for m in _COUNT.finditer(text)}
 
 
 def compare_answers(accuracy: Path, test: Path, dtype: str) -> str:
     """Returns the text about TEST01. Each answer's first element must be the same as in the accuracy run.
 
-    Each answer of the audit replaces an earlier answer to the same sample, so repeated samples must also agree.
+    In the audit, each answer to a sample replaces the earlier answer, so answers to repeated samples must also agree.
     """
     expected: dict[int, bytes] = {}
     twice = contrary = entries = 0
