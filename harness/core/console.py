@@ -1,4 +1,4 @@
-"""Prints results to stdout and messages to stderr, and finds the name with which the user called the program."""
+"""Prints results to stdout and messages to stderr, and finds the name under which the user called the program."""
 
 import os
 import shlex
@@ -21,19 +21,20 @@ _messages: ContextVar[TextIO | None] = ContextVar("messages", default=None)
 """Set only in a thread whose messages go to a separate stream."""
 
 CANONICAL = "python -m harness"
-"""Program name in files that other machines read, and wherever the user did not type a program name."""
+"""Program name in files that other machines read, and in texts when the user did not type a program name."""
 
 PROGRAM_VARIABLE = "MLPERF_HARNESS_PROGRAM"
-"""Environment variable with the program name, for processes that the user did not start.
-run.sh and `child.start` set it.
+"""Environment variable that contains the program name, for processes that the user did not start. run.sh and
+`child.start` set it.
 """
 
 _SCRIPT = "mlperf-harness"
-"""The console script of the package."""
+"""Console script that the package installs."""
 
 
 def program() -> str:
-    """Returns the words with which the user called the program, e.g. `./run.sh`, for usage texts and messages."""
+    """Returns the words with which the user called the program, such as `./run.sh`, for usage texts and messages.
+    """
     if name := os.environ.get(PROGRAM_VARIABLE):
         return name
     spec = getattr(sys.modules["__main__"], "__spec__", None)
@@ -42,18 +43,18 @@ def program() -> str:
     called = Path(sys.argv[0])
     if called.name != _SCRIPT:
         return CANONICAL
-    # The kernel passes the full path even if the user typed a shorter name.
+    # The kernel passes the full path even if the user typed only the script's name.
     found = shutil.which(_SCRIPT)
     is_on_path = found is not None and Path(found).resolve() == called.resolve()
     return _SCRIPT if is_on_path else shlex.quote(str(called))
 
 
 _status = StatusLine()
-"""The status line of the process's stderr. It is cleared before each message."""
+"""Status line on the process's stderr. It is cleared before each message."""
 
 
 def stderr() -> TextIO:
-    """Returns the stream that the user sees, even while the process's stderr is redirected to a log."""
+    """Returns the stream that the user sees, even if the process's stderr is redirected to a log."""
     own = _messages.get()
     if own is not None:
         return own
@@ -61,7 +62,7 @@ def stderr() -> TextIO:
 
 
 def show(text: str, paint: Callable[[str], str] | None = None) -> None:
-    """Prints to stdout. paint: adds colours to the text on terminals that support them."""
+    """Prints text to stdout. paint: adds colours on terminals that support them."""
     _print([text], sys.stdout, paint if _has_colours(sys.stdout) else None)
 
 
@@ -71,7 +72,7 @@ def columns() -> int | None:
 
 
 _SGR = {"red": 31, "green": 32, "yellow": 33}
-"""Maps a colour to its code in Select Graphic Rendition (ECMA-48)."""
+"""Maps a colour to its code for Select Graphic Rendition (ECMA-48)."""
 
 
 def coloured(text: str, colour: str) -> str:
@@ -79,7 +80,7 @@ def coloured(text: str, colour: str) -> str:
 
 
 def _has_colours(stream: TextIO) -> bool:
-    """Returns whether the stream supports colours. NO_COLOR: see no-color.org."""
+    """Returns whether to print colours to the stream. For NO_COLOR, see no-color.org."""
     return (
         _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
@@ -98,19 +99,19 @@ def say(text: str) -> None:
 
 
 def draw_status(rows: Sequence[str]) -> None:
-    """Draws the current status on stderr, which must be a terminal, in place of the previous status."""
+    """Draws the current status on stderr, which must be a terminal, and replaces the previous status."""
     _status.draw(stderr(), rows)
 
 
 def clear_status() -> None:
     if _messages.get() is not None:
-        return  # this thread's messages go elsewhere, so the terminal's status stays
+        return  # this thread's messages go to another stream, so the terminal's status stays
     with suppress(OSError):  # the terminal was closed
         _status.clear(stderr())
 
 
 def _print(lines: Sequence[str], stream: TextIO, paint: Callable[[str], str] | None = None) -> None:
-    """Prints lines. A closed pipe (`| head`) or a full disk does not change the exit status."""
+    """Prints lines. A closed pipe (`| head`) or a full disk leaves the exit status unchanged."""
     clear_status()
     try:
         for line in lines:
@@ -121,8 +122,8 @@ def _print(lines: Sequence[str], stream: TextIO, paint: Callable[[str], str] | N
 
 
 def _give_up(stream: TextIO, error: OSError) -> None:
-    """Stops printing to the stream. Reports a full disk on stderr. Does not report a closed pipe, because its reader
-    closed it.
+    """Stops printing to a stream after an error. Reports a full disk on stderr, but not a closed pipe, because the
+    pipe's reader closed it.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if stream is sys.stdout and not isinstance(error, BrokenPipeError):
@@ -131,10 +132,11 @@ def _give_up(stream: TextIO, error: OSError) -> None:
 
 @contextmanager
 def frameworks_output() -> Iterator[BinaryIO]:
-    """Redirects the stderr of frameworks, from C++ or Python, to a file. Messages of `say` still reach the user.
+    """Redirects to a file what frameworks write to stderr from C++ or Python. Messages from `say` still reach the user.
 
-    Yields the file, which exists as long as the context. An exception other than a HarnessError is a bug. The file is
-    then printed, because it may show the cause. Do not nest this context, and enter it before any thread prints.
+    Yields the file, which exists until the end of the context. An exception other than a HarnessError is a bug,
+    so the file is printed, because it may show the cause. Enter this context before any thread prints, and do not nest
+    it.
     """
     global _user_stderr  # noqa: PLW0603 - the process has one stderr
     from tempfile import TemporaryFile
@@ -166,14 +168,14 @@ def frameworks_output() -> Iterator[BinaryIO]:
 
 
 def keep_output(log: BinaryIO, path: Path) -> None:
-    """Writes the log of `frameworks_output` to `path`, unless the log is empty."""
+    """Writes the log from `frameworks_output` to `path`, unless the log is empty."""
     log.seek(0)
     if printed := log.read():
         path.write_text(masked(printed.decode("utf-8", "replace")), encoding="utf-8")
 
 
 def _is_descriptor_2(stream: TextIO) -> bool:
-    """Returns whether the stream is descriptor 2, and not the replacement of a test."""
+    """Returns whether the stream writes to descriptor 2; a test may have replaced the stream."""
     try:
         return stream.fileno() == 2
     except (OSError, ValueError):
@@ -182,7 +184,7 @@ def _is_descriptor_2(stream: TextIO) -> bool:
 
 @contextmanager
 def messages_to(stream: TextIO) -> Iterator[None]:
-    """Redirects the output of `say` and of the status line in this thread only."""
+    """Redirects the output of `say` and the status line, for this thread only."""
     token = _messages.set(stream)
     try:
         yield
@@ -192,7 +194,9 @@ def messages_to(stream: TextIO) -> Iterator[None]:
 
 @contextmanager
 def output() -> Iterator[TextIO]:
-    """Yields stdout for printing a file unchanged. The writer of the file must escape control characters."""
+    """Yields stdout, to which the caller prints a file unchanged. The program that wrote the file must have escaped
+    control characters.
+    """
     try:
         yield sys.stdout
         sys.stdout.flush()

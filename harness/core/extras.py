@@ -1,6 +1,6 @@
-"""Lists the optional parts of an installation (pyproject.toml's extras), and how to install them here.
+"""Lists the optional parts of an installation (the extras in pyproject.toml), and how to install them on this machine.
 
-This module imports only the standard library, because `./run.sh install` imports it before packages are installed.
+This module imports only the standard library, because `./run.sh install` imports it before any packages are installed.
 """
 
 import shlex
@@ -14,10 +14,10 @@ import harness
 
 DISTRIBUTION = "mlperf-harness"
 ROOT = Path(str(harness.__file__)).parent.parent
-"""The root of a checkout; in a wheel, the folder into which all packages are installed."""
+"""Root folder of a checkout; for an installed wheel, the folder that contains all installed packages."""
 
 RECOMMENDED = ("ort", "onnx", "report")
-"""Extras that are part of the extra `recommended`."""
+"""Extras that the extra `recommended` installs."""
 
 EXTRAS: Mapping[str, str] = {
     "recommended": "ort, onnx and report",
@@ -62,23 +62,24 @@ RIVALS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tensorflow": ("tensorflow-gpu", ("tensorflow",)),
     "tensorflow-gpu": ("tensorflow", ("tensorflow-cpu",)),
 }
-"""Maps an extra to the rival extra that installs the same module, and to the packages that must be removed first."""
+"""Maps an extra to a rival extra that installs the same module, and to the packages that must be removed first."""
 
 
 def how_to_install(*extras: str) -> str:
-    """Returns the command that installs these extras on this machine, for the end of messages about missing modules.
+    """Returns the command that installs these extras on this machine, to be appended to messages about missing modules.
 
-    In the checkout's .venv, the command is ./run.sh. In other environments it lists the packages. This project is not
-    on a package index, so pip would install any project that has registered its name there.
+    In the checkout's .venv, the command calls ./run.sh; in other environments, it lists the packages. It does
+    not name this project, because the project is not on a package index and pip would install any project registered
+    under its name.
     """
     run = _run_sh()
     if Path(sys.prefix).resolve() == (ROOT / ".venv").resolve():
         return f"{run} install {' '.join(extras)}"
     try:
         packages = _packages_of(extras)
-    except ModuleNotFoundError:  # no metadata, or `packaging` is not installed
+    except ModuleNotFoundError:  # no metadata was found, or `packaging` is not installed
         packages = []
-    if not packages:  # the checkout is not installed, or was installed before this extra existed
+    if not packages:  # not an installed checkout, or installed before this extra existed
         return f"{run} install {' '.join(extras)}, and start with {run}"
     rivals = [name for extra in extras if extra in RIVALS for name in RIVALS[extra][1]]
     removed = list(filter(_is_installed, rivals))
@@ -89,7 +90,8 @@ def how_to_install(*extras: str) -> str:
 
 
 def how_to_install_packages(*requirements: str) -> str:
-    """Returns the command that installs packages into this environment. requirements: for pip, e.g. `onnx>=1.19`."""
+    """Returns the command that installs packages into this environment. requirements: for pip, such as `onnx>=1.19`.
+    """
     quoted = " ".join(map(shlex.quote, requirements))
     if find_spec("pip") is None:
         return f"install {quoted} into this environment"
@@ -97,19 +99,21 @@ def how_to_install_packages(*requirements: str) -> str:
 
 
 def _run_sh() -> str:
-    """Returns the path of run.sh, as typed in the working directory."""
+    """Returns the path to run.sh as the user would type it in the working directory."""
     return "./run.sh" if Path.cwd() == ROOT else shlex.quote(str(ROOT / "run.sh"))
 
 
 def _pip() -> str:
-    """Returns the command for this environment's pip, because a bare `pip` may belong to a different environment."""
+    """Returns the command that calls this environment's pip, because a bare `pip` may belong to a different
+    environment.
+    """
     named = shutil.which("python")
     ours = named is not None and Path(named).parent == Path(sys.executable).parent
     return f"{'python' if ours else shlex.quote(sys.executable)} -m pip"
 
 
 def _packages_of(extras: Sequence[str]) -> list[str]:
-    """Returns the name and version range of each package that this installation declares for the extras."""
+    """Returns the name and version range of each package that this installation's metadata lists for the extras."""
     from importlib.metadata import requires
 
     from packaging.requirements import Requirement
@@ -118,7 +122,7 @@ def _packages_of(extras: Sequence[str]) -> list[str]:
     for requirement in map(Requirement, requires(DISTRIBUTION) or ()):
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": ""}):
-            continue  # required by every installation
+            continue  # every installation already contains it
         if any(marker.evaluate({"extra": extra}) for extra in extras):
             parts = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
             packages.append(f"{requirement.name}{parts}{requirement.specifier}")

@@ -1,4 +1,4 @@
-"""Reads, writes and digests files. A written file is complete or does not exist."""
+"""Reads, writes and digests files. A file is either written completely or does not exist."""
 
 import csv
 import hashlib
@@ -15,7 +15,7 @@ from typing import Any
 from harness.errors import ConfigError, one_line, type_and_text
 
 PARTIAL = ".partial"
-"""Suffix of a folder or file that is still being written, or whose writer died."""
+"""Suffix of a file or folder that is still being written, or whose writer died."""
 
 WRONG_CONTENT: tuple[type[Exception], ...] = (
     ArithmeticError,
@@ -23,24 +23,24 @@ WRONG_CONTENT: tuple[type[Exception], ...] = (
     AttributeError,
     EOFError,
     LookupError,
-    MemoryError,  # a damaged array header can claim more rows than memory holds
+    MemoryError,  # the header of a damaged array may claim more rows than fit into memory
     RecursionError,
     TypeError,
     ValueError,
     csv.Error,
     zipfile.BadZipFile,
 )
-"""Exceptions that Python and NumPy raise if content has an unexpected structure."""
+"""Exceptions that Python and NumPy raise if a file's content has an unexpected structure."""
 
 MOST_NAMED = 3
-"""The maximum number of runs that a message names."""
+"""Maximum number of runs that a message lists."""
 
 
 def cache_dir() -> Path:
-    """Returns the folder that keeps downloaded models and preprocessed samples between runs.
+    """Returns the folder in which downloaded models and preprocessed samples are kept between runs.
 
-    The folder cannot be created if the user has neither an account nor HOME, or if HOME is not absolute. The caller
-    then caches nothing.
+    If the user has neither an account nor HOME, or if HOME is not absolute, the folder cannot be created. The caller
+    then does not cache anything.
     """
     home = os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises
     base = os.environ.get("XDG_CACHE_HOME") or (home if home.startswith("/") else os.devnull)
@@ -49,13 +49,13 @@ def cache_dir() -> Path:
 
 @contextmanager
 def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """Yields a temporary file next to `path` and renames it to `path` at the end.
+    """Yields a temporary path next to `path`, and renames the file to `path` at the end.
 
-    After an error, neither file exists. Several processes may write the same path. The file of the last process stays,
-    and every reader sees a complete file. new: whether to raise FileExistsError if `path` exists.
+    After an error, neither file exists. Several processes may write the same path. The file from the last process
+    remains, and every reader sees a complete file. new: whether to raise FileExistsError if `path` exists.
     """
     if new:
-        path.open("x").close()  # reserves the name
+        path.open("x").close()  # reserves the name for this process
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}{PARTIAL}")
     try:
         yield temporary
@@ -71,7 +71,7 @@ def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def cached_file(path: Path) -> Iterator[Path]:
-    """Yields an `atomic_file` in the cache, and creates its folders. Raises ConfigError if the file cannot be
+    """Yields an `atomic_file` in the cache, and creates the folders for it. Raises ConfigError if the file cannot be
     written.
     """
     try:
@@ -86,7 +86,8 @@ def cached_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def cached_folder(path: Path) -> Iterator[Path]:
-    """Yields an empty folder in the cache, and renames it to `path` at the end. An existing folder `path` is kept.
+    """Yields an empty folder in the cache, and renames the folder to `path` at the end. If the folder `path` already
+    exists, keeps it.
 
     After an error, neither folder exists. Raises a ConfigError if the folder cannot be written.
     """
@@ -94,7 +95,7 @@ def cached_folder(path: Path) -> Iterator[Path]:
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        if not path.exists():  # another process may have been faster
+        if not path.exists():  # another process may have created it first
             temporary.replace(path)
     except OSError as e:
         raise ConfigError(
@@ -105,7 +106,7 @@ def cached_folder(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces the file atomically, or writes to a device or pipe. Characters that UTF-8 cannot encode become `?`."""
+    """Replaces the file atomically, or writes to a device or a pipe. Characters that UTF-8 cannot encode become `?`."""
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8", errors="replace")
         return
@@ -114,7 +115,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file's content in hexadecimal. Raises OSError."""
+    """Returns the SHA-256 of a file's content as hexadecimal digits. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -124,12 +125,13 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
-    """Returns the message for a folder without the file `name`. The message lists the newest runs in the folder.
+    """Returns the error message for a folder that does not contain the file `name`. The message lists the newest runs
+    in the folder.
 
-    sign: the file that marks a run. The default is `name`. verb: the verb that writes such folders, or '' for runs.
+    sign: the file that identifies a run, by default `name`. verb: the verb that writes such folders, or '' for runs.
     """
     kind = f"a folder of `{verb}`" if verb else "a run's folder"
-    for below in ("*", "*/*"):  # some verbs keep their runs in a subfolder
+    for below in ("*", "*/*"):  # some verbs store their runs in a subfolder
         found = (p.parent for p in folder.glob(f"{below}/{sign or name}"))
         if runs := [run for run in found if not run.is_symlink()]:
             break
@@ -146,7 +148,9 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
 
 
 def _no_folder(folder: Path) -> str:
-    """Returns the message for a missing folder. It names the folder if its run is unfinished or in progress."""
+    """Returns the error message for a missing folder. If a run with this name is unfinished or in progress, the message
+    names its folder.
+    """
     unfinished = folder.with_name(folder.name + PARTIAL)
     if not unfinished.is_dir():
         return f"{folder} does not exist"
@@ -156,8 +160,8 @@ def _no_folder(folder: Path) -> str:
 def parse_json(text: str) -> Any:
     """Returns the content of a JSON text.
 
-    Raises ValueError for numbers that are not finite, because JSON does not allow them. Also raises it for a duplicate
-    key, because readers see only one of its values.
+    Raises ValueError for numbers that are not finite, because JSON does not allow them, and for duplicate keys, because
+    readers see only one of the values.
     """
     return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
 
@@ -179,7 +183,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
-    """Returns the JSON object in a file that a run or `verb` wrote. Raises a ConfigError if the file is faulty."""
+    """Returns the JSON object in a file that a run or `verb` wrote. Raises a ConfigError if the file's content is
+    faulty.
+    """
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as e:
@@ -199,9 +205,9 @@ def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
 
 @contextmanager
 def reading(problem: str, hint: str = "", also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Converts an exception about a file's content to a ConfigError with the text '<problem>: <fault>: <hint>'.
+    """Converts exceptions about a file's content to a ConfigError with the text '<problem>: <fault>: <hint>'.
 
-    also: further exceptions to convert, e.g. OSError if the block opens the file.
+    also: additional exceptions to convert, such as OSError if the block opens the file.
     """
     try:
         yield
@@ -211,7 +217,7 @@ def reading(problem: str, hint: str = "", also: tuple[type[Exception], ...] = ()
 
 
 def _fault(error: Exception) -> str:
-    """Describes the fault of a file, with the exception's type if its text alone is not clear."""
+    """Describes the fault in a file, with the exception's type if the exception's text alone is not clear."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, json.JSONDecodeError):
@@ -224,7 +230,8 @@ def _fault(error: Exception) -> str:
 
 
 def free_name(path: Path) -> Path:
-    """Returns the first of path, path-2, path-3, ... that does not exist, with or without PARTIAL."""
+    """Returns the first of path, path-2, path-3, ... that does not exist, neither with nor without the suffix PARTIAL.
+    """
     free, number = path, 1
     while any(os.path.lexists(one) for one in (free, free.with_name(free.name + PARTIAL))):
         number += 1
@@ -233,7 +240,7 @@ def free_name(path: Path) -> Path:
 
 
 def point_link(link: Path, name: str) -> None:
-    """Atomically makes or replaces a symbolic link to the entry `name` of the link's folder."""
+    """Atomically creates or replaces a symbolic link to the entry `name` in the same folder."""
     fresh = link.with_name(f".{link.name}-{os.getpid()}")
     fresh.symlink_to(name)
     fresh.replace(link)

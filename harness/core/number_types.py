@@ -1,4 +1,4 @@
-"""Lists NumPy's names of number types. A backend reports its precision only by these names."""
+"""Lists NumPy's names for number types. Backends report their precision only with these names."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,9 @@ ORT_ARRAYS = {
     "tensor(bool)": "bool",
     "tensor(string)": "string",
 }
-"""Maps ONNX Runtime types that become NumPy arrays to NumPy's name. Maps, sequences and bfloat16 do not."""
+"""Maps ONNX Runtime types that become NumPy arrays to NumPy's names. Maps, sequences and bfloat16 do not become NumPy
+arrays.
+"""
 
 _SPELLINGS = {
     f"{short}{bits}": f"{kind}{bits}"
@@ -60,19 +62,20 @@ _SPELLINGS = {
     "quint8": "uint8",
     "boolean": "bool",
 }
-"""Maps spellings of frameworks and users to NumPy's name."""
+"""Maps other spellings, used by frameworks and users, to NumPy's names."""
 
 _WEIGHT_TYPES = frozenset(BITS) - {"tf32", "int64", "int32", "uint64", "uint32", "bool"}
-"""Number types of weights. Tensors of other types are indices, shapes or masks."""
+"""Number types that weights may have. Tensors of all other types are indices, shapes or masks."""
 
 _SHARE = 0.25
-"""A number type is listed in the precision if at least this share of the weights has it. It is low, because a quantised
-MiniLM may keep half of its weights (the embeddings) in float32.
+"""The precision of a model includes a number type if at least this share of the weights has this type. The share is
+low, because a quantised MiniLM may keep half of its weights (the embeddings) in float32.
 """
 
 
 def number_type(name: str) -> str:
-    """Returns NumPy's name for `name` in any spelling. Returns an unknown name in lower case."""
+    """Returns NumPy's name for a number type in any spelling; returns an unknown name in lower case.
+    """
     plain = name.strip().lower().removeprefix("torch.")
     return _SPELLINGS.get(plain, plain)
 
@@ -82,16 +85,16 @@ def precision(
     inputs: Iterable[str],
     computes_in: str | None = None,
 ) -> str:
-    """Returns the number type in which a model computes. It is the narrowest type that at least a quarter of its
+    """Returns the number type in which a model computes. This is the narrowest type that at least a quarter of its
     weights have.
 
-    weights: shape and number type of each constant in the model file. inputs: the number types of the model's inputs,
-    used for a model without weights. computes_in: the type to which the framework converts floating-point weights, or
-    None if it does not convert them.
+    weights: shape and number type of each constant in the model file. inputs: number types of the model's inputs, used
+    if the model has no weights. computes_in: type to which the framework converts floating-point weights; None if it
+    does not convert them.
     """
     elements: Counter[str] = Counter()
     for shape, kind in weights:
-        # Biases and scales have wider types than their weights.
+        # Biases and scales are skipped, because their types are wider than the types of the weights.
         if sum(size != 1 for size in shape) > 1:
             elements[number_type(kind)] += prod(shape)
     counts = {kind: count for kind, count in elements.items() if kind in _WEIGHT_TYPES}

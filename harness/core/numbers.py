@@ -1,20 +1,21 @@
-"""Reads untrusted numbers, e.g. from a JSON file."""
+"""Reads untrusted numbers, such as numbers from a JSON file."""
 
 _MOST = 1e300
-"""Larger magnitudes are refused. The limit leaves room for a multiplication by a count or a unit."""
+"""Numbers with a larger magnitude are refused. The limit allows a multiplication by a count or a unit without overflow.
+"""
 
 _MOST_WHOLE = 1 << 64
 
 
 def number(value: object) -> float | None:
-    """Returns a finite number, or None for other values."""
+    """Returns the value as a finite number, or None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < _MOST else None
 
 
 def whole(value: object) -> int | None:
-    """Returns a whole number of at most 64 bits, or None for other values."""
+    """Returns the value as a whole number of at most 64 bits, or None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if abs(value) < _MOST_WHOLE else None

@@ -1,8 +1,8 @@
-"""Simulates the reference dispatcher, which is a queue in which only the model takes time.
+"""Simulates the reference dispatcher: a queue in which only the model takes time.
 
-The queue is first in, first out. The first free instance immediately takes a batch of waiting queries. The rule of
-`harness/core/batch_rule.py` sets the batch size. If a wide instance exists, it answers a query when no other query
-waits. Other instances do not compute until this answer is complete. Pure.
+The queue is first in, first out. As soon as an instance is free, it takes a batch of waiting queries. The rule in
+`harness/core/batch_rule.py` determines the batch size. If there is a wide instance, it processes a query when no other
+query waits. The other instances stay idle until this query is complete.
 """
 
 import heapq
@@ -22,9 +22,9 @@ _SEED = 1
 
 class Simulated(NamedTuple):
     queue_ns: Array
-    """(queries,) int64: time that each query waited for an instance."""
+    """(queries,) int64: time that each query waited for a free instance."""
     infer_ns: Array
-    """(queries,) int64: service time of each query's batch."""
+    """(queries,) int64: service time of the batch that contained each query."""
 
 
 def simulate(
@@ -35,15 +35,15 @@ def simulate(
     wait_ns: int = 0,
     wide: ServiceTimes | None = None,
 ) -> Simulated:
-    """Simulates a run. Service times are drawn with a fixed seed.
+    """Simulates a run. Service times are drawn at random with a fixed seed.
 
     scheduled_ns: (queries,) ascending. wait_ns: maximum time for which a query waits for others to fill its batch
-    although an instance is free. wide: service times of the wide instance, or None without a wide instance.
+    although an instance is free. wide: service times of the wide instance, or None if there is no such instance.
     """
     rule = None if wait_ns else rule_of(service, instances, max_batch)
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
 
-    # Computed on demand: a table of all sizes up to a large --max-batch would fill the memory.
+    # Computed on demand, because a table for all sizes up to a large --max-batch would fill the memory.
     @cache
     def times_ns(size: int) -> list[int]:
         times: list[int] = service.of(size).astype(np.int64).tolist()
@@ -62,7 +62,7 @@ def simulate(
 
 
 class Rule(Protocol):
-    """A rule for the batch size: `BatchRule`, or a policy from benchmarks/tail.py."""
+    """A rule that determines the batch size: `BatchRule`, or a policy from benchmarks/tail.py."""
 
     def size(self, waiting: int, idle: int, /) -> int: ...
 
@@ -83,9 +83,9 @@ def dispatched(
 ) -> Simulated:
     """Simulates a run with given service times.
 
-    took_ns(size, first query, start_ns): service time of a batch. rule: sets the batch sizes. If it is None, a batch
-    contains all waiting queries. alone_ns(query, start_ns): service time of the wide instance, or None without a wide
-    instance.
+    took_ns(size, first query, start_ns): returns a batch's service time. rule: determines the batch sizes. If it is
+    None, a batch contains all waiting queries. alone_ns(query, start_ns): returns the wide instance's service time;
+    None if there is no such instance.
     """
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []
@@ -97,7 +97,7 @@ def dispatched(
         end = min(first + max_batch, count)
         until = arrivals[first] + wait_ns
         if end - first == max_batch:
-            until = min(until, arrivals[end - 1])  # the batch becomes full before the wait ends
+            until = min(until, arrivals[end - 1])  # the batch is full before the wait ends
         start = max(free[0], until)
         waiting = max(1, bisect_right(arrivals, start, first) - first)
         idle = sum(at <= start for at in free)

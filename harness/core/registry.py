@@ -1,6 +1,6 @@
-"""Finds plug-ins by name and imports the chosen plug-in.
+"""Finds plug-ins by name, and imports the plug-in that the user chose.
 
-A plug-in has one of four kinds of names: a name in the tables below, an entry point in the group `harness.<kind>s`,
+A plug-in's name is one of four kinds: a name in the tables below, an entry point in the group `harness.<kind>s`,
 `package.module:Class`, or `path/to/file.py:Class`. A plug-in is imported only after the user has named it.
 """
 
@@ -21,29 +21,31 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A plug-in with a short name."""
+    """A plug-in that has a short name."""
 
     target: str
-    """'module:attribute'"""
+    """Location of the plug-in, as 'module:attribute'."""
     about: str
-    """Description for `list` and `--help`."""
+    """Description that `list` and `--help` show."""
     extra: str = ""
-    """The extra of this package that installs the requirements of the plug-in."""
+    """The harness's extra that installs what the plug-in requires."""
     needs: str = ""
-    """The module that the extra installs. It is a dotted name if the outer package is a namespace package without
-    code.
+    """The module that the extra installs. If the outer package is a namespace package without code, this is a dotted
+    name.
     """
     model: str = ""
-    """The model that a backend runs without --model, if this is not the common default."""
+    """The model that a backend runs if --model is not set, unless it is the common default."""
 
     @property
     def installed(self) -> bool:
-        """Returns whether the module exists. A folder without code, e.g. the checkout's datasets/, does not count."""
+        """Returns whether the required module is installed. A folder without code, such as the checkout's datasets/,
+        does not count as a module.
+        """
         if not self.needs:
             return True
         try:
             spec = importlib.util.find_spec(self.needs)
-        except ModuleNotFoundError:  # a package that contains the module is missing
+        except ModuleNotFoundError:  # the package that would contain the module is missing
             return False
         return spec is not None and spec.origin is not None
 
@@ -51,11 +53,11 @@ class Entry(NamedTuple):
 def _table(package: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Entry]:
     """Returns a table of entries.
 
-    rows: maps a name to the class in the module of that name, followed by the other fields of `Entry`.
+    rows: maps a plug-in's name to its class, in the module with the same name, followed by the other fields of `Entry`.
     """
     table = {}
     for name, (attribute, *more) in rows.items():
-        module = "csv_table" if name == "csv" else name.replace("-", "_")  # Python has a module csv
+        module = "csv_table" if name == "csv" else name.replace("-", "_")  # Python already has a module named csv
         table[name] = Entry(f"harness.{package}.{module}:{attribute}", *more)
     return table
 
@@ -129,13 +131,13 @@ BACKENDS = _table(
     },
 )
 REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
-"""Backends that send requests to the server of --url."""
+"""Backends that send requests to the server in --url."""
 
 OF_ONE_THREAD = ("tract",)
 """Backends whose instances compute on one thread each, regardless of --threads."""
 
 WITH_FIXED_THREADS = ("tensorflow",)
-"""Backends whose number of threads cannot change in a process."""
+"""Backends whose number of threads cannot change within a process."""
 
 DATASETS = (
     _table(
@@ -278,7 +280,9 @@ METRICS = _table(
     },
 )
 BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench", "reasoned-answers")
-"""Metrics that may run a user's program. `check` does not run it and takes the stored score."""
+"""Metrics that may run a program that the user provides. `check` does not run this program, and uses the stored score
+instead.
+"""
 
 METERS = _table(
     "machine.power.meters",
@@ -364,29 +368,29 @@ DEFAULT_MODEL = "digits"
 
 
 def default_model(backend: str) -> str:
-    """Returns the model that a backend runs without --model."""
+    """Returns the model that a backend runs if --model is not set."""
     entry = BACKENDS.get(backend)
     return (entry.model if entry is not None else "") or DEFAULT_MODEL
 
 
 def is_code(name: str) -> bool:
-    """Returns whether the name denotes code (module:Class or file.py:Class), not an installed plug-in."""
+    """Returns whether the name refers to code (module:Class or file.py:Class) instead of an installed plug-in."""
     return ":" in name
 
 
 def is_foreign(kind: str, name: str) -> bool:
-    """Returns whether the plug-in is a file, module or entry point from outside the harness."""
+    """Returns whether the plug-in is a file, module or entry point that is not part of the harness."""
     return name not in KINDS[kind]
 
 
 def short_name(name: str) -> str:
-    """Returns the name without the folder of the plug-in's file, for display, e.g. nearest.py:Nearest."""
+    """Returns the name for display, without the folder of the plug-in's file, such as nearest.py:Nearest."""
     path, separator, attribute = name.rpartition(".py:")
     return f"{Path(path).name}.py:{attribute}" if separator else name
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raises a ConfigError if no plug-in of that kind can have this name. Imports nothing."""
+    """Raises a ConfigError if a plug-in of this kind cannot have this name. Does not import anything."""
     if ":" in name:
         module, _, attribute = name.rpartition(":")
         dotted = all(part.isidentifier() for part in module.split("."))
@@ -408,7 +412,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def _certainly_lacks(path: Path, name: str) -> bool:
-    """Returns whether the file cannot define the name, because it does not contain the name and does not define names
+    """Returns whether the file cannot define the name, because it neither contains the name nor defines names
     dynamically.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -416,7 +420,8 @@ def _certainly_lacks(path: Path, name: str) -> bool:
 
 
 def load(kind: str, name: str) -> Any:
-    """Imports the plug-in. Returns its class, or the object of a scenario."""
+    """Imports the plug-in, and returns its class or, for a scenario, an object.
+    """
     check_name(kind, name)
     entry = KINDS[kind].get(name)
     try:
@@ -429,7 +434,7 @@ def load(kind: str, name: str) -> Any:
         raise _unavailable(kind, name, entry, e) from e
     except Exception as e:
         if entry is not None and not isinstance(e, ImportError):
-            raise  # a bug of the harness
+            raise  # a bug in the harness
         is_clear = isinstance(e, ImportError | AttributeError | SyntaxError)
         why = str(e) if is_clear else f"{type(e).__name__}: {e}"
         raise PluginUnavailable(f"{kind} {name!r} cannot be imported: {why}") from e
@@ -445,7 +450,7 @@ def _import(target: str) -> Any:
 
 
 def load_function(path: Path, name: str) -> Any:
-    """Runs a user's Python file and returns its attribute `name`."""
+    """Runs a user's Python file, and returns its attribute `name`."""
     try:
         module = _import_file(path)
     except (Exception, SystemExit) as e:
@@ -463,7 +468,7 @@ def _import_file(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # `@dataclass` looks up its module while it executes
+    sys.modules[name] = module  # `@dataclass` looks up its module while the module executes
     spec.loader.exec_module(module)
     return module
 
@@ -472,7 +477,7 @@ def _unavailable(
     kind: str, name: str, entry: Entry | None, error: ModuleNotFoundError
 ) -> PluginUnavailable:
     if entry is not None and error.name and error.name.startswith("harness."):
-        raise error  # a bug of the harness, not a missing dependency
+        raise error  # a bug in the harness, not a missing dependency
     if entry is not None and entry.extra:
         return missing_extra(kind, name, entry)
     return PluginUnavailable(
@@ -481,8 +486,8 @@ def _unavailable(
 
 
 def missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
-    """Yields the missing requirements of plug-ins. Does not import them. named: (kind, name) pairs, in which a name of
-    None means no plug-in.
+    """Yields the requirements that plug-ins lack, without importing the plug-ins. named: (kind, name) pairs, in which a
+    name may be None for no plug-in.
     """
     for kind, name in named:
         entry = KINDS[kind].get(name or "")
@@ -497,14 +502,14 @@ def missing_extra(kind: str, name: str, entry: Entry) -> PluginUnavailable:
 
 
 def _entry_points(kind: str) -> "dict[str, EntryPoint]":
-    # Imported late, because this import takes a fifth of the time of --help.
+    # Imported late, because this import takes a fifth of the time that --help needs.
     from importlib.metadata import entry_points
 
     return {e.name: e for e in entry_points(group=f"harness.{kind}s")}
 
 
 def rows(kind: str) -> Iterator[tuple[str, Entry]]:
-    """Yields the name and entry of every plug-in, including plug-ins from other packages."""
+    """Yields the name and the entry of every plug-in, including plug-ins from other packages."""
     yield from KINDS[kind].items()
     for name, point in _entry_points(kind).items():
         yield name, Entry(point.value, f"from {point.dist.name if point.dist else 'entry point'}")
@@ -512,13 +517,15 @@ def rows(kind: str) -> Iterator[tuple[str, Entry]]:
 
 @contextmanager
 def plugin(name: str) -> Iterator[None]:
-    """Converts any exception of a plug-in to a PluginUnavailable, with the exception as its cause."""
+    """Converts any exception from a plug-in, except a HarnessError, to a PluginUnavailable whose cause is that
+    exception.
+    """
     try:
         yield
     except HarnessError:
         raise
     except MemoryError as e:
-        # NumPy's message contains the array. Python's message is empty.
+        # NumPy's message contains the array's size, but  Python's message is empty.
         size = f": {e}" if str(e) else ""
         raise PluginUnavailable(f"{name} ran out of memory{size}") from e
     except (Exception, SystemExit, KeyboardInterrupt) as e:
@@ -529,7 +536,7 @@ T = TypeVar("T")
 
 
 def entered(name: str, backend: T | None) -> T:
-    """Returns the result of a backend's __enter__. Raises a PluginUnavailable if it is None."""
+    """Returns the result of the backend's __enter__. Raises a PluginUnavailable if it is None."""
     if backend is None:
         raise PluginUnavailable(
             f"backend {name!r}: __enter__() returned None: end it with `return self`"

@@ -1,4 +1,4 @@
-"""Holds service times by batch size. A service time is the time that only the model takes for one batch."""
+"""Stores service times by batch size. A service time is the time that the model alone takes for one batch."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import numpy as np
 from harness.types import Array
 
 QUANTILES = 200
-"""Number of quantiles per batch size. Each quantile is the midpoint of an equal share of the batches. Randomly drawn
-quantiles are therefore slow as often as measured batches.
+"""Number of quantiles that are stored per batch size. Each quantile is the midpoint of an equal share of the measured
+batches. If quantiles are drawn at random, they are therefore slow as often as the measured batches were.
 """
 
 QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES
@@ -18,14 +18,14 @@ QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """Quantiles of the service times of each measured batch size."""
+    """Quantiles of the measured service times for each batch size."""
 
     sizes: tuple[int, ...]
     """Batch sizes in samples, ascending."""
     ns: Array
     """(len(sizes), QUANTILES) float64."""
     counts: tuple[int, ...]
-    """(len(sizes),) number of measured batches."""
+    """(len(sizes),): number of batches measured per size."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -54,7 +54,7 @@ class ServiceTimes:
         return float(np.median(self.of(size)))
 
     def of(self, size: int) -> Array:
-        """Returns (QUANTILES,) times in ns of a batch of `size` samples, interpolated linearly between measured sizes.
+        """Returns (QUANTILES,) times in ns for a batch of `size` samples, interpolated linearly between measured sizes.
 
         Beyond the largest measured size, times are proportional to the size.
         """
@@ -69,7 +69,7 @@ class ServiceTimes:
 
 
 def joined(parts: Sequence[ServiceTimes]) -> ServiceTimes:
-    """Joins measurements of different sizes, in ascending order."""
+    """Joins measurements of different sizes, ordered by size."""
     return ServiceTimes(
         tuple(size for part in parts for size in part.sizes),
         np.concatenate([part.ns for part in parts]),
@@ -78,7 +78,7 @@ def joined(parts: Sequence[ServiceTimes]) -> ServiceTimes:
 
 
 def together(*parts: ServiceTimes) -> ServiceTimes:
-    """Merges measurements of the same sizes into one."""
+    """Merges measurements of the same sizes."""
     ns = np.quantile(np.concatenate([part.ns for part in parts], axis=1), QUANTILE_POINTS, axis=1).T
     counts = tuple(map(sum, zip(*(part.counts for part in parts), strict=True)))
     return ServiceTimes(parts[0].sizes, ns, counts)

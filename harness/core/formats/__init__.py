@@ -1,1 +1,1 @@
-"""Readers for file formats that do not require a library."""
+"""Readers for file formats that do not require an additional library."""

@@ -1,7 +1,7 @@
 """Reads FlatBuffers, the format of ExecuTorch files, field by field and without a schema.
 
-This does not need generated code, and refuses a faulty file before native code reads it. Every offset is checked. Bytes
-that are not a FlatBuffer raise ValueError.
+The module does not need generated code, and refuses a faulty file before native code reads the file. Every offset is
+checked. If the bytes are not a FlatBuffer, raises ValueError.
 """
 
 import struct
@@ -13,7 +13,8 @@ _MOST_ITEMS = 1 << 24
 
 
 class Table:
-    """One table of a buffer. Fields are numbered in the order of the schema. A union has two numbers."""
+    """A table in a buffer. Fields are numbered in the order in which the schema lists them. A union takes two numbers.
+    """
 
     def __init__(self, buffer: memoryview, position: int) -> None:
         self._buffer, self._position = buffer, position
@@ -21,7 +22,7 @@ class Table:
         self._vtable_bytes = self._read("<H", self._vtable)
 
     def number(self, field: int, kind: str, default: int = 0) -> int:
-        """Returns a number. kind: a format character of `struct`, e.g. I for uint32."""
+        """Returns a number. kind: a format character for `struct`, such as I for uint32."""
         position = self._place(field)
         return default if position is None else self._read(f"<{kind}", position)
 

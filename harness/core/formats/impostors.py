@@ -1,4 +1,4 @@
-"""Recognises files that are not models or data: Git LFS pointers, web pages, archives, empty and truncated files."""
+"""Recognises files that are not models or data: Git LFS pointers, web pages, archives, and empty or truncated files."""
 
 import zipfile
 from pathlib import Path
@@ -16,21 +16,21 @@ _PACKED = {
     b"(\xb5/\xfd": "Zstandard",
     b"7z\xbc\xaf'\x1c": "7z",
 }
-"""Maps the first bytes of an archive to its format."""
+"""Maps an archive's first bytes to its format."""
 
 _PICKLE = b"\x80\x02\x8a\x0a"
-"""Start of a protocol-2 pickle whose first value is a long integer."""
+"""Beginning of a protocol-2 pickle whose first value is a long integer."""
 
 _PACKABLE = (".onnx", ".tflite", ".xml", ".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
-"""A packed model file is refused only if it has one of these suffixes, because other formats, e.g. .pt2, are archives
-themselves.
+"""A packed model is refused only if the file has one of these suffixes, because files in other formats, such as .pt2,
+are archives by design.
 """
 
 
 def impostor(path: Path, wanted: str = "model") -> str:
-    """Returns a sentence with the file's real type and advice, or '' if the file may be the right one.
+    """Returns a sentence with the file's real type and advice, or '' if the file may be what the caller wants.
 
-    path: a file or a model folder.
+    path: a file, or the folder of a model.
     """
     try:
         with path.open("rb") as file:
@@ -50,7 +50,8 @@ def impostor(path: Path, wanted: str = "model") -> str:
 
 
 def _of_a_server(head: bytes, suffix: str) -> str:
-    """Describes the reply that a server sent instead of the file. Returns '' if the bytes may be the file."""
+    """Describes a reply that a server sent instead of the file; '' if the bytes may be the file.
+    """
     if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "a web page"
     if head.startswith(b"{") and suffix != ".json" and _TEXT.issuperset(head):
@@ -61,7 +62,7 @@ def _of_a_server(head: bytes, suffix: str) -> str:
 
 
 def _of_suffix(path: Path) -> str:
-    """Returns the sentence for a file whose content does not match its suffix, or '' if it may match."""
+    """Describes a file whose content does not match its suffix; '' if the content may match."""
     if path.suffix == ".onnx" and not _is_message(path):
         return "it is not an ONNX file, or is only a part of one: fetch it again"
     if path.suffix == ".pt" and _is_checkpoint(path):
@@ -73,7 +74,9 @@ def _of_suffix(path: Path) -> str:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """Returns whether the file is a torch.save checkpoint. Only TorchScript files also contain a file of constants."""
+    """Returns whether the file is a torch.save checkpoint and not a TorchScript file. Only TorchScript files also
+    contain a file with constants.
+    """
     try:
         with zipfile.ZipFile(path) as parts:
             names = {name.rpartition("/")[2] for name in parts.namelist()}
@@ -83,7 +86,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _begins_as_pickle(path: Path) -> bool:
-    """Returns whether the file was written by torch.save before PyTorch 1.6."""
+    """Returns whether PyTorch before version 1.6 wrote the file with torch.save."""
     with path.open("rb") as file:
         return file.read(len(_PICKLE)) == _PICKLE
 

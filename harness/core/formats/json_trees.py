@@ -1,4 +1,6 @@
-"""Reads option values in JSON or YAML. The option contains the value, or the name of a file with it."""
+"""Reads option values in JSON or YAML. The option contains either the value itself or the name of a file that contains
+it.
+"""
 
 import json
 from pathlib import Path
@@ -27,7 +29,7 @@ def compact_file(path: Path) -> str:
     """Returns the content of a JSON or YAML file as JSON on one line. Raises a ValueError with a one-line message."""
     try:
         with path.open("rb") as file:
-            # A device has no size and may never end, so the read is bounded.
+            # The read is bounded, because a device has no size and may never end.
             content = file.read(MAX_MANIFEST_BYTES + 1)
     except OSError as e:
         raise ValueError(f"{path} cannot be read: {e.strerror}") from None

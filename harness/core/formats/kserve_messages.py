@@ -11,13 +11,13 @@ import numpy as np
 from harness.core.formats.protobuf import fields, packed, signed
 
 MODEL, VERSION, ID, INPUTS, RAW_INPUTS = 1, 2, 3, 5, 7
-"""Fields of ModelInferRequest."""
+"""Field numbers in ModelInferRequest."""
 
 OUTPUTS, RAW_OUTPUTS = 5, 6
-"""Fields of ModelInferResponse; the model's name and version have the same numbers as in the request."""
+"""Field numbers in ModelInferResponse; the model's name and version have the same numbers as in the request."""
 
 NAME, DATATYPE, SHAPE, PARAMETERS, CONTENTS = 1, 2, 3, 4, 5
-"""Fields of a tensor; each of its parameters has a key (1) and a value (2)."""
+"""Field numbers in a tensor; each of its parameters has a key (1) and a value (2)."""
 
 _TYPED: Mapping[str, int] = {
     "BOOL": 1,
@@ -29,18 +29,18 @@ _TYPED: Mapping[str, int] = {
     "FP64": 7,
     "BYTES": 8,
 }
-"""Maps a datatype to its field in InferTensorContents. FP16 and BF16 are sent only as raw bytes."""
+"""Maps a datatype to its field number in InferTensorContents. FP16 and BF16 are sent only as raw bytes."""
 
 _FLOATS = {"FP32": "<f4", "FP64": "<f8"}
 
 
 def tensor(message: memoryview) -> dict[str, Any]:
-    """Returns name, datatype and shape of a tensor as in JSON, and its typed values as `data`."""
+    """Returns a tensor's name, datatype and shape as in JSON, and its typed values under `data`."""
     name = datatype = ""
     shape: list[int] = []
     contents = memoryview(b"")
     for number, value in fields(message):
-        if number == SHAPE:  # one field per size, or all sizes packed into one field
+        if number == SHAPE:  # one field per dimension, or all dimensions packed into one field
             shape += [signed(n) for n in ([value] if isinstance(value, int) else packed(value))]
         elif isinstance(value, int):
             continue

@@ -1,4 +1,4 @@
-"""Reads and writes tensors of the Open Inference Protocol v2: datatypes, raw bytes, JSON values.
+"""Reads and writes tensors in the Open Inference Protocol v2: datatypes, raw bytes, JSON values.
 
 Source: github.com/kserve/open-inference-protocol, specification/protocol/inference_rest.md, and
 github.com/triton-inference-server/server, docs/protocol/extension_binary_data.md.
@@ -30,7 +30,7 @@ DATATYPES = {
     "FP64": "float64",
     "BYTES": "string",
 }
-"""Maps a datatype to the number type in TensorSpec. BF16 is missing because NumPy does not have it."""
+"""Maps a datatype to TensorSpec's name for the number type. BF16 is missing because NumPy does not support it."""
 
 _BY_DTYPE = {dtype: name for name, dtype in DATATYPES.items()}
 _LENGTH = struct.Struct("<I")
@@ -48,11 +48,11 @@ _CODES = {
     "UINT64": "Q",
     "BF16": "f",
 }
-"""Maps a datatype to its code in Python's struct. NumPy has the same codes for the same sizes."""
+"""Maps a datatype to its code in Python's struct module. NumPy uses the same codes for the same sizes."""
 
 
 def datatype_of(dtype: str) -> str | None:
-    """Returns the datatype for a NumPy number type, or for `string`; None if the protocol has no such datatype."""
+    """Returns the datatype for a NumPy number type or for `string`; None if the protocol does not define one."""
     return _BY_DTYPE.get(dtype)
 
 
@@ -63,10 +63,11 @@ def datatype_of_array(array: Array) -> str | None:
 
 
 def texts_from(raw: bytes | memoryview, count: int) -> Array:
-    """Returns (count,) objects from BYTES, in which a 4-byte little-endian length precedes each string.
+    """Decodes BYTES, in which a 4-byte little-endian length precedes each string, to an array of `str` objects with
+    shape (count,).
 
-    Each object is a `str`. Bytes that are not valid UTF-8 become surrogate escapes, as in file names. Raises a
-    ValueError if the bytes do not encode exactly `count` strings.
+     Bytes that are not valid UTF-8 become surrogate escapes, as in Python's file names. Raises a ValueError if the
+     bytes do not encode exactly `count` strings.
     """
     texts: list[str] = []
     at = 0
@@ -81,7 +82,9 @@ def texts_from(raw: bytes | memoryview, count: int) -> Array:
 
 
 def raw_texts(array: Array) -> bytes:
-    """Encodes an array so that `texts_from` returns its elements in C order. Elements are strings or bytes."""
+    """Encodes an array in such a way that `texts_from` returns its elements in C order. The elements may be strings or
+    bytes.
+    """
     encoded = (
         e if isinstance(e, bytes) else str(e).encode("utf-8", "surrogateescape")
         for e in array.ravel().tolist()
@@ -90,10 +93,10 @@ def raw_texts(array: Array) -> bytes:
 
 
 def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
-    """Returns the values of a JSON list, which may be flat or nested like the shape.
+    """Returns the values in a JSON list, which may be flat or nested according to the shape.
 
-    Raises a ValueError if they do not match the shape or datatype. BOOL values may be 0 and 1. NaN is written as NaN
-    or, by servers that use orjson, as null.
+    Raises a ValueError if they do not match the shape or datatype. BOOL values may be written as 0 and 1. NaN may be
+    written as NaN or, by servers that use orjson, as null.
     """
     if not isinstance(data, list):
         raise ValueError(f"data is not a list, but {one_line(reprlib.repr(data))}")
@@ -108,7 +111,7 @@ def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
 
 
 def _flat(data: list[Any], shape: Sequence[int]) -> list[Any] | None:
-    """Returns the values of a flat list, or of lists nested like the shape; None for any other nesting."""
+    """Returns the values in a flat list, or in lists nested according to the shape; None for any other nesting."""
     if not data or not isinstance(data[0], list):
         return data
     if len(data) != shape[0]:
@@ -134,14 +137,14 @@ def _numbers(datatype: str, values: list[Any]) -> Array:
     if type(None) in types:
         values = [nan if value is None else value for value in values]
     try:
-        packed = struct.pack(f"<{len(values)}{code}", *values)  # unlike NumPy, it checks each range
+        packed = struct.pack(f"<{len(values)}{code}", *values)  # unlike NumPy, struct checks the range of each value
     except (struct.error, OverflowError):
         raise ValueError(f"a value does not fit {datatype}") from None
     return np.frombuffer(bytearray(packed), f"<{code}")
 
 
 def to_json(array: Array) -> list[Any]:
-    """Returns a flat list of the values in C order. Raises a ValueError if JSON cannot represent a value."""
+    """Returns the values as a flat list in C order. Raises a ValueError if JSON cannot represent a value."""
     flat: list[Any] = array.ravel().tolist()
     if array.dtype.kind in "OSU":
         return [e.decode() if isinstance(e, bytes) else str(e) for e in flat]

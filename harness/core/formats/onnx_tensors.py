@@ -1,4 +1,4 @@
-"""Reads the initializers of an ONNX file: the shape, number type, name and bytes of each initializer."""
+"""Reads the initializers in an ONNX file, each with its shape, number type, name and bytes."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from harness.core.formats.protobuf import fields, mapped, messages, packed
 _MODEL_GRAPH = 7
 _GRAPH_INITIALIZER = 5
 _DIMS, _DATA_TYPE, _NAME, _RAW_DATA = 1, 2, 8, 9
-"""Field numbers of onnx.proto: ModelProto, GraphProto, TensorProto."""
+"""Field numbers in onnx.proto: ModelProto, GraphProto, TensorProto."""
 
 _DTYPES = {
     1: "float32",
@@ -26,22 +26,22 @@ _DTYPES = {
     21: "uint4",
     22: "int4",
 }
-"""Maps TensorProto.DataType to a number type."""
+"""Maps a TensorProto.DataType to a number type."""
 
 
 class Tensor(NamedTuple):
-    """A TensorProto."""
+    """Content of a TensorProto."""
 
     shape: Sequence[int]
     dtype: str
-    """'' for a type that is not in `_DTYPES`, e.g. strings."""
+    """Number type; '' for a type that is not in `_DTYPES`, such as strings."""
     name: str
     raw: memoryview
-    """The values; empty if they are stored in another field or file."""
+    """Bytes of the values; empty if another field or file stores them."""
 
 
 def initializers(path: Path) -> Iterator[Tensor]:
-    """Yields the initializers. Raises OSError, and ValueError if the file is not an ONNX file."""
+    """Yields the initializers. Raises OSError if the file cannot be read, and ValueError if it is not an ONNX file."""
     for graph in messages(mapped(path), _MODEL_GRAPH):
         for message in messages(graph, _GRAPH_INITIALIZER):
             yield tensor_of(message)

@@ -1,8 +1,10 @@
-"""Formats the request fields of a single prompt. A dataset writes them, and a language-model client reads them.
+"""Formats the fields of a request that contains a single prompt. A dataset writes them, and a language-model client
+reads them.
 
-A prompt is a JSON object. Without additional fields, it has `max_tokens` (if bounded), then `prompt` or `messages`.
-With additional fields, it begins with `fields`, the list of the field names. If present, `model` is the first field.
-The prompt is the last field. A client therefore does not need a JSON parser during the run. Pure.
+A prompt is a JSON object. Without additional fields, it contains `max_tokens` (if limited) and then `prompt` or
+`messages`. With additional fields, it begins with `fields`, a list of the field names. If the prompt sets `model`, this
+is the first field. The prompt itself is always the last field. Because of this order, a client does not need a JSON
+parser during the run.
 """
 
 from collections.abc import Mapping
@@ -13,7 +15,7 @@ _MODEL = b'"model":"'
 
 
 def framed(further: Mapping[str, Any], prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the JSON object of a prompt. prompt: the prompt and its token limit. further: all other fields."""
+    """Returns a prompt's JSON object. prompt: the prompt and its token limit. further: all other fields."""
     if not further:
         return {**prompt}
     names = sorted(further, key=lambda name: (name != "model", name))
@@ -21,9 +23,10 @@ def framed(further: Mapping[str, Any], prompt: Mapping[str, Any]) -> dict[str, A
 
 
 def split(sample: bytes) -> tuple[bytes, bytes]:
-    """Returns the names of a prompt's fields, as a JSON list without its brackets, and the fields without `{`.
+    """Returns the names of a prompt's fields, as a JSON list without its brackets, and the fields without the opening
+    `{`.
 
-    The names are empty for a prompt without additional fields.
+    If the prompt has no additional fields, the names are empty.
     """
     if not sample.startswith(_BEGIN):
         return b"", sample[1:]
@@ -32,7 +35,9 @@ def split(sample: bytes) -> tuple[bytes, bytes]:
 
 
 def model_in(fields: bytes) -> str:
-    """Returns the model in the fields from `split`, or '' without a model. The name has no quote or backslash."""
+    """Returns the model that the fields from `split` set, or '' if they do not set one. The model's name contains no
+    quotes or backslashes.
+    """
     if not fields.startswith(_MODEL):
         return ""
     return fields[len(_MODEL) : fields.index(b'"', len(_MODEL))].decode()

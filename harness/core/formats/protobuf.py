@@ -1,7 +1,7 @@
 """Reads and writes Protobuf messages (the format of ONNX files and gRPC) field by field, without a schema.
 
-Backends therefore do not need the `onnx` package, which would hold three copies of a file in memory while parsing it.
-These functions read only the keys and lengths of fields. They raise ValueError for bytes that are not a message.
+Backends therefore do not need the `onnx` package, which would keep three copies of a file in memory while parsing it.
+These functions read only the keys and lengths of fields. If the bytes are not a message, they raise ValueError.
 """
 
 import mmap
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PRODUCER, _PRODUCER_VERSION, _OPSET = 2, 3, 8
-"""Fields of ONNX's ModelProto."""
+"""Field numbers in ONNX's ModelProto."""
 
 _DOMAIN, _VERSION = 1, 2
-"""Fields of ONNX's OperatorSetIdProto."""
+"""Field numbers in ONNX's OperatorSetIdProto."""
 
 _OWN_DOMAINS = ("", "ai.onnx")
 
@@ -20,15 +20,15 @@ _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 
 
 def mapped(path: Path) -> memoryview:
-    """Maps the file into memory. The content stays valid after the file is closed. Raises ValueError if the file is
-    empty.
+    """Maps the file into memory. The mapped content stays valid after the file is closed. Raises ValueError if the file
+    is empty.
     """
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yields the number and value of each field; skips groups and fixed-width numbers."""
+    """Yields each field's number and value; skips groups and fixed-width numbers."""
     position = depth = 0
     while position < len(message):
         key, position = _varint(message, position)
@@ -57,9 +57,9 @@ def messages(message: memoryview, number: int) -> Iterator[memoryview]:
 
 
 def onnx_origin(path: Path) -> dict[str, str]:
-    """Returns `producer`, the program that wrote an ONNX file, and `opsets`, e.g. `ai.onnx 17`.
+    """Returns `producer`, the program that wrote an ONNX file, and `opsets`, such as `ai.onnx 17`.
 
-    A key is omitted if the file does not contain the fact. The result is empty if the file is not an ONNX file.
+    Omits facts that the file does not contain. If the file is not an ONNX file, returns an empty dictionary.
     """
     try:
         model = mapped(path)
@@ -73,7 +73,7 @@ def onnx_origin(path: Path) -> dict[str, str]:
 
 
 def onnx_opset(path: Path) -> int | None:
-    """Returns the version of the standard ONNX operators that an ONNX file declares; None if it declares no version."""
+    """Returns the version of the standard operators that an ONNX file declares; None if it does not declare one."""
     try:
         declared = [dict(fields(message)) for message in messages(mapped(path), _OPSET)]
     except (OSError, ValueError):
@@ -88,7 +88,7 @@ def _opset(message: memoryview) -> str:
 
 
 def _text(value: object) -> str:
-    """Decodes the bytes, with replacement characters; returns '' if the field is a number."""
+    """Decodes the bytes, with replacement characters for invalid UTF-8; returns '' if the field is a number."""
     return bytes(value).decode(errors="replace") if isinstance(value, bytes | memoryview) else ""
 
 
@@ -100,7 +100,7 @@ def packed(numbers: memoryview) -> Iterator[int]:
 
 
 def signed(number: int) -> int:
-    """Returns the int64 whose bits are `number`."""
+    """Returns the int64 number that has the same bits as `number`."""
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
@@ -115,7 +115,7 @@ def varint(number: int) -> bytes:
 
 
 def opening(number: int, size: int) -> bytes:
-    """Returns the key and length of a field whose content is a string, bytes or a message of `size` bytes."""
+    """Returns the key and the length of a field whose content is a string, bytes, or a message, `size` bytes long."""
     return varint(number << 3 | _BYTES) + varint(size)
 
 
@@ -130,7 +130,7 @@ def number_field(number: int, value: int) -> bytes:
 
 
 def _varint(message: memoryview, position: int) -> tuple[int, int]:
-    """Returns the number at `position`, and the position after it."""
+    """Returns the number at `position`, and the position that follows it."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(message):

@@ -1,4 +1,4 @@
-"""Opens a SQLite file of the harness, creates its table, and refuses files of a newer harness version."""
+"""Opens the harness's SQLite files, creates their tables, and refuses files from a newer version of the harness."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -12,10 +12,11 @@ _LOCKED_S = 10
 
 @contextmanager
 def opened(path: Path, schema: int, create: str) -> Iterator[sqlite3.Connection]:
-    """Yields a connection and commits its changes at the end. Several processes may use the file at the same time.
+    """Yields a connection to the file, and commits the changes at the end. Several processes may use the file at the
+    same time.
 
-    schema: version of the table layout, stored in the file's user_version. create: the statement that
-    creates the table. Raises ConfigError if the file cannot be used or has a newer schema.
+    schema: version of the table's layout, which the file's user_version stores. create: statement that creates the
+    table. Raises ConfigError if the file cannot be used or if its layout is newer.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,42 +1,46 @@
-"""Parses server-sent events (text/event-stream), which are the chunks of a token stream. Does not use sockets.
+"""Parses server-sent events (text/event-stream), the format in which servers stream tokens. The module does not use
+sockets.
 
-Lines end with LF, CRLF or CR. Comments and all fields except `data` are skipped, as in other token-stream clients.
+Lines may end with LF, CRLF or CR. Comments and all fields except `data` are skipped, as other token-stream clients do.
 """
 
 DONE = b"[DONE]"
-"""The data of the last event in OpenAI's streams."""
+"""Data in the last event of OpenAI's streams."""
 
 MOST_EVENT_BYTES = 16 * 2**20
-"""Maximum size of an event. A longer event is refused before it takes more memory."""
+"""Maximum size of an event in bytes. A larger event is refused before it uses more memory."""
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class BadEvents(ValueError):
-    """The server's bytes are not a valid event stream."""
+    """Raised if the server's bytes are not a valid event stream."""
 
 
 class EventParser:
-    """Parses one stream. `feed` takes the bytes as they arrive, in any pieces, and returns the data of complete events.
+    """Parses a single stream. `feed` accepts the bytes in pieces of any size as they arrive, and returns the data of
+    complete events.
 
-    Decodes only complete events, so a piece may end inside a character.
+    Only complete events are decoded, so a piece may end in the middle of a character.
     """
 
     __slots__ = ("_begun", "_data", "_data_bytes", "_ends_with_cr", "_line", "_line_bytes")
 
     def __init__(self) -> None:
-        self._line: list[bytes] = []  # pieces of the incomplete line
+        self._line: list[bytes] = []  # pieces of the current, incomplete line
         self._line_bytes = 0
-        self._data: list[bytes] = []  # lines of the incomplete event
+        self._data: list[bytes] = []  # lines of the current, incomplete event
         self._data_bytes = 0
         self._begun = False
         self._ends_with_cr = (
-            False  # the last piece ended in CR, so a following LF belongs to the same line end
+            False  # whether the last piece ended in CR, because an LF that follows belongs to the same line end
         )
 
     @property
     def is_whole(self) -> bool:
-        """Returns whether no event is incomplete. After the last byte, this shows whether the stream is complete."""
+        """Returns whether all events received so far are complete. After the last byte, this shows whether the whole
+        stream is complete.
+        """
         return not self._line and not self._data
 
     def feed(self, piece: bytes) -> list[bytes]:
@@ -61,7 +65,7 @@ class EventParser:
         return events
 
     def _with_lf(self, piece: bytes) -> bytes:
-        """Replaces the line ends of a piece."""
+        """Replaces the line ends in a piece by LF."""
         if self._ends_with_cr and piece:
             piece = piece.removeprefix(b"\n")
             self._ends_with_cr = False

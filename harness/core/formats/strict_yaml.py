@@ -1,4 +1,4 @@
-"""Reads and writes small YAML files without code, aliases, tags, repeated keys or ambiguous values."""
+"""Reads and writes small YAML files, and refuses code, aliases, tags, repeated keys and ambiguous values."""
 
 import json
 import math
@@ -20,31 +20,35 @@ _ONE_READING = {
     "float": re.compile(r"([-+]?[0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?"),
     "null": re.compile(r"null|Null|NULL"),
 }
-"""Patterns, by type, of unquoted words that YAML 1.1 and 1.2 read alike. Other unquoted words of that type are
-refused.
+"""Patterns, by type, for unquoted words that YAML 1.1 and 1.2 interpret in the same way. All other unquoted words of
+that type are refused.
 """
 
 _NUMBERS_OF_1_2 = {
     "int": re.compile(r"0o[0-7]+\Z"),
     "float": re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"),
 }
-"""Patterns of plain words that YAML 1.2 reads as numbers. If YAML 1.1, like PyYAML, reads them as strings, they are
-refused.
+"""Patterns for plain words that YAML 1.2 reads as numbers. If YAML 1.1 (and therefore PyYAML) reads such a word as a
+string, the word is refused.
 """
 
 _EXACT = 1 << 53
-"""A whole number below this is written without a decimal point, because it is exact as a 64-bit float."""
+"""Whole numbers below this value are written without a decimal point, because a 64-bit float represents them exactly.
+"""
 
 
 class _Unclear(ValueError):
-    """A refused part of the file. The message has the form `line 3: what is wrong, and what to write instead`."""
+    """Raised for a part of the file that is refused. The message has the form `line 3: the fault, and what to write
+    instead`.
+    """
 
     def __init__(self, mark: Any, problem: str) -> None:
         super().__init__(f"line {mark.line + 1}: {problem}")
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses aliases, tags, repeated keys (plain YAML uses the last one), and plain words with two readings.
+    """Refuses aliases, tags, repeated keys (PyYAML would use the last one), and plain words that YAML versions
+    interpret differently.
 
     Reads dates, `<<` and `=` as strings.
     """
@@ -72,7 +76,7 @@ class _StrictLoader(yaml.SafeLoader):
         return node
 
     def _problem(self, node: Any) -> str:
-        """Returns the problem of a plain word that has two readings; '' for other nodes."""
+        """Returns the fault of a plain word that YAML versions interpret differently; '' for other nodes."""
         kind = node.tag.removeprefix(_PREFIX)
         if kind not in _ONE_READING:
             return ""
@@ -100,7 +104,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 class _StrictDumper(yaml.SafeDumper):
-    """Quotes the strings that `_StrictLoader` refuses as plain words."""
+    """Quotes the strings that `_StrictLoader` refuses if they are plain words."""
 
 
 for _kind, _pattern in _NUMBERS_OF_1_2.items():
@@ -109,7 +113,7 @@ for _kind, _pattern in _NUMBERS_OF_1_2.items():
 
 
 def _written(number: float) -> str:
-    """Returns the number in a form that both YAML versions read, with a decimal point before an exponent."""
+    """Returns the number in a form that both YAML versions read, with a decimal point before any exponent."""
     if number.is_integer() and abs(number) < _EXACT:
         return str(int(number))
     text = repr(number)
@@ -117,7 +121,7 @@ def _written(number: float) -> str:
 
 
 def yaml_of(content: object, **options: Any) -> str:
-    """Returns the content as YAML that `parse_yaml` reads. options: for PyYAML."""
+    """Returns the content as YAML that `parse_yaml` can read. options: passed to PyYAML."""
     text: str = yaml.dump(content, Dumper=_StrictDumper, sort_keys=False, **options)
     return text
 
@@ -127,7 +131,9 @@ def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def parse_yaml(text: str) -> object:
-    """Returns the content. Raises a ValueError with a one-line message, e.g. `line 3: the key 'a' appears twice`."""
+    """Returns the content of a YAML text. Raises a ValueError with a one-line message, such as `line 3: the key 'a'
+    appears twice`.
+    """
     try:
         return yaml.load(text, _StrictLoader)  # noqa: S506 - is safe
     except _Unclear:
@@ -139,10 +145,10 @@ def parse_yaml(text: str) -> object:
 
 
 def load_yaml(path: Path) -> object:
-    """Returns the content of the file. Raises a ConfigError that names the file and the line."""
+    """Returns the content of a YAML file. Raises a ConfigError that names the file and the faulty line."""
     try:
         with path.open("rb") as file:
-            # Bounded, because a device reports no size and its content may never end.
+            # The read is bounded, because a device has no size and may never end.
             content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
             raise ConfigError(f"{path} is larger than 1 MiB: name a configuration or a manifest")
@@ -158,7 +164,7 @@ def load_yaml(path: Path) -> object:
 
 
 def load_mapping(path: Path) -> dict[Any, Any]:
-    """Returns the content of a configuration file. Raises a ConfigError if it is not a mapping."""
+    """Returns the content of a configuration file. Raises a ConfigError if the content is not a mapping."""
     content = load_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is not a configuration")
@@ -166,4 +172,5 @@ def load_mapping(path: Path) -> dict[Any, Any]:
 
 
 MAX_MANIFEST_BYTES = 1 << 20
-"""Maximum file size. Aliases are refused, too, because they can expand a small file a millionfold."""
+"""Maximum size of a YAML file in bytes. Aliases are refused because they could expand even a small file a millionfold.
+"""

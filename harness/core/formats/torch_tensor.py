@@ -1,8 +1,8 @@
-"""Reads the tensor in a torch.save file with a single tensor. Does not need PyTorch, and does not run the file's
+"""Reads a torch.save file that contains a single tensor. The module does not need PyTorch, and does not run the file's
 pickle.
 
-The file is a zip archive. `data.pkl` describes the tensor, and `data/KEY` contains its numbers. The description of a
-single tensor is a fixed sequence of operations. Every other file is refused.
+The file is a zip archive. `data.pkl` describes the tensor, and `data/KEY` contains its numbers. For a single tensor,
+this description is a fixed sequence of operations. Files with any other description are refused.
 """
 
 import pickletools
@@ -31,7 +31,7 @@ _IGNORED = ("PROTO", "FRAME", "BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE", "STOP")
 
 
 class _Global(NamedTuple):
-    """A name in the pickle, which is never looked up."""
+    """A name in the pickle, which the reader never imports."""
 
     name: str
 
@@ -44,7 +44,7 @@ class _Storage(NamedTuple):
 class _Described(NamedTuple):
     storage: _Storage
     offset: int
-    """Number of elements before the tensor's first element."""
+    """Number of elements that precede the tensor's first element."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
@@ -89,7 +89,9 @@ def _described(pickled: bytes) -> _Described:
 
 
 def _apply(stack: list[Any], name: str, argument: Any) -> None:
-    """Applies one pickle operation to the stack. Raises a ValueError for an operation that a tensor does not need."""
+    """Applies one pickle operation to the stack. Raises a ValueError for an operation that a single tensor does not
+    need.
+    """
     if name in _IGNORED:
         return
     if name == "MARK":
@@ -131,7 +133,7 @@ def _storage(named: tuple[Any, ...]) -> _Storage:
 
 
 def _reduced(function: object, arguments: tuple[Any, ...]) -> object:
-    """Returns the tensor, or an empty dictionary for its hooks."""
+    """Returns the tensor, or an empty dictionary in place of its hooks."""
     if function == _Global("collections OrderedDict") and not arguments:
         return {}
     if function != _Global(_TENSOR):

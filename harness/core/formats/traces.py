@@ -1,7 +1,8 @@
-"""Reads recorded language-model traffic: the time and the number of tokens of each request.
+"""Reads recorded language-model traffic: each request's time and number of tokens.
 
-Formats: Mooncake's JSONL (timestamp in ms, input_length, output_length, hash_ids); tables of BurstGPT (Timestamp in s,
-Request tokens, Response tokens) and of Azure's LLM traces (TIMESTAMP as a date, ContextTokens, GeneratedTokens).
+Formats: Mooncake's JSONL (timestamp in ms, input_length, output_length, hash_ids); BurstGPT's tables (Timestamp in s,
+Request tokens, Response tokens) and the tables of Azure's LLM traces (TIMESTAMP as a date, ContextTokens,
+GeneratedTokens).
 Sources: kvcache-ai/Mooncake, HPMLL/BurstGPT, Azure/AzurePublicDataset.
 """
 
@@ -23,7 +24,7 @@ from harness.types import Array
 
 MOST_REQUESTS = 10_000_000
 MOST_TOKENS = 10_000_000
-"""Maximum number of tokens in a prompt or an answer. A larger number is an error in the file."""
+"""Maximum number of tokens in a prompt or an answer. A larger number counts as an error in the file."""
 
 LARGEST_BYTES = 1 << 30
 _MOST_LINE_CHARACTERS = 1 << 20
@@ -32,21 +33,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Trace(NamedTuple):
-    """The requests in order of time. Requests with equal times keep the order of the file."""
+    """The recorded requests in the order of their times. Requests with equal times keep their order in the file."""
 
     format: str
     times_ns: Array
-    """(n,) int64 times in ns, ascending. Only their differences matter."""
+    """(n,) int64, in ns, ascending. Only the differences between the times matter."""
     input_tokens: Array
     """(n,) int64, at least 1."""
     output_tokens: Array
     """(n,) int64, at least 1."""
     blocks: tuple[tuple[int, ...], ...]
-    """Mooncake's block IDs of each prompt. Equal IDs mean equal tokens. () if the file has no block IDs."""
+    """Mooncake's block IDs for each prompt. Equal IDs mean equal tokens. () if the file has no block IDs."""
     lines: Array
-    """(n,) line numbers in the file, from 1."""
+    """(n,) line numbers in the file, starting with 1."""
     left_out: int
-    """Number of requests without a prompt or an answer, which failed during the recording."""
+    """Number of requests that were left out because they lack a prompt or an answer, i.e. failed during the recording.
+    """
 
 
 class _Request(NamedTuple):
@@ -57,7 +59,7 @@ class _Request(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """A table format and its column names."""
+    """A table format and the names of its columns."""
 
     format: str
     time: str
@@ -73,7 +75,7 @@ def is_trace(begin: str) -> bool:
 
 
 def read_trace(path: Path) -> Trace:
-    """Reads a trace. Raises a ConfigError with one line per problem."""
+    """Reads a trace from a file. Raises a ConfigError with one line per problem."""
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise ConfigError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB: shorten it")
@@ -84,7 +86,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def parse_trace(path: Path, lines: Iterable[str]) -> Trace:
-    """Parses the lines of a trace. path: for messages."""
+    """Parses the lines of a trace. path: named in messages."""
     try:
         name, rows = _rows(path, iter(lines))
         requests, problems, left_out = _collected(path, rows)
@@ -110,7 +112,9 @@ def parse_trace(path: Path, lines: Iterable[str]) -> Trace:
 def _collected(
     path: Path, rows: Iterable[tuple[int, _Request | ValueError]]
 ) -> tuple[list[tuple[int, _Request]], list[str], int]:
-    """Returns requests with their line numbers, problems, and the number of requests that failed when recorded."""
+    """Returns the requests with their line numbers, the problems, and the number of requests that failed during the
+    recording.
+    """
     requests: list[tuple[int, _Request]] = []
     problems: list[str] = []
     left_out = 0
@@ -131,7 +135,7 @@ def _collected(
 def _rows(
     path: Path, lines: Iterator[str]
 ) -> tuple[str, Iterator[tuple[int, _Request | ValueError]]]:
-    """Returns the format name, and each request with its line number."""
+    """Returns the name of the format, and each request with its line number."""
     first = next(lines, "")
     if first.lstrip().startswith("{"):
         return "Mooncake", _json_rows(first, lines)
@@ -236,7 +240,7 @@ def _seconds_ns(text: str) -> int:
 
 
 def _date_ns(text: str) -> int:
-    """Parses a date with microsecond precision; a date without a time zone is in UTC."""
+    """Parses a date with microsecond precision; a date without a time zone is taken as UTC."""
     try:
         date = datetime.fromisoformat(text)
     except ValueError:

@@ -1,15 +1,15 @@
-"""Finds the MP4 file in an answer of a video-generation model."""
+"""Finds the MP4 file in a video-generation model's answer."""
 
 from base64 import b64decode
 from pathlib import Path
 
 _MARK = b"ftyp"
 _BOX = slice(4, 8)
-"""Position of the type of the first box in an MP4 file (ISO/IEC 14496-12)."""
+"""Position of the first box's type in an MP4 file (ISO/IEC 14496-12)."""
 
 
 def video_of(payload: bytes) -> bytes:
-    """Returns an MP4 file: the answer itself, the decoded base64 answer, or the file that the answer names.
+    """Returns an MP4 file: the answer itself, the answer decoded from base64, or the file that the answer names.
 
     Raises a ValueError or an OSError for any other answer.
     """

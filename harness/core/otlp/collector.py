@@ -1,7 +1,7 @@
-"""Posts spans or metrics to the OpenTelemetry collector named by the user or the environment.
+"""Posts spans or metrics to the OpenTelemetry collector that the user or the environment names.
 
-Source: OpenTelemetry's "OTLP Exporter Configuration" (names and precedence of the variables) and OTLP/HTTP.
-Header values are secrets: they never appear in messages, files or logs.
+Source: OpenTelemetry's "OTLP Exporter Configuration" (variable names and their precedence) and OTLP/HTTP. Header values
+are secrets, so they never appear in messages, files or logs.
 """
 
 import gzip
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 _SIGNALS = {TRACES: "TRACES", METRICS: "METRICS"}
-"""Maps a path to the part of the environment variable names that belongs to it."""
+"""Maps a path to the signal's name in environment variables."""
 
 _DROPPED = {"rejectedSpans": "spans", "rejectedDataPoints": "data points"}
-"""Maps a key of a collector's reply to the name of the dropped items."""
+"""Maps a key in a collector's reply to the name of the items that the collector dropped."""
 
 _HEADER = re.compile(r"\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*([\x21-\x7e]*)\s*")
-"""A header in the format of W3C Baggage, with a percent-encoded value."""
+"""Matches a header in the format of W3C Baggage, with a percent-encoded value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,9 @@ class Collector:
     timeout_s: float = TIMEOUT_S
     compress: bool = False
     certificate: Path | None = None
-    """PEM file of the authority that signed the collector's certificate, or None for the system's authorities."""
+    """PEM file of the authority that signed the collector's certificate; None means the system's authorities."""
     option: str = "--otlp"
-    """The option that names the collector, for messages."""
+    """The option with which the user names the collector, for messages."""
 
     def __str__(self) -> str:
         """Returns the URL without its query, which may contain a key."""
@@ -53,9 +53,11 @@ class Collector:
 def from_environment(
     variables: Mapping[str, str], path: str = TRACES, option: str = "--otlp", url: str = ""
 ) -> Collector:
-    """Returns the collector of OTEL_EXPORTER_OTLP_TRACES_* (METRICS_*) or, if these are not set, of OTEL_EXPORTER_OTLP_*.
+    """Returns the collector that OTEL_EXPORTER_OTLP_TRACES_* (or METRICS_*) defines or, if these variables are not set,
+    the one in OTEL_EXPORTER_OTLP_*.
 
-    path: TRACES or METRICS. url: overrides the address in the variables. Raises one ConfigError with every problem.
+    path: TRACES or METRICS. url: replaces the address in the variables. Raises a single ConfigError that lists every
+    problem.
     """
     problems: list[str] = []
     signal = _SIGNALS[path]
@@ -87,7 +89,8 @@ def from_environment(
 
 
 def _variable(variables: Mapping[str, str], key: str, signal: str) -> tuple[str, str]:
-    """Returns (name, text) of the first variable that is set. The text is empty if no variable is set."""
+    """Returns the name and the text of the first variable that is set; the text is empty if none is set.
+    """
     general = f"OTEL_EXPORTER_OTLP_{key}"
     for name in (f"OTEL_EXPORTER_OTLP_{signal}_{key}", general):
         if text := variables.get(name, "").strip():
@@ -109,7 +112,9 @@ def _protocol(text: str) -> str:
 
 
 def _headers(text: str) -> dict[str, str]:
-    """Parses 'api-key=secret,other=value'. A ValueError names the position of a malformed header, never its text."""
+    """Parses 'api-key=secret,other=value'. Raises a ValueError that states the position of a malformed header, but
+    never its text.
+    """
     headers = {}
     for place, pair in enumerate(text.split(","), start=1):
         match = _HEADER.fullmatch(pair)
@@ -140,7 +145,9 @@ def _pem(text: str) -> Path | None:
 
 
 def post(messages: Iterable[Message], collector: Collector) -> None:
-    """Posts the messages without proxies and redirects. Raises ConfigError if the collector refuses anything."""
+    """Posts the messages, and uses neither proxies nor redirects. Raises ConfigError if the collector refuses any
+    message.
+    """
     parts = urlsplit(collector.url)
     headers = {**collector.headers, "Content-Type": "application/json"}
     if collector.compress:
@@ -174,7 +181,7 @@ def post(messages: Iterable[Message], collector: Collector) -> None:
 
 def _connection(collector: Collector) -> http.client.HTTPConnection:
     parts = urlsplit(collector.url)
-    assert parts.hostname is not None  # the parser has checked the scheme
+    assert parts.hostname is not None  # the parser has already checked the scheme
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=collector.timeout_s)
     context = ssl.create_default_context(cafile=collector.certificate)
@@ -184,13 +191,13 @@ def _connection(collector: Collector) -> http.client.HTTPConnection:
 
 
 def _refused(body: bytes) -> str:
-    """Returns a collector's report of dropped spans or data points; "" if nothing was dropped."""
+    """Returns the collector's report about dropped spans or data points; "" if it dropped nothing."""
     try:
         partial = json.loads(body or b"{}").get("partialSuccess") or {}
         counts = {noun: int(partial.get(key, 0)) for key, noun in _DROPPED.items()}
         why = partial.get("errorMessage", "")
     except (ValueError, TypeError, AttributeError):
-        return ""  # status 200 from something that is not a collector
+        return ""  # the sender of status 200 is not a collector
     dropped = [f"{count:,} {noun}" for noun, count in counts.items() if count]
     why = why or "it gives no reason"
     return one_line(f"it dropped {' and '.join(dropped)}: {why}") if dropped else ""

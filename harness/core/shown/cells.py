@@ -1,4 +1,4 @@
-"""Writes CSV files in which spreadsheets do not read a text as a formula."""
+"""Writes CSV files in such a way that spreadsheets do not interpret texts as formulas."""
 
 import csv
 import io
@@ -9,11 +9,13 @@ from harness.core.shown.escapes import visible
 from harness.core.shown.private import hide
 
 _FORMULA = tuple("=+-@\t\r")
-"""First characters that make a cell a formula. Source: OWASP, CSV Injection."""
+"""Characters that make a cell a formula if the cell begins with one of them. Source: OWASP, CSV Injection."""
 
 
 def cell(value: object) -> object:
-    """Returns the value, with an apostrophe before a text that would be a formula. Numbers are unchanged."""
+    """Returns the value, with an apostrophe before a text that a spreadsheet would read as a formula. Numbers stay
+    unchanged.
+    """
     if not isinstance(value, str):
         return value
     quote = "'" if value.startswith(_FORMULA) else ""
@@ -21,7 +23,7 @@ def cell(value: object) -> object:
 
 
 def write_rows(file: TextIO, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    """Writes a heading and rows. None becomes an empty field. file: a file opened with newline=""."""
+    """Writes a heading and then the rows. None becomes an empty field. file: a file opened with newline=""."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([cell(head) for head in heads])
     writer.writerows([cell(value) for value in row] for row in rows)

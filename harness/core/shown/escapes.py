@@ -3,14 +3,14 @@
 import re
 
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
-    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators; marks that reverse the direction of text
-    "\ud800-\udfff]"  # bytes of a file name that are not UTF-8
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and line feed, DEL, C1
+    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators, and marks that reverse the direction of text
+    "\ud800-\udfff]"  # bytes in a file name that are not UTF-8
 )
 
 
 def visible(text: str) -> str:
-    r"""Returns the text with control characters as escapes: ESC becomes `\x1b`, a carriage return `\r`; tabs and line
-    feeds stay.
+    r"""Returns the text with control characters as escapes, such as `\x1b` for ESC and `\r` for a carriage return; tabs
+    and line feeds stay.
     """
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
