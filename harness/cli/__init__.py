@@ -1,1 +1,2 @@
-"""The command line, which converts arguments to calls. It only parses and never computes."""
+"""The command line, which converts arguments to function calls. It only parses arguments and does not compute results.
+"""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from harness.results.compare.limits import Limit
 
 _ROUNDS = 5
-"""Number of runs per configuration if configurations alternate. With five runs per side, the interval is ± 1.5 standard
-deviations wide.
+"""Number of runs per configuration if the configurations alternate. With five runs per side, the interval extends 1.5
+standard deviations to either side.
 """
 
 _MOST_ROUNDS = 1000
@@ -85,11 +85,11 @@ def _add_gate(parser: Parser) -> None:
 
 
 class _Gate(NamedTuple):
-    """The limits of --fail-on, and the noise below which a change does not count."""
+    """The limits in --fail-on, and the noise below which a change is ignored."""
 
     limits: "Sequence[Limit]"
     noise: float | None
-    """Changes up to this share count as noise, e.g. 0.05. None: the noise is measured."""
+    """Changes up to this share, such as 0.05, count as noise. None means that the noise is measured."""
     optimised: bool
 
 
@@ -121,9 +121,9 @@ def _compared(
     as_json: bool,
     keep: Callable[[Sequence[str], Sequence[str]], None] | None = None,
 ) -> int:
-    """Prints how each of the other sides differs from the first side. Returns the exit status.
+    """Prints how each of the other sides differs from the first one. Returns the program's exit status.
 
-    keep: receives the printed table and the verdict of each comparison.
+    keep: is called with the printed table and each comparison's verdict.
     """
     from harness.results.compare import limits as compare_limits
     from harness.results.compare import report as compare_report
@@ -179,7 +179,7 @@ def rerun(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     gate = _gate(options)
     rounds = _rounds(options.repeats, len(options.runs))
-    runs = [Path(run).resolve() for run in options.runs]  # `latest` changes when the next run ends
+    runs = [Path(run).resolve() for run in options.runs]  # because the next run changes `latest`
     configs = [_config_again(path, text) for path, text in zip(runs, options.runs, strict=True)]
     _announce(options.runs, configs, options.trust or (), quiet=options.quiet)
     if rounds > 1 or len(runs) > 1:
@@ -191,7 +191,7 @@ def rerun(arguments: list[str]) -> int:
     out = Path(options.out) if options.out else _new_folder(runs[0], "rerun")
     status = execute(replace(configs[0], out=out), quiet=options.quiet)
     if not out.is_dir():
-        return status  # the run was stopped or died, and its own message says so
+        return status  # the run stopped or died, and its message already says so
     show("")
     return _compared([str(runs[0]), str(out)], gate, [None, None], as_json=False)
 
@@ -218,7 +218,7 @@ def _config_again(run: Path, named: str) -> "RunConfig":
 def _announce(
     runs: Sequence[str], configs: "Sequence[RunConfig]", trusted: Sequence[str], *, quiet: bool
 ) -> None:
-    """Refuses code that the user does not name, and announces the code that will run."""
+    """Refuses code that the user has not named, and announces the code that will run."""
     from harness.core.config import code
 
     named = {run: code.values_of(config) for run, config in zip(runs, configs, strict=True)}
@@ -235,9 +235,9 @@ def _in_turns(
     options: argparse.Namespace,
     gate: _Gate,
 ) -> int:
-    """Makes new runs of the configurations alternately, and compares them.
+    """Makes new runs with alternating configurations, and compares them.
 
-    A single configuration is compared with its finished run.
+    If there is only one configuration, compares its new runs with its finished run.
     """
     from harness.cluster.job import measure
     from harness.search.turns import keep, run_in_turns
@@ -256,9 +256,9 @@ def _in_turns(
 
 
 def _new_folder(run: Path, word: str) -> Path:
-    """Returns a free path next to the run, named after it and `word`.
+    """Returns a path that does not exist yet, next to the run and named after the run and `word`.
 
-    For a run in a study, the path is next to the study, because the study's seal covers all files inside.
+    If the run belongs to a study, the path is next to the study, because the study's seal covers all files inside it.
     """
     from harness.core.files import free_name
     from harness.results.run_folder import is_study

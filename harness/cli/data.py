@@ -1,4 +1,5 @@
-"""The verbs that do not measure. They list names, check a dataset, write arrivals or copy the dashboards."""
+"""The verbs that do not measure, which list names, check a dataset, write arrivals, or copy the dashboards.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,7 +56,9 @@ def list_names(arguments: list[str]) -> int:
 
 
 def _in_columns(groups: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[str]:
-    """Yields a heading per group, then its names and texts. The name column is as wide as the longest name."""
+    """Yields each group's heading, followed by its names and texts. The column for names is as wide as the longest
+    name.
+    """
     width = max(len(name) for rows in groups.values() for name, _ in rows)
     for heading, rows in groups.items():
         yield heading
@@ -67,10 +70,10 @@ def _about(model: "Model") -> str:
 
 
 def _size_and_licence(model: "Model") -> str:
-    """Returns the known values in parentheses, or '' without known values."""
+    """Returns the known values in parentheses, or '' if neither is known."""
     try:
         size_bytes = model.file_bytes
-    except HarnessError:  # the file is made by a package that is not installed
+    except HarnessError:  # a package that is not installed generates the file
         size_bytes = None
     known = ["" if size_bytes is None else show_bytes(size_bytes)]
     known += [model.manifest.licence if model.manifest else ""]
@@ -79,7 +82,9 @@ def _size_and_licence(model: "Model") -> str:
 
 
 def _meters() -> Iterator[tuple[str, str]]:
-    """Yields the name and text of each meter. If a meter does not work here, its text ends with the reason."""
+    """Yields each meter's name and description. If a meter does not work on this machine, its description ends with the
+    reason.
+    """
     from harness.core import registry
     from harness.machine.power import opening
 

@@ -1,4 +1,4 @@
-"""The verbs of an MLPerf Endpoints submission: endpoints plan, rehearse, run, witness, pack and check."""
+"""The verbs for MLPerf Endpoints submissions: endpoints plan, rehearse, run, witness, pack and check."""
 
 import argparse
 import json
@@ -62,11 +62,11 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     ),
     "offline": ("NAME", "elected: the point at C_max; dedicated: a separate run (default elected)"),
 }
-"""Maps each option of a request to its metavar and help. WORK/request.yaml keeps these options."""
+"""Maps each request option to its metavar and help. WORK/request.yaml stores these options."""
 
 
 class _Call(NamedTuple):
-    """The request of a verb, and the values derived from it."""
+    """The request that a verb handles, and the values derived from it."""
 
     request: "Request"
     template: "Template"
@@ -100,7 +100,7 @@ def _request_parser(
 
 
 def _values(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the values of the request that the command line sets."""
+    """Returns the request's values that the command line sets."""
     given = vars(options)
     values = {name.replace("-", "_"): given[name.replace("-", "_")] for name in _REQUEST}
     values["rehearsal"] = options.rehearsal
@@ -132,7 +132,7 @@ def _seconds(flag: str, text: str) -> float:
 def _request(options: argparse.Namespace) -> tuple["Request", "Template", Path]:
     """Returns the request, its template and its folder.
 
-    Stores the request only if its template and points are usable.
+    Stores the request only if both its template and its points are usable.
     """
     from harness.submit.endpoints import points
     from harness.submit.endpoints.client.config import Template
@@ -153,7 +153,7 @@ def _request(options: argparse.Namespace) -> tuple["Request", "Template", Path]:
 
 
 def _call(options: argparse.Namespace) -> _Call:
-    """Returns the request with its curve. Raises a ConfigError if C_max is not known yet."""
+    """Returns the request together with its curve. Raises a ConfigError if C_max is not yet known."""
     from harness.submit.endpoints import points
     from harness.submit.endpoints.plan.c_max import known_c_max
 
@@ -188,7 +188,8 @@ def plan(arguments: Sequence[str]) -> int:
 
 
 def _found_c_max(request: "Request", template: "Template", work: Path, *, quiet: bool) -> int:
-    """Returns C_max. If it is unknown, searches for it under --slo. Without --slo, searches for the saturation."""
+    """Returns C_max. If it is unknown, searches for it with the bound in --slo or, without --slo, for the saturation.
+    """
     from harness.core.signals import stoppable
     from harness.run.progress import Progress
     from harness.submit.endpoints.plan import c_max
@@ -374,7 +375,7 @@ def _official(options: argparse.Namespace) -> Path | None:
 def _check(
     tree: Path, official: Path | None, *, rehearsal: bool = False, as_json: bool = False
 ) -> int:
-    """Prints the findings and the official tools' answers. Returns 4 if a finding counts, else 0."""
+    """Prints the findings and the official tools' verdicts. Returns 4 if any finding counts, otherwise 0."""
     from harness.submit.endpoints.rules import official as official_tools
     from harness.submit.endpoints.rules.validate import validate
 

@@ -1,4 +1,4 @@
-"""The verbs that explain a result: profile, advise, bricks, cold, pitfalls and machine."""
+"""The verbs that explain results: profile, advise, bricks, cold, pitfalls and machine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from harness.explain.machine.options import MachineOptions
 from harness.explain.profile.options import ProfileOptions
 
 _ADVISE_AS_A_RUN = ("model", "dataset", "data_dir", "input_shape", "input_range")
-"""Options of `advise` that are parsed like the same options of a run."""
+"""Options of `advise` that are parsed in the same way as the options of a run."""
 
 
 def profile(arguments: list[str]) -> int:
@@ -48,7 +48,9 @@ def profile(arguments: list[str]) -> int:
 
 
 def _unused_beside_from(texts: Mapping[str, object], shown: Sequence[str]) -> Iterator[str]:
-    """Yields a problem if --from would ignore options in `texts`. shown: keys that --from takes."""
+    """Yields a problem for options in `texts` that have no effect together with --from. shown: keys that --from
+    accepts.
+    """
     others = [flag_name(key) for key in texts if key not in ("from", *shown)]
     if "from" in texts and others:
         yield f"--from reads a folder and runs nothing: drop {', '.join(others)}"
@@ -62,7 +64,7 @@ def advise(arguments: list[str]) -> int:
 
 
 def advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, Any]]:
-    """Returns the options of `advise`, and the options that it shares with a run as fields of RunConfig."""
+    """Returns the options for `advise` and, as fields of RunConfig, the options that it shares with a run."""
     parser = Parser(
         "advise",
         "Find ONNX Runtime settings that make a model faster: measure each layer alone, predict the gain of each "
@@ -107,7 +109,7 @@ def bricks(arguments: list[str]) -> int:
 
 
 def _brick_options(arguments: list[str]) -> tuple[list[str], BrickOptions]:
-    """Returns the models and the options. Raises one ConfigError with every problem."""
+    """Returns the models and the other options. Raises a single ConfigError that lists every problem."""
     parser = Parser(
         "bricks",
         "Cut models into short sequences of layers (bricks), time each distinct brick once, without the weights "
@@ -151,7 +153,7 @@ def cold(arguments: list[str]) -> int:
 
 
 def _cold_options(arguments: list[str]) -> tuple[ColdOptions, Mapping[str, Any]]:
-    """Returns the options of `cold`, and the options that it shares with a run as fields of RunConfig."""
+    """Returns the options for `cold` and, as fields of RunConfig, the options that it shares with a run."""
     parser = Parser(
         "cold",
         "Show how long a new process takes to give its first answer, and where the time goes: reading the model, "

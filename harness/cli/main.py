@@ -1,7 +1,7 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The entry point of the program. It finds the verb, calls it, and converts its errors to lines and an exit status.
+"""Entry point of the program. It finds and calls the verb, and converts errors to lines of text and an exit status.
 
-Modules are imported only when they are needed, so `--help` takes at most 0.3 s.
+Modules are imported only when they are needed, so that `--help` takes at most 0.3 s.
 """
 
 import errno
@@ -33,15 +33,17 @@ examples:
 
 
 _URLS = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-"""Variables whose URLs may hold a password."""
+"""Environment variables whose URLs may contain a password."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""Errors of a full or read-only file system. `main` handles them, because any write of any verb can raise them."""
+"""Error numbers for a full or read-only file system. `main` handles these errors, because any write in any verb can
+raise them.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status. Catches a HarnessError and the errors of a full disk. Any other error is a bug of the
-    harness.
+    """Runs the program, and returns its exit status. Catches HarnessErrors and the errors of a full disk. Any other
+    error is a bug in the harness.
     """
     if "_ARGCOMPLETE" in os.environ:
         from harness.cli.start.completion import complete
@@ -63,17 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{e.filename or 'a file'} cannot be written ({e.strerror}): free space there, or write elsewhere"
         )
         return RunInvalid.exit_status
-    except KeyboardInterrupt as e:  # Ctrl-C before the run handles signals
+    except KeyboardInterrupt as e:  # Ctrl-C arrived before the run could handle signals
         return _stopped(e)
     except RuntimeError as e:
-        # Before Python 3.12, an error in a descriptor's __set_name__ is wrapped in another error, also during imports.
+        # Before Python 3.12, an error in a descriptor's __set_name__ is wrapped in another error, even during imports.
         if isinstance(e.__cause__, KeyboardInterrupt):
             return _stopped(e.__cause__)
         raise
 
 
 def _call(typed: Sequence[str]) -> int:
-    """Calls the verb, or prints a help page."""
+    """Calls the verb or prints a help page."""
     if page := verbs.options_page(typed):
         show(page.strip("\n"))
         return 0
@@ -86,7 +88,7 @@ def _call(typed: Sequence[str]) -> int:
 
 
 def _with_sources(problems: str, typed: Sequence[str]) -> str:
-    """Appends to each problem the --config file that set its options."""
+    """Adds to each problem the name of the --config file that set its options."""
     if not any(word.startswith("--config") for word in typed):
         return problems
     from harness.cli.run_options import with_sources
@@ -101,7 +103,7 @@ def _stopped(e: KeyboardInterrupt) -> int:
 
 
 def _front_page() -> str:
-    """Returns the help page for a call without a verb, with a description of the program, examples, and all verbs."""
+    """Returns the help page for a call without a verb: a description of the program, examples, and all verbs."""
     return (
         f"{ABOUT}\n\nusage: {program()} [run] --scenario NAME [options]\n"
         f"       {program()} VERB [options]\n\n{EXAMPLES.format(program=program())}\n"
@@ -113,8 +115,8 @@ def _front_page() -> str:
 def _fill_standard_streams() -> None:
     """Opens /dev/null for each closed standard stream.
 
-    Otherwise the next file that is opened would get the stream's descriptor, and the program's output would go into
-    that file. Also makes stdout print characters that it cannot encode as escapes, like stderr.
+    Otherwise the next opened file would get this stream's descriptor, and the program's output would go into that file.
+    Also makes stdout print characters that it cannot encode as escapes, as stderr does.
     """
     for number in (0, 1, 2):
         try:

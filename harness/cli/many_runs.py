@@ -1,4 +1,4 @@
-"""Checks the configuration of a verb that makes several runs, and starts the verb if it has no problems."""
+"""Checks the configuration for a verb that makes several runs, and starts the verb if there are no problems."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -10,10 +10,10 @@ from harness.errors import refuse
 T = TypeVar("T")
 
 _REPLAYING = ("run", "peak", "profile")
-"""Verbs that can replay the arrivals of a file or run a closed loop. All other verbs use a Poisson rate."""
+"""Verbs that can replay arrivals from a file or run a closed loop. All other verbs issue queries at a Poisson rate."""
 
 _SHARING = ("run", "peak", "sweep")
-"""Verbs whose load several hosts can share."""
+"""Verbs that can divide their load among several hosts."""
 
 
 def execute(
@@ -22,10 +22,10 @@ def execute(
     problems: Callable[[RunConfig, T], Iterator[str]],
     job: Callable[..., int],
 ) -> int:
-    """Returns the exit status of the job. Raises one ConfigError with every problem.
+    """Runs the job, and returns its exit status. Raises a single ConfigError that lists every problem.
 
-    problems: yields problems that arise from the configuration together with the verb's options.
-    job: called as job(config, verb's options, function that measures one run, as_json=, quiet=).
+    problems: yields problems caused by the combination of the configuration and the verb's options. job: called as
+    job(config, verb's options, function that measures one run, as_json=, quiet=).
     """
     from harness.cluster import job as one_run
 

@@ -1,9 +1,9 @@
-"""Parses the words of a verb with argparse. The help is readable, and errors state the next step.
+"""Parses a verb's words with argparse. Help pages are readable, and errors suggest the next step.
 
-Every verb builds one `Parser`. Options that may also be in a file come from a schema (harness/core/config/options.py)
-through `add_options`. All other options come from `add_argument`. `--help` prints the basic options, and `--help-all`
-also prints the expert options. If a group has expert options, the short page lists its basic options under a common
-title.
+Every verb creates one `Parser`. Options that may also be set in a file come from a schema
+(harness/core/config/options.py) through `add_options`. All other options come from `add_argument`. `--help` prints the
+basic options, and `--help-all` also prints the expert options. If a group contains expert options, the short page lists
+its basic options under a common title.
 """
 
 import argparse
@@ -21,31 +21,30 @@ from harness.core.console import program, show
 from harness.errors import ConfigError, refuse
 
 MOST_COLUMNS = 100
-"""Maximum width of a help page, in columns. A wider terminal does not widen the page."""
+"""Maximum width of a help page, in columns, even if the terminal is wider."""
 
 MOST_VERBS = 3
-"""The message about an option that only other verbs have names at most this many of them."""
+"""The message about an option that only other verbs have lists at most this many of these verbs."""
 
 ALMOST_EQUAL = 0.9
-"""An unknown option at least this similar to a known one (difflib's ratio) is reported as a typing mistake, e.g.
-`--round` for `--rounds`.
+"""If an unknown option is at least this similar to a known one (difflib's ratio), it is reported as a typing mistake,
+such as `--round` for `--rounds`.
 """
 
 _ARGPARSE_MESSAGES = {
     r"ignored explicit argument (.*)": r" takes no value: drop \1",
     r"invalid int value: (.*)": r": \1 is not a whole number",
 }
-"""Maps a regular expression for argparse's message about a value to the replacement text, which follows the argument's
-name.
+"""Maps a pattern for argparse's message about a value to the text that replaces it, which follows the argument's name.
 """
 
 
 BASIC = "basic options"
-"""Title of the basic options on the short page if their group also has expert options."""
+"""Title on the short page for basic options whose group also has expert options."""
 
 
 class Built(Exception):
-    """Raised by a verb's parser inside `building`, so that the caller gets the parser and the verb does not run."""
+    """Raised by a verb's parser inside `building`: the caller gets the parser, and the verb does not run."""
 
     def __init__(self, parser: "Parser") -> None:
         self.parser = parser
@@ -56,7 +55,7 @@ _is_building = False
 
 @contextmanager
 def building() -> Iterator[None]:
-    """Inside this context, a called verb raises `Built` with its parser instead of parsing."""
+    """Inside this context, a verb that is called raises `Built` with its parser instead of parsing its words."""
     global _is_building  # noqa: PLW0603 - a process has one command line
     _is_building = True
     try:
@@ -71,18 +70,19 @@ def _no_verbs(flag: str) -> Iterable[str]:
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Prints help texts as written. `%` is an ordinary character, and only one-line texts are wrapped."""
+    """Prints help texts exactly as they are written. `%` is an ordinary character, and only one-line texts are wrapped.
+    """
 
     def __init__(self, prog: str) -> None:
         columns = shutil.get_terminal_size().columns
         super().__init__(prog, max_help_position=30, width=min(columns - 2, MOST_COLUMNS))
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        """argparse formats the result with %, which turns the doubled signs into single ones."""
+        """Doubles the percent signs, because argparse formats the result with %."""
         return (action.help or "").replace("%", "%%")
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        """Breaks lines only between words, so that a folder's name can be copied."""
+        """Breaks lines only between words, so that users can copy a folder's name."""
         return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -92,14 +92,15 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that raises a ConfigError (exit status 2) with one line for each wrong argument."""
+    """An ArgumentParser that raises a ConfigError (exit status 2) with one line per wrong argument."""
 
     verbs_with: ClassVar[Callable[[str], Iterable[str]]] = staticmethod(_no_verbs)
-    """Returns the verbs that have an option. Set by harness/cli/verbs.py, which imports this module."""
+    """Function that returns the verbs that accept an option. harness/cli/verbs.py, which imports this module, sets it.
+    """
 
     def __init__(self, verb: str, about: str, *usages: str, notes: str = "") -> None:
-        """verb: empty for the page of the whole program. usages: forms of the arguments after the verb. notes: text
-        between the usage and the options, e.g. examples.
+        """verb: empty for the page about the whole program. usages: forms of the arguments after the verb. notes: text
+        between the usage and the options, such as examples.
         """
         self._verb = verb
         called = f"{program()} {verb}".strip()
@@ -118,23 +119,23 @@ class Parser(argparse.ArgumentParser):
         self._optionals.title = "general"
         self._expert: set[argparse.Action] = set()
         self.fields: dict[str, dataclasses.Field[Any]] = {}
-        """The options that come from schemas, by key."""
+        """Options that come from schemas, by key."""
         self.add_argument("-h", "--help", action="help", help="show this help and exit")
         self._help_all = self.add_argument(
             "--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS
         )
-        # -3s is a (wrong) value, not an unknown option. argparse does the same from Python 3.14 on.
+        # -3s is a value (although a wrong one), not an unknown option. argparse does the same from Python 3.14 onwards.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def text(self, name: str, metavar: str, about: str, **more: Any) -> None:
-        """Adds an argument or option whose value is a string. The default is None."""
+        """Adds an argument or option whose value is a string. The argument's default is None."""
         self.add_argument(name, metavar=metavar, help=about, **more)
 
     def flag(self, name: str, about: str) -> None:
         self.add_argument(name, action="store_true", help=about)
 
     def set_helps(self, texts: Mapping[str, str | None]) -> None:
-        """Replaces help texts by option key. None hides an option that the verb refuses."""
+        """Replaces help texts by option key. None hides an option, because the verb refuses it."""
         for action in self._actions:
             if action.dest in texts:
                 action.help = texts[action.dest] or argparse.SUPPRESS
@@ -143,12 +144,12 @@ class Parser(argparse.ArgumentParser):
         return flag in self._option_string_actions
 
     def shows(self, flag: str) -> bool:
-        """Returns whether the help pages list the option."""
+        """Returns whether the help pages show the option."""
         action = self._option_string_actions.get(flag)
         return action is not None and action.help is not argparse.SUPPRESS
 
     def add_option(self, group: argparse._ArgumentGroup, field: "dataclasses.Field[Any]") -> None:
-        """Adds an option to a group of this parser. field: a field of a schema (core/config/options.py)."""
+        """Adds an option to a group in this parser. field: a field of a schema (core/config/options.py)."""
         meta, key = field.metadata, option_key(field)
         self.fields[key] = field
         kind: dict[str, Any] = {"action": "store_true"}
@@ -162,8 +163,8 @@ class Parser(argparse.ArgumentParser):
             self._help_all.help = "also print the expert options"
 
     def format_help(self) -> str:
-        """Returns the short page, with the verb's purpose, usage, notes, basic and general options, and a pointer to
-        the rest.
+        """Returns the short page: the verb's purpose, usage, notes, basic and general options, and how to see the other
+        options.
         """
         shown: dict[str, list[argparse.Action]] = {}
         for title, actions in self._groups():
@@ -172,24 +173,23 @@ class Parser(argparse.ArgumentParser):
         return self._page(shown, self._more())
 
     def format_full_help(self) -> str:
-        """Returns the page with all options."""
+        """Returns the page that lists all options."""
         return self._page(dict(self._groups()), "")
 
     def groups(self) -> Mapping[str, str]:
-        """Returns each group's part of the page, by its name in `help GROUP`."""
+        """Maps the name of each group in `help GROUP` to its part of the page."""
         return {
             _group_name(title): self._section(title, actions) for title, actions in self._groups()
         }
 
     def option_groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
-        """Yields the title and the actions of each group, limited to visible options that a file may hold."""
+        """Yields each group's title and actions, limited to visible options that a file may contain."""
         for title, actions in self._groups():
             if in_files := [action for action in actions if action.dest in self.fields]:
                 yield title, in_files
 
     def _groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
-        """Yields the title and the visible actions of each group that has such actions. The general group comes
-        last.
+        """Yields each group's title and visible actions, if it has any. The group of general options comes last.
         """
         for group in sorted(self._action_groups, key=lambda group: group is self._optionals):
             actions = group._group_actions  # noqa: SLF001 - argparse offers no other way
@@ -211,7 +211,9 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def _more(self) -> str:
-        """States how many options the short page omits, and how to see them. Returns "" if all options are shown."""
+        """Returns a line that states how many options the short page omits and how to see them, or "" if it shows all
+        options.
+        """
         names, hidden = [], 0
         for title, actions in self._groups():
             if expert := self._expert.intersection(actions):
@@ -228,14 +230,14 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: None = None
     ) -> argparse.Namespace:
-        """Raises one ConfigError with every unknown option and unexpected argument."""
+        """Raises a single ConfigError that lists every unknown option and unexpected argument."""
         del namespace
         options, problems = _parsed(self, args)
         refuse(problems)
         return options
 
     def error(self, message: str) -> NoReturn:
-        """Raises a ConfigError. message: argparse's message, e.g. `argument --duration: expected one argument`."""
+        """Raises a ConfigError. message: argparse's message, such as `argument --duration: expected one argument`."""
         required = "the following arguments are required: "
         if message.startswith(required):
             names = message.removeprefix(required).split(", ")
@@ -253,7 +255,7 @@ class Parser(argparse.ArgumentParser):
         return f"{name} is missing: {help_text or 'see --help'}"
 
     def _in_our_words(self, name: str, message: str) -> str:
-        """Rewords argparse's message about a value. name: an option or positional argument."""
+        """Rewords argparse's message about a value. name: the option or positional argument."""
         if message == "expected one argument":
             return f"{name} needs a value: {name} {self._option_string_actions[name].metavar}"
         for theirs, ours in _ARGPARSE_MESSAGES.items():
@@ -263,18 +265,18 @@ class Parser(argparse.ArgumentParser):
 
 
 def _group_name(title: str) -> str:
-    """Returns the first word, e.g. `instances` for `instances and batches`."""
+    """Returns the first word of the title, such as `instances` for `instances and batches`."""
     return re.split("[ ,]", title.lower())[0]
 
 
 def read_options(
     parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Returns a mapping from option key to text for the options on the command line, and the problems. The value of a
-    flag is True.
+    """Maps the key of each option on the command line to its text; also returns the problems. The value of a flag is
+    True.
 
-    Unlike `parse_args`, this method returns an unknown option as a problem, so that the caller can report all problems
-    at once.
+    Unlike `parse_args`, this function returns unknown options as problems, so that the caller can report all problems
+    together.
     """
     options, problems = _parsed(parser, arguments)
     texts = {key: value for key, value in vars(options).items() if value not in (None, False)}
@@ -294,7 +296,7 @@ def _parsed(
         for name in action.option_strings or [str(action.metavar)]
     ]
     problems = []
-    after_unknown = False  # the word after an unknown option is most likely its value
+    after_unknown = False  # the word after an unknown option is probably its value
     for word in unknown:
         name = word.partition("=")[0]
         if not name.startswith("-"):
@@ -311,7 +313,8 @@ def _parsed(
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
-    """Returns a nearly identical option of this verb, or else the verbs that have the option, or else a similar option.
+    """Returns a nearly identical option of this verb; otherwise the verbs that accept the option; otherwise a similar
+    option.
 
     known: this verb's options and the metavars of its positional arguments.
     """
@@ -335,7 +338,7 @@ class _HelpAll(argparse.Action):
 
 
 def add_options(parser: Parser, *schemas: type) -> Mapping[str, argparse._ArgumentGroup]:
-    """Adds the visible fields of the schemas as options with the default None. Returns their groups by title."""
+    """Adds the visible fields of the schemas as options with the default None. Returns the options' groups by title."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     title = ""
     pairs = ((schema, field) for schema in schemas for field in visible_fields(schema))

@@ -54,7 +54,7 @@ def check(arguments: list[str]) -> int:
         _show_checked(checked, details=options.details)
     notes: list[str] = []
     for one in checked:
-        with suppress(ConfigError):  # its differences already say that it cannot be read
+        with suppress(ConfigError):  # the run's differences already say that it cannot be read
             notes += recheck.notes(one.folder, trusted)
     say("\n".join(dict.fromkeys(notes)))
     return RunInvalid.exit_status if any(one.differences for one in checked) else 0
@@ -68,7 +68,7 @@ def _show_checked(checked: "Sequence[CheckedFolder]", *, details: bool) -> None:
     shown: set[str] = set()
     for one in checked:
         for line in one.lines():
-            if line not in shown:  # a study and its runs can report the same file
+            if line not in shown:  # a study and its runs may report the same file
                 show(line)
             shown.add(line)
         result_file = one.folder / run_folder.RESULT

@@ -1,4 +1,4 @@
-"""The verbs that open a model or a server, e.g. `run`, `serve` and `probe`."""
+"""The verbs that open a model or a server, such as `run`, `serve` and `probe`."""
 
 import os
 
@@ -207,7 +207,7 @@ def on(arguments: list[str]) -> int:
     from harness.cluster import on_nodes
 
     if end and not arguments[0].startswith("-"):
-        # A wrong address is reported first, before options that `on` does not have.
+        # A wrong address is reported first, even if there are options that `on` does not accept.
         on_nodes.ray_head(arguments[0])
     options = parser.parse_args(arguments[:end])
     nodes, count = on_nodes.parsed(options.nodes, options.node_count)

@@ -1,10 +1,10 @@
-"""Reads the options of a run from the command line and from files into a RunConfig.
+"""Converts a run's options from the command line and from files to a RunConfig.
 
-An option of a run is a field of `RunOptions` (harness/core/config/schema.py), which defines its flag, its
-key in a file, its help and its parser. It needs an entry here only in these cases:
+An option of a run is a field of `RunOptions` (harness/core/config/schema.py), which defines its flag, its key in a
+file, its help and its parser. An option needs an entry in this module only in these cases:
 
-`SETTLED_ANEW`: the option, when set, invalidates other values from a config file.
-`ALIASES`: MLPerf's reference harness has the same option under a different name.
+`SETTLED_ANEW`: setting the option makes other values in a config file invalid. `ALIASES`: MLPerf's reference harness
+has the same option under a different name.
 """
 
 import re
@@ -41,7 +41,7 @@ class Alias(NamedTuple):
     ours: str
     """The harness's name for the option."""
     value: str = "{}"
-    """The harness's spelling of the value, in which {} stands for the value. A time is in seconds."""
+    """The harness's spelling of the value, in which {} is replaced by the value. Times are in seconds."""
 
 
 ALIASES: Mapping[str, Alias] = {
@@ -56,16 +56,16 @@ _REFUSED: Mapping[str, str] = {
     "--count": "use --queries N in place of --count",
     "--accuracy": "use --mode accuracy in place of --accuracy",
 }
-"""Maps each option of MLPerf's reference harness that cannot be translated to the message that refuses it."""
+"""Maps each option of MLPerf's reference harness that has no equivalent to the message that refuses it."""
 
 
 class Settled(NamedTuple):
-    """Fields of a file that become invalid if an option is set to a value that differs from the file."""
+    """Fields from a file that become invalid if an option is set to a value that differs from the file's."""
 
     of_any: Sequence[str] = ()
-    """Fields to drop from any file, because they contradict the option or belong to its old value."""
+    """Fields to drop from any file, because they contradict the option or depend on its old value."""
     of_run: Sequence[str] = ()
-    """Fields to drop only from the config.yaml of a run, because the run resolved them from the option's old value."""
+    """Fields to drop only from a run's config.yaml, because the run derived them from the option's old value."""
 
 
 _SEEDS = ("qsl_seed", "sample_index_seed", "schedule_seed")
@@ -120,23 +120,23 @@ SETTLED_ANEW: Mapping[str, Settled] = {
     "pin": Settled(of_any=("oversubscribe",)),
     "oversubscribe": Settled(of_any=("pin",)),
 }
-"""Maps an option's key to the fields of RunConfig that an earlier --config file no longer sets.
+"""Maps an option's key to the fields of RunConfig that an earlier --config file then no longer sets.
 
-The config.yaml of a finished run contains every resolved value. `--config x --model y` must not use the checksum, the
-dataset and the batch size of the old model in that file.
+The config.yaml of a finished run contains every resolved value. For example, `--config x --model y` must not use the
+old model's checksum, dataset and batch size from file x.
 """
 
 
 _OF_THE_CALL = ("config", "trust", "json", "quiet")
-"""Options of `run_parser` that are not options of the run."""
+"""Options in `run_parser` that do not belong to the run."""
 
 
 class Invocation(NamedTuple, Generic[T]):
-    """One call of a verb that makes runs."""
+    """A call of a verb that makes runs."""
 
     config: RunConfig
     own: T
-    """The options of the verb itself, an instance of its schema."""
+    """The verb's options, as an instance of the verb's schema."""
     as_json: bool
     quiet: bool
 
@@ -147,8 +147,7 @@ class Invocation(NamedTuple, Generic[T]):
 def run_parser(
     verb: str, about: str, usages: Sequence[str], schemas: Sequence[type], notes: str = ""
 ) -> Parser:
-    """Returns a parser with the options of the schemas, in order, and the options that all verbs that make runs
-    share.
+    """Returns a parser with the schemas' options, in order, and the options that all verbs that make runs share.
     """
     parser = Parser(verb, about, *usages, notes=notes)
     add_options(parser, *schemas)
@@ -173,20 +172,20 @@ def run_parser(
 
 
 RUN_FOLDER = "the folder of a run, e.g. results/latest"
-"""Help of an argument that names a finished run."""
+"""Help text for an argument that names a finished run."""
 
 
 def add_trust(parser: Parser, about: str) -> None:
-    """Adds the option with which the user allows code that a file or folder names."""
+    """Adds the option with which the user permits code that a file or folder names."""
     parser.text(code.TRUST, "NAME", f"{about} (repeatable)", action="append", default=None)
 
 
 def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Returns a mapping from option key to text for the options on the command line, and the problems. Options in
-    `ALIASES` have the harness's names.
+    """Maps the key of each option on the command line to its text; also returns the problems. Options in `ALIASES` are
+    returned under the harness's names.
 
-    Reads the files of --config. `config` becomes a ConfigFiles, and the verb's options in the files are added to the
-    texts.
+    Reads the files that --config lists. `config` becomes a ConfigFiles, and the verb's options in these files are added
+    to the texts.
     """
     texts, problems = read_options(parser, _translated(arguments))
     if "config" in texts:
@@ -205,12 +204,12 @@ def invocation(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     not_from_file: Sequence[str] = (),
 ) -> Invocation[T]:
-    """Takes each value from the command line, or else from the last --config file that has it, or else from the verb's
+    """Takes each value from the command line, or else from the last --config file that sets it, or else from the verb's
     defaults.
 
     texts, problems: the results of `read_run_options`. schema: the verb's options. defaults: fields of RunConfig.
-    not_from_file: fields of RunConfig that the verb does not accept from a file. Raises one ConfigError with every
-    problem.
+    not_from_file: fields of RunConfig that the verb does not accept from a file. Raises a single ConfigError that lists
+    every problem.
     """
     own_keys = {option_key(field) for field in visible_fields(schema)}
     own = {key: texts[key] for key in texts if key in own_keys}
@@ -228,7 +227,7 @@ def invocation(
     }
     values |= stored
     if "arrivals" in values and "duration_ns" not in stored:
-        # The last arrival ends the run, so the verb's default duration does not apply.
+        # The verb's default duration does not apply, because the last arrival ends the run.
         values.pop("duration_ns", None)
     values |= typed
     problems += _of_a_set(values, schema)
@@ -239,7 +238,7 @@ def invocation(
             from harness.results.resolved import without_folder
 
             bare = without_folder(RunOptions(**{"scenario": "", **foreign}))
-            if bare:  # `publish` removed the folders, so these names must not be looked up as files
+            if bare:  # not looked up as files, because `publish` removed the folders from these names
                 refuse([*problems, published(file.name, bare)])
     problems += code.untrusted(source, foreign, texts.get("trust", ()))
     problems += _contradictions(of_run, values)
@@ -257,9 +256,9 @@ def invocation(
 
 
 def _of_a_set(values: dict[str, Any], schema: type) -> Iterator[str]:
-    """Sets performance mode for --models, which supports no other mode.
+    """Sets performance mode for --models, because it does not support any other mode.
 
-    Yields a problem if the verb varies one model.
+    If the verb varies one model, yields a problem.
     """
     if values.get("models") is not None:
         values.setdefault("mode", "performance")
@@ -271,7 +270,7 @@ _FIELDS = {option_key(field): field.name for field in visible_fields(RunConfig)}
 _FLAGS = {field.name: flag_name(option_key(field)) for field in visible_fields(RunConfig)}
 _DEFAULTS = {field.name: field.default for field in visible_fields(RunConfig)}
 _TOLD = {**_FLAGS, "model_file": "model_file"}
-"""Maps a field to its name in a notice. Values resolved from other options have no notice."""
+"""Maps a field to its name in a notice. Values that are resolved from other options do not cause notices."""
 
 _IMPLIED = ("backend", "model")
 """Options whose default applies if a file does not set them."""
@@ -283,8 +282,8 @@ def _settled(key: str) -> Sequence[str]:
 
 
 def _not_taken(scenario: str, values: Mapping[str, Any]) -> list[str]:
-    """Returns the fields of a file that are invalid in the scenario. These are options of other scenarios, or an SLO if
-    latencies only show the load.
+    """Returns the fields in a file that are invalid in the scenario. These are options for other scenarios and, if
+    latencies only reflect the load, an SLO.
     """
     fields = list(of_other_scenarios(scenario, values))
     judged = "slo" in values and registry.load("scenario", scenario).all_at_once
@@ -292,7 +291,7 @@ def _not_taken(scenario: str, values: Mapping[str, Any]) -> list[str]:
 
 
 class _Stored:
-    """Fields of RunConfig in the files of --config, without the fields that later values invalidate."""
+    """Fields of RunConfig in the --config files, except fields that later values make invalid."""
 
     def __init__(self, files: Sequence[ConfigFile]) -> None:
         self.values: dict[str, Any] = {}
@@ -307,7 +306,7 @@ class _Stored:
             self._from |= dict.fromkeys(file.values, file)
 
     def settle(self, key: str, value: object, by: str) -> None:
-        """Drops the fields that become invalid if the command line or a later file sets `key` to `value`."""
+        """Drops the fields that become invalid when the command line or a later file sets `key` to `value`."""
         rule = SETTLED_ANEW.get(key)
         implied = _DEFAULTS[_FIELDS[key]] if key in _IMPLIED else None
         if rule is None or value is False or self.values.get(_FIELDS[key], implied) == value:
@@ -321,7 +320,7 @@ class _Stored:
                 self._drop(field, f"{by} sets --scenario {value}")
 
     def leave_out(self, fields: Sequence[str]) -> None:
-        """Drops fields that the verb sets itself."""
+        """Drops fields that the verb itself sets."""
         for field in fields:
             if field in self.values:
                 self._drop(field, "this verb chooses the value itself")
@@ -332,7 +331,8 @@ class _Stored:
             self._left_out.setdefault((file.name, why), []).append(field)
 
     def notices(self, typed: Mapping[str, Any]) -> Iterator[str]:
-        """Yields one line per file and reason, without fields that the command line (`typed`) or a later file sets."""
+        """Yields one line per file and reason, but ignores fields that the command line (`typed`) or a later file sets.
+        """
         for (name, why), fields in self._left_out.items():
             lost = [field for field in fields if field not in typed and field not in self.values]
             if lost:
@@ -340,9 +340,9 @@ class _Stored:
 
 
 def with_sources(problems: str, arguments: Sequence[str]) -> str:
-    """Appends to each line the preset or file that set its options.
+    """Adds to each line the preset or file that set its options.
 
-    Omits options that the command line sets, and files that the line already names.
+    Omits options that the command line sets, and files that the line already mentions.
     """
     given = f"{CONFIG_FLAG}="
     files = [
@@ -353,7 +353,7 @@ def with_sources(problems: str, arguments: Sequence[str]) -> str:
     try:
         typed = [word.partition("=")[0] for word in _translated(arguments)]
         sources = config_files.sources(files)
-    except HarnessError:  # the problems already contain this error
+    except HarnessError:  # the problems already include this error
         return problems
     return "\n".join(_with_source(line, typed, sources) for line in problems.splitlines())
 
@@ -373,9 +373,9 @@ _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 
 
 def published(copy: str, fields: Sequence[str]) -> str:
-    """Returns the problem with a published copy.
+    """Returns the problem with a published copy of a run.
 
-    fields: the fields of its config.yaml that name files without a folder.
+    fields: fields of its config.yaml that name files without their folders.
     """
     flags = (flag_name("model" if field == "model_file" else field) for field in fields)
     return (
@@ -385,7 +385,8 @@ def published(copy: str, fields: Sequence[str]) -> str:
 
 
 def _contradictions(of_run: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a problem for options of the command line that exclude each other. A config.yaml may contain both."""
+    """Yields a problem for options on the command line that exclude each other. A config.yaml may contain both options.
+    """
     lengths = [key for key in ("queries", "duration") if key in of_run]
     if values.get("mode") == "accuracy":
         for key in lengths:
@@ -399,7 +400,7 @@ def _contradictions(of_run: Mapping[str, Any], values: Mapping[str, Any]) -> Ite
 
 
 def _dataset(values: Mapping[str, Any]) -> str:
-    """Returns the name of the dataset, or "" if the model is unknown, which is a separate problem."""
+    """Returns the dataset's name, or "" if the model is unknown, which is reported separately."""
     from harness.models.manifest.defaults import default_dataset
     from harness.models.manifest.lookup import load_model
 
@@ -414,7 +415,7 @@ def _dataset(values: Mapping[str, Any]) -> str:
 
 
 def _translated(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments after replacing options of MLPerf's reference harness with the harness's options."""
+    """Returns the arguments with the options of MLPerf's reference harness replaced by the harness's options."""
     words: list[str] = []
     pending: Alias | None = None
     for word in arguments:

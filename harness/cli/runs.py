@@ -1,4 +1,4 @@
-"""The verbs `runs` and `browse`: list, export, draw or serve the runs of a results folder."""
+"""The verbs `runs` and `browse`, which list, export, plot or serve the runs in a results folder."""
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from harness.core.console import say, show
 from harness.errors import ConfigError, PluginUnavailable, refuse
 
 SHOWN_RUNS = 20
-"""Rows of a table without --limit. An export has all runs."""
+"""Number of rows in a table if --limit is not set. An export contains all runs."""
 
 MOST_RUNS = 2**63 - 1
 """The largest LIMIT that SQLite accepts."""
@@ -22,7 +22,7 @@ _PAGES = {
     "history": "the numbers of each workload over time",
     "pareto": "the runs that no other run beats in every respect",
 }
-"""Maps each kind of page to a description of its content."""
+"""Maps each type of page to a description of what it contains."""
 
 
 def runs(arguments: list[str]) -> int:
@@ -121,7 +121,7 @@ def _draw(
 
 
 def _filters(options: argparse.Namespace) -> dict[str, str]:
-    """Maps columns to patterns for database.newest_first. Raises one ConfigError with every problem."""
+    """Maps columns to patterns, for database.newest_first. Raises a single ConfigError that lists every problem."""
     from harness.core.config.parse import parse_scenario
     from harness.core.shown import private
 
@@ -164,7 +164,9 @@ def _output_problems(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _as_utc(text: str) -> str:
-    """Returns the time in the database's format. A time without a zone is UTC, like the times in folder names."""
+    """Returns the time in the format that the database uses. A time without a time zone is taken as UTC, like the times
+    in folder names.
+    """
     at = datetime.fromisoformat(text)
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     return at.isoformat(timespec="milliseconds")

@@ -1,4 +1,6 @@
-"""The verbs that search with many runs: peak, sweep (over rates, a grid or backends), tune and overhead."""
+"""The verbs that make many runs to search for an optimum: peak, sweep (over rates, a grid or backends), tune and
+overhead.
+"""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -31,21 +33,21 @@ from harness.search.options import (
 from harness.search.runtimes.options import OF_BOTH, names_all, names_runtimes
 
 _SEARCHED = ("queries", "target_qps", "until")
-"""Fields of a --config file that a search sets for each of its runs."""
+"""Fields from a --config file that a search sets for each of its runs."""
 
 _TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch", "until")
-"""Fields of a --config file that tune finds or sets itself."""
+"""Fields from a --config file that `tune` itself finds or sets."""
 
 _REFUSED: Mapping[str, str | None] = dict.fromkeys(
     ("arrivals", "mlperf", "user_conf", "audit", "metrics_linger", "metrics_push", "until")
 )
-"""Options of a run that searches do not accept. The help of a search omits them."""
+"""Options of a run that searches refuse. The help pages of searches omit these options."""
 
 _ONE_RUNS = (
     *("queries", "target_qps", "max_batch", "model_file", "model_sha256", "dataset_digest"),
     "until",
 )
-"""Fields of a --config file that apply to a single run and not to the cells of a grid."""
+"""Fields from a --config file that apply to a single run but not to the cells of a grid."""
 
 
 def _out(name: str) -> str:
@@ -221,8 +223,8 @@ def sweep(arguments: list[str]) -> int:
 
 
 def _drop_until(texts: dict[str, Any], problems: list[str], verb: str) -> None:
-    """Removes --until from `texts`, and adds a problem for it, because the message that a single run gives would be
-    wrong advice for a search.
+    """Removes --until from `texts` and adds a problem, because the message for a single run would be wrong advice for a
+    search.
     """
     if texts.pop("until", None) is not None:
         problems.append(
@@ -231,7 +233,7 @@ def _drop_until(texts: dict[str, Any], problems: list[str], verb: str) -> None:
 
 
 def _drop_foreign(texts: dict[str, Any], problems: list[str], schema: type, what: str) -> None:
-    """Removes options of a different kind of sweep from `texts`, and adds a problem for each."""
+    """Removes options that belong to another kind of sweep from `texts`, and adds a problem for each."""
     given = [key for key in map(option_key, visible_fields(schema)) if key in texts]
     for key in given:
         del texts[key]
@@ -328,7 +330,7 @@ def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
 def _only_folder(
     name: str, allowed: Sequence[str], texts: Mapping[str, Any], problems: list[str]
 ) -> GridOptions:
-    """Returns --NAME and the options of `allowed`. Refuses all other options, because the folder already contains their
+    """Returns --NAME and the options in `allowed`. Refuses all other options, because the folder already contains their
     values.
     """
     problems += [

@@ -1,4 +1,4 @@
-"""The verbs of a submission: submit plan, run, pack and check."""
+"""The verbs for submissions: submit plan, run, pack and check."""
 
 import argparse
 import io
@@ -56,13 +56,13 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     ),
     "round": ("NAME", f"{', '.join(known_rounds())} (default {DEFAULT})"),
 }
-"""Maps each option of a request to its metavar and help. WORK/request.yaml keeps these options and the options of the
-runs.
+"""Maps each request option to its metavar and help. WORK/request.yaml stores these options together with the options
+for the runs.
 """
 
 
 _OF_ALL = {"benchmark", "division", "category", "round"}
-"""Options of `plan --benchmark all`."""
+"""Options that `plan --benchmark all` accepts."""
 
 _RUN_HELPS = {
     "duration": "with --rehearsal: approximate duration of performance runs (default 600 s)",
@@ -72,7 +72,7 @@ _RUN_HELPS = {
     "user_conf": "LoadGen's user.conf",
     "meter": "ptdaemon=POWER_DEV,director=HOST,ntp=HOST: measure power in the performance runs",
 }
-"""Help of the run options that have a different meaning here."""
+"""Help texts for run options whose meaning differs in these verbs."""
 
 
 def _request_parser(
@@ -113,7 +113,9 @@ def _request_parser(
 
 
 def _trusted_request(options: argparse.Namespace) -> Any:
-    """Returns the request for verbs that run its code. The user must again name code from an earlier call."""
+    """Returns the request, for verbs that execute code that it names. If an earlier call named the code, the user must
+    name it again.
+    """
     from harness.submit.plan.request import FILE
 
     request, work = _request(options), user_path(options.work)
@@ -127,12 +129,12 @@ def _trusted_request(options: argparse.Namespace) -> Any:
 
 
 def _option_keys() -> set[str]:
-    """Returns the names of a run's options in parsed arguments."""
+    """Returns the names that a run's options have in parsed arguments."""
     return {option_key(field) for field in visible_fields(RunConfig)}
 
 
 def _request(options: argparse.Namespace) -> Any:
-    """Returns the request of WORK, after writing the options of the command line to it."""
+    """Returns the request in WORK, after storing the command line's options in it."""
     from harness.submit.plan.request import FILE
     from harness.submit.plan.request_file import kept_request
 
@@ -172,7 +174,7 @@ def plan(arguments: Sequence[str]) -> int:
 
 
 def _plan_all(options: argparse.Namespace) -> int:
-    """Prints which benchmarks of the category fit into a day on this machine. Writes nothing."""
+    """Prints which of the category's benchmarks this machine can run within a day. Does not write any files."""
     from harness.submit.plan import feasible
     from harness.submit.rules.tree.rounds import load_round
 
@@ -257,7 +259,7 @@ def pack(arguments: Sequence[str]) -> int:
         packed.tree.rename(to)
     except OSError as e:
         for path in packed:
-            # An incomplete tree would block the next attempt.
+            # Removed, because an incomplete tree would block the next attempt.
             shutil.rmtree(path, ignore_errors=True)
         hint = "free some space or correct its permissions, and pack again"
         raise ConfigError(f"{to} cannot be written ({e.strerror}): {hint}") from e
@@ -312,7 +314,7 @@ def _check(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Prints the findings and the official checkers' answers. Returns 4 if a finding counts, else 0."""
+    """Prints the findings and the official checkers' verdicts. Returns 4 if any finding counts, otherwise 0."""
     from harness.submit.rules import official as official_checkers
     from harness.submit.rules.tree.rounds import load_round
     from harness.submit.rules.validate import validate
@@ -344,7 +346,7 @@ def _check(
 
 
 def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
-    """Returns the last line: whether the tree passes, and the findings that a rehearsal may have."""
+    """Returns the last line, which states whether the tree passes and which findings a rehearsal may have."""
     verdict = "not passed" if counting else "passed"
     counts = f"{counted(len(checked.results), 'result')}, {counted(len(counting), 'finding')}"
     left_out = Counter(f.rule for f in checked.findings if f not in counting)

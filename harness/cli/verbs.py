@@ -1,8 +1,9 @@
-"""The table of verbs, the source of dispatch, `--help`, docs/cli.md and the test of the README.
+"""The table of verbs, from which dispatch, `--help`, docs/cli.md and the test of the README are derived.
 
-To add a verb, add a row to `VERBS` and the function that the row names. The function must first build a `Parser`
-(harness/cli/parser.py) and parse the words, because `Verb.parser` calls the function only for its parser. The function
-then imports the module that does the work, and returns the exit status. The late import keeps `--help` fast.
+To add a verb, add a row to `VERBS`, and the function that this row names. The function must first create a `Parser`
+(harness/cli/parser.py) and parse the words, because `Verb.parser` calls the function only to get its parser. The
+function then imports the module that does the work, and returns the exit status. Because of this late import, `--help`
+stays fast.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +18,11 @@ from harness.errors import ConfigError
 
 class Verb(NamedTuple):
     target: str
-    """module:function in harness/cli. It takes the words after the verb and returns the exit status."""
+    """The verb's function, as module:function in harness/cli. The function takes the words after the verb, and returns
+    the exit status.
+    """
     about: str
-    """The verb's line in the list of verbs."""
+    """The verb's description in the list of verbs."""
 
     def __call__(self, arguments: list[str]) -> int:
         module, function = self.target.split(":")
@@ -27,7 +30,7 @@ class Verb(NamedTuple):
         return status
 
     def parser(self) -> Parser:
-        """Builds and returns the verb's parser, without parsing."""
+        """Creates and returns the verb's parser, without parsing."""
         with building():
             try:
                 self([])
@@ -37,13 +40,15 @@ class Verb(NamedTuple):
 
 
 DEFAULT = "run"
-"""The verb of a command line that begins with an option."""
+"""The verb that runs if a command line begins with an option."""
 
 HELP = "help"
-"""`help VERB` prints the page of `VERB --help`, `help GROUP` one group of options of `DEFAULT`."""
+"""The word before a topic: `help VERB` prints the page of `VERB --help`, and `help GROUP` prints one group of options
+of `DEFAULT`.
+"""
 
 FRONT = ""
-"""Name that `find` returns for the front page, which lists the verbs."""
+"""The name that `find` returns for the front page, which lists the verbs."""
 
 VERBS: Mapping[str, Verb] = {
     DEFAULT: Verb("run:run", "measure one run: performance, accuracy, verdict (default)"),
@@ -106,11 +111,13 @@ VERBS: Mapping[str, Verb] = {
         "endpoints:check", "check a submission tree against the Endpoints rules"
     ),
 }
-"""Verbs by name, in the order of the list of verbs. A name of two words is a verb of a group."""
+"""Verbs by name, in the order in which they are listed. A name with two words belongs to a group of verbs."""
 
 
 def find(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Returns the name of the verb or group, and the words after it. The verb is `DEFAULT` if an option comes first."""
+    """Returns the name of the verb or group, and the words that follow it. If an option comes first, the verb is
+    `DEFAULT`.
+    """
     if words and words[0] == HELP:
         words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help"):
@@ -136,12 +143,12 @@ def find(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def members(group: str) -> Iterable[str]:
-    """Returns the verbs whose first word is `group`. Returns no verbs if `group` is itself a verb."""
+    """Returns the verbs whose first word is `group`. Returns nothing if `group` is itself a verb."""
     return (name for name in VERBS if name.startswith(f"{group} "))
 
 
 def verbs_with(flag: str) -> Iterable[str]:
-    """Returns the verbs that have an option."""
+    """Returns the verbs that accept an option."""
     return (name for name, verb in VERBS.items() if verb.parser().shows(flag))
 
 
@@ -155,7 +162,7 @@ def verb_list(names: Iterable[str]) -> str:
 
 
 def group_page(group: str) -> str:
-    """Returns the help page of a group, e.g. `submit`, which does nothing without a verb."""
+    """Returns the help page for a group such as `submit`, which does nothing without a verb."""
     return (
         f"usage: {program()} {group} VERB [options]\n\n{verb_list(members(group))}\n\n"
         f"`{program()} {group} VERB --help` lists the options of a verb."

@@ -1,8 +1,8 @@
-"""Keeps the alternate signal stack of a thread.
+"""Preserves a thread's alternate signal stack.
 
 OpenVINO installs a stack for each compiled model, and restores the previous stack when the model is deleted. If two
-models are deleted in the order of their creation, the second model restores the first model's stack, although its
-memory is freed. The next signal, e.g. SIGTERM, then causes a segmentation fault.
+models are deleted in the order of their creation, the second one restores the first one's stack, although its memory
+has been freed. The next signal, such as SIGTERM, then causes a segmentation fault.
 """
 
 import ctypes
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 DISABLED = 2
-"""SS_DISABLE: signals use the thread's normal stack."""
+"""SS_DISABLE, which means that signals use the thread's normal stack."""
 
 
 class SignalStack(ctypes.Structure):
-    """stack_t of sigaltstack."""
+    """Structure stack_t that sigaltstack takes."""
 
     _fields_ = (("sp", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
 
@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None)
 
 
 def current() -> SignalStack:
-    """Returns the alternate signal stack of this thread."""
+    """Returns this thread's alternate signal stack."""
     found = SignalStack()
     _libc.sigaltstack(None, ctypes.byref(found))
     return found
@@ -31,9 +31,9 @@ def current() -> SignalStack:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Restores the thread's stack after the block, unless it is smaller than the new stack.
+    """After the block, restores the thread's stack, unless it is smaller than the new one.
 
-    The processor's registers may need the larger stack.
+    The larger stack may be necessary to store the processor's registers.
     """
     before = current()
     yield

@@ -1,4 +1,4 @@
-"""Converts signals that end a program to an orderly stop that keeps all measurements."""
+"""Converts signals that end a program to an orderly stop that saves all measurements."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from harness.core.codes import INTERRUPTED, Reason
 
 INTERRUPT_EXIT = 128
-"""Exit status of a run that was stopped by a signal, minus the signal's number."""
+"""Exit status of a run that a signal stopped is this number plus the signal's number."""
 
 _CAUGHT = (
     signal.SIGINT,
@@ -24,8 +24,8 @@ _CAUGHT = (
 
 
 def signal_name(number: int) -> str:
-    """Returns the signal's name, e.g. SIGTERM for 15. Returns its number if Python has no name, as for most real-time
-    signals.
+    """Returns the signal's name, such as SIGTERM for 15. Returns the signal's number if Python does not define a name,
+    as for most real-time signals.
     """
     try:
         return signal.Signals(number).name
@@ -34,7 +34,9 @@ def signal_name(number: int) -> str:
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised on SIGTERM and SIGHUP. It is a KeyboardInterrupt, so that code that cleans up after Ctrl-C also runs."""
+    """Raised on SIGTERM and SIGHUP. It is a KeyboardInterrupt, so that code that cleans up after Ctrl-C also runs after
+    these signals.
+    """
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -43,7 +45,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP raise Terminated in the block, unless they are already ignored or handled."""
+    """Makes SIGTERM and SIGHUP raise Terminated inside the block, unless they are already ignored or handled."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -62,12 +64,13 @@ def terminable() -> Iterator[None]:
 
 
 def _terminate(signum: int, _frame: object) -> None:
-    signal.signal(signum, signal.SIG_DFL)  # a second signal ends the process at once
+    signal.signal(signum, signal.SIG_DFL)  # a second signal ends the process immediately
     raise Terminated(signum)
 
 
 class Stopped(BaseException):
-    """Raised when a signal stops the run. It is a BaseException, so that error handlers do not catch it."""
+    """Raised when a signal stops the run. It is a BaseException, so that error handlers for Exception do not catch it.
+    """
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -84,19 +87,19 @@ class Stopped(BaseException):
 
 
 class Stopping:
-    """Stops the run inside `allowed` blocks. A signal that arrives outside such a block takes effect in the next
-    one.
+    """Lets signals stop the run only inside `allowed` blocks. A signal that arrives outside these blocks takes effect
+    in the next one.
     """
 
     def __init__(self, caught: int | None = None) -> None:
-        """caught: a signal that an outer `Stopping` received. It stops this run as soon as stopping is allowed."""
-        self.caught = caught  # the last signal received, even if it has not stopped the run yet
+        """caught: a signal that an outer `Stopping` has received. It stops this run as soon as `allowed` permits."""
+        self.caught = caught  # the last signal received, even if it has not yet stopped the run
         self._allowed = False
         self._waiting = caught
 
     @contextmanager
     def allowed(self, yes: bool = True) -> Iterator[None]:
-        """Lets signals stop the block. `allowed(False)` inside it protects code that saves measurements."""
+        """Permits signals to stop the block. Inside it, `allowed(False)` protects code that saves measurements."""
         before = self._allowed
         self._allow(yes)
         try:
@@ -117,7 +120,7 @@ class Stopping:
         raise Stopped(signum)
 
     def go_on(self) -> None:
-        """Drops the pending signal, so that only the next signal stops the run."""
+        """Discards the pending signal, so that only another signal stops the run."""
         self._waiting = None
 
     def on_signal(self, signum: int, _frame: object) -> None:
@@ -127,17 +130,17 @@ class Stopping:
         self._waiting = signum
 
     def pass_on(self, outer: "Stopping | None") -> None:
-        """Passes the caught signal to `outer`, which stops as soon as it allows stopping."""
+        """Passes the caught signal to `outer`, which stops at its next `allowed` block."""
         if outer is not None and self.caught is not None:
             outer.caught = outer._waiting = self.caught  # noqa: SLF001 - the same class
 
 
 @contextmanager
 def stoppable() -> Iterator[Stopping]:
-    """Makes a signal that would end the process raise Stopped once, inside `Stopping.allowed`.
+    """Makes a signal that would end the process raise Stopped once, inside a `Stopping.allowed` block.
 
-    May be nested, e.g. for a run inside a search. If a signal arrives between two runs or at the very end of a run, it
-    stops the next run when it begins.
+    This context may be nested, for instance for a run inside a search. A signal that arrives between two runs, or at
+    the very end of a run, stops the next run when it begins.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Stopping()
@@ -150,6 +153,6 @@ def stoppable() -> Iterator[Stopping]:
         yield stopping
     finally:
         for number, handler in before.items():
-            # None means a handler that Python did not install and cannot restore, e.g. the handler of faulthandler.
+            # None means a handler that Python did not install and cannot restore, such as faulthandler's.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         stopping.pass_on(outer)

@@ -1,4 +1,4 @@
-"""Computes percentiles and early stopping as LoadGen does, and confidence intervals."""
+"""Computes percentiles and early stopping in the same way as LoadGen, and confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -10,24 +10,23 @@ import numpy as np
 from harness.types import Array
 
 MOST_QUERIES = 10**9
-"""The maximum number of queries that `queries_to_settle` tries. Runs never have more."""
+"""Maximum number of queries that `queries_to_settle` tries. A run never issues more."""
 
 LEVEL = 0.95
 """Confidence level of all intervals except in early stopping."""
 
 EARLY_STOPPING_CONFIDENCE = 0.99
-"""LoadGen's confidence that the true percentile meets the bound (early_stopping.cc)."""
+"""Confidence with which LoadGen states that the true percentile meets the bound (early_stopping.cc)."""
 
 TRIMMED = 0.2
-"""Share of the samples that a trimmed mean drops at each end, as in XSP and Benanza."""
+"""Share of the samples that a trimmed mean omits at each end, as in XSP and Benanza."""
 
 
 def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
-    """Returns the latency that is not exceeded by a share `fraction` of the samples, without interpolation.
+    """Returns the latency that a share `fraction` of the samples does not exceed, without interpolation.
 
-    sorted_ns: (n,) latencies in ns, ascending, n >= 1.
-    fraction: in (0, 1), e.g. 0.99.
-    Returns one of the measured values: sorted_ns[floor(n * fraction)].
+    sorted_ns: (n,) latencies in ns, ascending, n >= 1. fraction: between 0 and 1, such as 0.99.
+    The result is one of the measured values: sorted_ns[floor(n * fraction)].
 
     Source: mlcommons/inference loadgen/results.cc, PerformanceSummary::ProcessLatencies, at
     commit b66003e: `sample_latencies[sample_count * lp.percentile]`.
@@ -40,7 +39,7 @@ def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
 
 
 def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
-    """Returns the mean without the lowest and the highest floor(n * share) values, e.g. 5.5 for [1..10].
+    """Returns the mean without the floor(n * share) lowest and highest values, such as 5.5 for [1..10].
 
     Source: DLBricks (Li et al., ICPE 2020), section 4.
     """
@@ -51,7 +50,7 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
 
 
 def share_interval(successes: int, tries: int) -> tuple[float, float]:
-    """Returns Wilson's confidence interval of a share at the confidence level LEVEL. tries: at least 1.
+    """Returns Wilson's confidence interval for a share at the confidence level LEVEL. tries: at least 1.
 
     Source: Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
     """
@@ -61,34 +60,35 @@ def share_interval(successes: int, tries: int) -> tuple[float, float]:
     half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * tries)) / tries)
     whole = 1 + z2 / tries
     low, high = (middle - half) / whole, (middle + half) / whole
-    return max(0.0, min(low, share)), min(1.0, max(high, share))  # against rounding errors
+    return max(0.0, min(low, share)), min(1.0, max(high, share))  # prevents rounding errors from excluding the share
 
 
 def late_allowed(queries: int, percentile: float) -> int:
-    """Returns the maximum number of late queries with which early stopping passes, or -1 if `queries` is too small.
+    """Returns the maximum number of late queries for which early stopping passes, or -1 if `queries` is too small.
 
-    percentile: the target, e.g. 0.99. A query is late when it exceeds the latency bound.
-    LoadGen passes when P(X <= late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile). If the true percentile
-    missed the bound, this small number of late queries would be very unlikely.
+    percentile: the target, such as 0.99. A query is late when it exceeds the latency bound. LoadGen passes when P(X <=
+    late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile). If the true percentile missed the bound, so few
+    late queries would be very unlikely.
 
     Source: mlcommons/inference loadgen/early_stopping.cc, MinPassingQueriesFinder. A test reproduces
     the table in the MLPerf rules (459 queries at p99 with none late, 662 with one).
     """
     late_share = 1.0 - percentile
     mean = queries * late_share
-    # The answer is a 1 % quantile, which lies below the mean, so larger counts need no test.
+    # The result is a 1 % quantile, which is below the mean, so larger counts need not be tested.
     first, at_most = _at_most(queries, late_share, int(mean) + 1)
     allowed = int((at_most <= 1.0 - EARLY_STOPPING_CONFIDENCE).sum())
     return min(first + allowed - 1, queries)
 
 
 def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> int | None:
-    """Returns LoadGen's estimate of a stream's percentile. The true percentile does not exceed it (99 % confidence).
+    """Returns LoadGen's estimate for a stream's percentile. With 99 % confidence, the true percentile does not exceed
+    the estimate.
 
-    sorted_ns: (n,) latencies in ns, ascending. Returns None if n is too small for an estimate.
+    sorted_ns: (n,) latencies in ns, ascending. If n is too small for an estimate, returns None.
 
     Source: mlcommons/inference loadgen/results.cc, PerformanceSummary::EarlyStopping, at commit
-    b66003e: `sample_latencies[sample_count - t]`. A test reproduces the values of the golden logs.
+    b66003e: `sample_latencies[sample_count - t]`. A test reproduces the values in the golden logs.
     """
     count = len(sorted_ns)
     late = late_allowed(count, percentile) if count else 0
@@ -96,11 +96,11 @@ def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> in
 
 
 def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | None, int | None]:
-    """Returns the ranks of two among `count` sorted samples. The true percentile lies between these two samples.
+    """Returns the ranks of two of `count` sorted samples, between which the true percentile lies.
 
-    The probability is at least `level` for any distribution of independent samples, because the number of samples below
-    the percentile is Binomial(count, fraction). Ranks start at 0. A rank is None if even the first or the last sample
-    is too close to the percentile.
+    This holds with a probability of at least `level` for any distribution of independent samples, because the number of
+    samples below the percentile is Binomial(count, fraction). Ranks begin at 0. A rank is None if even the first or
+    last sample is too close to the percentile.
 
     Source: Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2.
     """
@@ -116,7 +116,7 @@ def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | Non
 def median_interval(
     values: Sequence[float] | Array, level: float = LEVEL
 ) -> tuple[float | None, float | None]:
-    """Returns the bounds of a confidence interval of the median. A bound is None if there are too few values."""
+    """Returns the bounds of a confidence interval for the median. If there are too few values, a bound is None."""
     ordered = sorted(values)
     ranks = interval_ranks(len(ordered), 0.5, level)
     low, high = (None if rank is None else float(ordered[rank]) for rank in ranks)
@@ -125,7 +125,7 @@ def median_interval(
 
 @lru_cache(maxsize=256)
 def queries_needed(late: int, percentile: float) -> int:
-    """Returns the smallest number of queries with which early stopping passes if `late` queries are late."""
+    """Returns the smallest number of queries for which early stopping passes if `late` queries are late."""
     if late < 0:
         raise ValueError(f"late must be at least 0, got {late}")
     low, high = late, max(64, 2 * late)
@@ -141,13 +141,12 @@ def queries_needed(late: int, percentile: float) -> int:
 
 
 def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
-    """Returns the number of queries after which early stopping would pass if the share of late queries stayed the same.
+    """Returns the number of queries after which early stopping would pass if the share of late queries stayed constant.
 
-    Returns None if the share of late queries is not below 1 - percentile, because no number of queries would then be
-    enough.
+    Returns None if this share is not below 1 - percentile, because no number of queries would then be enough.
     """
     share = late / queries
-    if share >= (1.0 - percentile) * (1 - 1e-9):  # 1 - 0.99 is a little more than 0.01
+    if share >= (1.0 - percentile) * (1 - 1e-9):  # in floating point, 1 - 0.99 is slightly more than 0.01
         return None
 
     def passes(count: int) -> bool:
@@ -166,15 +165,15 @@ def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
 
 @lru_cache(maxsize=1024)
 def student_t(freedom: int, level: float = LEVEL) -> float:
-    """Returns t of Student's distribution. A variable with `freedom` degrees of freedom lies between -t and t with
-    probability `level`.
+    """Returns the value t in Student's distribution. A variable with `freedom` degrees of freedom lies between -t and t
+    with the probability `level`.
 
-    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4. The
-    probability is a finite sum; t is found by bisection. Beyond 10,000 degrees t equals the normal distribution's
-    value to four digits.
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4. The probability is a finite
+    sum, and t is found by bisection. Above 10,000 degrees of freedom, t equals the normal distribution's value to four
+    digits.
     """
     freedom = min(freedom, 10_000)
-    low, high = 0.0, math.pi / 2  # bounds of the angle whose tangent is t / sqrt(freedom)
+    low, high = 0.0, math.pi / 2  # bounds for the angle whose tangent is t / sqrt(freedom)
     for _ in range(60):
         angle = (low + high) / 2
         low, high = (angle, high) if _within_t(angle, freedom) < level else (low, angle)
@@ -182,12 +181,12 @@ def student_t(freedom: int, level: float = LEVEL) -> float:
 
 
 def mean_half_width(values: Sequence[float]) -> float:
-    """Returns half the width of Student's confidence interval of the mean. values: at least two independent values."""
+    """Returns half the width of Student's confidence interval for the mean. values: at least two independent values."""
     return student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
 def _within_t(angle: float, freedom: int) -> float:
-    """Returns the probability in student_t for t = sqrt(freedom) * tan(angle)."""
+    """Returns the probability that `student_t` uses, for t = sqrt(freedom) * tan(angle)."""
     odd = freedom % 2
     term = math.cos(angle) if odd else 1.0
     total = 0.0
@@ -199,9 +198,10 @@ def _within_t(angle: float, freedom: int) -> float:
 
 
 def _at_most(n: int, p: float, last: int) -> tuple[int, Array]:
-    """Returns `first`, and P(X <= k) for k = first, ..., last and X ~ Binomial(n, p), (last - first + 1,).
+    """Returns `first`, and an array of shape (last - first + 1,) with P(X <= k) for k = first, ..., last and X ~
+    Binomial(n, p).
 
-    first: 12 standard deviations below the mean; the probabilities below it are negligible.
+    first: 12 standard deviations below the mean, because the probabilities below it are negligible.
     """
     first = max(0, int(n * p - 12 * math.sqrt(n * p * (1.0 - p))))
     k = np.arange(first, last)

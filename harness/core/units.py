@@ -1,4 +1,4 @@
-"""Reads and writes numbers with units: durations, rates, sizes."""
+"""Reads and writes numbers with units: durations, rates and sizes."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
 LONGEST_NS = 366 * 24 * 3600 * NS_PER_S
-"""Maximum duration: a leap year, which fits into LoadGen's 64-bit time in ns."""
+"""Maximum duration, one leap year, which fits into LoadGen's 64-bit time in ns."""
 
 NS_PER_UNIT = {
     "ns": 1,
@@ -25,7 +25,7 @@ _LARGEST_FIRST = ("h", "min", "s", "ms", "us", "ns")
 
 
 def parse_duration_ns(text: str) -> int:
-    """Parses '15ms' -> 15_000_000. Refuses a number without a unit."""
+    """Parses '15ms' to 15_000_000. Refuses a number without a unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s|min|h)", text.strip())
     if match is None:
         raise ValueError(
@@ -46,18 +46,18 @@ def write_duration(ns: int) -> str:
 
 
 def show_duration(ns: int) -> str:
-    """Formats a time as the user wrote it: '50 ms'."""
+    """Formats a time in the way the user wrote it: '50 ms'."""
     return re.sub(r"(?<=\d)(?=[a-z])", " ", write_duration(ns))
 
 
 def show_ns(ns: float) -> str:
-    """Formats a time with three significant digits and a suitable unit: 1234567 -> '1.23 ms'."""
+    """Formats a time with three significant digits and a suitable unit: '1.23 ms' for 1234567."""
     units = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))
     return _scaled(ns, units) or f"{ns:.0f} ns"
 
 
 def show_wait(seconds: float) -> str:
-    """Formats a remaining time, at least 1 s: '35 s', '22 min', '3 h 05 min'."""
+    """Formats a remaining time of at least 1 s: '35 s', '22 min', '3 h 05 min'."""
     if seconds < 99.5:
         return f"{max(1.0, seconds):.0f} s"
     minutes = round(seconds / 60)
@@ -65,17 +65,17 @@ def show_wait(seconds: float) -> str:
 
 
 def show_rate(per_s: float) -> str:
-    """Formats a rate with thousands separators, and with three significant digits below 100: '12,345', '3.21'."""
+    """Formats a rate with thousands separators or, below 100, with three significant digits: '12,345', '3.21'."""
     return f"{per_s:,.0f}" if abs(per_s) >= 100 else _three_digits(per_s)
 
 
 def show_percent(share: float, digits: int = 0, *, signed: bool = False) -> str:
-    """Formats a share with a space before the sign, as in the SI: 0.123 -> '12 %'."""
+    """Formats a share with a space before the percent sign, as in the SI: '12 %' for 0.123."""
     return f"{share * 100:{'+' if signed else ''},.{digits}f} %"
 
 
 def show_share(share: float, digits: int = 1) -> str:
-    """Formats a share from 0 to 1 with as many digits as it needs to differ from 0 % and 100 %: 0.99955 -> '99.96 %'."""
+    """Formats a share from 0 to 1 with enough digits to distinguish it from 0 % and 100 %: '99.96 %' for 0.99955."""
     while digits < _MOST_DIGITS and 0 < share < 1 and _is_whole(share, digits):
         digits += 1
     return show_percent(share, digits)
@@ -86,17 +86,17 @@ def _is_whole(share: float, digits: int) -> bool:
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Formats a number with its noun: '1 run', '2,000 runs'. plural: needed if the plural is not the noun plus s."""
+    """Formats a number and a noun: '1 run', '2,000 runs'. plural: required if the plural is not the noun plus s."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def show_bytes(count: float) -> str:
-    """Formats bytes in decimal units with three significant digits: 317e6 -> '317 MB'."""
+    """Formats bytes in decimal units with three significant digits: '317 MB' for 317e6."""
     return _scaled(count, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))) or f"{count:.0f} B"
 
 
 def parse_bytes(text: str) -> int:
-    """Parses '1.5GB' -> 1_500_000_000, in the decimal units of `show_bytes`. Refuses a number without a unit."""
+    """Parses '1.5GB' to 1_500_000_000, in the decimal units that `show_bytes` uses. Refuses a number without a unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(B|kB|MB|GB)", text.strip())
     if match is None:
         raise ValueError(
@@ -106,7 +106,7 @@ def parse_bytes(text: str) -> int:
 
 
 def show_si(value: float, unit: str) -> str:
-    """Formats a value with three significant digits and a suitable unit prefix: (0.00123, 'J') -> '1.23 mJ'."""
+    """Formats a value with three significant digits and a suitable unit prefix: '1.23 mJ' for (0.00123, 'J')."""
     prefixes = (("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("u", 1e-6))
     units = [(f"{prefix}{unit}", size) for prefix, size in prefixes]
     return _scaled(value, units) or f"{_three_digits(value / 1e-9)} n{unit}"

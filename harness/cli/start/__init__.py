@@ -1,1 +1,1 @@
-"""The first steps: presets and files of options, templates, schemas, completion."""
+"""First steps: presets, option files, templates, schemas and completion."""

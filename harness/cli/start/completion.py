@@ -1,7 +1,8 @@
-"""Completes command lines in the shell with argcomplete and the verbs' parsers. Implements the verb `completion`.
+"""Completes command lines in the shell with argcomplete and the verbs' parsers. The module also implements the verb
+`completion`.
 
-The shell calls the program with `_ARGCOMPLETE` and `COMP_LINE` in the environment. Only the parser of the
-verb in that line is built.
+The shell calls the program with `_ARGCOMPLETE` and `COMP_LINE` in the environment. To be fast, builds only the parser
+of the verb in that line.
 """
 
 import argparse
@@ -33,11 +34,11 @@ _FILES = (
     "TREE",
     "DIM=LENGTHS",
 )
-"""Placeholders of values that may be files."""
+"""Placeholders for values that may be files."""
 
 
 def _runs() -> list[str]:
-    """Folders of finished runs, the newest first."""
+    """Returns the folders of finished runs, newest first."""
     results = RESULTS.glob("*/result.json")
     return [str(p.parent) for p in sorted(results, key=lambda p: p.stat().st_mtime, reverse=True)]
 
@@ -59,11 +60,11 @@ _NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "SIDE": _runs,
     "DATASET": lambda: [name for name, _ in registry.rows("dataset")],
 }
-"""Maps an option, or the placeholder of an argument, to a function that returns its possible names, except files."""
+"""Maps an option, or an argument's placeholder, to a function that returns its possible names, except files."""
 
 
 def complete() -> None:
-    """Prints the words that can follow at the cursor, and ends the process."""
+    """Prints the words that may follow at the cursor, and ends the process."""
     import argcomplete
     from argcomplete.lexers import split_line
 
@@ -74,7 +75,7 @@ def complete() -> None:
     for action in parser._actions:  # noqa: SLF001 - argparse offers no other way
         if action.choices is None:
             action.completer = _completer(parser, action)  # type: ignore[attr-defined]
-    options = "long" if words[start:] else False  # an empty command line completes to verbs only
+    options = "long" if words[start:] else False  # an empty command line is completed only with verbs
     argcomplete.autocomplete(
         parser, always_complete_options=options, default_completer=lambda **_: ()
     )
@@ -109,7 +110,7 @@ def _choice(*words: str) -> argparse.ArgumentParser:
 
 def _completer(parser: argparse.ArgumentParser, action: argparse.Action) -> Callable[..., Any]:
     """Returns a function that argcomplete calls with `prefix` and other arguments. argcomplete filters the words that
-    it returns.
+    the function returns.
     """
     from argcomplete.completers import FilesCompleter
 

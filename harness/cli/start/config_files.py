@@ -1,4 +1,4 @@
-"""Reads the files of --config: presets of the package, files of the user, and config.yaml of runs."""
+"""Reads the --config files: the package's presets, the user's files, and the config.yaml files of runs."""
 
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
@@ -15,24 +15,24 @@ CONFIG_FLAG = "--config"
 
 class ConfigFile(NamedTuple):
     name: str
-    """The file's name on the command line."""
+    """Name of the file on the command line."""
     is_of_run: bool
-    """Whether the file is the config.yaml of a run. Such a file contains every resolved option, not only the user's
-    options.
+    """Whether the file is a run's config.yaml. Such a file contains every resolved option, not only the options that
+    the user set.
     """
     keys: tuple[str, ...]
-    """Keys of the run's options in the file."""
+    """Keys of the run's options that the file sets."""
     values: dict[str, Any]
-    """Values by field of RunConfig."""
+    """Values that the file sets, by field of RunConfig."""
 
 
 class ConfigFiles(NamedTuple):
-    """The files of one command line. A later file overrides an earlier file."""
+    """The --config files of a command line. A later file overrides an earlier one."""
 
     names: tuple[str, ...]
     files: tuple[ConfigFile, ...]
     own: dict[str, Any]
-    """Values of the verb's options by key, as on the command line."""
+    """Values of the verb's options, by key, as on the command line."""
     notices: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -40,13 +40,13 @@ class ConfigFiles(NamedTuple):
 
 
 def presets() -> dict[str, str]:
-    """Returns the purpose of each preset by name. The purpose is the first line of the preset's file."""
+    """Maps the name of each preset to its purpose. The purpose is the first line of the preset."""
     files = sorted(PRESETS.glob("*.yaml"))
     return {p.stem: p.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for p in files}
 
 
 def read(names: Sequence[str], own: Set[str], problems: list[str]) -> ConfigFiles:
-    """Reads the files. Skips keys that only other verbs accept, and prints a notice. own: keys of the verb's
+    """Reads the files. Skips keys that only other verbs accept, and prints a notice about them. own: keys of the verb's
     options.
     """
     files: list[ConfigFile] = []
@@ -68,7 +68,7 @@ def read(names: Sequence[str], own: Set[str], problems: list[str]) -> ConfigFile
 
 
 def is_of_run(path: Path) -> bool:
-    """Whether the path is a run's folder or the config.yaml in one."""
+    """Whether the path is a run's folder or the config.yaml in such a folder."""
     from harness.results.run_folder import CONFIG, RESULT
 
     return path.is_dir() or (path.name == CONFIG and (path.parent / RESULT).is_file())
@@ -85,7 +85,7 @@ def sources(names: Sequence[str]) -> dict[str, str]:
 
 
 def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
-    """Returns the fields of RunConfig in a YAML file, or in the config.yaml of a run's folder."""
+    """Returns the fields of RunConfig that a YAML file, or the config.yaml in a run's folder, sets."""
     return config_from(_content(path), str(path), problems)
 
 
@@ -127,7 +127,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _of_other_verbs(keys: Set[str]) -> Iterator[tuple[str, str]]:
-    """Yields each key that is an option of another verb, and that verb."""
+    """Yields each key that is an option of another verb, and the name of that verb."""
     for name, verb in VERBS.items():
         parser = verb.parser()
         if parser.has(CONFIG_FLAG):
@@ -135,7 +135,7 @@ def _of_other_verbs(keys: Set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _as_typed(value: object) -> object:
-    """Returns a YAML scalar, or each entry of a list, as it would be written on the command line."""
+    """Returns a YAML scalar, or each entry of a list, in the form that a user would type on the command line."""
     if isinstance(value, list):
         return [_as_typed(entry) for entry in value]
     return value if value is None or isinstance(value, bool | dict) else str(value)

@@ -1,4 +1,4 @@
-"""The verb `init`, which writes a template of options for --config, or of a manifest for --model."""
+"""The verb `init`, which writes a template: of options for --config, or of a manifest for --model."""
 
 import argparse
 import json
@@ -46,8 +46,7 @@ def init(arguments: list[str]) -> int:
 
 
 def _prompt_options(text: str) -> str:
-    """Returns options that make synthetic prompts suitable for the language model of a manifest, or '' for other
-    models.
+    """Returns options that adapt synthetic prompts to the language model in a manifest, or '' for other models.
     """
     vocabulary = re.search(r"^  vocabulary: (\d+)$", text, re.MULTILINE)
     if vocabulary is None:
@@ -97,7 +96,7 @@ def _beside(model: Path) -> Path:
 
 
 def _manifest_of(options: argparse.Namespace) -> tuple[Path, str]:
-    """Returns the path and the text of the manifest of --model."""
+    """Returns the path and the text of the manifest for --model."""
     from harness.models.opened.template import manifest_of, manifest_of_package
 
     out = user_path(options.out) if options.out else None
@@ -109,7 +108,7 @@ def _manifest_of(options: argparse.Namespace) -> tuple[Path, str]:
         raise ConfigError(f"--model {model} does not exist: pass the path of a model file")
     out = out or _beside(model)
     shapes = _shapes(options)
-    if out.exists():  # before the slow start of a framework
+    if out.exists():  # checked before the framework starts, which is slow
         raise ConfigError(
             f"{out} already exists and will not be overwritten: pass a different --out"
         )
@@ -140,7 +139,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def options_text(verb: str) -> str:
-    """Returns all options of the verb that a file may contain, as comments. Sets only a required scenario."""
+    """Returns all options that a file for the verb may contain, as comments. Sets a scenario only if one is required.
+    """
     takers = [name for name, row in VERBS.items() if row.parser().has(CONFIG_FLAG)]
     if verb not in takers:
         raise ConfigError(f"init {verb}: choose from {', '.join(takers)}")
@@ -168,7 +168,7 @@ def _option_lines(verb: str, parser: Parser) -> Iterator[str]:
 
 
 def _shown(parser: Parser, action: argparse.Action) -> str:
-    """Returns the option's default from its help, or else the placeholder of its value."""
+    """Returns the option's default from its help text, or else the placeholder for its value."""
     meta = parser.fields[action.dest].metadata
     if meta["flag"]:
         return "false"

@@ -1,4 +1,4 @@
-"""`./run.sh install`: lists the extras, or checks the names of the extras to install.
+"""`./run.sh install`: lists the extras, or checks the names of extras to install.
 
 This module imports only the standard library, because it runs before packages are installed.
 """
@@ -17,10 +17,10 @@ from harness.errors import ConfigError, HarnessError, refuse
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs `./run.sh install` and returns the exit status. Without names, it lists the extras.
+    """Runs `./run.sh install` and returns the exit status. Without names, lists the extras.
 
-    With names, it prints lines for scripts/env.sh. One line has the extras to install. A line `EXTRA PACKAGE...` names
-    each rival extra, which scripts/env.sh removes first.
+    With names, prints lines that scripts/env.sh reads. One line contains the extras to install. Each line `EXTRA
+    PACKAGE...` names a rival extra, which scripts/env.sh removes first.
     """
     if not arguments or arguments[0].startswith("-"):
         show("usage: ./run.sh install EXTRA...\n\nInstalls optional parts into .venv:\n")
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _single(names: Sequence[str]) -> list[str]:
-    """Returns the names without duplicates, with `recommended` replaced by its extras."""
+    """Returns the names without duplicates, and with `recommended` replaced by the extras that it contains."""
     parts = (RECOMMENDED if name == "recommended" else (name,) for name in names)
     return list(dict.fromkeys(chain.from_iterable(parts)))
 
@@ -54,7 +54,7 @@ def _is_in_venv(name: str) -> bool:
 
 
 def _extra_of(name: str) -> str | None:
-    """Returns the extra that a plug-in or shipped model needs, '' if it does not need an extra, or None if the name is
+    """Returns the extra that a plug-in or shipped model requires; '' if it requires none, or None if the name is
     unknown.
     """
     extras = [table[name].extra for table in KINDS.values() if name in table]

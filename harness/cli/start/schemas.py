@@ -1,4 +1,4 @@
-"""The verb `schema`, which prints the JSON Schema of the files that users write, and of result.json."""
+"""The verb `schema`, which prints the JSON Schema for the files that users write, and for result.json."""
 
 import ast
 import inspect
@@ -20,7 +20,7 @@ from harness.core.console import show
 _DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 
 _REGISTERED = ("scenario", "backend", "dataset", "metric", "meter")
-"""Options whose values are names of the registry, or plug-ins of the user."""
+"""Options whose values are names in the registry, or the user's plug-ins."""
 
 
 def schema(arguments: list[str]) -> int:
@@ -35,7 +35,7 @@ def schema(arguments: list[str]) -> int:
 
 
 def config() -> dict[str, Any]:
-    """Returns the schema of a --config file: every option of a run and of the verbs."""
+    """Returns the schema for a --config file: every option of a run and of the verbs."""
     properties: dict[str, Any] = {"schema_version": {"const": SCHEMA_VERSION}}
     for one in RunConfig.__dataclass_fields__.values():
         properties[option_key(one)] = _property(one)
@@ -66,7 +66,7 @@ def manifest() -> dict[str, Any]:
 
 
 def _field_texts(source: str) -> dict[str, dict[str, str]]:
-    """Returns the docstring of each field, by class and field. pydantic would read the source again each time a model
+    """Returns each field's docstring, by class and field. pydantic itself would read the source again each time a model
     is loaded.
     """
     return {
@@ -104,9 +104,9 @@ def _property(field: "Field[Any]") -> dict[str, Any]:
 
 
 def _value(field: "Field[Any]") -> dict[str, Any]:
-    """Returns the schema of one value.
+    """Returns the schema for one value.
 
-    A number may be a string with separators (20,000), and a string may look like a number.
+    A number may be written as a string with separators (20,000), and a string may look like a number.
     """
     key, choices = option_key(field), field.metadata["choices"]
     if choices:

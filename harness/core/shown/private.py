@@ -1,7 +1,8 @@
-"""Replaces names of the user and the machine, and meter arguments, in texts that others may read.
+"""Replaces the names of the user and the machine, and the arguments of meters, in texts that others may read.
 
-A home folder becomes `~`, the user name `USER`, and the host name `host_id()`. User and host names are replaced
-only in paths and addresses, because they may also be ordinary words in a result (`publish` replaces more).
+A home folder becomes `~`, the user's name `USER`, and the host name the result of `host_id()`. User and host names are
+replaced only in paths and addresses, because they may also be ordinary words in a result (`publish` also replaces other
+occurrences).
 """
 
 import hmac
@@ -18,17 +19,19 @@ from typing import Any
 USER = "USER"
 _MACHINE_ID = Path("/etc/machine-id")
 _BEFORE, _AFTER = r"(?<![\w.~-])", r"(?![\w-]|\.\w)"
-"""Bounds of a name or path. The adjacent characters must not continue a word or begin a suffix, e.g. `.bak`."""
+"""Patterns for what may precede and follow a name or path. The adjacent characters must not continue a word or begin a
+suffix such as `.bak`.
+"""
 
 _PATH_OR_ADDRESS = re.compile("[/@:]")
 _ARGUMENTS = re.compile("arguments-[0-9a-f]{8}")
 
 _HARMLESS = ("rapl", "hwmon", "nvml", "estimate")
-"""Meters whose argument is a kernel folder or numbers."""
+"""Meters whose argument is a kernel folder or a list of numbers, and therefore not private."""
 
 
 def homes() -> list[str]:
-    """Returns the user's home folders from HOME and the system, with and without resolved links, longest first."""
+    """Returns the user's home folders from HOME and from the system, with and without resolved links, longest first."""
     return _homes(frozenset({os.environ.get("HOME", ""), _account()[1]}))
 
 
@@ -40,13 +43,15 @@ def _homes(named: frozenset[str]) -> list[str]:
 
 
 def users() -> list[str]:
-    """Returns the user names from the environment and the system. Omits root, because it does not identify a person."""
+    """Returns the user's names from the environment and from the system. Omits root, because it does not identify a
+    person.
+    """
     names = {os.environ.get("USER", ""), os.environ.get("LOGNAME", ""), _account()[0]}
     return sorted(names - {"", "root"})
 
 
 def hosts() -> list[str]:
-    """Returns the machine name, with and without its domain."""
+    """Returns the machine's name, with and without its domain."""
     name = platform.node()
     return [
         host
@@ -57,7 +62,7 @@ def hosts() -> list[str]:
 
 @cache
 def _account() -> tuple[str, str]:
-    """Returns (name, home) from the system; both are empty for a user ID without an account, e.g. in a container."""
+    """Returns (name, home) from the system; both are empty if the user ID has no account, as in many containers."""
     try:
         entry = pwd.getpwuid(os.getuid())
     except KeyError:
@@ -66,13 +71,13 @@ def _account() -> tuple[str, str]:
 
 
 def host_id() -> str | None:
-    """Returns an ID that is the same in all runs on this machine, or None if the machine has no name."""
+    """Returns an ID that is the same for all runs on this machine, or None if the machine has no name."""
     name = platform.node()
     return f"host-{_digest(name)}" if name else None
 
 
 def _digest(text: str) -> str:
-    """Returns a keyed digest. Others cannot guess the text from it, unlike from a plain digest.
+    """Returns a keyed digest of a text. Unlike a plain digest, it does not allow others to check a guess at the text.
 
     The key is the machine's ID, which results do not contain.
     """
@@ -84,8 +89,8 @@ def _digest(text: str) -> str:
 
 
 def hide(text: str) -> str:
-    """Replaces home folders, and the user and host in paths and addresses."""
-    if not _PATH_OR_ADDRESS.search(text):  # a quick exit for most cells of a table
+    """Replaces home folders everywhere, and the user's and the host's name in paths and addresses."""
+    if not _PATH_OR_ADDRESS.search(text):  # a quick exit, because most cells of a table contain neither
         return text
     for pattern, new in _patterns(tuple(homes()), tuple(users()), tuple(hosts())):
         text = pattern.sub(new, text)
@@ -103,24 +108,27 @@ def _patterns(
 
 
 def home_pattern(home: str) -> str:
-    """Returns a `path_pattern` that also matches after a letter (-I/home/ann) if the path has several parts."""
+    """Returns a `path_pattern` that, if the path has several parts, also matches directly after a letter (-I/home/ann).
+    """
     return path_pattern(home).removeprefix(_BEFORE if home.count("/") > 1 else "")
 
 
 def path_pattern(path: str) -> str:
-    """Returns a pattern for the path, alone or followed by a slash."""
+    """Returns a pattern that matches the path alone or followed by a slash."""
     return f"{_BEFORE}{re.escape(path)}{_AFTER}"
 
 
 def name_pattern(name: str) -> str:
-    """Returns a pattern for a user or host name in a path (/data/NAME/x) or an address (NAME@, @NAME, NAME:80)."""
-    # The pattern begins with the name, because the engine finds a literal faster than a lookbehind.
+    """Returns a pattern that matches a user or host name in a path (/data/NAME/x) or an address (NAME@, @NAME,
+    NAME:80).
+    """
+    # The pattern begins with the name, because the regex engine finds a literal faster than a lookbehind.
     name = re.escape(name)
     return rf"{name}(?:(?<=[@/]{name}){_AFTER}|(?<![\w.~-]{name})(?=@|:\d))"
 
 
 def hidden(value: Any) -> Any:
-    """Returns a JSON value with `hide` applied to every text."""
+    """Returns a JSON value after applying `hide` to every text in it."""
     if isinstance(value, str):
         return hide(value)
     if isinstance(value, Mapping):
@@ -129,7 +137,7 @@ def hidden(value: Any) -> Any:
 
 
 def command_line(argument: str) -> str:
-    """Returns the program name, and a digest in place of its arguments, which may contain a password.
+    """Returns the program's name, and a digest in place of its arguments, because they may contain a password.
 
     For example, 'ipmitool -U admin -P secret' becomes 'ipmitool arguments-9c1c2a5e'.
     """
@@ -144,7 +152,7 @@ def command_line(argument: str) -> str:
 
 
 def arguments(words: Sequence[str]) -> list[str]:
-    """Returns the words of a command without the arguments of programs and meters, which may contain a password."""
+    """Returns a command's words without the arguments of programs and meters, because they may contain a password."""
     hiding = {"--meter": meter, "--before-run": command_line}
     shown: list[str] = []
     for word in words:
@@ -169,5 +177,5 @@ def meter(text: str) -> str:
 
 
 def _arguments(text: str) -> str:
-    known = _ARGUMENTS.fullmatch(text)  # replaced before: the text was published
+    known = _ARGUMENTS.fullmatch(text)  # the arguments were already replaced, because the text was published
     return text if known else f"arguments-{_digest(text)}"

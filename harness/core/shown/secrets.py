@@ -1,7 +1,7 @@
-"""Masks the user's secrets, in any encoding, in texts from outside the harness.
+"""Masks the user's secrets, in any encoding, in texts that come from outside the harness.
 
-A server's reply may repeat the request, including a header whose value comes from the environment. Known secrets are
-masked when a text leaves the process, on the screen or on the way to the supervisor.
+A server's reply may repeat the request, including headers whose values come from the environment. Known secrets are
+masked when a text leaves the process, either to the screen or to the supervisor.
 """
 
 import base64
@@ -15,45 +15,48 @@ from urllib.parse import unquote
 MASK = "***"
 
 _FEWEST = 4
-"""Values shorter than this are not masked, because they occur in ordinary texts."""
+"""Shorter values are not masked, because they also occur in ordinary texts."""
 
 _WHOLE = 8
-"""Number of leading characters that are masked even if the text ends within the value. A shorter value may be an
-ordinary word. It is masked only as a whole word, not within another word and not in an encoded form.
+"""Number of leading characters of a secret that are masked even if the text ends before the secret does. A shorter
+secret may be an ordinary word, so it is masked only as a whole word, not within another word and not in an encoded
+form.
 """
 
 _LONG = 64
 _TO_THE_END = r"""[^\s"'<>]*"""
-"""Matches the rest of a value after its first `_LONG` characters. The rest is masked whatever it contains."""
+"""Matches the rest of a secret after its first `_LONG` characters. The rest is masked without comparing it."""
 
 _GAP = r"""[\s"'+,\\]{0,6}?"""
-"""Characters between the parts of a value that is split or wrapped over lines. Lazy, because a backslash may begin an
-escape.
+"""Matches the characters between parts of a secret that is split or wrapped over several lines. The match is lazy,
+because a backslash may begin an escape.
 """
 
 _BACKSLASHES = r"\\{1,8}"
-"""Backslashes before an escape; JSON in JSON in JSON has four. Without a limit, matching would take quadratic time."""
+"""Matches the backslashes before an escape; JSON in JSON in JSON has four. The number is limited, because matching
+would otherwise take quadratic time.
+"""
 
 _HEX_GAP = r"""[\s"'+,\\:;.-]{0,6}(?:0x)?"""
-"""Characters between hexadecimal bytes."""
+"""Matches the characters between hexadecimal bytes."""
 
 _LIST_GAP = r"""[\s,;]{1,6}"""
-"""Characters between bytes written as decimal numbers."""
+"""Matches the characters between bytes that are written as decimal numbers."""
 
 _USER = re.compile(r"://([^/?#\s]+)@")
 _QUERY = re.compile(
     r"[?&][\w.-]*(?:token|key|secret|passw|pwd|sig|auth|credential)[\w.-]*=([^&#\s]+)",
     re.IGNORECASE,
 )
-"""Matches the value of a query parameter whose name suggests a secret."""
+"""Matches the value of a query parameter whose name suggests that it is a secret."""
 
 _known: set[str] = set()
 _patterns: list[tuple[re.Pattern[str], bool]] = []
-"""(pattern, whether the value is short)."""
+"""Pairs of a pattern and whether the secret is short."""
 
 
 def learn(value: str) -> None:
-    """Masks the value from now on, and also the parts of a `Basic` or `Bearer` value."""
+    """Masks the secret from now on, and also the parts of a `Basic` or `Bearer` value."""
     value = value.strip()
     if len(value) < _FEWEST or value in _known:
         return
@@ -73,8 +76,8 @@ def learn(value: str) -> None:
 
 
 def learn_from_urls(texts: Iterable[str]) -> None:
-    """Finds the secrets in each URL in the texts and masks them from now on. Secrets are the password, a user name
-    without a password (a token), and query parameters with names such as `token` or `key`.
+    """Masks the secrets in the URLs of these texts from now on. Secrets are passwords, user names without a password
+    (tokens), and query parameters with names such as `token` or `key`.
     """
     for text in texts:
         for value in _QUERY.findall(text):
@@ -88,7 +91,7 @@ def learn_from_urls(texts: Iterable[str]) -> None:
 
 
 def masked(text: str, short: bool = True) -> str:
-    """Returns the text with `***` instead of each secret. short: whether to mask short secrets, too."""
+    """Returns the text with each secret replaced by `***`. short: whether to mask short secrets, too."""
     for pattern, is_short in _patterns:
         if short or not is_short:
             text = pattern.sub(MASK, text)
@@ -96,11 +99,11 @@ def masked(text: str, short: bool = True) -> str:
 
 
 def masked_values(value: Any) -> Any:
-    """Returns a JSON value with `masked` applied to every text except the keys of objects.
+    """Returns a JSON value after applying `masked` to every text in it, except the keys of objects.
 
-    Short secrets are not masked in a text of one word, because programs may read such names, paths, URLs, types and
-    digests. The values of all keys are masked, because a list of keys with texts from outside would be incomplete, and
-    servers may also repeat secrets in names.
+    Short secrets are not masked in a text that is a single word, because programs may read such names, paths, URLs,
+    types and digests. The values of all keys are masked: a list of the keys with texts from outside would be
+    incomplete, because servers may also repeat secrets in names.
     """
     if not _patterns:
         return value
@@ -112,7 +115,9 @@ def masked_values(value: Any) -> Any:
 
 
 def _forms(value: str) -> Iterable[str]:
-    """Yields patterns for the value: text with any escapes, byte numbers, and base64 or base32 at any offset."""
+    """Yields patterns that match the value: as text with any escapes, as byte numbers, and in base64 or base32 at any
+    offset.
+    """
     yield _sequence([_character(char) for char in value])
     raw = value.encode()
     yield _sequence([re.escape(digit) for digit in raw.hex()])
@@ -120,7 +125,7 @@ def _forms(value: str) -> Iterable[str]:
     yield rf"\b{_sequence([f'{byte}' for byte in raw], _LIST_GAP)}"
     for before in range(3):
         text = base64.b64encode(bytes(before) + raw).decode()
-        # The first and last digits also encode bits of adjacent, unknown bytes, so they are left out.
+        # The first and last digits are omitted, because they also encode bits of adjacent, unknown bytes.
         start, end = -(-8 * before // 6), 8 * (before + len(raw)) // 6
         yield _sequence([_digit(char) for char in text[start:end]])
     for before in range(5):
@@ -130,14 +135,17 @@ def _forms(value: str) -> Iterable[str]:
 
 
 def _sequence(parts: list[str], gap: str = _GAP) -> str:
-    """Returns a pattern for the first `_WHOLE` parts and any parts that follow, up to the end of a long value."""
+    """Returns a pattern that matches the first `_WHOLE` parts and any parts after them, up to the end of a long value.
+    """
     needed, more = parts[:_WHOLE], parts[_WHOLE:_LONG]
     end = _TO_THE_END if len(parts) > _LONG else ""
     return gap.join(needed) + "".join(f"(?:{gap}{part})?" for part in more) + end
 
 
 def _character(char: str) -> str:
-    """Returns a pattern for the character, plain or escaped as in JSON, Python, JavaScript, C, URLs, email or HTML."""
+    """Returns a pattern that matches the character, either plain or escaped as in JSON, Python, JavaScript, C, URLs,
+    email or HTML.
+    """
     code = ord(char)
     percent = "".join(f"%(?:25){{0,4}}{byte:02x}" for byte in char.encode())
     octets = "".join(f"{_BACKSLASHES}x{byte:02x}" for byte in char.encode())
@@ -151,10 +159,10 @@ def _character(char: str) -> str:
         forms.append(f"&(?:amp;)?{codepoint2name[code]};")
     if char == " ":
         forms.append(r"\+")
-    return f"(?:{'|'.join([*forms, re.escape(char)])})"  # the plain character comes last: `&` begins an escape
+    return f"(?:{'|'.join([*forms, re.escape(char)])})"  # plain comes last, because `&` also begins an escape
 
 
 def _digit(char: str) -> str:
-    """Returns a pattern for a base64 digit, also in the URL-safe alphabet."""
+    """Returns a pattern that matches a base64 digit, also in the URL-safe alphabet."""
     other = {"+": "-", "/": "_"}.get(char)
     return f"(?:{_character(char)}|{other})" if other else re.escape(char)

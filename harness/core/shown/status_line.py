@@ -1,4 +1,4 @@
-"""Redraws the last rows of a terminal, which show the current status."""
+"""Redraws the terminal's last rows, which show the current status."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 _USUAL_COLUMNS = 80
-"""Width of a terminal that does not report its width, e.g. a recorder's terminal."""
+"""Assumed width of a terminal that does not report its width, such as a recorder's terminal."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -16,17 +16,17 @@ def columns_of(stream: TextIO) -> int:
 
 
 class StatusLine:
-    """Rows that replace each other.
+    """Rows on a terminal that replace the previously drawn rows.
 
-    If the terminal became narrower, it has wrapped the previous rows, so all wrapped rows are cleared first.
+    A terminal that became narrower has wrapped the previous rows, so all wrapped rows are cleared first.
     """
 
     def __init__(self) -> None:
         self._drawn: list[int] = []
-        """Number of characters in each row on the terminal."""
+        """Number of characters in each row that is on the terminal."""
 
     def draw(self, stream: TextIO, rows: Sequence[str]) -> None:
-        """Draws rows. They must be narrower than the terminal, because a full row would move the cursor to the next
+        """Draws rows. The rows must be narrower than the terminal, because a full row would move the cursor to the next
         row.
         """
         columns = columns_of(stream)

@@ -13,7 +13,7 @@ _DATA = Path(__file__).parent / "data"
 
 
 class Model(NamedTuple):
-    """ A benchmark, whose folder in the tree has the same name."""
+    """A benchmark, whose folder in the tree has the same name."""
 
     name: str
     dataset: str

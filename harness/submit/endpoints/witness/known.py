@@ -13,7 +13,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Known(NamedTuple):
-    """ Known facts; an empty value means that the fact is unknown."""
+    """Known facts; an empty value means that the fact is unknown."""
 
     seeds: Mapping[str, int] = _NOTHING
     prompts: Sequence[str] = ()
