@@ -1,4 +1,4 @@
-"""Scores detections by the area under the curve of the receiver operating characteristic (ROC)."""
+"""Scores detections by the area under the receiver operating characteristic (ROC) curve."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,10 +9,10 @@ from harness.types import Answer, Array, HasLabelCheck, Metric, Score
 
 
 class AreaUnderCurve:
-    """Probability that a positive sample gets a higher score than a negative one. A tie counts one half.
+    """Probability that a positive sample gets a higher score than a negative sample. A tie counts as one half.
 
-    An answer is one score, or one score per frame. Its label is 0 or 1, or one such number per frame. If an answer is
-    longer than its label, the rest is padding. A missing score counts as wrong.
+    An answer is a single score, or one score per frame. A label is 0 or 1, or one such number per frame. If an answer
+    is longer than its label, the excess is padding. A missing score counts as wrong.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -48,7 +48,7 @@ class AreaUnderCurve:
         )
 
     def _scored(self, payload: bytes, label: Any) -> tuple[Array, Array]:
-        """Returns the scores and labels of a sample. Both have the same length."""
+        """Returns a sample's scores and labels. Both arrays have the same length."""
         right = np.asarray(label).ravel().astype(bool)
         whole = len(payload) // self._dtype.itemsize * self._dtype.itemsize
         scores = np.frombuffer(payload[:whole], self._dtype).astype(np.float64)[: len(right)]
@@ -58,7 +58,7 @@ class AreaUnderCurve:
 
 
 def _area(scores: Array, right: Array) -> float:
-    """Computes the area from the ranks of the positives (Mann and Whitney, 1947)."""
+    """Computes the area from the ranks of the positive samples (Mann and Whitney, 1947)."""
     _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[places.reshape(-1)]
     positives = int(right.sum())

@@ -1,4 +1,4 @@
-"""Scores texts by the character error rate, which is the usual measure for text recognition."""
+"""Scores texts by the character error rate, the usual measure for text recognition."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,10 +8,11 @@ from harness.types import Answer, Metric, Score
 
 
 class CharacterErrorRate(TextLabels):
-    """Number of substituted, deleted and inserted characters, in percent of the labels' characters. Lower is better.
+    """Number of substituted, deleted and inserted characters, as a percentage of the characters in the labels. Lower is
+    better.
 
-    Case, punctuation and spaces within a text count. White space before and after a text does not count. See `texts`
-    for labels and answers.
+    Differences in case, punctuation and spaces within a text count as errors. White space before and after a text is
+    ignored. The function `texts` describes labels and answers.
     """
 
     def __init__(self, dtype: str) -> None:

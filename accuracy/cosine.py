@@ -1,4 +1,4 @@
-"""Scores embeddings by their cosine similarity to the right vectors."""
+"""Scores embeddings by their cosine similarity to the correct vectors."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from harness.types import Answer, Metric, Score
 
 
 class Cosine:
-    """Mean cosine similarity between answers and labels. An answer is a vector; its label is the right vector."""
+    """Mean cosine similarity between answers and labels. An answer is a vector; its label is the correct vector."""
 
     def __init__(self, dtype: str) -> None:
         self._dtype = dtype
@@ -28,7 +28,7 @@ class Cosine:
         )
 
     def _similarity(self, payload: bytes, label: Any) -> float:
-        """Returns the cosine similarity. Returns 0 for a failed sample, because it has no vector."""
+        """Returns the cosine similarity. For a failed sample, returns 0, because it has no vector."""
         right = np.asarray(label, np.float64).ravel()
         vector = vector_of(payload, self._dtype, right.size)
         return float(unit(vector) @ unit(right))

@@ -1,4 +1,4 @@
-"""Scores the segmentation of volumes or images by the Dice coefficient, like MLPerf's accuracy_kits.py."""
+"""Scores segmentations of volumes or images by the Dice coefficient, like MLPerf's accuracy_kits.py."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,16 +8,17 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 SMOOTH = 1e-6
-"""Added to the numerator and the denominator, so that a class scores 1 if it occurs neither in the answer nor in the
+"""Added to the numerator and to the denominator, so that a class scores 1 if it occurs neither in the answer nor in the
 label.
 """
 
 
 class Dice:
-    """Dice coefficient. Answers and labels are arrays of classes; 0 is the background. Labels may be memory-mapped.
+    """Dice coefficient between answers and labels. Answers and labels are arrays of classes, in which 0 is the
+    background. Labels may be memory-mapped.
 
-    The coefficient of each class is averaged over samples, and the averages are then averaged over classes. If there
-    are two classes, 1 is KiTS19's kidney and 2 its tumour, and the printed line has the official format.
+    Each class's coefficient is averaged over the samples, and then these means are averaged over the classes. If there
+    are two classes, 1 is KiTS19's kidney and 2 is its tumour, and the line in accuracy.txt has the official format.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -54,7 +55,7 @@ class Dice:
         )
 
     def _coefficients(self, payload: bytes, label: Any, classes: Sequence[int]) -> Array:
-        """Returns (classes,) coefficients; all 0 if answer and label differ in size."""
+        """Returns (classes,) coefficients, which are all 0 if the answer and the label differ in size."""
         truth = np.asarray(label).ravel()
         if len(payload) != truth.size * self._dtype.itemsize:
             return np.zeros(len(classes))

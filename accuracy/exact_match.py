@@ -1,4 +1,4 @@
-"""Scores texts by the share of texts that equal the label exactly, as MLPerf does for mathematics."""
+"""Scores texts by the share of texts that are identical to their labels, as MLPerf does for mathematics."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,9 +7,9 @@ from harness.types import Answer, Metric, Score
 
 
 class ExactMatch(TextLabels):
-    """Percentage of answers that equal their label in every character.
+    """Percentage of answers that equal their labels in every character.
 
-    White space before and after a text does not count. See `texts` for labels and answers.
+    White space before and after a text is ignored. The function `texts` describes labels and answers.
     """
 
     def __init__(self, dtype: str) -> None:

@@ -1,4 +1,6 @@
-"""Scores detections by COCO's mean average precision of boxes. Uses pycocotools, like MLPerf's accuracy-coco.py."""
+"""Scores detections by COCO's mean average precision for boxes. The metric uses pycocotools, like MLPerf's
+accuracy-coco.py.
+"""
 
 import contextlib
 import io
@@ -13,10 +15,10 @@ COLUMNS = 7
 
 
 class MeanAveragePrecision:
-    """Mean average precision. An answer is a (k, 7) float32 array with the rows [sample, ymin, xmin, ymax, xmax, score,
-    class].
+    """Mean average precision of the detected boxes. An answer is a (k, 7) float32 array with the rows [sample, ymin,
+    xmin, ymax, xmax, score, class].
 
-    Coordinates are fractions of the model's input. An answer without boxes is empty.
+    Coordinates are fractions of the model's input. If no box is detected, the array is empty.
 
     Each label is a mapping with these keys:
     image_id
@@ -90,7 +92,9 @@ def _detections(answer: Answer, label: Any, categories: Sequence[int]) -> Array:
 
 
 def _evaluated(detections: Array, labels: Mapping[int, Any], categories: Sequence[int]) -> Array:
-    """Returns pycocotools' twelve numbers. The first is mAP; the second and third are mAP at IoUs of 0.5 and 0.75."""
+    """Returns the twelve numbers that pycocotools computes. The first is mAP; the second and third are mAP at IoUs of
+    0.5 and 0.75.
+    """
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
@@ -120,7 +124,7 @@ def _dataset(labels: Mapping[int, Any], categories: Sequence[int]) -> dict[str, 
         for label in labels.values()
         for annotation in label["annotations"]
     ]
-    # Ids start at 1, because pycocotools treats an annotation with id 0 as missing.
+    # IDs start at 1, because pycocotools treats an annotation with ID 0 as missing.
     numbered = [{**annotation, "id": i} for i, annotation in enumerate(annotations, 1)]
     images = [
         {"id": label["image_id"], "width": label["width"], "height": label["height"]}

@@ -1,4 +1,4 @@
-"""Scores transcriptions of music by the F1 of their notes, like mir_eval's transcription metrics."""
+"""Scores music transcriptions by the F1 of their notes, like mir_eval's transcription metrics."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,22 +14,22 @@ ONSET_SECONDS = 0.05
 
 PITCH_SEMITONES = 0.5
 END_SECONDS, END_SHARE = 0.05, 0.2
-"""For the scores that compare ends, a note matches a label only if their ends differ by at most END_SECONDS, or by
-END_SHARE of the label's duration if this is longer.
+"""In scores that compare ends, a note matches a label only if their ends differ by at most END_SECONDS or, if this is
+longer, by END_SHARE of the label's duration.
 """
 
 _DECIMALS = 4
-"""Decimals to which time differences in seconds are rounded, as in mir_eval. Without rounding, 1.05 - 1 would exceed
-0.05 in binary arithmetic.
+"""Number of decimals to which time differences in seconds are rounded, as in mir_eval. Without rounding, 1.05 - 1 would
+exceed 0.05 in binary floating point.
 """
 
 
 class NoteF1:
-    """Mean F1 of the samples in percent. Answers and labels are (k, 3) arrays with the rows onset (s), end (s) and MIDI
-    pitch, as the step `notes` returns them.
+    """Mean F1 over the samples, in percent. Answers and labels are (k, 3) arrays whose rows contain onset (s), end (s)
+    and MIDI pitch, as the step `notes` returns them.
 
     A note matches a label if their onsets differ by at most 50 ms and their pitches by at most half a semitone. Each
-    note and each label may belong to only one pair. The pairs are chosen so that their number is as large as possible.
+    note and each label may belong to only one pair. The metric chooses the pairs so that there are as many as possible.
     Definition: Raffel et al., "mir_eval" (2014), transcription.precision_recall_f1_overlap without offsets.
     """
 
@@ -41,7 +41,7 @@ class NoteF1:
             )
 
     def check_shape(self, shape: Sequence[int | None]) -> None:
-        """Refuses answers that are not rows of three numbers."""
+        """Refuses answers whose rows do not contain three numbers."""
         if len(shape) != 2 or shape[1] != COLUMNS:
             sizes = " x ".join("?" if size is None else str(size) for size in shape)
             raise ValueError(
@@ -84,7 +84,7 @@ class NoteF1:
 
 
 class _Shares(NamedTuple):
-    """Scores of one sample, in [0, 1]."""
+    """A sample's scores, each in [0, 1]."""
 
     f1: float
     precision: float
@@ -93,7 +93,9 @@ class _Shares(NamedTuple):
 
 
 def _notes_of(index: int, label: Any) -> Array:
-    """Returns a label's notes as (k, 3) float64. Raises a ValueError if the label is empty or not a list of notes."""
+    """Returns a label's notes as a (k, 3) float64 array. Raises a ValueError if the label is empty or not a list of
+    notes.
+    """
     try:
         notes = np.array(label, np.float64)
     except (TypeError, ValueError):
@@ -107,7 +109,7 @@ def _notes_of(index: int, label: Any) -> Array:
 
 
 def _alike(notes: Array, expected: Array) -> Array:
-    """Returns a (notes, labels) mask of the pairs whose onset and pitch match."""
+    """Returns a (notes, labels) mask that is true for pairs whose onsets and pitches match."""
     onsets = np.abs(np.subtract.outer(notes[:, 0], expected[:, 0])).round(_DECIMALS)
     pitches = np.abs(np.subtract.outer(notes[:, 2], expected[:, 2]))
     alike: Array = (onsets <= ONSET_SECONDS) & (pitches <= PITCH_SEMITONES)
@@ -115,14 +117,14 @@ def _alike(notes: Array, expected: Array) -> Array:
 
 
 def _end_together(notes: Array, expected: Array) -> Array:
-    """Returns a (notes, labels) mask of the pairs whose ends match."""
+    """Returns a (notes, labels) mask that is true for pairs whose ends match."""
     ends = np.abs(np.subtract.outer(notes[:, 1], expected[:, 1])).round(_DECIMALS)
     together: Array = ends <= np.maximum(END_SECONDS, END_SHARE * (expected[:, 1] - expected[:, 0]))
     return together
 
 
 def _most_pairs(alike: Array) -> int:
-    """Returns the maximum number of pairs if each row and each column may occur only once (Kuhn's algorithm)."""
+    """Returns the maximum number of pairs if each row and each column may be used only once (Kuhn's algorithm)."""
     partners = [np.flatnonzero(row).tolist() for row in alike]
     taken: dict[int, int] = {}
 

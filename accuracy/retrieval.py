@@ -1,4 +1,4 @@
-"""Scores embeddings by the share of relevant samples among the most similar samples."""
+"""Scores embeddings by how many relevant samples are among the samples most similar to a query."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,18 +10,19 @@ from harness.accuracy.parts.vectors import unit, vector_of
 from harness.types import Answer, Array, Metric, Score
 
 DEPTHS = (1, 5, 10)
-"""Recall is reported for these numbers of most similar samples."""
+"""Recall is reported for each of these numbers of most similar samples."""
 
 _BLOCK = 1024
-"""Number of queries that are compared with all vectors at once."""
+"""Number of queries that are compared with all vectors at the same time."""
 
 
 class Retrieval:
     """Recall at 10: the share of a query's relevant vectors that are among the 10 vectors most similar to the query.
 
-    Answers are vectors. A label is a mapping with `id` and, for a query, `relevant` (the ids of the relevant samples).
-    Labels may also be numbers or strings. Samples with the same label are then relevant to each other, and each sample
-    is a query unless its label is unique. Similarity is the cosine. A query is not compared with itself.
+    Answers are vectors. A label is a mapping with `id` and, for a query, `relevant` (the IDs of the relevant samples).
+    Labels may also be numbers or strings. In this case, samples with the same label are relevant to each other, and
+    each sample whose label is not unique is a query. Similarity is measured by the cosine. A query is not compared with
+    itself.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -56,18 +57,21 @@ class Retrieval:
 
 
 class _Relevance(NamedTuple):
-    """Describes which vectors are relevant to each query."""
+    """Defines which vectors are relevant to each query."""
 
     queries: list[int]
-    """Positions of the vectors that are queries."""
+    """Positions of those vectors that are queries."""
     hits: Callable[[int, Array], int]
-    """Returns the number of relevant vectors among some positions. Arguments: query and positions."""
+    """Returns how many of the given positions are relevant to the query. The arguments are the query and the positions.
+    """
     total: Callable[[int], int]
-    """Returns the number of relevant vectors of a query."""
+    """Returns the number of vectors that are relevant to a query."""
 
 
 def _relevance(labels: Sequence[Any]) -> _Relevance:
-    """Returns the relevant vectors of each query. labels: labels of one kind, in the order of the vectors."""
+    """Returns the vectors that are relevant to each query. labels: labels of the same type, in the order of the
+    vectors.
+    """
     kinds = {isinstance(label, Mapping) for label in labels}
     if kinds == {True}:
         ids = [label["id"] for label in labels]
@@ -90,7 +94,9 @@ def _relevance(labels: Sequence[Any]) -> _Relevance:
 
 
 def _nearest(vectors: Array, queries: list[int]) -> Iterable[tuple[int, Array]]:
-    """Yields each query with the positions of the most similar other vectors. Ties keep the order of the vectors."""
+    """Yields each query and the positions of the other vectors that are most similar to it. Vectors with equal
+    similarity stay in their original order.
+    """
     for start in range(0, len(queries), _BLOCK):
         block = np.array(queries[start : start + _BLOCK])
         similarity = vectors[block] @ vectors.T

@@ -1,4 +1,4 @@
-"""Scores regression by the root of the mean squared error."""
+"""Scores regression by the root-mean-square error."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
@@ -9,7 +9,9 @@ from harness.types import Answer, HasAnswerShape, HasLabelCheck, Metric, Score
 
 
 class Rmse:
-    """Root of the mean squared error. Each answer and each label is one number. A failed sample cannot be scored."""
+    """Root-mean-square error of the answers. Each answer and each label is one number. A failed sample cannot be
+    scored.
+    """
 
     def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)

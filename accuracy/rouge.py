@@ -9,10 +9,11 @@ KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 class Rouge(TextLabels):
-    """Mean F-measures of stemmed words in percent. The value is rouge1; the details have all four measures.
+    """Mean F-measures over stemmed words, in percent. The metric's value is rouge1; the details contain all four
+    measures.
 
-    `rougeLsum` splits texts into sentences with nltk, like MLPerf's script. Without nltk's data, each line counts as a
-    sentence. See `texts` for labels and answers.
+    For `rougeLsum`, nltk splits texts into sentences, as in MLPerf's script. If nltk's data are not installed, each
+    line counts as a sentence. The function `texts` describes labels and answers.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -44,7 +45,7 @@ class Rouge(TextLabels):
 
     @classmethod
     def missing(cls) -> Iterator[str]:
-        """Yields a reason if rougeLsum differs from MLPerf's."""
+        """Yields a reason if rougeLsum would differ from MLPerf's."""
         if sentence_splitter() is None:
             yield "rougeLsum needs nltk's sentence tokenizer: run python -m nltk.downloader punkt_tab"
 
@@ -53,7 +54,7 @@ class Rouge(TextLabels):
 
 
 def sentence_splitter() -> Callable[[str], list[str]] | None:
-    """Returns nltk's sentence splitter for English; None if its data are missing."""
+    """Returns nltk's sentence splitter for English; None if its data are not installed."""
     try:
         from nltk import sent_tokenize
 

@@ -1,4 +1,4 @@
-"""Scores question answering by the exact match and F1 of SQuAD v1.1, like MLPerf's accuracy-squad.py."""
+"""Scores question answering by SQuAD v1.1's exact match and F1, like MLPerf's accuracy-squad.py."""
 
 import json
 import re
@@ -12,20 +12,21 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 N_BEST = 20
-"""In each window, this many best starts are combined with as many best ends."""
+"""In each window, this many of the best starts are combined with as many of the best ends."""
 
 LONGEST = 30
-"""Maximum number of positions that an answer may span."""
+"""Maximum number of positions in an answer; longer spans are ignored."""
 
 NO_ANSWER = "empty"
-"""The official script's answer if no span is possible."""
+"""The official script's answer if no span is valid."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class SquadF1:
-    """F1 in percent. An answer is a (length, 2) array: the start and end logits of a window's positions.
+    """Mean F1 in percent. An answer is a (length, 2) array that contains the start and end logits for a window's
+    positions.
 
     The label of a window is a mapping with these keys:
     id: id of the question, which all windows of the question share
@@ -66,7 +67,7 @@ class SquadF1:
         )
 
     def _logits(self, payload: bytes) -> Array:
-        """Returns (length, 2) logits. For a failed sample, the length is 0."""
+        """Returns the logits as a (length, 2) array. For a failed sample, the length is 0."""
         if len(payload) % (2 * self._dtype.itemsize):
             raise ValueError(
                 f"an answer has {len(payload)} bytes, which is not a whole number of logit pairs"
@@ -83,7 +84,7 @@ _WORST = _Span(-np.inf, "")
 
 
 def _best_span(logits: Array, label: Any) -> _Span | None:
-    """Returns the best valid span: it lies in the context, ends after its start, and is not too long."""
+    """Returns the best valid span, which must lie within the context, end after its start, and not be too long."""
     offsets, is_max_context = label["offsets"], label["is_max_context"]
     starts, ends = (np.argsort(-logits[:, i], kind="stable")[:N_BEST] for i in (0, 1))
     in_context = np.array([_in_context(offsets, i) for i in range(len(logits))], bool)
@@ -112,7 +113,7 @@ def _normal(text: str) -> str:
 
 
 def f1_of(text: str, right: str) -> float:
-    """Returns the harmonic mean of the words' precision and recall, in [0, 1]."""
+    """Returns the harmonic mean of precision and recall over words, in [0, 1]."""
     words, expected = _normal(text).split(), _normal(right).split()
     shared = sum((Counter(words) & Counter(expected)).values())
     return 2 * shared / (len(words) + len(expected)) if shared else 0.0

@@ -1,4 +1,4 @@
-"""Scores classification by the share of samples whose best answer is the right label."""
+"""Scores classification by the share of samples whose best answer is the correct label."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,9 +16,9 @@ from harness.types import (
 
 
 class Top1:
-    """Percentage of right answers, as in MLPerf's accuracy-imagenet.py.
+    """Percentage of correct answers, as in MLPerf's accuracy-imagenet.py.
 
-    An answer is one label, or several integer labels with the best label first (from the step `topk`).
+    An answer is one label, or several integer labels with the best one first, as the step `topk` returns them.
     """
 
     _name = "top1"
@@ -28,7 +28,7 @@ class Top1:
         self._dtype = np.dtype(dtype)
 
     def check_shape(self, shape: Sequence[int | None]) -> None:
-        """Refuses class scores and pixel classes, because they are not lists of labels."""
+        """Refuses arrays of class scores and pixel classes, because they are not lists of labels."""
         if len(shape) == 1 and self._dtype.kind == "f" and shape[0] is not None and shape[0] > 1:
             raise ValueError(
                 f"{self._name} needs labels, but each answer has {shape[0]:,} {self._dtype} scores: "
@@ -99,12 +99,12 @@ class Top1:
         )
 
     def _labels(self, payload: bytes) -> list[int]:
-        """Returns the labels in an answer. Returns [], which counts as wrong, if the answer is not a label."""
+        """Returns the labels in an answer. If the answer is not a label, returns [], which counts as wrong."""
         if len(payload) % self._dtype.itemsize:
             return []
         values = np.frombuffer(payload, self._dtype)
         if self._dtype.kind == "f" and (len(values) != 1 or not values[0].is_integer()):
-            return []  # not a label: a score, NaN or infinity
+            return []  # a score, NaN or infinity is not a label
         names = [int(value) for value in values.tolist()]
         if len(set(names)) < len(names):
             raise ValueError(
@@ -123,7 +123,7 @@ def _is_other_number(label: ClassName) -> bool:
 
 
 def _class_of(label: object) -> int | None:
-    """Returns the class number of a label; None if the label is not a class."""
+    """Returns the class number in a label; None if the label is not a class."""
     if isinstance(label, ClassName):
         return label.number
     return int(label) if isinstance(label, int | np.integer) else None

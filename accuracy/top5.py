@@ -1,11 +1,13 @@
-"""Scores classification by the share of samples whose right label is among the best five answers."""
+"""Scores classification by the share of samples whose correct label is among the best five answers."""
 
 from harness.accuracy.top1 import Top1
 from harness.types import HasAnswerShape, Metric
 
 
 class Top5(Top1):
-    """Percentage of right answers. An answer has at least five labels, with the best label first (step `topk`)."""
+    """Percentage of correct answers. An answer contains at least five labels with the best one first, as the step
+    `topk` returns them.
+    """
 
     _name = "top5"
     _counts = 5

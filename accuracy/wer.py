@@ -7,17 +7,17 @@ from harness.accuracy.parts.text import TextLabels, texts
 from harness.types import Answer, Metric, Score
 
 JOINED = 3
-"""Maximum number of words that may be joined into one word without counting as errors."""
+"""Maximum number of words that may be joined into a single word without counting as errors."""
 
 _WORD = re.compile(r"[\w'$%+-]+")
 
 
 class WordErrorRate(TextLabels):
-    """Number of substituted, deleted and inserted words, in percent of the labels' words. Lower is better.
+    """Number of substituted, deleted and inserted words, as a percentage of the words in the labels. Lower is better.
 
-    Differences in case and punctuation are ignored, and up to three words joined into one are not errors. The official
-    script also normalises numbers and abbreviations, as the metric `wer-whisper` does. See `texts` for labels and
-    answers.
+    Differences in case and punctuation are ignored, and up to three words that are joined into one do not count as
+    errors. The official script also normalises numbers and abbreviations, as the metric `wer-whisper` does. The
+    function `texts` describes labels and answers.
     """
 
     name = "wer"
@@ -26,7 +26,7 @@ class WordErrorRate(TextLabels):
         self._dtype = dtype
 
     def words(self, text: str) -> Sequence[str]:
-        """Returns the words that are compared."""
+        """Returns the words in a text, as they are compared."""
         return _WORD.findall(text.lower())
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
@@ -52,7 +52,7 @@ class WordErrorRate(TextLabels):
 
 
 def edits(words: Sequence[str], expected: Sequence[str]) -> int:
-    """Returns the Levenshtein distance in words."""
+    """Returns the Levenshtein distance, counted in words."""
     previous = list(range(len(expected) + 1))
     for i, word in enumerate(words, 1):
         row = [i]
@@ -63,9 +63,9 @@ def edits(words: Sequence[str], expected: Sequence[str]) -> int:
 
 
 def joined(words: Sequence[str], expected: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Joins up to three words of one side if the other side writes them as one word.
+    """Joins up to three words on one side if the other side contains them as a single word.
 
-    Passes once from left to right, like the official helper. If two words differ, skips both.
+    Processes the words once, from left to right, like the official helper. If two words differ, skips both of them.
     """
     left: list[str] = []
     right: list[str] = []
@@ -79,7 +79,7 @@ def joined(words: Sequence[str], expected: Sequence[str]) -> tuple[list[str], li
 
 
 def _match(words: Sequence[str], expected: Sequence[str]) -> tuple[int, int]:
-    """Returns the number of words on each side that form the same word; (1, 1) if the words differ."""
+    """Returns how many words on each side form the same word; (1, 1) if the words differ."""
     for count in range(1, JOINED + 1):
         if "".join(expected[:count]) == words[0]:
             return 1, min(count, len(expected))

@@ -1,4 +1,4 @@
-"""Scores transcripts by the word error rate after Whisper's normaliser, like MLPerf's official script."""
+"""Scores transcripts by the word error rate after applying Whisper's normaliser, like MLPerf's official script."""
 
 import warnings
 from collections.abc import Sequence
@@ -14,11 +14,14 @@ with warnings.catch_warnings():  # Python would warn about escapes in the packag
 
 
 LETTERS = frozenset(" abcdefghijklmnopqrstuvwxyz'0123456789$%+-")
-"""Characters that MLPerf's answers may have. Other characters are dropped before words are compared."""
+"""Characters that texts may contain when MLPerf's script compares them. All other characters are removed before the
+comparison.
+"""
 
 
 class WhisperWordErrorRate(WordErrorRate):
-    """The metric `wer` after normalising numbers, abbreviations, contractions and British spelling in both texts.
+    """The metric `wer`, applied after numbers, abbreviations, contractions and British spelling are normalised in both
+    texts.
 
     Source: mlcommons/inference speech2text/accuracy_eval.py, word_error_rate; reference_SUT.py.
     """

@@ -4,10 +4,10 @@ from harness.types import Score
 
 
 class MeanError:
-    """How far the answered digit lies from the right one, on average."""
+    """Mean absolute difference between the digit in the answer and the correct digit."""
 
     def __init__(self, dtype):
-        self.dtype = dtype  # of one answer, e.g. int64 after argmax
+        self.dtype = dtype  # number type of an answer, such as int64
 
     def score(self, answers, labels):
         errors = [

@@ -4,9 +4,9 @@ from harness.types import PowerSource
 
 
 class Lamp:
-    """A lamp of 40 W that counts its energy in joules."""
+    """Counts the energy of a 40 W lamp in joules."""
 
-    def __init__(self, argument):  # what follows `NAME=` in --meter
+    def __init__(self, argument):  # argument: the text after `NAME=` in --meter
         self.watts = float(argument or 40)
 
     def __enter__(self):
@@ -19,5 +19,5 @@ class Lamp:
     def sources(self):
         return [PowerSource("lamp", "the desk lamp", "J", provenance="estimated")]
 
-    def read(self):  # one number for each source, or an exception in its place
+    def read(self):  # returns a number or an exception for each source
         return [self.watts * (time.monotonic() - self.start)]

@@ -2,10 +2,10 @@ import numpy as np
 
 
 class Nearest:
-    """Answers with the mean brightness of ten bands: fast, and wrong most of the time."""
+    """Returns the mean brightness of ten bands, which is fast but usually the wrong answer."""
 
     def __init__(self, setup):
-        pass  # setup.model: the file, setup.threads: how many it may use
+        pass  # setup.model is the file, setup.threads the number of threads it may use
 
     def __enter__(self):
         return self

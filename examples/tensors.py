@@ -9,18 +9,18 @@ JSON = (("Content-Type", "application/json"),)
 
 
 class JsonTensors:
-    """Asks a model of a KServe v2 server with numbers as text, which any server takes."""
+    """Sends numbers as text to a model on a KServe v2 server, because every such server accepts text."""
 
     def __init__(self, setup):
         self.path = f"/v2/models/{setup.model_name}"
 
-    def open(self, exchange):  # before the run: ask the server what the requests need
+    def open(self, exchange):  # called before the run, to ask the server what requests must contain
         reply = exchange(Request(self.path, method="GET"))
         if reply.status != 200:
             raise ConfigError(f"the server has no {self.path}: it answered {reply.status}")
         (self.input,) = json.loads(bytes(reply.body))["inputs"]
 
-    def request(self, batch):  # when a sample is loaded, or timed
+    def request(self, batch):  # called when a sample is loaded, or during the timed run
         (rows,) = batch.inputs.values()
         tensor = {
             "name": self.input["name"],
@@ -30,7 +30,7 @@ class JsonTensors:
         body = json.dumps({"inputs": [{**tensor, "data": rows.ravel().tolist()}]})
         return Request(f"{self.path}/infer", JSON, (body.encode(),))
 
-    def answer(self, reply, samples):  # timed; `samples` outputs in the order of the batch
+    def answer(self, reply, samples):  # timed; returns `samples` outputs in the order of the batch
         if reply.status != 200:
             raise Refused(reply.status, bytes(reply.body).decode(errors="replace"))
         try:

@@ -1,4 +1,4 @@
-"""Multi-stream sends one query of eight samples at a time; the metric is p99 latency."""
+"""Multi-stream sends one query with eight samples at a time; the metric is p99 latency."""
 
 from harness.loadgen.scenario import Axis
 from harness.scenarios.parts.streams import Stream

@@ -13,8 +13,8 @@ from harness.loadgen.scenario import ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_RATE_SHARE = 1.3
-"""An official run states this multiple of the expected rate. LoadGen sizes the run by the stated rate: if it is too
-low, the run ends before 600 s.
+"""In an official run, LoadGen is configured with this multiple of the expected rate. LoadGen derives the run's size
+from the configured rate, and if this rate is too low, the run ends before 600 s.
 """
 
 _PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
@@ -49,9 +49,9 @@ class _Offline(Scenario):
         return Quantity("throughput", log[key], "samples/s", f"LoadGen {key}")
 
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        """Returns the smallest percentile in the log that is not below the SLO's.
+        """Returns the smallest percentile in the log that is not below the SLO's percentile.
 
-        LoadGen makes no early-stopping estimate for one query.
+        LoadGen does not make an early-stopping estimate for a single query.
         """
         for text in _PERCENTILES:
             if float(text) >= percentile * 100 - 1e-9:

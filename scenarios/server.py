@@ -1,4 +1,6 @@
-"""Server sends queries at a rate (Poisson); the metric is the rate that meets the bound."""
+"""Server sends queries at random times (Poisson) with a given rate; the metric is the rate that meets the latency
+bound.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,11 +16,11 @@ from harness.loadgen.scenario import LATE_ALLOWED, TURNS, Axis, ExpectedLoad, Lo
 from harness.types import Quantity
 
 DEFAULT_SLO = Slo(0.99, 100 * NS_PER_MS)
-"""LoadGen's default bound, for models whose manifest states no bound."""
+"""LoadGen's default latency bound, for models whose manifest does not set one."""
 
 DEMONSTRATION_SHARE = 0.25
 DEMONSTRATION_LIMIT_QPS = 20_000.0
-"""The default rate, for a demonstration, is a quarter of the calibrated capacity and at most this limit."""
+"""The default rate is for demonstrations: a quarter of the calibrated capacity, but at most this limit."""
 
 _RATE = Axis("target_qps", "queries/s", MIN_QPS, 1e9)
 
@@ -63,7 +65,7 @@ class _Server(Scenario):
     def _in_flight(
         self, config: RunConfig, concurrency: int, slo: Slo | None, calibration: Calibration | None
     ) -> Load:
-        """Returns the load of a closed loop, whose rate is a result and not a target."""
+        """Returns the load for a closed loop, whose rate is measured and not set."""
         rate = (calibration.rate_per_s if calibration else None) or 0.0
         count = config.queries or max(self._count(config, slo, rate), TURNS * concurrency)
         return Load(count, count / rate if rate else None)
@@ -92,7 +94,9 @@ class _Server(Scenario):
         yield f"{self.loadgen_name}.target_qps", f"{self.rate(config, calibration):.6f}"
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
-        """Yields a high rate: an accuracy run does not judge latency, and 50,000 samples at a low rate take hours."""
+        """Yields a high rate, because an accuracy run does not judge latency and 50,000 samples at a low rate take
+        hours.
+        """
         yield f"{self.loadgen_name}.target_qps", "100000"
 
     def headline(self, log: Mapping[str, Any]) -> Quantity:

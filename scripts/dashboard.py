@@ -1,6 +1,7 @@
 """Builds dashboards/harness.json, the Grafana dashboard: python scripts/dashboard.py
 
-The JSON is committed, and a test compares it with this script's result. Needs `./run.sh install dev`.
+The JSON file is committed, and a test compares it with this script's output. The script requires `./run.sh install
+dev`.
 """
 
 import json
@@ -27,11 +28,11 @@ WINDOW = "[$__rate_interval]"
 
 
 class Query(NamedTuple):
-    """One series of a panel."""
+    """One series in a panel."""
 
     expr: str
     legend: str = "{{run}}"
-    """In Grafana's {{label}} notation."""
+    """Legend text, in which Grafana replaces {{label}} by the label's value."""
     form: PromQueryFormat = PromQueryFormat.TIME_SERIES
     instant: bool = False
 
@@ -57,7 +58,7 @@ def _with(panel: Any, about: str, width: int, height: int, queries: Sequence[Que
 def number(
     title: str, unit: str, expr: str, about: str, steps: Sequence[Any] = (), width: int = 3
 ) -> Any:
-    """Returns a panel with the newest value as one large number per run."""
+    """Returns a panel that shows each run's newest value as a large number."""
     panel = stat.Panel().title(title).unit(unit).no_value("…")
     panel.graph_mode(kinds.BigValueGraphMode.NONE)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -221,7 +222,7 @@ def tokens() -> list[Any]:
 
 
 def nodes() -> list[Any]:
-    """Returns the panels of a run on several nodes; they are empty for other runs."""
+    """Returns the panels for runs on several nodes; they are empty for other runs."""
     return [
         lines(
             "Samples by node",
@@ -243,7 +244,7 @@ def nodes() -> list[Any]:
 
 
 def models() -> list[Any]:
-    """Returns the panel of the model cache; it is empty for runs of one model."""
+    """Returns the panel for the model cache; it is empty for runs with a single model."""
     origins = f"sum by (run, origin) (rate(harness_model_requests_total{{{TIMED}}}{WINDOW}))"
     panel = lines(
         "Model cache",
@@ -257,7 +258,7 @@ def models() -> list[Any]:
 
 
 def power() -> list[Any]:
-    """Returns the panels of meters; they are empty without --meter."""
+    """Returns the panels for meters; they are empty without --meter."""
     return [
         lines(
             "Power",
@@ -298,7 +299,7 @@ def machine() -> list[Any]:
 
 
 def sensors() -> list[Any]:
-    """Returns the panels of the machine's sensors, which most virtual machines lack."""
+    """Returns the panels for the machine's sensors, which most virtual machines do not have."""
     return [
         lines(
             "CPU frequency",
@@ -316,7 +317,7 @@ def sensors() -> list[Any]:
 
 
 def gpus() -> list[Any]:
-    """Returns the panels of GPUs; they are empty for runs on processors."""
+    """Returns the panels for GPUs; they are empty for runs on CPUs."""
     return [
         lines(
             "GPUs: busy",
@@ -402,11 +403,12 @@ FOLDED: Mapping[str, Callable[[], Sequence[Any]]] = {
     "Sensors": sensors,
     "GPUs (--device cuda)": gpus,
 }
-"""Title -> panels of the rows without data for most runs; a click opens such a row."""
+"""Maps a row's title to its panels. These rows are folded because they are empty for most runs; a click unfolds a row.
+"""
 
 
 def phases() -> Any:
-    """Shades the time of each LoadGen run: performance, accuracy, answers."""
+    """Shades the time of each LoadGen run, whose phases are performance, accuracy and answers."""
     shaded = dashboard.AnnotationQuery().name("LoadGen runs").datasource(SOURCE)
     expr = f"harness_progress_ratio{{{OF_RUN}}} < bool 1"
     return shaded.enable(True).icon_color("blue").expr(expr)
@@ -453,13 +455,13 @@ def build() -> str:
         shaded |= {
             "step": "1s",
             "titleFormat": "{{run}} {{phase}}",
-        }  # Prometheus's own, not the SDK's
+        }  # metrics about Prometheus itself, not about the SDK
     for variable in content["templating"]["list"]:
         for key in (
             "auto",
             "auto_count",
             "auto_min",
-        ):  # only for intervals; the SDK adds them to every variable
+        ):  # used only for intervals; the SDK adds these fields to every variable
             variable.pop(key, None)
     return json.dumps(content, indent=2) + "\n"
 

@@ -1,8 +1,8 @@
-"""Writes one plot of a page as an SVG file for docs/, with a headless Chromium.
+"""Writes one of a page's plots as an SVG file for docs/, with a headless Chromium.
 
     python scripts/figure.py results/PROFILE/profile.html 'Roofline (A9, A14)' docs/figures/profile-roofline.svg
 
-The page's plotly draws it, on white and without mouse controls.
+The page's copy of plotly draws the plot, on a white background and without mouse controls.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ET  # parses a page of our own
+import xml.etree.ElementTree as ET  # parses only a page that the harness wrote
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -37,7 +37,7 @@ _DRAWS = """
 
 
 def draw(page: Path, title: str, width_px: int) -> str:
-    """Returns the SVG of the page's first plot with that title. Exits with the reason if there is none."""
+    """Returns the page's first plot with this title, as SVG. If there is no such plot, prints the reason and exits."""
     text = page.read_text(encoding="utf-8")
     plots = re.findall(
         r'<h2>([^<]*)</h2>\n<p[^>]*>[^<]*</p>\n<div class="plot" id="plot-(\d+)" '
@@ -66,7 +66,9 @@ def draw(page: Path, title: str, width_px: int) -> str:
 
 
 def trimmed(svg: str) -> str:
-    """Returns the SVG without empty groups, with numbers rounded to a tenth of a pixel. Raises a ParseError."""
+    """Returns the SVG without empty groups, and with numbers rounded to a tenth of a pixel. Raises a ParseError if the
+    text is not XML.
+    """
     ET.register_namespace("", "http://www.w3.org/2000/svg")
     ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ET.fromstring(svg)  # noqa: S314

@@ -1,4 +1,4 @@
-"""Scores the categories of products by the hierarchical F1, like MLPerf's accuracy script for Qwen3-VL."""
+"""Scores product categories by the hierarchical F1, like MLPerf's accuracy script for Qwen3-VL."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,11 +11,11 @@ SEPARATOR = " > "
 """Characters between the levels of a category."""
 
 SAME_BRAND = 0.9
-"""Two brands count as the same if they are more similar than this."""
+"""Two brands count as equal if their similarity exceeds this value."""
 
 
 class Product(BaseModel):
-    """The JSON object that an answer must consist of."""
+    """The JSON object that an answer must be."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -25,10 +25,10 @@ class Product(BaseModel):
 
 
 class CategoryF1(TextLabels):
-    """F1 over the category levels of all samples. Levels count as right up to the first difference.
+    """F1 over the category levels of all samples. Levels count as correct up to the first difference.
 
-    An answer that is not a `Product` counts as having as many wrong levels as its label has levels. A label is the
-    right category, or a mapping with `text` (the category) and `brand`.
+    If an answer is not a `Product`, it counts as having as many wrong levels as its label has levels. A label is the
+    correct category, or a mapping with `text` (the category) and `brand`.
     Source: mlcommons/inference multimodal/qwen3-vl, evaluation.py.
     """
 
@@ -92,8 +92,8 @@ def _common(one: list[str], other: list[str]) -> int:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Returns whether two brands are similar. The similarity is the ratio of the longest common subsequence to the mean
-    length.
+    """Returns whether two brands are similar enough to count as equal. The similarity is the length of the longest
+    common subsequence divided by the mean length.
     """
     one, other = one.strip().lower(), other.strip().lower()
     total = len(one) + len(other)
@@ -101,9 +101,9 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def _common_subsequence(one: str, other: str) -> int:
-    """Returns the length of the longest common subsequence. The bits of one number hold a row of the table.
+    """Returns the length of the longest common subsequence. A row of the table is stored in the bits of one number.
 
-    Source: H. Hyyrö, "Bit-parallel LCS-length computation revisited", 2004.
+     Source: H. Hyyrö, "Bit-parallel LCS-length computation revisited", 2004.
     """
     places: dict[str, int] = {}
     for at, character in enumerate(one):

@@ -1,7 +1,8 @@
 """Scores images by their CLIP score and FID, with MLPerf's script accuracy_coco.py for Stable Diffusion XL.
 
-The script runs unmodified in an environment with its networks and packages. The environment variable IMAGE_SCORER holds
-the command, e.g. `python ~/inference/text_to_image/tools/accuracy_coco.py --device gpu`.
+The script runs unmodified in an environment that contains its neural networks and packages. The environment variable
+IMAGE_SCORER contains the command, such as
+`python ~/inference/text_to_image/tools/accuracy_coco.py --device gpu`.
 """
 
 import io
@@ -28,16 +29,17 @@ SIDE = 1024
 VARIABLE, SCRIPT = "IMAGE_SCORER", "accuracy_coco.py"
 SCORES = ("CLIP_SCORE", "FID_SCORE")
 _ROW_BYTES = 2 * SIDE * SIDE * 3
-"""Size of an image in the log, which writes each byte as two hexadecimal digits."""
+"""Size of an image in the log, where each byte takes two hexadecimal digits."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class ClipFid(program.ScoredFiles):
-    """Mean CLIP score. The details also contain the FID, for which the rules set a lower and an upper limit.
+    """Mean CLIP score of the images. The details also contain the FID, for which the rules set a lower and an upper
+    limit.
 
-    An answer is an image of 1024 x 1024 pixels, as RGB in uint8, as a PNG file, or as a PNG file in base64. A label is
-    the caption.
+    An answer is an image of 1024 x 1024 pixels: RGB in uint8, a PNG file, or a PNG file in base64. A label is the
+    image's caption.
     """
 
     metric = "clip-fid"
@@ -46,7 +48,7 @@ class ClipFid(program.ScoredFiles):
     script = SCRIPT
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Also refuses a run if the disk has no room for the log that the script reads."""
+        """Also refuses a run if the disk does not have enough space for the log that the script reads."""
         super().check_labels(labels)
         folder = tempfile.gettempdir()
         needed, free = len(labels) * _ROW_BYTES, shutil.disk_usage(folder).free
@@ -84,7 +86,7 @@ class ClipFid(program.ScoredFiles):
 
 
 def pixels_of(payload: bytes) -> bytes:
-    """Returns an image as rows of RGB. The empty answer of a failed sample becomes a black image.
+    """Returns an image's pixels as rows of RGB. The empty answer for a failed sample becomes a black image.
 
     Raises a ValueError if the payload is not an image.
     """
@@ -112,7 +114,7 @@ def _opened(file: bytes) -> Any:
 
 
 def _pixels(answers: Iterable[Answer]) -> Iterator[tuple[int, bytes]]:
-    """Yields each sample with its pixels, one image at a time."""
+    """Yields each sample's number and pixels, one image at a time."""
     for index, payload in answers:
         try:
             pixels = pixels_of(payload)
@@ -125,14 +127,14 @@ def _pixels(answers: Iterable[Answer]) -> Iterator[tuple[int, bytes]]:
 
 
 def _write_captions(path: Path, labels: Mapping[int, object]) -> None:
-    """Writes the captions in the script's format, in which line i + 2 belongs to sample i."""
+    """Writes the captions in the format that the script reads, where line i + 2 belongs to sample i."""
     rows = [text_of(i, labels[i]) if i in labels else "" for i in range(max(labels) + 1)]
     quoted = ('"{}"'.format(text.replace('"', '""')) for text in rows)
     path.write_text("caption\n" + "".join(f"{text}\n" for text in quoted), encoding="utf-8")
 
 
 def _scores(path: Path) -> dict[str, str]:
-    """Returns both scores as the script wrote them. Raises a ValueError if they are missing."""
+    """Returns both scores as the script printed them. Raises a ValueError if the output does not contain them."""
     try:
         content = json.loads(path.read_bytes())
         scores = {name: str(content[name]) for name in ("FID_SCORE", "CLIP_SCORE")}

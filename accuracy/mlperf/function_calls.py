@@ -1,4 +1,6 @@
-"""Scores function calls as the Berkeley Function Calling Leaderboard does, like MLPerf's edge-agentic benchmark."""
+"""Scores function calls according to the Berkeley Function Calling Leaderboard (BFCL), like MLPerf's edge-agentic
+benchmark.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
@@ -12,19 +14,19 @@ SIMPLE = ("simple_python", "simple_java", "simple_javascript")
 NON_LIVE = (*SIMPLE, "multiple", "parallel", "parallel_multiple")
 LIVE = ("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple")
 HALLUCINATION = ("irrelevance", "live_irrelevance")
-"""BFCL's subsets by category. In HALLUCINATION, the right answer is to call no function."""
+"""BFCL's subsets, by category. In the subsets of HALLUCINATION, the correct answer is to call no function."""
 
 RELEVANCE = "live_relevance"
-"""Subset in which an answer is right if it calls any function."""
+"""Subset in which an answer is correct if it calls any function."""
 
 SUBSETS = (*NON_LIVE, *LIVE, *HALLUCINATION, RELEVANCE)
 
 
 class FunctionCalls:
-    """Percentage of samples with the right function calls.
+    """Percentage of samples whose answers contain the correct function calls.
 
-    An answer is a list of OpenAI's tool calls as JSON, or text. A label is a mapping with `subset` (one of SUBSETS),
-    `functions` (offered to the model) and `right` (the right calls), as in BFCL's files.
+    An answer is a list of tool calls in OpenAI's JSON format, or text. A label is a mapping with `subset` (one of
+    SUBSETS), `functions` (offered to the model) and `right` (the correct calls), as in BFCL's files.
     Source: mlcommons/endpoints, evaluation/bfcl_v4_scorer.py.
     """
 
@@ -70,7 +72,7 @@ def _is_right(text: str, label: Mapping[str, Any]) -> bool:
         return bool(tool_calls(text)) is (str(subset) == RELEVANCE)
     try:
         calls = [_with_arguments(call) for call in calls_in(text)]
-    except (TypeError, ValueError):  # a call has a value that JSON cannot express
+    except (TypeError, ValueError):  # a call contains a value that JSON cannot express
         return False
     if not label["right"]:
         return not calls
@@ -78,16 +80,16 @@ def _is_right(text: str, label: Mapping[str, Any]) -> bool:
 
 
 def _with_arguments(call: Call) -> Call:
-    """Returns the call with parsed arguments. If the arguments are a string that is not JSON, omits them."""
+    """Returns the call with its arguments parsed. Omits arguments that are a string but not JSON."""
     if not isinstance(call.arguments, str):
         return call
     return call._replace(arguments=json_of(call.arguments, {}))
 
 
 def _categories(means: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
-    """Returns the share of right answers per category.
+    """Returns the share of correct answers in each category.
 
-    The simple subsets count as one subset. In the live category, all samples have equal weights.
+    The simple subsets are first combined into one subset. In the live category, all samples have the same weight.
     """
     found = {}
     simple = [means[subset] for subset in SIMPLE if subset in means]

@@ -1,9 +1,9 @@
-"""Scores the build of the RAG benchmark's database, e2e-rag-db, by the share of stored pages and the database's MD5.
+"""Scores the database that the RAG benchmark e2e-rag-db builds, by the share of stored pages and the database's MD5.
 
-The share is the success rate in mlcommons/inference b66003e, e2e-rag/datasetup_accuracy_eval.py. The submission checker
-reads no line of that program's report. If the environment variable RAG_DB_CHECK holds the program's command, e.g.
-`python ~/inference/e2e-rag/datasetup_accuracy_eval.py --database FILE --manifest FILE`, the program also compares the
-MD5 with the database, and queries the database.
+The share is the success rate that mlcommons/inference b66003e computes in e2e-rag/datasetup_accuracy_eval.py. The
+submission checker does not read that program's report. If the environment variable RAG_DB_CHECK contains the program's
+command, such as `python ~/inference/e2e-rag/datasetup_accuracy_eval.py --database FILE --manifest FILE`, the program
+also compares the database with the MD5 and sends queries to it.
 """
 
 import os
@@ -25,8 +25,8 @@ _MD5 = re.compile(rb"[0-9a-f]{32}")
 
 
 class Ingestion:
-    """Percentage of stored pages. An answer is the byte 1 for a stored page, or the byte 0 for a failure. The last
-    answer is the MD5 of the database as 32 letters.
+    """Percentage of pages that were stored. An answer is the byte 1 for a stored page, or the byte 0 for a failed one.
+    The last answer is the MD5 of the database as 32 hexadecimal digits.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -34,7 +34,7 @@ class Ingestion:
             raise ValueError(f"ingestion needs bytes, but the answers are {dtype}")
 
     def check_labels(self, _labels: Mapping[int, object]) -> None:
-        """Refuses a run if RAG_DB_CHECK names a program that does not exist."""
+        """Refuses a run if RAG_DB_CHECK refers to a program that does not exist."""
         if os.environ.get(VARIABLE):
             program.named(VARIABLE, SCRIPT)
 
@@ -63,7 +63,9 @@ class Ingestion:
 
 
 def _checked(answers: Sequence[Answer]) -> program.Program:
-    """Runs the program on the database, and returns the program. Raises a ValueError if it refuses the database."""
+    """Runs the program on the database, and returns the program. Raises a ValueError if the program refuses the
+    database.
+    """
     judge = program.named(VARIABLE, SCRIPT)
     with tempfile.TemporaryDirectory() as folder:
         program.write_log(Path(folder) / "mlperf_log_accuracy.json", answers)

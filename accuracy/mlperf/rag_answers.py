@@ -1,7 +1,8 @@
-"""Scores the answers of the RAG benchmark, e2e-rag-qna, with MLCommons' accuracy_eval.py and its judge.
+"""Scores the answers in the RAG benchmark e2e-rag-qna with MLCommons' accuracy_eval.py, in which a language model
+judges each answer.
 
-A language model judges each answer, so the program runs unmodified. The environment variable RAG_JUDGE holds its
-command, e.g. `python ~/inference/e2e-rag/accuracy_eval.py --judge_service_url URL --judge_model NAME`.
+The program runs unmodified. The environment variable RAG_JUDGE contains its command, such as `python
+~/inference/e2e-rag/accuracy_eval.py --judge_service_url URL --judge_model NAME`.
 Source: mlcommons/inference b66003e, e2e-rag/accuracy_eval.py.
 """
 
@@ -22,10 +23,10 @@ _SHARES = ("retrieval_precision", "retrieval_recall", "retrieval_f1")
 
 
 class RagAnswers(program.ByProgram):
-    """Accuracy of answers in percent. An answer is a text, or JSON with `answer` and `retrieved_urls`.
+    """Percentage of answers that the judge accepts. An answer is a text, or JSON with `answer` and `retrieved_urls`.
 
-    If answers have `retrieved_urls`, the retrieval is scored as well. A label is a mapping with `text`, `question` and
-    `file` (the TSV file with the questions).
+    If the answers contain `retrieved_urls`, the retrieval is scored, too. A label is a mapping with `text`, `question`
+    and `file` (the TSV file that contains the questions).
     """
 
     variable, script = VARIABLE, SCRIPT
@@ -34,7 +35,9 @@ class RagAnswers(program.ByProgram):
         self._dtype = dtype
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels of other datasets. Also refuses a run if no judge could score it at the end."""
+        """Refuses labels that come from other datasets. Also refuses a run if no judge would be available to score it
+        at its end.
+        """
         for index, label in labels.items():
             if not isinstance(label, Mapping) or not {"text", "question", "file"} <= {*label}:
                 raise ValueError(
@@ -74,7 +77,7 @@ class RagAnswers(program.ByProgram):
 
 
 def _answer_in(text: str) -> dict[str, object]:
-    """Returns `answer` and `retrieved_urls` from a reply."""
+    """Returns `answer` and `retrieved_urls` from the model's reply."""
     if text.lstrip().startswith("{"):
         try:
             content = json.loads(text)
@@ -90,7 +93,7 @@ def _answer_in(text: str) -> dict[str, object]:
 
 
 def _read(folder: Path) -> tuple[float, dict[str, float]]:
-    """Returns the accuracy in percent, and the numbers in the program's details."""
+    """Returns the accuracy in percent, and the numbers that the program's details contain."""
     try:
         match = _ACCURACY.match((folder / "accuracy.txt").read_text(encoding="utf-8"))
         details = json.loads((folder / "details.json").read_text(encoding="utf-8"))

@@ -1,8 +1,9 @@
-"""Scores a reasoning model's answers, which are token IDs, with MLCommons' script for DeepSeek-R1 or gpt-oss-120b.
+"""Scores a reasoning model's answers, which consist of token IDs, with MLCommons' script for DeepSeek-R1 or
+gpt-oss-120b.
 
-The scripts execute code from the answers, so the user must run them in an isolated environment. They run unmodified.
-The environment variable ANSWER_SCORER holds the command of a script, including the data that it needs, e.g.
-`python ~/inference/language/deepseek-r1/eval_accuracy.py --dataset-file mlperf_deepseek_r1_dataset_4388_fp8_eval.pkl`.
+The scripts run unmodified. They execute code from the answers, so the user must run them in an isolated environment.
+The environment variable ANSWER_SCORER contains a script's command with the data that the script needs, such as `python
+~/inference/language/deepseek-r1/eval_accuracy.py --dataset-file mlperf_deepseek_r1_dataset_4388_fp8_eval.pkl`.
 """
 
 import re
@@ -17,14 +18,16 @@ from harness.types import Answer, HasLabelCheck, Metric, Score
 
 VARIABLE, SCRIPT = "ANSWER_SCORER", "eval_accuracy.py"
 _LOG_OPTION = {"eval_mlperf_accuracy.py": "--mlperf-log"}
-"""Maps a script to its option for LoadGen's log if this is not `--input-file`."""
+"""Maps a script to its option for LoadGen's log, if the option is not `--input-file`."""
 
 _SCORE = re.compile(r"'exact_match':\s*([\d.]+)")
 _SAMPLES = re.compile(r"(?:'num-samples':|Total samples evaluated:)\s*(\d+)")
 
 
 class ReasonedAnswers(program.ByProgram):
-    """Percentage of right answers. The labels are not used, because the script's own data contain the right answers."""
+    """Percentage of correct answers. The labels are not used, because the script's data set contains the correct
+    answers.
+    """
 
     variable, script = VARIABLE, SCRIPT
 
@@ -35,7 +38,7 @@ class ReasonedAnswers(program.ByProgram):
             )
 
     def check_labels(self, _labels: Mapping[int, object]) -> None:
-        """Refuses a run if no script could score it at its end."""
+        """Refuses a run if no script would be available to score it at its end."""
         self.program()
 
     def score(self, answers: Iterable[Answer], _labels: Mapping[int, object]) -> Score:

@@ -1,7 +1,7 @@
-"""Scores recommended items like MLPerf's DLRM-v3, by normalised entropy, accuracy and AUC per request.
+"""Scores recommended items by normalised entropy, accuracy and AUC per request, like MLPerf's DLRM-v3.
 
-The scores cover the whole run. Their definitions are from torchrec 1.3.0 (metrics/ne.py, accuracy.py, gauc.py), which
-mlcommons/inference b66003e runs in recommendation/dlrm_v3/accuracy.py.
+Each score covers the whole run. The definitions are from torchrec 1.3.0 (metrics/ne.py, accuracy.py, gauc.py), which
+mlcommons/inference b66003e uses in recommendation/dlrm_v3/accuracy.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,17 +12,17 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 LEAST = 1e-12
-"""Probabilities below this count as this value, as in torchrec."""
+"""Lower probabilities are raised to this value, as in torchrec."""
 
 _IDENTITY = 2
-"""An answer begins with this many numbers that identify it: its timestamp and its request."""
+"""Number of values at the beginning of an answer that identify it: its timestamp and its request."""
 
 
 class Recommendation:
-    """Scores of recommendations. An answer is an array of float32: the identity of the request, one score per candidate
-    and, optionally, the candidates' labels and weights. A label is a mapping with `identity` and `liked`, which is 0 or
+    """Scores for recommendations. An answer is a float32 array: the request's identity, one score per candidate and,
+    optionally, the candidates' labels and weights. A label is a mapping with `identity` and with `liked`, which is 0 or
     1 for each candidate. Each request must have exactly one answer. A missing score or NaN counts as a wrong prediction
-    with full certainty.
+    made with complete certainty.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -68,7 +68,7 @@ class Recommendation:
 def _pairs(
     answers: Iterable[Answer], liked: Mapping[tuple[int, int], Array]
 ) -> Iterator[tuple[Array, Array]]:
-    """Yields the scores and labels of each request. Raises a ValueError if a request has no answer or two answers."""
+    """Yields each request's scores and labels. Raises a ValueError if a request has no answer or two answers."""
     left = dict(liked)
     for answer in answers:
         whole = len(answer.payload) // 4 * 4
@@ -88,16 +88,16 @@ def _pairs(
 
 
 def _entropy(scores: Array, labels: Array) -> float:
-    """Returns the cross entropy in bits."""
+    """Returns the cross-entropy in bits."""
     likely = np.clip(scores.astype(np.float64), LEAST, 1 - LEAST)
     terms = -labels * np.log2(likely) - (1 - labels) * np.log2(1 - likely)
     return float(terms.sum())
 
 
 def _area(scores: Array, labels: Array) -> float | None:
-    """Returns the area under the ROC curve of one request; None if all of its labels or all of its scores are equal.
+    """Returns the area under the ROC curve for a single request; None if all its labels or all its scores are equal.
 
-    Candidates with equal scores keep their order.
+    Candidates with equal scores stay in their original order.
     """
     positive, negative = float(labels.sum()), float((1 - labels).sum())
     if not positive or not negative or bool(((scores == scores[0]) | (scores == 0)).all()):

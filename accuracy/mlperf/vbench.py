@@ -1,7 +1,8 @@
-"""Scores videos by six dimensions of VBench, with MLPerf's script run_evaluation.py for Wan 2.2.
+"""Scores videos in six of VBench's dimensions, with MLPerf's script run_evaluation.py for Wan 2.2.
 
-The script runs unmodified in an environment with its networks and packages. The environment variable VIDEO_SCORER holds
-the command, e.g. `python ~/inference/text_to_video/wan-2.2-t2v-a14b/run_evaluation.py --num-gpus 1`.
+The script runs unmodified in an environment that contains its neural networks and packages. The environment variable
+VIDEO_SCORER contains the command, such as `python ~/inference/text_to_video/wan-2.2-t2v-a14b/run_evaluation.py
+--num-gpus 1`.
 """
 
 import json
@@ -27,13 +28,14 @@ DIMENSIONS = (
     "background_consistency",
 )
 _MOST_NAME_BYTES = 255
-"""Maximum length of a file name in ext4, XFS and other file systems."""
+"""Maximum length of a file name in ext4, XFS and other file systems; longer prompts are refused."""
 
 
 class Vbench(program.ScoredFiles):
-    """Mean of the six dimensions in percent. The details contain the value of each dimension.
+    """Mean of the six dimensions, in percent. The details contain each dimension's value.
 
-    An answer is an MP4 file, an MP4 file in base64, or the path of an MP4 file on this machine. A label is the prompt.
+    An answer is an MP4 file, an MP4 file in base64, or the path to an MP4 file on this machine. A label is the video's
+    prompt.
     """
 
     metric = "vbench"
@@ -42,7 +44,9 @@ class Vbench(program.ScoredFiles):
     script = SCRIPT
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Also refuses a prompt that cannot be a file name, because VBench expects it as the name of the video file."""
+        """Also refuses a prompt that cannot be a file name, because VBench expects the video file to be named after the
+        prompt.
+        """
         super().check_labels(labels)
         for index, label in labels.items():
             name = _file_name(text_of(index, label), len(labels))
@@ -75,9 +79,9 @@ class Vbench(program.ScoredFiles):
 
 
 def _write_videos(folder: Path, answers: Iterable[Answer], labels: Mapping[int, object]) -> int:
-    """Writes each video to PROMPT-NUMBER.mp4, as VBench expects. Returns the number of answers.
+    """Writes each video to PROMPT-NUMBER.mp4, the name that VBench expects. Returns the number of answers.
 
-    A failed sample has no video, but its run is INVALID in any case.
+    Skips failed samples, which have no video; their run is INVALID in any case.
     """
     used: Counter[str] = Counter()
     total = 0
@@ -106,7 +110,7 @@ def _plain(prompt: str) -> str:
 
 
 def _dimensions(out: Path) -> dict[str, float]:
-    """Returns the value of each dimension from the newest results. Raises a ValueError if a dimension is missing."""
+    """Returns each dimension's value from the newest results. Raises a ValueError if a dimension is missing."""
     files = sorted(out.glob("*_eval_results.json"))
     try:
         content = json.loads(files[-1].read_bytes())

@@ -1,7 +1,8 @@
-"""Runs a scoring program of a reference implementation. The user names its command in an environment variable.
+"""Runs a scoring program from a reference implementation, whose command the user sets in an environment variable.
 
-Some scores need a judge, such as a language model or an image model. Such a program runs once, at the end of the
-accuracy run. `check` does not run it again, but uses the stored score (see BY_PROGRAM in harness/core/registry.py).
+Some scores require a judge, such as a language model or an image model. A program that uses a judge runs once, at the
+end of the accuracy run. `check` does not run the program again, but uses the stored score (see BY_PROGRAM in
+harness/core/registry.py).
 """
 
 import hashlib
@@ -19,35 +20,36 @@ from harness.core.child import run_program
 from harness.errors import one_line
 
 LIMIT_S = 24 * 3600.0
-"""Timeout of a program. For comparison, a judge takes about one hour for 824 answers."""
+"""Time after which a scoring program is stopped. For comparison, judging 824 answers takes about one hour."""
 
 _SHOWN_LINES = 3
 
 
 class Program(NamedTuple):
     variable: str
-    """Name of the environment variable."""
+    """Name of the environment variable that contains the command."""
     words: tuple[str, ...]
-    """The command, without the arguments that the harness adds."""
+    """The command, without the arguments that the harness appends."""
     script: Path
-    """File of the program. The digest of the file is the program's version."""
+    """The program's file. The file's digest is used as the program's version."""
 
     @property
     def scorer(self) -> str:
-        """Returns the name and the SHA-256 of the file for the result."""
+        """Returns the file's name and SHA-256, for the result."""
         return f"{self.script.name} {hashlib.sha256(self.script.read_bytes()).hexdigest()}"
 
     @property
     def version(self) -> str:
-        """Returns the name and the beginning of the SHA-256 of the file for accuracy.txt."""
+        """Returns the file's name and the beginning of its SHA-256, for accuracy.txt."""
         name, _, digest = self.scorer.rpartition(" ")
         return f"{name} {digest[:16]}"
 
 
 def named(variable: str, script: str) -> Program:
-    """Returns the program that an environment variable names. Raises a ValueError if it does not name a program.
+    """Returns the program that an environment variable refers to. Raises a ValueError if the variable does not refer to
+    a program.
 
-    script: name of the usual file, for messages.
+    script: the usual file name, for messages.
     """
     how = f"export {variable}='python PATH/{script} …', in an environment that has its packages"
     try:
@@ -69,24 +71,26 @@ def named(variable: str, script: str) -> Program:
 
 
 def _expanded(word: str) -> str:
-    """Replaces `~` in a path by the home folder, because a shell does not replace it within quotes."""
+    """Replaces a leading `~` in a path by the home folder, because a shell does not replace it within quotes."""
     return str(Path(word).expanduser()) if word.startswith("~/") else word
 
 
 class ByProgram:
-    """Base class of metrics that need a program."""
+    """Base class for metrics that require a program."""
 
     variable: ClassVar[str]
     script: ClassVar[str]
 
     @classmethod
     def program(cls) -> Program:
-        """Returns the program. Raises a ValueError if the environment variable does not name a program."""
+        """Returns the program that the environment variable refers to. Raises a ValueError if the variable does not
+        refer to a program.
+        """
         return named(cls.variable, cls.script)
 
     @classmethod
     def missing(cls) -> Iterator[str]:
-        """Yields the reason why the program cannot run."""
+        """Yields the reason if the program cannot run."""
         try:
             cls.program()
         except ValueError as e:
@@ -94,7 +98,7 @@ class ByProgram:
 
 
 def run(program: Program, arguments: Sequence[str], folder: Path) -> str:
-    """Runs the program in `folder` and returns its output. Raises a ValueError if it fails."""
+    """Runs the program in `folder` and returns its output. Raises a ValueError if the program fails."""
     words = [str(Path(word).absolute()) if Path(word).is_file() else word for word in program.words]
     try:
         done = run_program([*words, *arguments], LIMIT_S, cwd=folder)
@@ -111,7 +115,7 @@ def run(program: Program, arguments: Sequence[str], folder: Path) -> str:
 def write_log(path: Path, answers: Iterable[tuple[int, bytes]], *, token_bytes: int = 0) -> int:
     """Writes (sample, answer) pairs in the format of LoadGen's accuracy log. Returns the number of rows.
 
-    token_bytes: size of a token, so that the rows also have the number of tokens; 0: without this number.
+    token_bytes: size of a token, which adds the number of tokens to each row; 0 omits this number.
     """
     total = 0
     with path.open("w", encoding="utf-8") as file:
@@ -131,13 +135,13 @@ def write_log(path: Path, answers: Iterable[tuple[int, bytes]], *, token_bytes: 
 
 
 class ScoredFiles(TextLabels, ByProgram):
-    """Base class of metrics for answers that are files as uint8. A program compares them with labels, which are
-    strings.
+    """Base class for metrics whose answers are files, stored as uint8. A program compares these files with the labels,
+    which are strings.
     """
 
     metric: ClassVar[str]
     content: ClassVar[str]
-    """Word for the content of answers, in the plural."""
+    """Word for the answers' content, in the plural."""
 
     def __init__(self, dtype: str) -> None:
         if dtype != "uint8":
@@ -146,6 +150,8 @@ class ScoredFiles(TextLabels, ByProgram):
             )
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels that are not strings. Also refuses a run if no program could score it at its end."""
+        """Refuses labels that are not strings. Also refuses a run if no program would be available to score it at its
+        end.
+        """
         super().check_labels(labels)
         self.program()

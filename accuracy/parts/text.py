@@ -1,4 +1,4 @@
-"""Decodes answers into texts for metrics that compare texts."""
+"""Decodes answers to texts, for metrics that compare texts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -10,10 +10,10 @@ from harness.types import Answer
 def texts(
     answers: Iterable[Answer], labels: Mapping[int, object], dtype: str
 ) -> Iterator[tuple[str, str]]:
-    """Yields (text, right text) for each answer.
+    """Yields a pair (text, correct text) for each answer.
 
-    If a label is the right text, the answer is UTF-8 as uint8, which may be padded with zeros. If a label is a mapping
-    with `text` and `symbols`, the answer consists of integers, which are positions in `symbols`.
+    If a label is the correct text, the answer must be UTF-8 as uint8, which may be padded with zeros. If a label is a
+    mapping with `text` and `symbols`, the answer must consist of integers, which are positions in `symbols`.
     """
     for index, payload in answers:
         label = labels[index]
@@ -23,7 +23,7 @@ def texts(
 
 
 def text_of(index: int, label: object) -> str:
-    """Returns the right text of a sample. Raises a ValueError if the label is not a string."""
+    """Returns a sample's correct text. Raises a ValueError if the label is not a string."""
     right = label["text"] if isinstance(label, Mapping) else label
     if not isinstance(right, str):
         shown = " ".join(repr(right).split())
@@ -32,7 +32,7 @@ def text_of(index: int, label: object) -> str:
 
 
 class TextLabels:
-    """Base class of metrics whose labels are strings."""
+    """Base class for metrics whose labels are strings."""
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
         """Raises a ValueError if a label is not a string."""

@@ -1,4 +1,4 @@
-"""Reads the vectors of embeddings from the accuracy log."""
+"""Reads embedding vectors from the accuracy log."""
 
 import numpy as np
 
@@ -6,7 +6,8 @@ from harness.types import Array
 
 
 def vector_of(payload: bytes, dtype: str, size: int) -> Array:
-    """Returns the vector in an answer. Returns zeros for a failed sample, because it has no answer."""
+    """Returns the vector in an answer; returns zeros for a failed sample, because it has no answer.
+    """
     vector = np.frombuffer(payload, dtype).astype(np.float64) if payload else np.zeros(size)
     if vector.size != size:
         raise ValueError(f"an answer has {vector.size} numbers, but its label has {size}")
@@ -14,6 +15,6 @@ def vector_of(payload: bytes, dtype: str, size: int) -> Array:
 
 
 def unit(vector: Array) -> Array:
-    """Scales a vector to length 1. A vector of zeros remains unchanged."""
+    """Scales a vector to length 1. A vector of zeros stays unchanged."""
     length = float(np.linalg.norm(vector))
     return vector / length if length else vector

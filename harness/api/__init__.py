@@ -1,1 +1,1 @@
-"""The harness in Python: `from harness import RunConfig, measure, read_run` (docs/python.md)."""
+"""The harness's Python interface: `from harness import RunConfig, measure, read_run` (docs/python.md)."""

@@ -1,4 +1,4 @@
-"""Judges a measured run against latency budgets and a baseline, for the pytest fixture `latency_budget`."""
+"""Compares a measured run with latency budgets and a baseline, for the pytest fixture `latency_budget`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ class LatencyBudget:
     """Measures a configuration, and fails the test if the run is INVALID or misses its budget."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: parent of the result folders for configurations without `out`."""
+        """folder: parent of the result folders, for configurations that do not set `out`."""
         self._folder = folder
         self._runs = 0
 
@@ -37,13 +37,15 @@ class LatencyBudget:
     ) -> Result:
         """Measures a run. Returns its result if it is VALID and within its budget.
 
-        bounds: maximum latency per percentile (p50, p90, p95, p97, p99; p99_9 for p99.9), e.g.
-        p99="20ms". The first bound becomes the run's SLO if the configuration has neither SLO nor --mlperf.
-        baseline: folder of an earlier run. fail_on: limits of `compare --fail-on`, e.g. "p99:+5%".
-        noise: a share, e.g. 0.05 for --noise 5%. If the run is INVALID or misses its budget, fails the test with the
-        line from the verdict, the budget or `compare`.
+        bounds: maximum latency for each percentile (p50, p90, p95, p97, p99; p99_9 for p99.9), such as p99="20ms". The
+        first bound becomes the run's SLO if the configuration sets neither an SLO nor --mlperf. baseline: folder of an
+        earlier run. fail_on: limits as in `compare --fail-on`, such as "p99:+5%". noise: a share, such as 0.05 for
+        --noise 5%.
 
-        Raises ConfigError for a malformed bound or limit, and the errors of `measure`.
+        If the run is INVALID or misses its budget, fails the test with the line that the verdict, the budget check or
+        `compare` reports.
+
+        Raises ConfigError if a bound or limit is malformed, and the errors that `measure` raises.
         """
         slos, limits = _slos(bounds), _limits(fail_on)
         if bool(limits) != (baseline is not None):
@@ -63,7 +65,7 @@ class LatencyBudget:
 
 
 def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
-    """Yields the reasons why a run is INVALID, and one line per budget that it exceeds."""
+    """Yields the reasons why a run is INVALID, and one line for each budget that it exceeds."""
     if not result.is_valid:
         yield f"the run is {result.verdict}:"
     yield from (f"{reason.code}: {reason.text}" for reason in result.reasons)
@@ -79,7 +81,9 @@ def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
 def regressions(
     baseline: Path | str, folder: Path, limits: Sequence[Limit], noise: float | None
 ) -> Iterator[str]:
-    """Yields the lines of `compare` for limits that the run exceeds, or the reason why it cannot be compared."""
+    """Yields the lines that `compare` prints for limits that the run exceeds, or the reason why the runs cannot be
+    compared.
+    """
     before, after = sides_of([str(baseline), str(folder)])
     comparison = compare(before, after, noise, [limit.name for limit in limits])
     yield from (f"not comparable: {refusal}" for refusal in comparison.refusals)

@@ -1,4 +1,4 @@
-"""Measures one run for a Python program or a notebook. Does not print unless the caller requests it."""
+"""Measures one run for a Python program or a notebook. It prints only if the caller requests it."""
 
 import io
 import logging
@@ -19,7 +19,7 @@ _LOG = logging.getLogger("harness")
 
 
 class _ToLog(io.StringIO):
-    """A stream whose lines become INFO records of the logger `harness`."""
+    """A stream whose lines become INFO records in the logger `harness`."""
 
     def write(self, text: str) -> int:
         for line in text.splitlines():
@@ -29,20 +29,21 @@ class _ToLog(io.StringIO):
 
 
 def measure(config: RunConfig, *, quiet: bool = True) -> Result:
-    """Makes one run as configured, in a separate measured process. Blocks until the run has ended.
+    """Makes one run with this configuration, in a separate measured process. Returns after the run has ended.
 
-    The result folder is `config.out` or a new folder in results/, as on the command line. It does not contain a page
-    (`report RUN` makes the page). A port is opened only if `config.metrics` names it. Backend, dataset and other
-    plug-ins run in a separate process, so the configuration contains their names and not objects.
+    As on the command line, the result folder is `config.out` or a new folder in results/. The folder does not contain a
+    page, which `report RUN` creates. A port is opened only if `config.metrics` is set. The backend, dataset and other
+    plug-ins run in a separate process, so the configuration contains their names instead of objects.
 
-    May be called in any thread. In the main thread, a signal that would end the program first stops the run in an
-    orderly way and keeps its folder, and only then takes effect, e.g. as KeyboardInterrupt.
+    This function may be called in any thread. In the main thread, a signal that would end the program first stops the
+    run in an orderly way and saves its folder. Only then does the signal take effect, for instance as
+    KeyboardInterrupt.
 
-    quiet: whether progress and messages become INFO records of the logger `harness` instead of lines on stderr.
+    quiet: whether progress and messages become INFO records in the logger `harness` instead of lines on stderr.
 
-    Returns the result of a VALID or INVALID run. Raises ConfigError if the configuration is wrong,
-    PluginUnavailable if a plug-in cannot be loaded, RunDied if the measured process died or hung, and
-    RunInvalid if the result folder could not be written.
+    Returns the run's result, which is VALID or INVALID. Raises ConfigError if the configuration is wrong,
+    PluginUnavailable if a plug-in cannot be loaded, RunDied if the measured process died or hung, and RunInvalid if the
+    result folder could not be written.
     """
     for meter, _ in config.meter:
         if meter in job.EXECUTORS:
@@ -57,7 +58,7 @@ def measure(config: RunConfig, *, quiet: bool = True) -> Result:
 
 
 def _raise_failure(finished: Finished) -> None:
-    """Sends the signal again that stopped the run, or raises the error that left the result folder incomplete."""
+    """Sends the signal that stopped the run again, or raises the error that left the result folder incomplete."""
     if finished.status >= INTERRUPT_EXIT:
         signal.raise_signal(finished.status - INTERRUPT_EXIT)
     for reason in finished.result["reasons"]:

@@ -1,4 +1,4 @@
-"""The result of a finished run for a Python program. It offers result.json as attributes and latencies as arrays."""
+"""A finished run's result, for Python programs. It exposes result.json as attributes and latencies as arrays."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Result:
     """A finished run, which is VALID or INVALID. Every number comes from its result.json."""
 
     files: RunFiles
-    """Content of the run's files: `files.result`, `files.config`, `files.environment`."""
+    """Contents of the run's files: `files.result`, `files.config`, `files.environment`."""
 
     @property
     def folder(self) -> Path:
@@ -43,7 +43,7 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """VALID or INVALID."""
+        """Either VALID or INVALID."""
         return str(self.content["verdict"])
 
     @property
@@ -52,24 +52,24 @@ class Result:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Reasons why the numbers must not be quoted, or () if the run is VALID."""
+        """Reasons why the numbers must not be published, or () if the run is VALID."""
         return tuple(map(Reason.stored, self.content["reasons"]))
 
     @property
     def doubts(self) -> tuple[Reason, ...]:
-        """Reasons to check the numbers before use. Even a VALID run may have doubts."""
+        """Reasons to check the numbers before using them. Even a VALID run may have doubts."""
         return tuple(map(Reason.stored, self.content["doubts"]))
 
     @property
     def answer(self) -> Answer:
-        """The answer to the run's question, as plain text."""
+        """The result that the run was made to find, as plain text."""
         return answer_of(self.content)
 
     @property
     def headline(self) -> Quantity | None:
-        """The number with which `answer` begins, or None without a complete performance run.
+        """The number with which `answer` begins, or None if the performance run is missing or incomplete.
 
-        `content["headline"]` has MLPerf's metric of the scenario, e.g. the early-stopping estimate.
+        `content["headline"]` is MLPerf's metric for the scenario, such as the early-stopping estimate.
         """
         return number_of(self.content)
 
@@ -84,29 +84,33 @@ class Result:
 
     @property
     def throughput_per_s(self) -> Mapping[str, float]:
-        """Samples/s: `completed`, plus `asked` and `scheduled` if the scenario has them. {} without a throughput."""
+        """Samples/s: `completed`, and also `asked` and `scheduled` if the scenario defines them; {} if there is no
+        throughput.
+        """
         stored = self.content.get("throughput_per_s") or {}
         return {name: rate for name, rate in stored.items() if isinstance(rate, int | float)}
 
     @property
     def accuracy(self) -> Mapping[str, Any]:
-        """`metric`, `value`, `unit`, `target`, `samples`. Without a score, `value` is None and `reason` explains
-        why.
+        """Keys: `metric`, `value`, `unit`, `target`, `samples`. If there is no score, `value` is None and `reason`
+        explains why.
         """
         accuracy: Mapping[str, Any] = self.content["accuracy"]
         return accuracy
 
     @property
     def stages_ns(self) -> Mapping[str, Mapping[str, float]]:
-        """Maps a stage to `p50` and `p99` in ns, and to its `share` of the time of all samples. {} without stages."""
+        """Maps a stage to its `p50` and `p99` in ns, and to its `share` of the total time of all samples; {} if no
+        stages were measured.
+        """
         return self.content.get("stages_ns") or {}
 
     @property
     def latencies_ns(self) -> Array:
-        """(queries,) int64: the latency of each completed query in ns, in issue order.
+        """(queries,) int64: latency of each completed query in ns, in the order of issue.
 
-        The values come from the journal, whose clock readings may differ by some us from LoadGen's. Raises ConfigError
-        without a performance run.
+        The values come from the journal, whose clock readings may differ from LoadGen's by a few us. Raises ConfigError
+        if the run has no performance part.
         """
         run = self.files.performance
         if run is None or run.done is None:
@@ -116,13 +120,15 @@ class Result:
 
     @property
     def samples(self) -> Mapping[str, Array]:
-        """The columns of completions.npz by name, each of shape (samples,), with one entry per completed sample."""
+        """The columns in completions.npz by name, each with the shape (samples,) and one entry per completed sample."""
         return sample_columns(self.files)
 
     def frame(self) -> Any:
-        """Returns `samples` as a pandas.DataFrame with `latency_ns`, one row per completed sample.
+        """Returns `samples` as a pandas.DataFrame with the additional column `latency_ns`, one row per completed
+        sample.
 
-        `attrs` of the frame contains folder, verdict and reasons. Raises PluginUnavailable if pandas is not installed.
+        The frame's `attrs` contain the folder, the verdict and the reasons. Raises PluginUnavailable if pandas is not
+        installed.
         """
         try:
             import pandas as pd
@@ -147,14 +153,14 @@ class Result:
         return visible(f"<Result {self.verdict}{codes}: {' '.join(words)}{number}, {self.folder}>")
 
     def _repr_html_(self) -> str:
-        """Returns the answer and a table as HTML for notebooks, without script, style sheet or network access."""
+        """Returns the answer and a table as HTML for notebooks, without scripts, style sheets or network access."""
         return visible("\n".join(_html(self)))
 
 
 def read_run(folder: Path | str) -> Result:
-    """Returns the result of a finished run. Raises a ConfigError if a file is missing or was not written by a run."""
+    """Returns a finished run's result. Raises a ConfigError if a file is missing or was not written by a run."""
     result = Result(read_files(user_path(folder)))
-    with reading_run(result.folder):  # reads every attribute once, so that later reads cannot fail
+    with reading_run(result.folder):  # reads all attributes now, so that later reads cannot fail
         (
             str(result),
             result._repr_html_(),

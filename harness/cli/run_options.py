@@ -238,7 +238,7 @@ def invocation(
             from harness.results.resolved import without_folder
 
             bare = without_folder(RunOptions(**{"scenario": "", **foreign}))
-            if bare:  # not looked up as files, because `publish` removed the folders from these names
+            if bare:  # `publish` removed the folders, so do not look up these names
                 refuse([*problems, published(file.name, bare)])
     problems += code.untrusted(source, foreign, texts.get("trust", ()))
     problems += _contradictions(of_run, values)

@@ -1,1 +1,3 @@
-"""Runs on several machines: nodes that answer, hosts that share the load, and a verb on each machine."""
+"""Runs on several machines: nodes that process queries, hosts that divide the load, and a verb that runs on each
+machine.
+"""

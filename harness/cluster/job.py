@@ -1,6 +1,7 @@
-"""Executes one run on this machine, on the nodes of --nodes, or with the load of --load-hosts.
+"""Executes one run on this machine, on the nodes in --nodes, or with the load from --load-hosts.
 
-Verbs that measure a run call this module. The package `run` handles one measured process, and never imports `cluster`.
+All verbs that measure a run call this module. The package `run` handles one measured process, and never imports
+`cluster`.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from harness.run.supervisor import job
 
 
 def execute(config: RunConfig, **shown: Any) -> int:
-    """Calls harness.run.supervisor.job.execute. Starts the nodes before the run, and ends them after it."""
+    """Calls harness.run.supervisor.job.execute. Starts the nodes before the run and ends them after it."""
     if config.nodes is None:
         return job.execute(config, **_performance_run(config), **shown)
     with ready_nodes(config) as ready:
@@ -21,10 +22,10 @@ def execute(config: RunConfig, **shown: Any) -> int:
 
 
 def measure(config: RunConfig, **how: Any) -> Finished:
-    """Calls harness.run.supervisor.job.measure with the same options. Nodes are not supported."""
+    """Calls harness.run.supervisor.job.measure with the same options. Does not support nodes."""
     return job.measure(config, **_performance_run(config), **how)
 
 
 def _performance_run(config: RunConfig) -> dict[str, Any]:
-    """Returns the argument of `execute` and `measure` that --load-hosts needs."""
+    """Returns the argument of `execute` and `measure` that is required for --load-hosts."""
     return {} if config.load_hosts is None else {"performance_run": HostsRun}

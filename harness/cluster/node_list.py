@@ -1,4 +1,4 @@
-"""Lists the nodes that --nodes can refer to, with the machine, versions and models of each."""
+"""Lists the nodes that --nodes can refer to, and each node's machine, versions and models."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ _FRAMEWORKS = (
 
 
 def lines(text: str) -> Iterator[str]:
-    """Yields the table of the nodes. text: as in --nodes. Raises ConfigError for nodes that cannot be listed."""
+    """Yields a table of the nodes. text: value of --nodes. Raises ConfigError if the nodes cannot be listed."""
     try:
         nodes = parse_nodes(text)
     except ValueError as e:

@@ -1,5 +1,5 @@
-"""Prepares the nodes of a run. Starts them on this machine or on a Ray cluster, or checks nodes that the user has
-started.
+"""Prepares the nodes for a run. The module starts nodes on this machine or on a Ray cluster, or checks nodes that the
+user has started.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,8 +24,8 @@ NODE_MODULE = "harness.serve.node.child"
 PLACER_MODULE = "harness.cluster.ray.placer"
 
 END_LIMIT_S = 15.0
-"""Time limit for the placer to end the nodes of a Ray cluster. A slower placer is killed, and the cluster ends the
-nodes.
+"""Time that the placer may take to end the nodes on a Ray cluster. A slower placer is killed, and then the cluster ends
+the nodes.
 """
 
 _OF_THE_DRIVER = (
@@ -40,16 +40,16 @@ _OF_THE_DRIVER = (
     "user_conf",
     "audit",
 )
-"""Fields of a run's configuration that its nodes do not get."""
+"""Fields in a run's configuration that are not passed to the nodes."""
 
 
 @contextmanager
 def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
-    """Yields the configuration with the addresses of its ready nodes. Nodes that this function started end with the
-    block.
+    """Yields the configuration with the addresses of the nodes, once they are ready. At the end of the block, ends the
+    nodes that this function started.
 
-    Raises the error of a node that cannot be started, and ConfigError if a user's node does not answer or
-    runs a different version.
+    Raises the error from a node that cannot be started, and ConfigError if a node that the user started does not
+    respond or runs a different version.
     """
     assert config.nodes is not None
     if config.nodes.startswith(RAY_NODES):
@@ -67,7 +67,7 @@ def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
         _check_count(config, len(addresses))
         asked = _with(config, addresses)
         with ExitStack() as stack:
-            # Only a check that they answer: the measured process opens them again.
+            # Only checks that the nodes respond, because the measured process opens them again.
             open_nodes(asked, stack)
         yield asked
         return
@@ -91,7 +91,7 @@ def _check_count(config: RunConfig, count: int) -> None:
 
 
 def of_node(config: RunConfig) -> RunConfig:
-    """Returns the configuration that a node of the run gets."""
+    """Returns the configuration that the run passes to each node."""
     values: dict[str, Any] = {
         name: RunConfig.__dataclass_fields__[name].default for name in _OF_THE_DRIVER
     }
@@ -99,7 +99,7 @@ def of_node(config: RunConfig) -> RunConfig:
 
 
 def shares(cores: Cores, count: int) -> Sequence[Sequence[int]]:
-    """Returns the logical processors of each node as whole cores. With more nodes than cores, several nodes share a
+    """Returns each node's logical processors, as whole cores. If there are more nodes than cores, several nodes share a
     core.
     """
     groups = cores.groups

@@ -1,9 +1,9 @@
-"""Runs commands of the harness on several machines, and gathers the results in one folder.
+"""Runs a command of the harness on several machines, and collects the results in one folder.
 
-There are two ways. In the first, every machine runs the same command and measures a whole study. Runs are then ranked
-only with runs of the same machine. In the second, the machines share a list of values, and the next free machine runs
-the command with the next value. The results folder has one folder per node or value, `nodes.json`, and a database of
-all runs. The same command with the same --out continues an interrupted study.
+There are two modes. In the first mode, every machine runs the same command and measures a whole study. Runs are then
+ranked only against runs on the same machine. In the second mode, the machines share a list of values, and the next free
+machine runs the command with the next value. The results folder contains one folder per node or value, `nodes.json`,
+and a database that lists all runs. Repeating the command with the same --out continues an interrupted study.
 """
 
 import re
@@ -37,10 +37,10 @@ from harness.results.run_folder import PEAK, RESULT
 GATHER_MODULE = "harness.cluster.ray.gather"
 NODES = "nodes.json"
 VERBS = ("run", "peak", "sweep", "tune", "profile", "bricks")
-"""Verbs that write a results folder to --out."""
+"""Verbs that write a results folder and accept --out."""
 
 END_LIMIT_S = 15.0
-"""Time limit for the end of the process that calls Ray, after it has sent the rows."""
+"""Time that the process that calls Ray may take to end after it has sent the rows."""
 
 _LOOK_EVERY_S = 0.5
 _HEADS = columns("node | machine | CPU | status | results")
@@ -52,14 +52,15 @@ _NOT_LISTED: tuple[type[Exception], ...] = (
     ConfigError,
     *files.WRONG_CONTENT,
 )
-"""Errors in the files of a run. Such a run is not added to the database of all runs."""
+"""Errors that faulty files in a run cause. A run with such files is not added to the database."""
 
 PLACE = "{}"
-"""Placeholder in the command of `on --share`. The command runs once per value, with the value in its place."""
+"""Placeholder in the command of `on --share`, which is replaced by a value. The command runs once for each value.
+"""
 
 
 def parsed(nodes: str, count: str) -> tuple[str, int]:
-    """Returns (ray://HOST:PORT, number of nodes). Raises ConfigError for anything else."""
+    """Returns ray://HOST:PORT and the number of nodes. Raises ConfigError for any other text."""
     try:
         return ray_head(nodes), positive(MOST_NODES)(count)
     except ValueError as e:
@@ -67,7 +68,7 @@ def parsed(nodes: str, count: str) -> tuple[str, int]:
 
 
 def ray_head(nodes: str) -> str:
-    """Returns ray://HOST:PORT. Raises ConfigError for anything else."""
+    """Returns the address as ray://HOST:PORT. Raises ConfigError for any other text."""
     try:
         head = parse_nodes(nodes)
     except ValueError as e:
@@ -82,9 +83,10 @@ def ray_head(nodes: str) -> str:
 def execute(
     nodes: str, count: int, words: Sequence[str], folder: Path, values: Sequence[str] = ()
 ) -> int:
-    """Runs the command. Returns the highest exit status of the commands, 5 if a command was lost, or a signal's status.
+    """Runs the command on the nodes. Returns the commands' highest exit status, 5 if a command was lost, or the status
+    for a signal.
 
-    values: the values of --share, or () if each node runs the whole command.
+    values: values of --share, or () if each node runs the whole command.
     """
     refuse([*_problems(words), *_share_problems(words, values)])
     verb = words[0] if not words[0].startswith("-") else "run"
@@ -136,12 +138,12 @@ def execute(
 
 
 def _list_runs(folder: Path, name: str) -> None:
-    """Adds the runs of one node or value to the database of all runs, with their paths in `folder`."""
+    """Adds the runs of one node or value to the database, with their paths relative to `folder`."""
     for path in sorted((folder / name).rglob(RESULT)):
         place = path.parent.relative_to(folder).as_posix()
         if (
             is_unfinished(place) or path.parent.parent.name == "probes"
-        ):  # of a search, only the best run is listed
+        ):  # for a search, only the best run is listed
             continue
         search = path.with_name(PEAK)
         try:
@@ -152,7 +154,9 @@ def _list_runs(folder: Path, name: str) -> None:
 
 
 def folder_names(values: Sequence[str]) -> Sequence[str]:
-    """Returns a folder name per value: the value's letters, with a number if several values have the same letters."""
+    """Returns a folder name for each value: the letters in the value, and a number if several values contain the same
+    letters.
+    """
     names: list[str] = []
     for value in values:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "_", value).strip("._") or "value"
@@ -166,7 +170,8 @@ def folder_names(values: Sequence[str]) -> Sequence[str]:
 
 
 def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Returns the rows of completed shared commands by folder. Omits lost, interrupted and failed commands.
+    """Returns the rows of the shared commands that are complete, by folder. Omits commands that were lost, interrupted
+    or failed.
 
     Raises ConfigError if the folder belongs to a different command.
     """
@@ -189,7 +194,7 @@ def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, A
 
 
 def _set_aside(folder: Path) -> None:
-    """Renames the folder of an interrupted or lost command, because another node may begin the command again."""
+    """Renames the folder of an interrupted or lost command, because another node may start the command again."""
     if folder.exists():
         folder.rename(free_name(folder.with_name(f"{folder.name}.stopped")))
 
@@ -229,10 +234,10 @@ def _share_problems(words: Sequence[str], values: Sequence[str]) -> Iterator[str
 
 
 def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None]) -> int | None:
-    """Runs the commands. Returns the signal that stopped them, or None without a signal. A second signal raises
-    Stopped.
+    """Runs the commands on the nodes. Returns the signal that stopped them, or None if they were not stopped. A second
+    signal raises Stopped.
 
-    keep: called with the row of each completed command.
+    keep: called with each completed command's row.
     """
     process, channel = child.connect(GATHER_MODULE, new_session=True)
     with process, closing(channel), stoppable() as stopping:
@@ -266,7 +271,7 @@ def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None
                     process.wait(END_LIMIT_S)
                     return stopping.caught
         except BaseException:
-            process.kill()  # the cluster then ends its actors on the nodes
+            process.kill()  # the cluster then ends the harness's actors on the nodes
             raise
 
 
@@ -289,7 +294,7 @@ def _lines(rows: Mapping[str, Mapping[str, Any]], folder: Path, verb: str) -> It
 def _shared_lines(
     rows: Mapping[str, Mapping[str, Any]], values: Mapping[str, str], folder: Path, verb: str
 ) -> Iterator[str]:
-    """Yields the table of --share. values: maps folder names to values."""
+    """Yields the table for --share. values: maps a folder name to its value."""
     cells = [
         (value, *_about(rows[name]), _results(folder / name / verb))
         if name in rows
@@ -304,7 +309,7 @@ def _shared_lines(
 
 
 def _results(path: Path) -> str:
-    """Returns the results folder, even if it is incomplete, or '-' without a folder."""
+    """Returns the path to the results folder, even if the results are incomplete, or '-' if there is no such folder."""
     partial = path.with_name(path.name + files.PARTIAL)
     return str(next((found for found in (path, partial) if found.exists()), "-"))
 

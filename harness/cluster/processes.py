@@ -1,4 +1,4 @@
-"""Starts local processes that are nodes or start nodes, waits until all are ready, and always ends them."""
+"""Starts local processes that are nodes or start nodes, waits until all of them are ready, and always ends them."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from harness.core.signals import signal_name
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable
 
 READY_LIMIT_S = 600.0
-"""Time limit for a node to load the model and data and to measure its rate."""
+"""Time that a node may take to load the model and data and to measure its rate."""
 
 _LAST_LINES = 5
 
@@ -30,14 +30,17 @@ class _Process:
 
 
 class NodeProcesses:
-    """Processes that run `main` of a module and send `listening` once they answer. Use as a context manager.
+    """Processes that run a module's `main` and send the message `listening` once they accept connections. The object is
+    a context manager.
 
-    They end with this process, even if it is killed. At the end of the block they are killed together with all
-    processes that they have started.
+    The processes end with this process, even if it is killed. At the end of the block, they are killed together with
+    all processes that they have started.
     """
 
     def __init__(self, module: str, end_limit_s: float = 0.0) -> None:
-        """end_limit_s: time limit for the processes to end after their channel is closed. Slower processes are killed."""
+        """end_limit_s: time that the processes may take to end after their channel is closed. Processes that take
+        longer are killed.
+        """
         self._module = module
         self._end_limit_s = end_limit_s
         self._processes: list[_Process] = []
@@ -70,7 +73,7 @@ class NodeProcesses:
         return [process.popen.pid for process in self._processes]
 
     def start(self, name: str, setup: Mapping[str, Any]) -> None:
-        """setup: the first message."""
+        """setup: the first message to the process."""
         log = Path(self._logs.name) / f"{name}.log"
         with log.open("wb") as output:
             popen, channel = connect(self._module, log=output, new_session=True)
@@ -80,9 +83,9 @@ class NodeProcesses:
     def addresses(self, limit_s: float = READY_LIMIT_S) -> Sequence[str]:
         """Waits until all processes are ready. Returns the HOST:PORT of each process, in the order of their start.
 
-        A process that listens for several nodes sends all their addresses.
+        A process that listens for several nodes returns all their addresses.
 
-        Raises the error that a process sends, and PluginUnavailable if a process dies or takes too long.
+        Raises the error that a process sends, or PluginUnavailable if a process dies or takes too long.
         """
         deadline_s = time.monotonic() + limit_s
         return [one for each in self._processes for one in self._addresses(each, deadline_s)]
@@ -114,6 +117,6 @@ class NodeProcesses:
 
 
 def _end(log: Path) -> str:
-    """Returns the last lines that a process printed."""
+    """Returns the last lines of a process's output."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return " / ".join(lines[-_LAST_LINES:]) or "it printed nothing"

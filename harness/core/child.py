@@ -287,7 +287,7 @@ def serve(work: Callable[..., None]) -> NoReturn:
     """
     parent, number, *fds = map(int, sys.argv[1:])
     _die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process, as any other signal does
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process like any other signal
     channel = Channel(socket.socket(fileno=number), is_child=True)
     status = 0
     try:
@@ -328,7 +328,7 @@ def _die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     except (OSError, AttributeError):  # not Linux, where the child ends when its socket is closed
         return
-    if os.getppid() != parent:  # the parent died before prctl was called, so the kernel sends no signal
+    if os.getppid() != parent:  # the parent died before prctl, so no signal follows
         os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Implements single-stream and multi-stream: each query is sent when the previous one is answered."""
+"""Implements single-stream and multi-stream, which send each query when the previous one has completed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ from harness.loadgen.scenario import ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_LATENCY_SHARE = 0.4
-"""LoadGen generates 2 x 600 s / expected latency queries, and stops with an error when they run out. A stated latency
-of 0.4 x the calibrated latency makes LoadGen generate enough queries even if the run is up to five times as fast.
+"""LoadGen generates 2 x 600 s / expected latency queries, and stops with an error when it has issued all of them. If
+the configured latency is 0.4 x the calibrated latency, LoadGen generates enough queries even if the run is up to five
+times as fast.
 """
 
 
@@ -25,15 +26,17 @@ class Stream(Scenario):
     streams: bool = True
     default_samples_per_query: int
     early_stopping_key: str
-    """LoadGen's estimate of the target percentile in its log, in ns."""
+    """Key of LoadGen's estimate for the target percentile in its log, in ns."""
     settings_prefix: str
-    """Prefix of the stream's fields in LoadGen's TestSettings."""
+    """Prefix of the stream's field names in LoadGen's TestSettings."""
 
     def samples_per_query(self, config: RunConfig) -> int:
         return config.samples_per_query or self.default_samples_per_query
 
     def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load:
-        """Returns at least the number of queries that the early-stopping estimate needs with one outlier."""
+        """Returns a load with at least the number of queries that the early-stopping estimate needs if one query is an
+        outlier.
+        """
         latency_ns = calibration.latency_ns if calibration else None
         latency_s = latency_ns / NS_PER_S if latency_ns else 0.0
         if calibration is not None and calibration.issued_per_s:
@@ -84,9 +87,9 @@ class Stream(Scenario):
         return (estimate_ns, name) if estimate_ns else None
 
     def _estimates_tokens(self, log: Mapping[str, Any]) -> bool:
-        """Returns whether LoadGen's single-stream estimate refers to times to the first token."""
+        """Returns whether LoadGen's single-stream estimate refers to the time to the first token."""
         return bool(log.get("requested_use_token_latencies")) and not self.by_query
 
     def _estimate_ns(self, log: Mapping[str, Any]) -> int:
-        """Returns 0 if LoadGen had too few queries for an estimate; it reports such a run as INVALID."""
+        """Returns 0 if LoadGen had too few queries for an estimate; LoadGen reports such a run as INVALID."""
         return int(log.get(self.early_stopping_key) or 0)

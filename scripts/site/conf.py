@@ -1,7 +1,7 @@
-"""Sphinx settings of the documentation site; build.sh in this folder makes the site.
+"""Sphinx settings for the documentation site, which build.sh in this folder builds.
 
-The pages look as they do on a code host. docs/README.md is the only list of pages, and its tables give the
-navigation. Search and style need no network.
+The pages look as they do on a code host. docs/README.md contains the only list of pages, and its tables define the
+navigation. The search function and the styles work without a network.
 """
 
 import re
@@ -24,7 +24,7 @@ html_theme_options = {"top_of_page_buttons": []}
 
 
 def _navigation(root: Path) -> str:
-    """Returns a list of pages for each group of the index; a group begins with a bold word."""
+    """Returns a list of pages for each group in the index; a group begins with a bold word."""
     lists = []
     index = (root / f"{INDEX}.md").read_text()
     for group in re.split(r"^(?=\*\*)", index, flags=re.MULTILINE)[1:]:
@@ -50,5 +50,5 @@ def _read(app: Any, page: str, source: list[str]) -> None:
 
 
 def setup(app: Any) -> None:
-    """Registers `_read`; Sphinx calls it once."""
+    """Registers `_read`; called once by Sphinx."""
     app.connect("source-read", _read)

@@ -1,4 +1,5 @@
-"""Finds the function calls in an answer, which may be a list of tool calls, a list of names and arguments, or text."""
+"""Finds the function calls in an answer, which may be a list of tool calls, a list of names and arguments, or a text.
+"""
 
 import ast
 import json
@@ -46,7 +47,7 @@ _NOT_CALLED = frozenset(
         "For",
     ]
 )
-"""Words that may precede a bracket in prose or code without being a call."""
+"""Words before a bracket, in prose or code, that do not make it a function call."""
 
 
 class Call(NamedTuple):
@@ -55,7 +56,7 @@ class Call(NamedTuple):
 
 
 def tool_calls(answer: str) -> list[Call]:
-    """Returns the calls in an answer if it is a list of OpenAI's tool calls; otherwise an empty list."""
+    """Returns the calls in an answer that is a list of OpenAI's tool calls; otherwise an empty list."""
     calls = []
     for item in _items(answer):
         function = item.get("function") if isinstance(item, dict) else None
@@ -69,7 +70,7 @@ def tool_calls(answer: str) -> list[Call]:
 
 
 def calls_in(answer: str) -> list[Call]:
-    """Returns the calls in an answer, in any of the three forms.
+    """Returns the calls in an answer that has any of the three forms.
 
     Source: mlcommons/endpoints, evaluation/extractor.py, FunctionCallExtractor.
     """
@@ -83,7 +84,8 @@ def _items(answer: str) -> list[Any]:
 
 
 def json_of(text: str, default: Any) -> Any:
-    """Returns the content of a JSON text. If the text is not JSON, returns the default."""
+    """Returns the content of a JSON text, or the default if the text is not JSON.
+    """
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -99,7 +101,9 @@ def _named(answer: str) -> list[Call]:
 
 
 def _written(answer: str) -> list[Call]:
-    """Returns the calls in text, such as `weather(city="Rome")`. A call inside another call counts as an argument."""
+    """Returns the calls that are written as text, such as `weather(city="Rome")`. A call inside another call counts as
+    its argument.
+    """
     calls: list[Call] = []
     end = 0
     for found in _CALL.finditer(answer):
@@ -112,13 +116,15 @@ def _written(answer: str) -> list[Call]:
         inside = answer[found.end() : close].strip()
         if not inside or not _is_signature(inside):
             calls.append(Call(found[1], _arguments(inside)))
-    # Through JSON, tuples become lists and keys become strings. A value that JSON cannot express
-    # makes the answer unreadable.
+    # The calls are converted to JSON and back, because this turns tuples into lists and keys into strings. If JSON
+    # cannot express a value, the answer counts as unreadable.
     return [Call(*call) for call in json.loads(json.dumps(calls))]
 
 
 def _closing(text: str, opening: int) -> int | None:
-    """Returns the position of the bracket that closes the bracket at `opening`. Ignores brackets in quotes."""
+    """Returns the position of the bracket that matches the opening bracket at `opening`. Ignores brackets inside
+    quotes.
+    """
     depth, quote, at = 0, "", opening
     while at < len(text):
         character = text[at]
@@ -136,13 +142,13 @@ def _closing(text: str, opening: int) -> int | None:
 
 
 def _is_signature(inside: str) -> bool:
-    """Returns whether the arguments are only names, as in the declaration of a function."""
+    """Returns whether the arguments are only names, as in a function's declaration."""
     parts = [part.strip() for part in inside.split(",")]
     return all(_NAME.fullmatch(part) for part in parts if part)
 
 
 def _arguments(inside: str) -> dict[str, Any]:
-    """Returns the keyword arguments. If a value is not a literal, returns its source text."""
+    """Returns a call's keyword arguments. A value that is not a literal is returned as its source text."""
     if not inside:
         return {}
     try:

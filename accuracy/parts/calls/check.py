@@ -1,6 +1,7 @@
-"""Compares function calls with the right calls, by the rules of the Berkeley Function Calling Leaderboard (BFCL).
+"""Compares function calls with the correct ones, according to the Berkeley Function Calling Leaderboard (BFCL).
 
-The right answer lists all right values of each argument. If "" is one of them, the argument may be omitted.
+The correct answer lists all values that are correct for each argument. If "" is among them, the call may omit the
+argument.
 Source: bfcl-eval 2026.3.23, eval_checker/ast_eval.
 """
 
@@ -12,10 +13,10 @@ from harness.accuracy.parts.calls.calls_in import Call
 from harness.accuracy.parts.calls.literals import JAVA_TYPES, JAVASCRIPT_TYPES, java, javascript
 
 Function = Mapping[str, Any]
-"""The name of a function, and its parameters as a JSON Schema with BFCL's types."""
+"""Name of a function, and its parameters as a JSON Schema with BFCL's types."""
 
 Right = Mapping[str, Mapping[str, Sequence[Any]]]
-"""The name of a function, and the right values of each argument."""
+"""Name of a function, and the correct values for each argument."""
 
 _PYTHON_TYPES: Mapping[str, type] = {
     "string": str,
@@ -29,15 +30,15 @@ _PYTHON_TYPES: Mapping[str, type] = {
 }
 _OMITTED = ""
 _IGNORED = re.compile(r"[ \,\.\/\-\_\*\^]")
-"""Matches the characters that a comparison of strings ignores."""
+"""Matches the characters that are ignored when strings are compared."""
 
 
 class _Language(NamedTuple):
     types: Mapping[str, type]
     lists: tuple[str, ...]
-    """Names of the list types, whose items also have a declared type."""
+    """Names of the list types, whose items have a declared type, too."""
     read: Callable[[str, str, str | None], Any] | None
-    """Reads a value from its source text; None if values are JSON."""
+    """Converts a value's source text to the value; None if values are JSON."""
 
 
 _PYTHON = _Language(_PYTHON_TYPES, ("array", "tuple"), None)
@@ -50,9 +51,10 @@ _LANGUAGES: Mapping[str, _Language] = {
 def are_right(
     functions: Sequence[Function], calls: Sequence[Call], right: Sequence[Right], subset: str
 ) -> bool:
-    """Returns whether the calls are right. A value that the rules do not cover makes a call wrong.
+    """Returns whether the calls are correct. If the rules do not cover a value, its call counts as wrong.
 
-    functions: the functions offered to the model. subset: BFCL's name for the kind of sample, e.g. `parallel_multiple`.
+    functions: the functions that were offered to the model. subset: BFCL's name for this type of sample, such as
+    `parallel_multiple`.
     """
     language = _LANGUAGES.get(subset, _PYTHON)
     try:
@@ -76,7 +78,7 @@ def _all_found(
     right: Sequence[Right],
     language: _Language,
 ) -> bool:
-    """Returns whether each right call matches a different call, in any order."""
+    """Returns whether each correct call matches a different call, in any order."""
     left = list(calls)
     for one in right:
         function = _named(functions, next(iter(one)))
@@ -128,7 +130,7 @@ def _is_value(
 def _is_variable(
     value: Any, right: Sequence[Any], expected: type, of_items: type | None
 ) -> bool | None:
-    """Returns whether the right answer is the name of a variable, and not a value. Returns None for a wrong type."""
+    """Returns whether the correct answer is a variable's name instead of a value. Returns None if the type is wrong."""
     first = next((type(one) for one in right if one != _OMITTED), None)
     kind: type = type(value)
     if kind is not expected:
@@ -139,14 +141,14 @@ def _is_variable(
 
 
 def _has_items(value: Sequence[Any], right: Any, of_items: type) -> bool:
-    """Returns whether each item has a right type. If the right answer is not a list, any type is right."""
+    """Returns whether each item has a correct type. If the correct answer is not a list, any type is correct."""
     return type(right) is not list or all(
         _is_variable(item, right, of_items, None) is not None for item in value
     )
 
 
 def _plain(value: Any) -> Any:
-    """Returns a text in lower case without the characters that do not count. Returns any other value unchanged."""
+    """Returns a text in lower case without the ignored characters. Returns any other value unchanged."""
     return _IGNORED.sub("", value).lower().replace("'", '"') if type(value) is str else value
 
 

@@ -1,4 +1,4 @@
-"""Reads values that a model wrote as source text of Java or JavaScript. Text that is not a literal remains a string."""
+"""Converts values that a model wrote as Java or JavaScript source text. Text that is not a literal stays a string."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,13 +26,14 @@ JAVASCRIPT_TYPES: Mapping[str, type] = {
     "dict": dict,
     "array": list,
 }
-"""Maps the types of BFCL's functions to the Python types of their values."""
+"""Maps BFCL's type names to the Python types of the values."""
 
 _EXPONENT = r"([eE][+-]?\d+)?"
 
 
 def _number(pattern: str, convert: Callable[[str], Value], suffix: int = 0) -> Reader:
-    """Returns a reader of numbers. suffix: number of characters after the digits, such as the L of a long."""
+    """Returns a reader for numbers. suffix: number of characters after the digits, such as 1 for the L in a Java long.
+    """
     form = re.compile(pattern)
 
     def read(text: str) -> Value:
@@ -64,9 +65,9 @@ _JAVASCRIPT: Mapping[str, Reader] = {
 
 
 def java(text: str, kind: str, inner: str | None = None) -> Value:
-    """Returns the value of a Java literal. kind: its type. inner: type of the items if it is a list.
+    """Returns the value of a Java literal. kind: the literal's type. inner: type of the items if the literal is a list.
 
-    Raises a NotImplementedError for types that BFCL's checker cannot read.
+    Raises a NotImplementedError for types that BFCL's checker cannot read, either.
     """
     if kind == "Array":
         return _java_array(text, inner)
@@ -91,7 +92,7 @@ def _java_array(text: str, inner: str | None) -> Value:
 
 
 def _java_list(text: str, inner: str | None) -> Value:
-    """Reads `new ArrayList<>(Arrays.asList(…))`, `new ArrayList<>() {{ add(…); }}` and an empty list."""
+    """Reads `new ArrayList<>(Arrays.asList(…))`, `new ArrayList<>() {{ add(…); }}`, or an empty list."""
     if found := re.search(r"new\s+ArrayList<\w*>\(Arrays\.asList\((.+?)\)\)", text):
         items = found[1].split(",")
     elif found := re.search(r"new\s+ArrayList<\w*>\(\)\s*\{\{\s*(.+?)\s*\}\}", text, re.DOTALL):
@@ -111,7 +112,7 @@ def _java_map(text: str) -> Value:
 
 
 def _java_any(text: str) -> Value:
-    """Reads a literal of an unknown type."""
+    """Reads a Java literal of unknown type."""
     if text in ("true", "false"):
         return text == "true"
     if text.startswith('"') and text.endswith('"'):
@@ -133,7 +134,9 @@ def _plain_number(text: str) -> Value:
 
 
 def javascript(text: str, kind: str, inner: str | None = None) -> Value:
-    """Returns the value of a JavaScript literal. kind: its type. inner: type of the items if it is a list."""
+    """Returns the value of a JavaScript literal. kind: the literal's type. inner: type of the items if the literal is a
+    list.
+    """
     if kind == "String":
         return text[1:-1] if _is_quoted(text) else text
     if kind == "array":
@@ -190,7 +193,7 @@ def _member(text: str) -> Value:
 
 
 def _javascript_any(text: str) -> Value:
-    """Reads a literal of an unknown type."""
+    """Reads a JavaScript literal of unknown type."""
     if text in ("true", "false"):
         return text == "true"
     return text[1:-1] if _is_quoted(text) else _plain_number(text)

@@ -1,1 +1,1 @@
-"""Shares one schedule among several measured processes on this or other machines, and merges their measurements."""
+"""Divides one schedule among several measured processes on this or other machines, and merges their measurements."""

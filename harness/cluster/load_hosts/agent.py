@@ -1,6 +1,7 @@
-"""Waits on a load host for runs, and issues the host's share of their load with a measured process.
+"""Waits on a load host for runs, and issues this host's share of a run's load with a measured process.
 
-Handles one run at a time. The journal is sent during the run, so that little data is lost if a host is lost.
+An agent handles one run at a time. It sends the journal during the run, so that little data is lost if the connection
+to the host is lost.
 
 receives   setup    the harness's version and code, and the run as the measured process gets it
 receives   ping     answered at once with `pong`, for the clock and as a sign of life
@@ -40,33 +41,36 @@ from harness.run.supervisor.measured_process import MeasuredProcess
 
 NEWS_EVERY_S = 0.25
 HELLO_LIMIT_S = 10.0
-"""Time limit for a connection's first message. Until this message, the connection does not delay other runs."""
+"""Maximum time to wait for a connection's first message. Before its first message, a connection does not delay other
+runs.
+"""
 
 MOST_SILENT = 64
-"""Maximum number of connections that have not sent a first message yet. A further connection closes the oldest of
-them.
+"""Maximum number of connections that have not yet sent a first message. Another connection closes the oldest of them.
 """
 
 BUSY_LIMIT_S = 5.0
-"""Time limit for the previous run's process to end. After that, a new run is refused as busy."""
+"""Maximum time to wait until the previous run's process has ended. If it takes longer, the agent refuses the new run as
+busy.
+"""
 
 _LAST_BYTES = 4000
-"""Maximum number of bytes that are sent from the end of a dead process's output."""
+"""Maximum number of bytes that the agent sends from the end of a dead process's output."""
 
 
 class Agent:
-    """Accepts runs from a listening socket until it is stopped."""
+    """Accepts runs from a listening socket until `stop` is called."""
 
     def __init__(self, listening: socket.socket, allowed: frozenset[str]) -> None:
-        """allowed: environment variables of this machine that a run's --header may use."""
+        """allowed: names of this machine's environment variables that a run's --header may use."""
         self._listening = listening
         self._allowed = allowed
         self._busy = threading.Lock()
         self._answering: dict[socket.socket, threading.Thread] = {}
-        self._silent: dict[socket.socket, None] = {}  # the oldest first
+        self._silent: dict[socket.socket, None] = {}  # oldest first
 
     def run(self) -> None:
-        """Accepts runs until `stop` is called. Returns once the last run is over."""
+        """Accepts runs until `stop` is called. Returns after the last run has ended."""
         while True:
             try:
                 connected, (peer, *_) = self._listening.accept()
@@ -84,7 +88,7 @@ class Agent:
             thread.join()
 
     def stop(self) -> None:
-        """Stops accepting runs and ends the current run. A signal handler may call it."""
+        """Stops accepting runs and ends the current run. May be called in a signal handler."""
         self._listening.close()
         for connected in [*self._answering]:
             _hang_up(connected)
@@ -92,7 +96,7 @@ class Agent:
     def _answer(self, connected: socket.socket, peer: str) -> None:
         with closing(channel_over(connected)) as channel:
             try:
-                with suppress(OSError):  # the run's machine is gone
+                with suppress(OSError):  # the machine that started the run is lost
                     self._hear(channel, connected, peer)
             except BaseException as e:  # noqa: BLE001 - shown there
                 channel.send_error(e)
@@ -101,7 +105,7 @@ class Agent:
                 del self._answering[connected]
 
     def _hear(self, channel: Channel, connected: socket.socket, peer: str) -> None:
-        """Answers a peer. The peer counts as a run once its first message is complete."""
+        """Handles a new connection. The connection counts as a run once its first message is complete."""
         try:
             setup = channel.receive(HELLO_LIMIT_S)
             if setup is not None and (
@@ -127,13 +131,13 @@ class Agent:
 
 
 def _hang_up(connected: socket.socket) -> None:
-    """Closes a connection, so that the thread that reads it ends."""
+    """Closes a connection, which ends the thread that reads from it."""
     with suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
 
 
 def _take_part(channel: Channel, message: Mapping[str, Any], allowed: frozenset[str]) -> None:
-    """Takes part in one run, from its `setup` to its end. Raises an error if the run is refused."""
+    """Takes part in a run from its `setup` message until its end. Raises an error if the agent refuses the run."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="mlperf-load-host-")))
         setup = _accepted(message, folder, allowed)
@@ -146,7 +150,9 @@ def _take_part(channel: Channel, message: Mapping[str, Any], allowed: frozenset[
 
 
 def _accepted(message: Mapping[str, Any], folder: Path, allowed: frozenset[str]) -> Setup:
-    """Returns the run with this machine's folder. Raises ConfigError if this host cannot or may not take part."""
+    """Returns the run's setup with a folder on this machine. Raises ConfigError if this host cannot take part or is not
+    allowed to.
+    """
     ours = own_code()
     differing = [what for what, value in ours.items() if message["code"].get(what) != value]
     if differing:
@@ -196,7 +202,7 @@ class _Part:
         }
 
     def run(self) -> None:
-        """Forwards messages until the run closes the connection or its machine is lost."""
+        """Forwards messages until the coordinator closes the connection or is lost."""
         thread = threading.Thread(target=self._receive, daemon=True)
         thread.start()
         while not self._left.is_set():
@@ -223,7 +229,7 @@ class _Part:
             while (message := self._channel.receive()) is not None:
                 self._receives[message["event"]](message)
         except OSError:
-            pass  # the run's machine is gone
+            pass  # the machine that started the run is lost
         except (ValueError, KeyError, TypeError) as e:
             say(f"the run sent a message that no run sends, and was closed: {e!r}")
         finally:

@@ -1,5 +1,5 @@
-"""Supervises several measured processes as a group. Starts their schedules together, and ends the run if a process is
-lost.
+"""Supervises several measured processes as a group. It starts their schedules at the same time, and ends the run if a
+process is lost.
 """
 
 import json
@@ -26,8 +26,8 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 START_NS = 2 * NS_PER_S
 START_ROUND_TRIPS = 100
-"""Delay from the moment all hosts are ready to the schedule's start: START_NS or START_ROUND_TRIPS times the slowest
-round trip, whichever is longer, so that every host learns the start before it is due.
+"""Delay between the moment when all hosts are ready and the start of the schedule: START_NS or START_ROUND_TRIPS times
+the slowest round trip, whichever is longer, so that every host receives the start time early enough.
 """
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
@@ -40,32 +40,32 @@ _Show = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Host:
-    """One of the hosts and its state."""
+    """A host and its state."""
 
     name: str
     process: Supervised
     outdir: Path
-    """Files of this host's part of the run. They are removed after the run."""
+    """Folder for the files from this host's part of the run. The group removes it after the run."""
     share: Share | None = None
     watchdog: Watchdog | None = None
     is_ready: bool = False
     ended: Mapping[str, Any] | None = None
     lost: str = ""
-    """How this host was lost, or "" if it was not lost."""
+    """How the connection to this host was lost, or "" if it was not."""
 
     @property
     def ahead_ns(self) -> int:
-        """How far the host's clock is ahead of this machine's clock, from the pings before the run."""
+        """Lead of the host's clock over this machine's, measured by pings before the run."""
         return self.process.clocks[0].offset_ns if self.process.clocks else 0
 
 
 class HostGroup:
-    """All hosts of one run, as one `Measured`."""
+    """All hosts that take part in a run, with the same interface as a single `Measured`."""
 
     def __init__(self, hosts: Sequence[Host], outdir: Path, witness: Host | None = None) -> None:
-        """outdir: the run's folder, which receives the hosts' answers.
+        """outdir: the run's folder, which receives the answers from the hosts.
 
-        witness: a process on this machine whose queries do not count in the run's numbers.
+        witness: a process on this machine whose queries do not count in the run's results.
         """
         self._hosts = hosts
         self._witness = witness
@@ -90,7 +90,7 @@ class HostGroup:
             host.process.kill()
 
     def expect(self, events: Sequence[str], limit_s: float, show_loading: _Show) -> dict[str, Any]:
-        """Returns the next message of every host, merged. Raises a host's error with the host's name."""
+        """Returns the hosts' next messages, merged into one. Raises an error from a host with the host's name."""
         found = {}
         for host in self._all:
             try:
@@ -142,7 +142,9 @@ class HostGroup:
         show: Callable[[Now], None],
         show_loading: _Show,
     ) -> dict[str, Any]:
-        """Watches the hosts like `MeasuredProcess.watch`. Raises LoadHostLost as soon as one host is lost."""
+        """Watches the hosts in the same way as `MeasuredProcess.watch`. Raises LoadHostLost as soon as any host is
+        lost.
+        """
         while True:
             self.clock.sample()
             show(watchdog.look())
@@ -180,7 +182,9 @@ class HostGroup:
             raise type(e)(f"load host {host.name}: {e}") from e.__cause__
 
     def _drop(self, witness: Host, error: HarnessError) -> None:
-        """Continues without the witness, which is not part of the run. Keeps its measurements."""
+        """Continues without the witness, which is not part of the run. Keeps the measurements that the witness has
+        made.
+        """
         witness.lost = str(error)
         witness.process.kill()
         self._all.remove(witness)
@@ -200,11 +204,11 @@ class HostGroup:
         return merged_messages.ended(found, self._bring_answers_together())
 
     def _bring_answers_together(self) -> Mapping[str, str]:
-        """Writes the answers from all hosts into one file, in the run's order. Returns the file's digest, as in
-        `ended`.
+        """Writes all hosts' answers into a single file, in the order of the run. Returns the file's digest as in the
+        message `ended`.
 
-        If a host's file has changed since the host wrote it, returns the host's digest, which matches no file, so that
-        the change is found.
+        If a host's file has changed after the host wrote it, returns the host's digest, which reveals the change
+        because it does not match any file.
         """
         rows = []
         for host in self._hosts:
@@ -227,7 +231,9 @@ class HostGroup:
         return [_told(host) for host in self._hosts]
 
     def witnessed(self) -> dict[str, Any] | None:
-        """Returns `witness` for the run's files. Returns None without a witness, or if the run did not end normally."""
+        """Returns the section `witness` for the run's files. Returns None if there is no witness, or if the run did not
+        end normally.
+        """
         witness = self._witness
         if witness is None or witness.watchdog is None or not (witness.ended or witness.lost):
             return None

@@ -22,7 +22,7 @@ from harness.run.supervisor.watchdog import Watchdog
 
 
 class HostsRun(LoadGenRun):
-    """A performance run from several load hosts."""
+    """A performance run with several load hosts."""
 
     _group: HostGroup
 
@@ -50,7 +50,9 @@ class HostsRun(LoadGenRun):
         return Host(name, process, outdir)
 
     def _remote(self, stack: ExitStack, folder: Path, addresses: Sequence[Endpoint]) -> list[Host]:
-        """Connects to the hosts. If hosts do not answer or refuse the run, raises one ConfigError that lists them."""
+        """Connects to the hosts. If hosts do not respond or refuse the run, raises a single ConfigError that lists
+        them.
+        """
         hosts, problems = [], []
         for n, address in enumerate(addresses, 1):
             outdir = folder / str(n)

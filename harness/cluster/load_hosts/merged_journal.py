@@ -1,7 +1,7 @@
-"""Reads the journals of several load hosts as one journal, both during the run and as columns at its end.
+"""Reads several load hosts' journals as one journal, both during the run and as columns at its end.
 
-A host's k-th query is the run's query part[k]. A host's batch is contiguous only in the host's order, so each of its
-samples becomes a separate row here. All time stamps use the coordinator's clock.
+A host's k-th query is query part[k] in the run. A host's batch is contiguous only in the host's order, so each of its
+samples becomes a separate row in the merged journal. All time stamps refer to the coordinator's clock.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ class Share(NamedTuple):
 
     plan: LoadPlan
     part: Array
-    """(n,) the run's queries that the host issues, ascending."""
+    """(n,) the queries that the host issues, as ascending positions in the run."""
     journal: Journal
 
 
 class MergedJournal:
-    """Reads like `JournalReader`. Several cursors in several threads may read it."""
+    """Has the same interface as `JournalReader`. Several threads may read it, each with its own cursor."""
 
     def __init__(self, shares: Sequence[Share]) -> None:
         self._shares = shares
@@ -41,7 +41,7 @@ class MergedJournal:
         self.entry_ns: Array = np.full(queries, _NEVER, np.int64)
         self._entered = [0] * len(shares)
         self.start_ns = 0
-        """Wall-clock time of the start, once it is set."""
+        """Wall-clock time of the start; 0 until it is set."""
 
     @property
     def workers(self) -> int:
@@ -64,11 +64,11 @@ class MergedJournal:
         return any(share.journal.loading for share in self._shares)
 
     def row_counts(self) -> list[int]:
-        """Returns the number of batches per worker. The arguments `start` and `end` of `rows` also count batches."""
+        """Returns the number of batches per worker. `rows` also counts its arguments `start` and `end` in batches."""
         return [count for share in self._shares for count in share.journal.row_counts()]
 
     def rows(self, worker: int, start: int = 0, end: int | None = None) -> Array:
-        """Returns the samples of a worker's batches `start` to `end`, one row each."""
+        """Returns the samples in a worker's batches `start` to `end`, one row per sample."""
         share, of_host = self._workers[worker]
         batches = share.journal.rows(of_host, start, end)
         sizes = batches["size"].astype(np.int64)
@@ -81,7 +81,9 @@ class MergedJournal:
         return rows
 
     def _take_entries(self) -> None:
-        """Copies the entries of samples issued since the last call. Concurrent calls copy the same entries."""
+        """Copies the entries of the samples that were issued after the previous call. If several threads call this
+        method at once, they copy the same entries.
+        """
         for at, share in enumerate(self._shares):
             begin, end = self._entered[at], share.journal.issued
             self.entry_ns[share.part[begin:end]] = share.journal.entry_ns[begin:end]
@@ -89,7 +91,7 @@ class MergedJournal:
 
 
 def merged_completions(shares: Sequence[Share]) -> Completions:
-    """Returns all samples of all hosts in the order of the schedule, with the column `host`. Nothing is averaged."""
+    """Returns all hosts' samples in the order of the schedule, with the column `host`. Does not average any values."""
     found = [read_completions(share.journal, share.plan) for share in shares]
     parts = []
     workers = batches = 0
@@ -112,9 +114,10 @@ def merged_completions(shares: Sequence[Share]) -> Completions:
 
 
 def _joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    """Returns the hosts' columns, concatenated. The hosts with answers determine the columns.
+    """Returns the hosts' columns, concatenated. The hosts that have answers determine which columns exist.
 
-    The kernel's time stamps are kept if every host has them. A host without token columns had 0 tokens.
+    The kernel's time stamps are kept only if every host has them. A host without token columns counts as having 0
+    tokens.
     """
     telling = [part for part in parts if len(part["order"])] or parts[:1]
     names = dict.fromkeys(name for part in telling for name in part)

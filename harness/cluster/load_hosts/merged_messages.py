@@ -1,6 +1,7 @@
-"""Merges messages of the same kind from several load hosts into one. Pure.
+"""Merges messages of the same type from several load hosts into one message.
 
-Counts are added. Percentiles that each host computed are dropped, because percentiles cannot be added.
+Counts are added. Percentiles that each host computed are dropped, because percentiles of different hosts cannot be
+combined.
 """
 
 from collections import Counter
@@ -14,14 +15,14 @@ Message = Mapping[str, Any]
 _SAME = ("inputs", "total_count", "performance_count", "fixed_batch", "model_sha256")
 _SUMS = ("cpu_s", "voluntary_switches", "involuntary_switches", "rss_before_bytes")
 _KNOWN_SUMS = ("rss_peak_bytes", "rss_run_peak_bytes", "cyclic_garbage_objects")
-"""Resources that a host may not report. If any host lacks one, its total is unknown."""
+"""Resources that a host may not report. If any host does not report one of them, its total is unknown."""
 
 _CLIENT_SUMS = ("connections", "waited", "resent", "reopened")
 
 
 def loaded(messages: Mapping[str, Message]) -> dict[str, Any]:
-    """Merges `loaded`. Raises ConfigError if the hosts loaded different data. messages: checked messages by host
-    name.
+    """Merges the messages `loaded`. Raises ConfigError if the hosts loaded different data. messages: validated messages
+    by host name.
     """
     (first_name, first), *others = messages.items()
     problems = []
@@ -46,8 +47,8 @@ def _differences(one: Message, other: Message) -> Iterable[tuple[str, object, ob
 
 
 def calibrated(messages: Sequence[Message]) -> dict[str, Any]:
-    """Merges `calibrated`. The hosts calibrate at the same time, so their rates are added. messages: checked
-    messages.
+    """Merges the messages `calibrated`. The rates are added, because the hosts calibrate at the same time. messages:
+    validated messages.
     """
     return {
         **messages[0],
@@ -58,7 +59,8 @@ def calibrated(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 def ended(messages: Mapping[str, Message], files: Mapping[str, str]) -> dict[str, Any]:
-    """Merges `ended`. messages: messages by host name. files: digests of the merged files, as in `ended`."""
+    """Merges the messages `ended`. messages: messages by host name. files: digests of the merged files, as in `ended`.
+    """
     all_of = list(messages.values())
     failed = [f"{name}: {m['first_failure']}" for name, m in messages.items() if m["first_failure"]]
     unclosed = [f"{name}: {m['close_error']}" for name, m in messages.items() if m["close_error"]]
@@ -74,7 +76,7 @@ def ended(messages: Mapping[str, Message], files: Mapping[str, str]) -> dict[str
 
 
 def _used(used: Sequence[Message]) -> dict[str, Any]:
-    """Returns the resources of all hosts together, over the longest time of any host."""
+    """Returns the resources that all hosts used together, over the longest time that any host reports."""
     sums: dict[str, Any] = {key: sum(u[key] for u in used) for key in _SUMS}
     sums |= {key: _sum(u[key] for u in used) for key in _KNOWN_SUMS}
     if all("run_queue_s" in u for u in used):
@@ -109,8 +111,8 @@ def _client(clients: Sequence[Message]) -> dict[str, Any]:
 
 
 def _server_times(times: Sequence[Message | None]) -> Message | None:
-    """Returns a server's totals, which cover the requests of all hosts. Medians become None, because each covers only
-    one host.
+    """Returns a server's totals over the requests from all hosts. Medians become None, because each host's median
+    covers only this host.
     """
     first = times[0]
     return first if first is not None and first["source"] == "statistics" else None
@@ -163,7 +165,7 @@ def _streams(streams: Sequence[Message]) -> dict[str, Any] | None:
 
 
 def _sum(values: Iterable[Any]) -> Any:
-    """Returns the sum, or None if a value is None."""
+    """Returns the sum, or None if any value is None."""
     found = list(values)
     return None if any(value is None for value in found) else sum(found)
 

@@ -1,4 +1,4 @@
-"""Connects a run to a load host on another machine, quickly detects a lost connection, and copies files."""
+"""Connects a run to a load host on another machine, detects a lost connection quickly, and copies files."""
 
 import re
 import socket
@@ -11,11 +11,13 @@ from harness.core.child import Channel
 from harness.core.units import NS_PER_MS, NS_PER_S
 
 LOST_S = 10.0
-"""A machine that sends nothing for this long counts as lost."""
+"""Maximum time for which a machine may send nothing before its connection counts as lost."""
 
 MESSAGE_LIMIT_S = 10.0
 MOST_MESSAGE_BYTES = 1 << 26
-"""Limits of one complete message, counted from its first byte. A peer that sends too slowly is disconnected."""
+"""Size and time limits for a message; the time counts from its first byte. A peer that sends more slowly is
+disconnected.
+"""
 
 _PROBE_EVERY_S = 3
 _PIECE_BYTES = 2**19
@@ -23,7 +25,9 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 
 
 def channel_over(connected: socket.socket) -> Channel:
-    """Returns the channel. The kernel closes it if the other machine receives nothing for LOST_S."""
+    """Returns a channel over the connection. The kernel closes the connection if the other machine does not receive
+    anything for LOST_S.
+    """
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_EVERY_S)
@@ -34,15 +38,15 @@ def channel_over(connected: socket.socket) -> Channel:
 
 
 def send_file(channel: Channel, path: Path) -> None:
-    """Sends the file in pieces, each as a message `file`. The file may therefore be larger than the memory."""
+    """Sends the file in pieces, each in a message `file`. The file may therefore be larger than memory."""
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             channel.send("file", name=path.name, piece=b64encode(piece).decode())
 
 
 def append_piece(folder: Path, message: Mapping[str, Any]) -> None:
-    """Appends the piece in a message `file` to its file. Raises ValueError if the name refers to a path outside the
-    folder.
+    """Appends the piece in a message `file` to the file that the message names. Raises ValueError if the name leads to
+    a path outside the folder.
     """
     name = message["name"]
     if not _NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""Supervises a measured process on another machine through the load host of that machine."""
+"""Supervises a measured process on another machine through the load host on that machine."""
 
 import os
 import socket
@@ -31,14 +31,14 @@ _NO_HOST = "answers, but is not a load host"
 
 PING_EVERY_S = 0.25
 PINGS_LIMIT_S = 2.0
-"""Time limit for the pings before the run."""
+"""Maximum total time for the pings before the run."""
 
 WINDOW_S = 10.0
-"""The clock's offset comes from the best ping in each window of this length."""
+"""In each window of this length, the best ping determines the clock's offset."""
 
 
 class RemoteProcess(Supervised):
-    """A measured process on a load host. It ends when the connection ends."""
+    """A measured process on a load host. It ends together with the connection."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class RemoteProcess(Supervised):
         output: Path,
         while_waiting: Callable[[], None],
     ) -> None:
-        """Raises ConfigError if the host does not answer or refuses the run. outdir: receives the files that the
-        process wrote. output: receives the output of the process if it died.
+        """Raises ConfigError if the host does not respond or refuses the run. outdir: folder for the files that the
+        process wrote. output: file for the process's output if the process died.
         """
         super().__init__(output, while_waiting)
         self._address = address
@@ -58,7 +58,7 @@ class RemoteProcess(Supervised):
         self._channel = channel_over(self._socket)
         self._journal_fd: int | None = None
         self._mirror: Mirror | None = None
-        self._how = ""  # how the process ended, "" while it runs
+        self._how = ""  # how the process ended; "" while it is running
         self._was_killed = False
         self._heard_s = self._pinged_s = time.monotonic()
         self._early: deque[dict[str, Any]] = (
@@ -92,7 +92,7 @@ class RemoteProcess(Supervised):
         )
 
     def _answer(self) -> dict[str, Any]:
-        """Returns the next message before the run. Raises the error that the host sends."""
+        """Returns the next message that arrives before the run. Raises the error that the host sent."""
         try:
             message = self._channel.receive(LOST_S)
         except (OSError, ValueError) as e:
@@ -106,7 +106,9 @@ class RemoteProcess(Supervised):
         return message
 
     def _pong(self) -> dict[str, Any]:
-        """Returns the next pong. Keeps messages of the process that arrive earlier for `message`."""
+        """Returns the next reply to a ping. Keeps messages from the process that arrive earlier, and `message` returns
+        them later.
+        """
         while (message := self._answer())["event"] != "pong":
             self._early.append(message)
         return message
@@ -139,7 +141,7 @@ class RemoteProcess(Supervised):
         self._journal = Journal(fd)
         self._mirror = Mirror(self._journal, self.clocks[0].offset_ns)
         self._socket.settimeout(LOST_S)
-        with suppress(OSError):  # if the host is lost, the next `message` reports it
+        with suppress(OSError):  # the next `message` reports a lost host
             if plan.schedule is not None:
                 send_file(self._channel, Path(plan.schedule))
             self._channel.send("plan", plan=plan.to_json(), workers=workers, rows=rows.name)
@@ -151,7 +153,7 @@ class RemoteProcess(Supervised):
             self._channel.send("begin", start_ns=start_ns)
 
     def go(self) -> None:
-        with suppress(OSError):  # if the host is lost, the next `message` reports it
+        with suppress(OSError):  # the next `message` reports a lost host
             self._channel.send("go")
 
     def message(
@@ -186,8 +188,8 @@ class RemoteProcess(Supervised):
             self._how = f"sent nothing for {LOST_S:.0f} s"
 
     def _is_own(self, message: Mapping[str, Any]) -> bool:
-        """Handles a message if it comes from the load host itself, and returns whether it does. Raises ValueError if it
-        is faulty.
+        """Handles a message if it comes from the load host itself and not from the process, and returns whether it
+        does. Raises ValueError if the message is faulty.
         """
         try:
             event = message["event"]
@@ -209,7 +211,7 @@ class RemoteProcess(Supervised):
         return True
 
     def wait_for_exit(self) -> None:
-        """Measures the host's clock for the last time. The process ends with the connection."""
+        """Measures the offset of the host's clock for the last time. The process ends when the connection is closed."""
         if self._pings:
             self._close_window()
 

@@ -1,7 +1,7 @@
-"""Divides one schedule among load hosts with an independent draw per query. Pure.
+"""Divides one schedule among load hosts by an independent random draw per query.
 
-If independent draws assign the arrivals of a Poisson process to hosts, each host gets a Poisson process. All hosts
-together issue exactly the original process.
+If arrivals of a Poisson process are assigned by independent draws, the arrivals at each host also form a Poisson
+process. Together, all hosts issue exactly the original schedule.
 """
 
 from collections.abc import Sequence
@@ -19,29 +19,29 @@ from harness.types import Array
 WITNESS_SHARE = 0.01
 FEWEST_WITNESSES = 20
 MOST_WITNESSES = 2000
-"""The coordinator issues extra queries itself, as witnesses of the hosts' times: this share of the schedule, but at
-least FEWEST_WITNESSES and at most MOST_WITNESSES.
+"""The coordinator itself issues extra queries that check the hosts' times: this share of the schedule, but at least
+FEWEST_WITNESSES and at most MOST_WITNESSES.
 """
 
 MOST_WITNESS_SHARE = 0.2
-"""In a very short schedule, the coordinator's queries are at most this share, even if that is below
+"""In a very short schedule, the coordinator's queries are at most this share of the schedule, even if it is below
 FEWEST_WITNESSES.
 """
 
 _WORD = 0xFFFFFFFF
 _WITNESS = 1
-"""Appended to the schedule's seed to seed the draw of the coordinator's queries, which is then independent of the
+"""Appended to the schedule's seed when drawing the coordinator's queries, so that this draw is independent of the
 schedule.
 """
 
 
 def parts_of(plan: LoadPlan, hosts: Sequence[str]) -> list[Array]:
-    """Returns the queries of each host as positions in the schedule, (n,) ascending, each query once. hosts: names of
-    the hosts.
+    """Returns each host's queries as ascending positions in the schedule, (n,); each query belongs to exactly one host.
+    hosts: names of the hosts.
 
-    Raises ConfigError if a host would get no query.
+    Raises ConfigError if a host would not get any query.
     """
-    # NumPy guarantees the same numbers in every version only for RandomState.
+    # RandomState is used because NumPy guarantees the same numbers in every version only for this generator.
     seed = plan.seeds.schedule
     random = np.random.RandomState([seed & _WORD, seed >> 32 & _WORD, len(hosts)])
     owner = random.randint(0, len(hosts), plan.query_count)
@@ -56,7 +56,7 @@ def parts_of(plan: LoadPlan, hosts: Sequence[str]) -> list[Array]:
 
 
 def samples_of(plan: LoadPlan) -> Array:
-    """Returns (queries,) dataset index of each query of the whole schedule."""
+    """Returns (queries,) dataset indices, one for each query in the whole schedule."""
     if plan.schedule is not None:
         samples = schedule.stored(plan.schedule).samples
         if samples is not None:
@@ -65,7 +65,7 @@ def samples_of(plan: LoadPlan) -> Array:
 
 
 def plan_of(plan: LoadPlan, part: Array, outdir: Path) -> LoadPlan:
-    """Returns the plan of the host that issues `part`. Writes its schedule into `outdir`."""
+    """Returns the plan for the host that issues `part`. Writes the host's schedule into `outdir`."""
     after_ns = schedule.planned_ns(plan, plan.query_count)
     assert after_ns is not None
     own = _own_plan(plan, after_ns[part], samples_of(plan)[part], outdir)
@@ -74,10 +74,11 @@ def plan_of(plan: LoadPlan, part: Array, outdir: Path) -> LoadPlan:
 
 
 def witness_plan(plan: LoadPlan, outdir: Path) -> LoadPlan:
-    """Returns the plan of the coordinator's queries, which are added to the schedule at uniformly drawn times.
+    """Returns the plan for the coordinator's queries, which are added to the schedule at uniformly distributed random
+    times.
 
-    They are not copies of scheduled queries at the same times, because the server would always be busy with the
-    original.
+    They do not repeat scheduled queries at the same times, because the server would then always be busy with the
+    scheduled query.
     """
     planned_ns = schedule.planned_ns(plan, plan.query_count)
     assert planned_ns is not None
@@ -91,7 +92,8 @@ def witness_plan(plan: LoadPlan, outdir: Path) -> LoadPlan:
 
 
 def _own_plan(plan: LoadPlan, after_ns: Array, samples: Array, outdir: Path) -> LoadPlan:
-    """Returns the plan of only these queries. Writes their schedule into `outdir` with `schedule.store`."""
+    """Returns a plan that contains only these queries. Writes the plan's schedule into `outdir` with `schedule.store`.
+    """
     path = outdir / schedule.SCHEDULE
     schedule.store(path, after_ns, samples)
     count = len(after_ns)

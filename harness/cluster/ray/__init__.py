@@ -1,3 +1,2 @@
-"""Places, starts and ends hosts on the nodes of a cluster with Ray. Ray transfers batches only with --transport
-actor.
+"""Uses Ray to place, start and end hosts on a cluster's nodes. Only with --transport actor, Ray also transfers batches.
 """

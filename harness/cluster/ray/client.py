@@ -1,8 +1,8 @@
-"""Connects a separate process to a Ray cluster, and takes whole nodes of the cluster.
+"""Connects to a Ray cluster from a separate process, and reserves whole nodes of the cluster.
 
 Ray starts threads, changes signal handlers and may block. Processes that measure or supervise therefore do not import
-it. Ray transfers JSON and the bytes of files in both directions. With --transport actor, it also transfers the bytes of
-connections.
+Ray. Ray transfers JSON and file contents in both directions. With --transport actor, it also transfers the bytes that
+connections carry.
 """
 
 import json
@@ -23,8 +23,8 @@ from harness.errors import BY_EXIT_STATUS, ConfigError, PluginUnavailable, one_l
 CONNECT_LIMIT_S = 5.0
 CONNECT_TRIES = 3
 LET_IN_LIMIT_S = 90.0
-"""A connection is tried CONNECT_TRIES times, because an attempt fails if Ray's head needs more than 30 s to start a
-server for the client.
+"""An attempt fails if Ray's head needs more than 30 s to start a server for the client, so the harness makes up to
+CONNECT_TRIES attempts.
 """
 
 _DIED_AT_START = (
@@ -32,28 +32,31 @@ _DIED_AT_START = (
     "Initialization failure from server",
     "client has already been disconnected",
 )
-"""Ray's messages if its server for this client has died."""
+"""Messages that Ray returns if its server for this client has died."""
 
 PLACE_LIMIT_S = 60.0
-"""Time limit for Ray to reserve the nodes. A cluster that scales automatically must already have them."""
+"""Time that Ray may take to reserve the nodes. A cluster that scales automatically must already have started them."""
 
 END_LIMIT_S = 5.0
-"""Time limit for the hosts to end the processes that they started, because a frozen node never reports their end."""
+"""Time that the hosts may take to end the processes that they started; limited, because a frozen node never reports an
+end.
+"""
 
 FILE_LIMIT_S = 60.0
-"""Time limit to copy a file to or from a node."""
+"""Time that copying a file to or from a node may take."""
 
 _LOOK_EVERY_S = 0.2
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "0",  # the cluster ends the harness's actors as soon as the client is gone
+    # As soon as the client is gone, the cluster ends the harness's actors.
+    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "0",
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
 
 
 class RayNode(NamedTuple):
-    """A live node of the cluster."""
+    """A live node in the cluster."""
 
     node_id: str
     address: str
@@ -66,20 +69,20 @@ class RayNode(NamedTuple):
 
 
 class Host(NamedTuple):
-    """The harness's actor on a node, which reserves the node."""
+    """The harness's actor on a node, which reserves this node."""
 
     name: str
     actor: Any
     strategy: Any = None
-    """Placement of more actors on the host's node."""
+    """Scheduling strategy that places more actors on the host's node."""
 
 
 @contextmanager
 def connected(nodes: str) -> Iterator[Any]:
-    """Yields the module `ray`, connected. nodes: 'ray://HOST:PORT'.
+    """Yields the module `ray`, connected to the cluster. nodes: 'ray://HOST:PORT'.
 
     Raises PluginUnavailable if Ray is not installed or the cluster fails within the block. Raises ConfigError for any
-    fault of the cluster before the block.
+    fault in the cluster before the block.
     """
     os.environ.update(_ENVIRONMENT)
     if _has_token():
@@ -131,9 +134,9 @@ def _let_in(ray: Any, nodes: str) -> None:
 
 
 def _connect(ray: Any, nodes: str) -> None:
-    """Connects, and tries again if the head's server for this client dies at its start.
+    """Connects, and tries again if the head's server for this client dies while it starts.
 
-    Ray forks this server while gRPC threads run, which kills one server in fifteen. Source: ray-project/ray issue
+    Ray forks this server while gRPC threads run, which kills one in fifteen servers. Source: ray-project/ray issue
     63202.
     """
     for tries_left in reversed(range(CONNECT_TRIES)):
@@ -147,7 +150,7 @@ def _connect(ray: Any, nodes: str) -> None:
 
 
 def _has_token() -> bool:
-    """Returns whether the user has a cluster token. Ray sends it only on request."""
+    """Returns whether the user has a cluster token. Ray sends the token only if it is asked to."""
     return (
         "RAY_AUTH_TOKEN" in os.environ
         or Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser().is_file()
@@ -155,7 +158,7 @@ def _has_token() -> bool:
 
 
 def _check_listening(nodes: str) -> None:
-    """Raises ConfigError if no server listens, because Ray would wait for it for half a minute."""
+    """Raises ConfigError if no server listens, because Ray would otherwise wait for it for half a minute."""
     server = parse_endpoint(nodes.removeprefix(RAY_NODES))
     try:
         socket.create_connection((server.host, server.port), CONNECT_LIMIT_S).close()
@@ -167,7 +170,7 @@ def _check_listening(nodes: str) -> None:
 
 
 def nodes_of(ray: Any) -> Sequence[RayNode]:
-    """Returns the live nodes, starting with the nodes that have the most processors."""
+    """Returns the live nodes, ordered by their number of processors, largest first."""
     found = []
     for node in ray.nodes():
         if node["Alive"]:
@@ -181,7 +184,8 @@ def nodes_of(ray: Any) -> Sequence[RayNode]:
 def placed(
     ray: Any, count: int, *, is_gone: Callable[[], bool], gpus: bool = False
 ) -> Iterator[Sequence[Host]]:
-    """Yields hosts on `count` nodes. Each host reserves all processors of its node, and also all GPUs if `gpus` is set.
+    """Yields hosts on `count` nodes. Each host reserves all processors on its node and, if `gpus` is set, also all
+    GPUs.
 
     is_gone: returns whether the process that requested the hosts has ended. At the end of the block, the hosts end all
     processes that they have started.
@@ -207,7 +211,7 @@ def placed(
         hosts += _hosts(ray, group, bundles)
         yield hosts
     finally:
-        with suppress(Exception):  # a cluster that is gone has ended the hosts
+        with suppress(Exception):  # if the cluster is gone, it has already ended the hosts
             ray.wait(
                 [host.actor.end.remote() for host in hosts],
                 num_returns=len(hosts),
@@ -240,7 +244,9 @@ def _hosts(ray: Any, group: Any, bundles: Sequence[Mapping[str, float]]) -> list
 
 
 def tunnel_ends(ray: Any, hosts: Sequence[Host], ports: Sequence[int]) -> Sequence[Any]:
-    """Returns a `TunnelEnd` on each host's node for this port of the node. They end with the placement group."""
+    """Starts a `TunnelEnd` on each host's node for the given port of that node, and returns them. They end together
+    with the placement group.
+    """
     from harness.cluster.ray.tunnel import MOST_CALLS, TunnelEnd
 
     return [
@@ -253,7 +259,9 @@ def tunnel_ends(ray: Any, hosts: Sequence[Host], ports: Sequence[int]) -> Sequen
 
 @contextmanager
 def every_node(ray: Any) -> Iterator[Sequence[Host]]:
-    """Yields a host on each node with a processor, even a busy one. Its name is the node's address and Ray's id."""
+    """Yields a host on each node that has a processor, even if the node is busy. A host's name consists of the node's
+    address and Ray's ID.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from harness.cluster.ray.host import NodeActor
@@ -273,7 +281,7 @@ def every_node(ray: Any) -> Iterator[Sequence[Host]]:
 
 
 def call(ray: Any, host: Host, method: str, *values: str | bytes) -> Any:
-    """Returns the result of a method that moves a file."""
+    """Returns the result of a method that transfers a file."""
     try:
         return ray.get(getattr(host.actor, method).remote(*values), timeout=FILE_LIMIT_S)
     except Exception as e:
@@ -288,13 +296,13 @@ def ask(
     limit_s: float,
     is_gone: Callable[[], bool],
 ) -> Sequence[dict[str, Any]]:
-    """Returns the hosts' answers to a method that takes and returns JSON. Raises the first error of a host."""
+    """Returns the hosts' results from a method that takes and returns JSON. Raises the first error from any host."""
     asked = {
         getattr(host.actor, method).remote(json.dumps({**setup, "name": host.name})): host
         for host in hosts
     }
 
-    def check(done: Any) -> None:  # raises a node's error at once, while others still work
+    def check(done: Any) -> None:  # raises a node's error immediately, while other nodes still work
         answer_of(ray, done, asked[done].name)
 
     _wait(ray, [*asked], limit_s, is_gone, f"the nodes did not answer in {limit_s:g} s", check)
@@ -302,7 +310,7 @@ def ask(
 
 
 def answer_of(ray: Any, done: Any, name: str) -> dict[str, Any]:
-    """Returns the JSON result of a host's method, or raises its error as one line. name: the host's name."""
+    """Returns the JSON result of a host's method, or raises the method's error as one line. name: the host's name."""
     try:
         answer: dict[str, Any] = json.loads(ray.get(done))
     except Exception as e:
@@ -314,7 +322,7 @@ def answer_of(ray: Any, done: Any, name: str) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the last line of the error, because Ray's message follows a traceback from several machines."""
+    """Returns the last line of the error, because Ray's message comes after a traceback from several machines."""
     text = str(error)
     if "No module named 'harness" in text:
         return "the harness is not installed where Ray runs: install this version on each node and on the head"
@@ -333,7 +341,9 @@ def _wait(
     text: str,
     look: Callable[[Any], object] = lambda _: None,
 ) -> None:
-    """Waits until all calls are answered. look: called with each answer. text: text of the error after `limit_s`."""
+    """Waits until all calls have returned. look: called with each result. text: the error message if `limit_s` is
+    exceeded.
+    """
     open_, left_s = list(asked), limit_s
     while open_:
         if is_gone():

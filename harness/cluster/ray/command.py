@@ -1,5 +1,5 @@
-"""Runs a command line of the harness on a node. The command's folder can be filled before the run and read during the
-run.
+"""Runs a command line of the harness on a node. Files can be written into the command's folder before the run, and read
+during the run.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ COMMAND_MODULE = "harness.cli.main"
 
 _DIGEST_BYTES = 32
 _LOG_LIMIT = 1 << 16
-"""Maximum number of bytes of the command's output in an answer of `state`."""
+"""Maximum number of bytes from the command's output that one call of `state` returns."""
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Returns the path in this folder for a file of a different machine. Refuses a name that refers to a path outside
-    the folder.
+    """Returns the path in this folder for a file from another machine. Refuses a name that leads to a path outside the
+    folder.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
@@ -34,12 +34,12 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def sealed(content: bytes) -> bytes:
-    """Returns a file's content in the form in which it is sent, i.e. 32 bytes of SHA-256 followed by the content."""
+    """Returns a file's content in the form in which it is sent: 32 bytes of SHA-256, and then the content."""
     return hashlib.sha256(content).digest() + content
 
 
 def unsealed(name: str, data: bytes) -> bytes:
-    """Returns the content of a file that was received. Raises RunDied if its SHA-256 differs."""
+    """Returns the content of a received file. Raises RunDied if its SHA-256 does not match."""
     content = data[_DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != data[:_DIGEST_BYTES]:
         raise RunDied(f"{name} did not arrive as it was sent (its SHA-256 differs): run again")
@@ -47,7 +47,7 @@ def unsealed(name: str, data: bytes) -> bytes:
 
 
 def put(folder: Path, name: str, content: bytes) -> None:
-    """Writes the file atomically, so that concurrent readers find it complete."""
+    """Writes the file atomically, so that concurrent readers see only a complete file."""
     path = inside(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(path.name + ".new")
@@ -56,10 +56,10 @@ def put(folder: Path, name: str, content: bytes) -> None:
 
 
 def listed(folder: Path) -> Mapping[str, Sequence[int]]:
-    """Returns (size, time of the last change in ns) of every file by name. Omits links."""
+    """Maps each file's name to its size and the time of its last change in ns. Omits links."""
     found = {}
     for path in folder.rglob("*"):
-        with suppress(OSError):  # the folder may be renamed at the same time
+        with suppress(OSError):  # the folder may be renamed at this moment
             about = path.lstat()
             if path.is_file() and not path.is_symlink():
                 found[path.relative_to(folder).as_posix()] = (about.st_size, about.st_mtime_ns)
@@ -67,12 +67,13 @@ def listed(folder: Path) -> Mapping[str, Sequence[int]]:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether the file belongs to a run that is not complete."""
+    """Whether the file belongs to an incomplete run."""
     return any(part.endswith(files.PARTIAL) for part in PurePosixPath(name).parts)
 
 
 class Command:
-    """One command and its folder. `close` or the end of this process kills the command and removes the folder."""
+    """A command and its folder. `close` kills the command and removes the folder, and so does the end of this process.
+    """
 
     def __init__(self) -> None:
         self._work = TemporaryDirectory(prefix="mlperf-harness-")
@@ -83,7 +84,7 @@ class Command:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, words: Sequence[str], out: str) -> None:
-        """Starts the command. out: name of the results folder that is passed as --out."""
+        """Starts the command. out: name of the results folder, which is passed to the command as --out."""
         with self._log.open("wb") as log:
             self._process = start(
                 COMMAND_MODULE,
@@ -94,10 +95,10 @@ class Command:
         self._guard.watch(self._process.pid)
 
     def state(self, log_from: int) -> dict[str, Any]:
-        """Returns the command's state. status: None while the command runs. log: the command's output from byte
-        `log_from` on.
+        """Returns the command's state. status: None while the command is running. log: the command's output, starting
+        at byte `log_from`.
 
-        files: as returned by `listed`, in `folder`.
+        files: the files in `folder`, as `listed` returns them.
         """
         status = self._process.poll() if self._process is not None else None
         with self._log.open("rb") as file:
@@ -114,7 +115,7 @@ class Command:
         }
 
     def interrupt(self) -> None:
-        """Interrupts the command like Ctrl-C, so that it keeps its measurements."""
+        """Interrupts the command as Ctrl-C would, so that it saves its measurements."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 

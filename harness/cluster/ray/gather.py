@@ -1,4 +1,4 @@
-"""Entry of the process that runs commands on several nodes of a Ray cluster and gathers their files.
+"""Entry point of the process that runs commands on several nodes of a Ray cluster and collects their files.
 
 receives   setup    ray://HOST:PORT, number of nodes, the commands, the folder of their results
            stop     interrupt the command on every node, and keep its measurements
@@ -7,7 +7,7 @@ sends      log      a line that the command has printed on a node
            ended    all commands have ended     (or `error`)
 
 Either every node runs the same command, or each free node takes the next shared command. A node runs one command at a
-time and is reserved for it. Files are fetched while the command runs, so that the measurements of a lost node are kept.
+time and is reserved for it. Files are fetched while the command runs, so that measurements survive the loss of a node.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from harness.errors import ConfigError, HarnessError, one_line
 LOOK_EVERY_S = 1.0
 
 ANSWER_LIMIT_S = 60.0
-"""A node that does not answer a call within this time is lost."""
+"""A node that does not reply to a call within this time counts as lost."""
 
 
 def main() -> NoReturn:
@@ -32,16 +32,16 @@ def main() -> NoReturn:
 
 
 class Asker:
-    """The process that started this one. It may ask for a stop, or end without asking."""
+    """The process that started this process. It may ask this process to stop, or end without asking."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.is_gone = False
         self.stops = 0
-        """Number of `stop` messages so far. Ctrl-C may be pressed several times."""
+        """Number of `stop` messages received so far. The user may press Ctrl-C several times."""
 
     def look(self, wait_s: float = 0.001) -> bool:
-        """Receives the other process's messages. Returns whether the process has ended."""
+        """Receives messages from the process that started this process. Returns whether that process has ended."""
         while not self.is_gone:
             try:
                 message = self._channel.receive(wait_s)
@@ -56,7 +56,7 @@ class Asker:
 
 
 class Node(NamedTuple):
-    """A reserved node. name: its address, with a number if several nodes have the same address."""
+    """A reserved node. name: the node's address, with a number if several nodes share the address."""
 
     name: str
     host: Host
@@ -64,7 +64,7 @@ class Node(NamedTuple):
 
 
 class NodeCommand:
-    """A command on one node, and its files on this machine."""
+    """A command on one node, and the copies of its files on this machine."""
 
     def __init__(self, ray: Any, node: Node, folder: Path, gone: Callable[[], bool]) -> None:
         self._ray, self._host, self._gone = ray, node.host, gone
@@ -83,7 +83,7 @@ class NodeCommand:
         self._log = ""
 
     def start(self, words: Sequence[str], out: str, cwd: str) -> None:
-        """Sends the files of an earlier command from this machine to the node, and starts the command."""
+        """Sends the files that an earlier command left on this machine to the node, and starts the command."""
         for name in listed(self.folder):
             content = (self.folder / name).read_bytes()
             call(self._ray, self._host, "put", name, sealed(content))
@@ -93,7 +93,7 @@ class NodeCommand:
         self._ask("interrupt")
 
     def clear(self) -> bool:
-        """Prepares the node for its next command. Returns whether it can run another command."""
+        """Prepares the node for its next command. Returns whether the node can run another command."""
         if self.row["lost"]:
             return False
         with suppress(HarnessError):
@@ -102,7 +102,7 @@ class NodeCommand:
         return False
 
     def look(self) -> list[str]:
-        """Fetches new files. Returns the lines that the command has printed since the last call."""
+        """Fetches new files. Returns the lines that the command has printed after the previous call."""
         state = self._ask("state", log_from=self._log_to)
         self._log_to = state["log_to"]
         lines: list[str]
@@ -119,7 +119,7 @@ class NodeCommand:
                 inside(self.folder, name).unlink()
             self.row["status"] = state["status"]
             lines += [self._log] if self._log else []
-        # The folder on the node will be removed, so show the folder here.
+        # The folder on the node will be removed, so the lines show the folder on this machine.
         return [line.replace(state["folder"], str(self.folder)) for line in lines]
 
     def lose(self, error: Exception) -> None:
@@ -134,7 +134,7 @@ class NodeCommand:
 
 
 def folder_names(addresses: Sequence[str]) -> Sequence[str]:
-    """Returns a folder name per node: its address, with a number if several nodes have the same address."""
+    """Returns a folder name for each node: its address, with a number if several nodes share the address."""
     return [
         address if (n := addresses[:i].count(address)) == 0 else f"{address}-{n + 1}"
         for i, address in enumerate(addresses)
@@ -163,7 +163,9 @@ def _gather(channel: Channel) -> None:
 def _run(
     ray: Any, nodes: Sequence[Node], setup: Mapping[str, Any], asker: Asker, channel: Channel
 ) -> None:
-    """Runs the commands until all have ended or no node is left. Does not start commands after a stop."""
+    """Runs the commands until all of them have ended or all nodes are lost. After a stop, does not start any more
+    commands.
+    """
     waiting = deque(setup["shared"] or [(node.name, setup["words"]) for node in nodes])
     free, running, stops = deque(nodes), dict[NodeCommand, Node](), 0
     while True:
@@ -199,10 +201,10 @@ def _go_on(command: NodeCommand, channel: Channel, *, has_to_stop: bool) -> None
 
 @contextmanager
 def _losing(command: NodeCommand) -> Iterator[None]:
-    """Marks the command as lost after an error of its node."""
+    """Marks the command as lost if its node causes an error."""
     try:
         yield
-    except ConfigError:  # a file name that leads out of the folder is an attack, not a lost node
+    except ConfigError:  # a file name that leads out of the folder is an attack
         raise
     except (HarnessError, OSError) as e:
         command.lose(e)

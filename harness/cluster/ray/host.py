@@ -1,6 +1,7 @@
-"""The actor on a node of a Ray cluster. It starts nodes and commands as child processes, and ends them.
+"""The harness's actor on a node of a Ray cluster. It starts nodes and commands as child processes, and ends them.
 
-The kernel ends the child with the actor. The actor ends with the raylet and with the cluster's client.
+When the actor ends, the kernel ends its child processes. The actor ends together with the raylet or the cluster's
+client.
 """
 
 import json
@@ -16,11 +17,11 @@ from harness.errors import HarnessError, one_line
 
 NODE_MODULE = "harness.serve.node.child"
 ORPHAN_S = 30.0
-"""An actor outlives its raylet by this time, because a run that is about to end still needs it."""
+"""The actor outlives its raylet by this time, because a run that is about to end still needs the actor."""
 
 
 class NodeActor:
-    """An actor on a node. Methods take and return JSON, or the bytes of a file."""
+    """The harness's actor on a node. Its methods take and return JSON or a file's content."""
 
     def __init__(self) -> None:
         _forget_rays_threads()
@@ -29,7 +30,7 @@ class NodeActor:
         self._command: Command | None = None
 
     def serve(self, text: str) -> str:
-        """Starts `serve --node` on this node's address, or on `host`. Returns its address (`addresses`)."""
+        """Starts `serve --node` at this node's address, or at `host`. Returns the server's address (`addresses`)."""
         from harness.cluster.processes import NodeProcesses
 
         setup = json.loads(text)
@@ -44,21 +45,21 @@ class NodeActor:
             return _refused(e, address)
 
     def facts(self, _text: str) -> str:
-        """Returns the machine, versions and settings (`environment`), and the named models that are on the node's
-        disk.
+        """Returns the machine, the versions and settings (`environment`), and which of the requested models are on the
+        node's disk.
         """
         from harness.machine.host import fingerprint
         from harness.models.manifest.lookup import load_model, named_models
 
         models = []
         for name in named_models():
-            with suppress(HarnessError):  # the backend's module is not installed here
+            with suppress(HarnessError):  # the backend's module is not installed on this node
                 if load_model(name).is_here:
                     models.append(name)
         return json.dumps({"address": _address(), "environment": fingerprint(), "models": models})
 
     def put(self, name: str, data: bytes) -> str:
-        """Writes a file into the folder of the command. data: sealed."""
+        """Writes a file into the command's folder. data: in the form that `sealed` returns."""
         put(self._commands().folder, name, unsealed(name, data))
         return "{}"
 
@@ -73,7 +74,8 @@ class NodeActor:
         return json.dumps(self._commands().state(json.loads(text)["log_from"]))
 
     def read(self, name: str) -> bytes | None:
-        """Returns a file of the command's folder, sealed, or None if it no longer exists."""
+        """Returns a file from the command's folder in the form that `sealed` returns, or None if it no longer exists.
+        """
         try:
             return sealed(inside(self._commands().folder, name).read_bytes())
         except FileNotFoundError:
@@ -96,14 +98,14 @@ class NodeActor:
         return self._command
 
     def end(self) -> None:
-        """Ends all processes that were started, and waits until they have ended."""
+        """Ends all processes that the actor started, and waits until they have ended."""
         self.clear("{}")
         self._stack.close()
 
 
 def end_with_raylet() -> None:
-    """Ends the actor of this process ORPHAN_S after its raylet. Ray 2.60 does not end the actor if the head is also
-    gone.
+    """Ends this process's actor ORPHAN_S after its raylet has ended. Ray 2.60 does not end the actor if the head is
+    gone, too.
     """
     threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
 
@@ -116,7 +118,9 @@ def _end_after(raylet: int) -> None:
 
 
 def _go_to(cwd: str) -> None:
-    """Changes to the driver's folder if it exists on this machine, so that relative paths are the same."""
+    """Changes to the driver's working directory if this machine has such a folder, so that relative paths mean the
+    same.
+    """
     with suppress(OSError):
         os.chdir(cwd)
 
@@ -137,7 +141,7 @@ def _refused(error: HarnessError, address: str) -> str:
 
 
 def _forget_rays_threads() -> None:
-    """Unsets OMP_NUM_THREADS if Ray has set it, so that a model uses as many threads as without Ray."""
+    """Unsets OMP_NUM_THREADS if Ray has set it, so that a model uses as many threads as it would without Ray."""
     at_start = Path("/proc/self/environ").read_bytes()
     if b"OMP_NUM_THREADS=" not in at_start:
         os.environ.pop("OMP_NUM_THREADS", None)

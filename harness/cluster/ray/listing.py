@@ -1,4 +1,4 @@
-"""Gets the facts of every node in a Ray cluster, including busy nodes."""
+"""Collects facts about every node in a Ray cluster, including busy nodes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +10,10 @@ ANSWER_LIMIT_S = 120.0
 
 
 def facts(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns `ray` (its version) and `nodes` for {"nodes": "ray://HOST:PORT"}.
+    """Returns `ray` (Ray's version) and `nodes` for {"nodes": "ray://HOST:PORT"}.
 
-    Called in a separate process. The entry of a node that does not answer has its `address` and an `error`.
+    The caller runs this function in a separate process. If a node does not respond, its entry consists of its `address`
+    and an `error`.
     """
     with connected(request["nodes"]) as ray, every_node(ray) as hosts:
         asked = {host.name: host.actor.facts.remote("{}") for host in hosts}

@@ -1,10 +1,9 @@
-"""Entry of the process that starts --node-count nodes on a Ray cluster for a run.
+"""Entry point of the process that starts --node-count nodes on a Ray cluster for a run.
 
 receives   setup       ray://HOST:PORT, number of nodes, the run's configuration, the transport of the batches
 sends      listening   the addresses of the nodes, or of tunnels to them     (or `error`)
 
-This process ends the nodes when the other process closes the channel. If both processes are killed, the cluster ends
-the nodes.
+It ends the nodes when its parent process closes the channel. If both processes are killed, the cluster ends the nodes.
 """
 
 import select
@@ -17,8 +16,8 @@ from harness.cluster.ray.tunnel import LOOPBACK, tunnels
 from harness.core.child import Channel, serve
 
 READY_LIMIT_S = 590.0
-"""Time limit for the nodes to get ready. It is shorter than the limit of the process that started this one, so that
-this one can still report which node is late.
+"""Time that the nodes may take to become ready. It is shorter than the parent process's limit, so that this process can
+still report which node is late.
 """
 
 
@@ -34,7 +33,7 @@ def _place(channel: Channel) -> None:
     end = select.poll()  # unlike `select`, it accepts descriptors above 1023
     end.register(channel, select.POLLIN)
 
-    def is_gone() -> bool:  # nothing is sent after `setup`, so only the end can be read
+    def is_gone() -> bool:  # readable means closed, because nothing follows `setup`
         return bool(end.poll(0))
 
     in_calls = message["transport"] == "actor"
@@ -55,6 +54,6 @@ def _place(channel: Channel) -> None:
                 ports = [int(address.rpartition(":")[2]) for address in addresses]
                 addresses = stack.enter_context(tunnels(tunnel_ends(ray, hosts, ports)))
             channel.send("listening", addresses=addresses)
-            channel.receive()  # blocks until the run is over
+            channel.receive()  # blocks until the run has ended
     except AskerGone:
         return

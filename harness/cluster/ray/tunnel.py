@@ -1,9 +1,9 @@
-"""Carries a run's connections in Ray calls, for networks that allow only the cluster's client.
+"""Carries a run's connections inside Ray calls, for networks that permit only connections from the cluster's client.
 
     driver -TCP-> a port here -call-> `TunnelEnd` on the node -TCP-> the node's port, on the node's loopback
 
-The tunnel is transparent for both ends of a connection, so requests, pings and journals are unchanged. A call takes
-milliseconds, so the times of short batches cannot be measured through the tunnel.
+The tunnel is transparent to both ends of a connection, so requests, pings and journals do not change. Each call takes
+milliseconds, so the tunnel makes it impossible to measure the times of short batches.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ PIECE_BYTES = 1 << 20
 """Maximum number of bytes per call."""
 
 MOST_CALLS = 10_000
-"""Maximum number of simultaneous calls to one node. Each connection has one waiting call."""
+"""Maximum number of simultaneous calls to one node. Each connection always has one call waiting."""
 
 READY_LIMIT_S = 60.0
 
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class TunnelEnd:
-    """An actor on a node that holds the far ends of connections to one port of its machine. Forwards bytes without
+    """An actor on a node, which holds the far ends of connections to one port of the node. It forwards bytes without
     parsing them.
     """
 
@@ -47,19 +47,19 @@ class TunnelEnd:
         await writer.drain()
 
     async def receive(self, number: int) -> bytes:
-        """Waits for the next bytes and returns them, or b'' if the node has closed the connection."""
+        """Waits for the next bytes and returns them; returns b'' if the node has closed the connection."""
         reader, _ = self._ends[number]
         return await reader.read(PIECE_BYTES)
 
     async def close(self, number: int) -> None:
         end = self._ends.pop(number, None)
-        if end is not None:  # otherwise the connection was never open
+        if end is not None:  # otherwise the connection was never opened
             end[1].close()
 
 
 @contextmanager
 def tunnels(ends: Sequence[Any]) -> Iterator[Sequence[str]]:
-    """Opens a local port per `TunnelEnd` until the end of the block. Yields their HOST:PORT."""
+    """Opens a local port for each `TunnelEnd` until the end of the block. Yields the ports as HOST:PORT."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -95,10 +95,10 @@ async def _end(servers: Sequence[asyncio.Server]) -> None:
 async def _carry(
     end: Any, numbers: Iterator[int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Carries one connection until one of its ends closes it or is lost."""
+    """Carries one connection until either end closes it or is lost."""
     number = next(numbers)
     try:
-        with suppress(Exception):  # the node is gone: the run sees a closed connection
+        with suppress(Exception):  # the node is gone, which the run sees as a closed connection
             await end.open.remote(number)
             ways = {
                 asyncio.ensure_future(_there(end, number, reader)),

@@ -137,7 +137,7 @@ def _numbers(datatype: str, values: list[Any]) -> Array:
     if type(None) in types:
         values = [nan if value is None else value for value in values]
     try:
-        packed = struct.pack(f"<{len(values)}{code}", *values)  # unlike NumPy, struct checks the range of each value
+        packed = struct.pack(f"<{len(values)}{code}", *values)  # struct checks each range
     except (struct.error, OverflowError):
         raise ValueError(f"a value does not fit {datatype}") from None
     return np.frombuffer(bytearray(packed), f"<{code}")

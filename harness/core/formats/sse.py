@@ -32,9 +32,8 @@ class EventParser:
         self._data: list[bytes] = []  # lines of the current, incomplete event
         self._data_bytes = 0
         self._begun = False
-        self._ends_with_cr = (
-            False  # whether the last piece ended in CR, because an LF that follows belongs to the same line end
-        )
+        # Whether the last piece ended in CR, because an LF that follows belongs to the same line end.
+        self._ends_with_cr = False
 
     @property
     def is_whole(self) -> bool:

@@ -4,7 +4,8 @@ import re
 
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and line feed, DEL, C1
-    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators, and marks that reverse the direction of text
+    # Line separators, and marks that reverse the direction of text.
+    "\u2028\u2029\u202a-\u202e\u2066-\u2069"
     "\ud800-\udfff]"  # bytes in a file name that are not UTF-8
 )
 

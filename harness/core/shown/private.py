@@ -90,7 +90,7 @@ def _digest(text: str) -> str:
 
 def hide(text: str) -> str:
     """Replaces home folders everywhere, and the user's and the host's name in paths and addresses."""
-    if not _PATH_OR_ADDRESS.search(text):  # a quick exit, because most cells of a table contain neither
+    if not _PATH_OR_ADDRESS.search(text):  # a quick exit, because most cells have neither
         return text
     for pattern, new in _patterns(tuple(homes()), tuple(users()), tuple(hosts())):
         text = pattern.sub(new, text)
@@ -177,5 +177,5 @@ def meter(text: str) -> str:
 
 
 def _arguments(text: str) -> str:
-    known = _ARGUMENTS.fullmatch(text)  # the arguments were already replaced, because the text was published
+    known = _ARGUMENTS.fullmatch(text)  # `publish` has already replaced the arguments
     return text if known else f"arguments-{_digest(text)}"

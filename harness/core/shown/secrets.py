@@ -159,7 +159,8 @@ def _character(char: str) -> str:
         forms.append(f"&(?:amp;)?{codepoint2name[code]};")
     if char == " ":
         forms.append(r"\+")
-    return f"(?:{'|'.join([*forms, re.escape(char)])})"  # plain comes last, because `&` also begins an escape
+    # Plain comes last, because `&` also begins an escape.
+    return f"(?:{'|'.join([*forms, re.escape(char)])})"
 
 
 def _digit(char: str) -> str:

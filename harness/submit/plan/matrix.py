@@ -322,7 +322,7 @@ def _calibration(
 
 
 def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> PlannedRun:
-    if row.state == UNSCORED:  # only the score is missing, and the scoring program takes an unknown time
+    if row.state == UNSCORED:  # only the score is missing, and its program's time is unknown
         return row
     rate, latency_ns = known.get("rate_per_s"), known.get("latency_ns")
     per_s = 1e9 / latency_ns if latency_ns else rate

@@ -170,7 +170,7 @@ def _why_invalid(run: RunLog) -> str:
 
 def _published(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
     scenario = str(run.detail.get("effective_scenario"))
-    if result.scenario == "MultiStream":  # SingleStream logs also contain this line if results are inferred
+    if result.scenario == "MultiStream":  # an inferred result's SingleStream log has it, too
         scenario = "MultiStream"
     key = benchmark.results.get(scenario) or result.round.results.get(scenario)
     if key is not None and not (run.number(key) or 0) > 0:
