@@ -150,7 +150,7 @@ def _connect(ray: Any, nodes: str) -> None:
 
 
 def _has_token() -> bool:
-    """Returns whether the user has a cluster token. Ray sends the token only if it is asked to."""
+    """Returns whether the user has a cluster token. Ray sends this token only on request."""
     return (
         "RAY_AUTH_TOKEN" in os.environ
         or Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser().is_file()

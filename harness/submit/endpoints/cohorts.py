@@ -8,7 +8,7 @@ _NAME = re.compile(r"(\d{4})-(0[1-9]|1[0-2])-C([01])")
 
 
 class Cohort(NamedTuple):
-    """Cohorts sort by date."""
+    """A publication date. Cohorts are ordered by date."""
 
     year: int
     month: int

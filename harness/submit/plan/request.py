@@ -75,7 +75,7 @@ class Request:
     """Whether to accept any data and model, and short runs with the option `duration`."""
     round: str = DEFAULT
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options for every run, by key. `meter` applies only to performance runs."""
+    """Options for every run, by their keys. `meter` applies only to performance runs."""
 
     def __post_init__(self) -> None:
         refuse(self._problems())

@@ -39,9 +39,9 @@ _SESSION = "repeat the measurement with power-dev's client and server"
 _TRUNCATE = "pack again from the raw logs, which writes the truncated log and its hash together"
 
 RULES: Mapping[str, str] = {
-    # the mark of a rehearsal
+    # rule about the mark of a rehearsal
     "rehearsal": "a rehearsal is not a submission: pack real runs without --rehearsal",
-    # the tree
+    # rules about the tree
     "no-results": "check the path: the layout is <root>/<division>/<submitter>/results/...",
     "unreadable": "grant read permission, or make a fresh copy of the tree",
     "too-many-files": "check the path: a submission has a few thousand files at most",
@@ -68,7 +68,7 @@ RULES: Mapping[str, str] = {
     "system-value": _SYSTEM,
     "measurements-key": _SYSTEM,
     "user-conf": "put the user.conf of the performance run here, with only lines that LoadGen understands",
-    # logs of any run
+    # rules about the logs of any run
     "log-incomplete": f"the run did not end or the log was truncated: {_AGAIN}",
     "log-mixed": f"a log must contain exactly one run: {_AGAIN}",
     "log-copied": "two results cannot share one run: put each run's own logs into its folder",
@@ -81,7 +81,7 @@ RULES: Mapping[str, str] = {
     "wrong-seed": f"install the round's LoadGen: {_AGAIN}",
     "loadgen-errors": f"remove the cause of the errors in the log, then {_AGAIN}",
     "invalid-result": f"the constraints in the log name the cause: remove it, then {_AGAIN}",
-    # performance
+    # rules about performance runs
     "early-stopping": f"lower the rate or issue more queries: {_AGAIN}",
     "too-short": f"a run must last at least 600 s: {_AGAIN}",
     "run-limited": f"remove max_duration and max_query_count from user.conf: {_AGAIN}",
@@ -98,20 +98,20 @@ RULES: Mapping[str, str] = {
     "network-sut": f"use --qdl, with which LoadGen asks every server for its name: {_AGAIN}",
     "same-machine": f"run the servers and LoadGen on separate machines: {_AGAIN}",
     "token-latencies": f"set use_token_latencies and meet the latency limits: {_AGAIN}",
-    # accuracy
+    # rules about accuracy runs
     "dataset-size": f"use every sample of the round's data set: {_AGAIN}",
     "accuracy-text": "write the score with the benchmark's accuracy script",
     "accuracy-counts": "write the score that follows from the counts in its line",
     "accuracy-target": "use a more accurate model, or submit to the open division",
     "accuracy-hash": _TRUNCATE,
     "accuracy-log": _TRUNCATE,
-    # audits
+    # rules about audits
     "audit-missing": "run the audit with `submit run`, then verify and pack it",
     "audit-failed": f"the verification text names the cause: remove it, then {_AGAIN}",
     "audit-score": f"an audit must be as fast as the performance run: on an idle machine, {_AGAIN}",
     "audit-not-one": "repeat the run with the audit's audit.config",
     "audit-stale": "verify again: the text does not belong to the logs in this folder",
-    # power
+    # rules about power
     "power-files": "copy exactly what the PTDaemon session wrote, or remove performance/power",
     "power-session": f"client.json and server.json must come from one session: {_SESSION}",
     "power-sources": f"use an unchanged checkout of power-dev on both machines: {_SESSION}",

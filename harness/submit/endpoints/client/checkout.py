@@ -16,7 +16,7 @@ from harness.submit.endpoints.environments import (
 from harness.submit.endpoints.tables import limits
 
 CHECKOUT, ENVIRONMENT = "client", "client-env"
-"""Folders in WORK."""
+"""Names of folders in WORK."""
 
 _PROGRAM = "inference-endpoint"
 _SOURCES = "src/inference_endpoint"

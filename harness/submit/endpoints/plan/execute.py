@@ -1,4 +1,4 @@
-"""Runs the missing points with the official client, one after another. Keeps finished points."""
+"""Runs the missing points with the official client, one after another. Keeps the points that are already finished."""
 
 from collections.abc import Sequence
 from pathlib import Path

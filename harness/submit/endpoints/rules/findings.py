@@ -6,7 +6,7 @@ from harness.submit.rules import findings
 
 
 class Finding(findings.Finding):
-    """A fault in a tree. `rule` is a key of RULES."""
+    """A fault in a tree. The field `rule` is a key of RULES."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ _UNCHANGED = "copy result_summary.json and config.yaml of one run of the officia
 
 RULES: Mapping[str, str] = {
     "rehearsal": "a rehearsal is not a submission: plan without --rehearsal and repeat the runs",
-    # layout
+    # rules about the layout
     "no-results": "check the path: the layout is <organisation>/<submission>/results/<system>/<model>/r<C>/",
     "too-many-files": "check the path: a submission has a few hundred files at most",
     "unreadable": "grant read permission, or make a fresh copy of the tree",
@@ -41,7 +41,7 @@ RULES: Mapping[str, str] = {
     "no-points": "remove the folder, or add its points",
     "model-name": "use the benchmark's name from the rules, for the folder and in point.yaml",
     "shared-path": "name an existing folder below the root, without '..'",
-    # point.yaml
+    # rules about point.yaml
     "point-key": _POINT,
     "unknown-key": "remove the key, or correct its spelling: a reviewer reads it, but no rule does",
     "division": "write the same division everywhere: standardized, serviced or rdi",
@@ -56,7 +56,7 @@ RULES: Mapping[str, str] = {
     "steady-state": "copy the block that `endpoints witness` computes from the events",
     "region": "write the region's name, or remove the key",
     "drafter": "use an approved drafter, or no speculative decoding",
-    # the curve
+    # rules about the curve
     "points-differ": "all points of a curve share these values: correct the point that differs",
     "c-max": "declare the same C_max, above 32, in every file",
     "c-min": "declare the same submitted point as c_min_override in every system_desc.json, or in none",
@@ -68,7 +68,7 @@ RULES: Mapping[str, str] = {
     "accuracy-coverage": "keep one accuracy result in each region and one at the Offline point, and remove all others",
     "offline-slower": f"Offline must be at least as fast as C_max: {_AGAIN}",
     "utilisation": "divide the point's tokens/s by the largest of the curve",
-    # results
+    # rules about results
     "result-key": _UNCHANGED,
     "numbers-disagree": _UNCHANGED,
     "stored-metric": "remove the stored metric: it follows from the other numbers",
@@ -83,12 +83,12 @@ RULES: Mapping[str, str] = {
     "copied-result": f"every point needs a separate run: {_AGAIN}",
     "run-differs": _UNCHANGED,
     "config-differs": _UNCHANGED,
-    # accuracy
+    # rules about accuracy
     "accuracy-missing": "the score has no value for this metric: score the answers again",
     "accuracy-target": "use a more accurate model",
     "accuracy-samples": "score the whole data set",
     "accuracy-set": "score the benchmark's accuracy data set",
-    # system and power
+    # rules about the system and its power
     "system-key": _SYSTEM,
     "system-value": _SYSTEM,
     "systems-differ": _SYSTEM,

@@ -63,7 +63,7 @@ _LOAD = (
     "effective_performance_sample_count",
     "qsl_reported_total_count",
 )
-"""Settings that define the load."""
+"""Keys of the settings that define the load."""
 
 
 def _ranging(result: Result) -> Iterator[Finding]:
