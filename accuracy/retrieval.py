@@ -20,7 +20,7 @@ class Retrieval:
     """Recall at 10: the share of a query's relevant vectors that are among the 10 vectors most similar to the query.
 
     Answers are vectors. A label is a mapping with `id` and, for a query, `relevant` (the IDs of the relevant samples).
-    Labels may also be numbers or strings. In this case, samples with the same label are relevant to each other, and
+    Labels may also be numbers or strings. With such labels, samples with the same label are relevant to each other, and
     each sample whose label is not unique is a query. Similarity is measured by the cosine. A query is not compared with
     itself.
     """

@@ -235,7 +235,7 @@ def wait(
     """Waits for a program that saves its files when it is stopped. Returns its exit status.
 
     look: called twice a second with the elapsed seconds. stop: signal that is sent to the program if this process is
-    stopped. In this case, the function raises Stopped after the program has ended.
+    stopped. After such a stop, the function raises Stopped after the program has ended.
     """
     began_s = time.monotonic()
     try:
