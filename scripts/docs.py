@@ -133,7 +133,8 @@ def _schema() -> dict[str, Any]:
         one.__pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}
     content = TypeAdapter(result_schema.Result).json_schema()
     for section in content["$defs"].values():
-        if "p99.9" in section["properties"]:  # no attribute, and so no docstring, can have this name
+        # no attribute, and so no docstring, can have this name
+        if "p99.9" in section["properties"]:
             section["properties"]["p99.9"]["description"] = "Like p99."
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **content}
 
@@ -221,8 +222,7 @@ def pages() -> Iterator[Path]:
 
 
 def problems(texts: Mapping[Path, str], parts: Iterable[str]) -> Iterator[str]:
-    """Yields comments that do not name a part or that have no partner, and parts that do not occur in exactly one page.
-    """
+    """Yields comments that do not name a part or that have no partner, and parts that do not occur in exactly one page."""
     found: list[str] = []
     for path, text in texts.items():
         whole = [match["name"] for match in _PART.finditer(text)]

@@ -103,7 +103,7 @@ def _is_same(one: str, other: str) -> bool:
 def _common_subsequence(one: str, other: str) -> int:
     """Returns the length of the longest common subsequence. A row of the table is stored in the bits of one number.
 
-     Source: H. Hyyrö, "Bit-parallel LCS-length computation revisited", 2004.
+    Source: H. Hyyrö, "Bit-parallel LCS-length computation revisited", 2004.
     """
     places: dict[str, int] = {}
     for at, character in enumerate(one):

@@ -1,2 +1,1 @@
-"""The command line, which converts arguments to function calls. It only parses arguments and does not compute results.
-"""
+"""The command line, which converts arguments to function calls. It only parses arguments and does not compute results."""

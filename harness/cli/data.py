@@ -1,5 +1,4 @@
-"""The verbs that do not measure, which list names, check a dataset, write arrivals, or copy the dashboards.
-"""
+"""The verbs that do not measure, which list names, check a dataset, write arrivals, or copy the dashboards."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

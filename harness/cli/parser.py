@@ -70,8 +70,7 @@ def _no_verbs(flag: str) -> Iterable[str]:
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Prints help texts exactly as they are written. `%` is an ordinary character, and only one-line texts are wrapped.
-    """
+    """Prints help texts exactly as they are written. `%` is an ordinary character, and only one-line texts are wrapped."""
 
     def __init__(self, prog: str) -> None:
         columns = shutil.get_terminal_size().columns
@@ -189,8 +188,7 @@ class Parser(argparse.ArgumentParser):
                 yield title, in_files
 
     def _groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
-        """Yields each group's title and visible actions, if it has any. The group of general options comes last.
-        """
+        """Yields each group's title and visible actions, if it has any. The group of general options comes last."""
         for group in sorted(self._action_groups, key=lambda group: group is self._optionals):
             actions = group._group_actions  # noqa: SLF001 - argparse offers no other way
             if shown := [a for a in actions if a.help is not argparse.SUPPRESS]:

@@ -147,8 +147,7 @@ class Invocation(NamedTuple, Generic[T]):
 def run_parser(
     verb: str, about: str, usages: Sequence[str], schemas: Sequence[type], notes: str = ""
 ) -> Parser:
-    """Returns a parser with the schemas' options, in order, and the options that all verbs that make runs share.
-    """
+    """Returns a parser with the schemas' options, in order, and the options that all verbs that make runs share."""
     parser = Parser(verb, about, *usages, notes=notes)
     add_options(parser, *schemas)
     parser.add_argument(
@@ -331,8 +330,7 @@ class _Stored:
             self._left_out.setdefault((file.name, why), []).append(field)
 
     def notices(self, typed: Mapping[str, Any]) -> Iterator[str]:
-        """Yields one line per file and reason, but ignores fields that the command line (`typed`) or a later file sets.
-        """
+        """Yields one line per file and reason, but ignores fields that the command line (`typed`) or a later file sets."""
         for (name, why), fields in self._left_out.items():
             lost = [field for field in fields if field not in typed and field not in self.values]
             if lost:
@@ -385,8 +383,7 @@ def published(copy: str, fields: Sequence[str]) -> str:
 
 
 def _contradictions(of_run: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a problem for options on the command line that exclude each other. A config.yaml may contain both options.
-    """
+    """Yields a problem for options on the command line that exclude each other. A config.yaml may contain both options."""
     lengths = [key for key in ("queries", "duration") if key in of_run]
     if values.get("mode") == "accuracy":
         for key in lengths:

@@ -33,8 +33,7 @@ _SCRIPT = "mlperf-harness"
 
 
 def program() -> str:
-    """Returns the words with which the user called the program, such as `./run.sh`, for usage texts and messages.
-    """
+    """Returns the words with which the user called the program, such as `./run.sh`, for usage texts and messages."""
     if name := os.environ.get(PROGRAM_VARIABLE):
         return name
     spec = getattr(sys.modules["__main__"], "__spec__", None)

@@ -90,8 +90,7 @@ def how_to_install(*extras: str) -> str:
 
 
 def how_to_install_packages(*requirements: str) -> str:
-    """Returns the command that installs packages into this environment. requirements: for pip, such as `onnx>=1.19`.
-    """
+    """Returns the command that installs packages into this environment. requirements: for pip, such as `onnx>=1.19`."""
     quoted = " ".join(map(shlex.quote, requirements))
     if find_spec("pip") is None:
         return f"install {quoted} into this environment"

@@ -230,8 +230,7 @@ def _fault(error: Exception) -> str:
 
 
 def free_name(path: Path) -> Path:
-    """Returns the first of path, path-2, path-3, ... that does not exist, neither with nor without the suffix PARTIAL.
-    """
+    """Returns the first of path, path-2, path-3, ... that does not exist, neither with nor without the suffix PARTIAL."""
     free, number = path, 1
     while any(os.path.lexists(one) for one in (free, free.with_name(free.name + PARTIAL))):
         number += 1

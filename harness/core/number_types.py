@@ -74,8 +74,7 @@ low, because a quantised MiniLM may keep half of its weights (the embeddings) in
 
 
 def number_type(name: str) -> str:
-    """Returns NumPy's name for a number type in any spelling; returns an unknown name in lower case.
-    """
+    """Returns NumPy's name for a number type in any spelling; returns an unknown name in lower case."""
     plain = name.strip().lower().removeprefix("torch.")
     return _SPELLINGS.get(plain, plain)
 

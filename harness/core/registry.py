@@ -420,8 +420,7 @@ def _certainly_lacks(path: Path, name: str) -> bool:
 
 
 def load(kind: str, name: str) -> Any:
-    """Imports the plug-in, and returns its class or, for a scenario, an object.
-    """
+    """Imports the plug-in, and returns its class or, for a scenario, an object."""
     check_name(kind, name)
     entry = KINDS[kind].get(name)
     try:

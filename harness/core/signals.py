@@ -69,8 +69,7 @@ def _terminate(signum: int, _frame: object) -> None:
 
 
 class Stopped(BaseException):
-    """Raised when a signal stops the run. It is a BaseException, so that error handlers for Exception do not catch it.
-    """
+    """Raised when a signal stops the run. It is a BaseException, so that error handlers for Exception do not catch it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)

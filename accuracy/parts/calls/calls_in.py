@@ -1,5 +1,4 @@
-"""Finds the function calls in an answer, which may be a list of tool calls, a list of names and arguments, or a text.
-"""
+"""Finds the function calls in an answer, which may be a list of tool calls, a list of names and arguments, or a text."""
 
 import ast
 import json
@@ -84,8 +83,7 @@ def _items(answer: str) -> list[Any]:
 
 
 def json_of(text: str, default: Any) -> Any:
-    """Returns the content of a JSON text, or the default if the text is not JSON.
-    """
+    """Returns the content of a JSON text, or the default if the text is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -32,8 +32,7 @@ _EXPONENT = r"([eE][+-]?\d+)?"
 
 
 def _number(pattern: str, convert: Callable[[str], Value], suffix: int = 0) -> Reader:
-    """Returns a reader for numbers. suffix: number of characters after the digits, such as 1 for the L in a Java long.
-    """
+    """Returns a reader for numbers. suffix: number of characters after the digits, such as 1 for the L in a Java long."""
     form = re.compile(pattern)
 
     def read(text: str) -> Value:

@@ -46,8 +46,7 @@ def init(arguments: list[str]) -> int:
 
 
 def _prompt_options(text: str) -> str:
-    """Returns options that adapt synthetic prompts to the language model in a manifest, or '' for other models.
-    """
+    """Returns options that adapt synthetic prompts to the language model in a manifest, or '' for other models."""
     vocabulary = re.search(r"^  vocabulary: (\d+)$", text, re.MULTILINE)
     if vocabulary is None:
         return ""
@@ -139,8 +138,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def options_text(verb: str) -> str:
-    """Returns all options that a file for the verb may contain, as comments. Sets a scenario only if one is required.
-    """
+    """Returns all options that a file for the verb may contain, as comments. Sets a scenario only if one is required."""
     takers = [name for name, row in VERBS.items() if row.parser().has(CONFIG_FLAG)]
     if verb not in takers:
         raise ConfigError(f"init {verb}: choose from {', '.join(takers)}")

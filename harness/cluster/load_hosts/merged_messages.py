@@ -59,8 +59,7 @@ def calibrated(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 def ended(messages: Mapping[str, Message], files: Mapping[str, str]) -> dict[str, Any]:
-    """Merges the messages `ended`. messages: messages by host name. files: digests of the merged files, as in `ended`.
-    """
+    """Merges the messages `ended`. messages: messages by host name. files: digests of the merged files, as in `ended`."""
     all_of = list(messages.values())
     failed = [f"{name}: {m['first_failure']}" for name, m in messages.items() if m["first_failure"]]
     unclosed = [f"{name}: {m['close_error']}" for name, m in messages.items() if m["close_error"]]

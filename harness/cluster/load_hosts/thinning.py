@@ -92,8 +92,7 @@ def witness_plan(plan: LoadPlan, outdir: Path) -> LoadPlan:
 
 
 def _own_plan(plan: LoadPlan, after_ns: Array, samples: Array, outdir: Path) -> LoadPlan:
-    """Returns a plan that contains only these queries. Writes the plan's schedule into `outdir` with `schedule.store`.
-    """
+    """Returns a plan that contains only these queries. Writes the plan's schedule into `outdir` with `schedule.store`."""
     path = outdir / schedule.SCHEDULE
     schedule.store(path, after_ns, samples)
     count = len(after_ns)

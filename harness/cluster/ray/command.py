@@ -72,8 +72,7 @@ def is_unfinished(name: str) -> bool:
 
 
 class Command:
-    """A command and its folder. `close` kills the command and removes the folder, and so does the end of this process.
-    """
+    """A command and its folder. `close` kills the command and removes the folder, and so does the end of this process."""
 
     def __init__(self) -> None:
         self._work = TemporaryDirectory(prefix="mlperf-harness-")

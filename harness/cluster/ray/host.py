@@ -74,8 +74,7 @@ class NodeActor:
         return json.dumps(self._commands().state(json.loads(text)["log_from"]))
 
     def read(self, name: str) -> bytes | None:
-        """Returns a file from the command's folder in the form that `sealed` returns, or None if it no longer exists.
-        """
+        """Returns a file from the command's folder in the form that `sealed` returns, or None if it no longer exists."""
         try:
             return sealed(inside(self._commands().folder, name).read_bytes())
         except FileNotFoundError:

@@ -117,8 +117,7 @@ def parse_http_url(text: str, noun: str, example: str) -> str:
 
 
 def parse_server(text: str) -> str:
-    """Parses a server URL with the scheme http, https, http+unix, grpc or grpcs, such as 'grpc://127.0.0.1:8001'.
-    """
+    """Parses a server URL with the scheme http, https, http+unix, grpc or grpcs, such as 'grpc://127.0.0.1:8001'."""
     return str(parse_address(text.strip()))
 
 

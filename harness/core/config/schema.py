@@ -32,8 +32,7 @@ DEFAULT_DURATION_NS = 10 * NS_PER_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Times are in ns, rates in queries/s (offline: samples/s), and batch sizes in samples; None means not set.
-    """
+    """Times are in ns, rates in queries/s (offline: samples/s), and batch sizes in samples; None means not set."""
 
     scenario: str = option(
         "single-stream, multi-stream, server (Poisson arrivals) or offline",
@@ -467,8 +466,7 @@ class RunOptions:
 
     @property
     def nodes_are_started(self) -> bool:
-        """Whether the command itself starts the nodes; otherwise they are already running.
-        """
+        """Whether the command itself starts the nodes; otherwise they are already running."""
         started = (parsers.LOCAL_NODES, parsers.RAY_NODES)
         return self.nodes is not None and self.nodes.startswith(started)
 

@@ -50,8 +50,7 @@ def impostor(path: Path, wanted: str = "model") -> str:
 
 
 def _of_a_server(head: bytes, suffix: str) -> str:
-    """Describes a reply that a server sent instead of the file; '' if the bytes may be the file.
-    """
+    """Describes a reply that a server sent instead of the file; '' if the bytes may be the file."""
     if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "a web page"
     if head.startswith(b"{") and suffix != ".json" and _TEXT.issuperset(head):

@@ -89,8 +89,7 @@ def from_environment(
 
 
 def _variable(variables: Mapping[str, str], key: str, signal: str) -> tuple[str, str]:
-    """Returns the name and the text of the first variable that is set; the text is empty if none is set.
-    """
+    """Returns the name and the text of the first variable that is set; the text is empty if none is set."""
     general = f"OTEL_EXPORTER_OTLP_{key}"
     for name in (f"OTEL_EXPORTER_OTLP_{signal}_{key}", general):
         if text := variables.get(name, "").strip():

@@ -108,8 +108,7 @@ def _patterns(
 
 
 def home_pattern(home: str) -> str:
-    """Returns a `path_pattern` that, if the path has several parts, also matches directly after a letter (-I/home/ann).
-    """
+    """Returns a `path_pattern` that, if the path has several parts, also matches directly after a letter (-I/home/ann)."""
     return path_pattern(home).removeprefix(_BEFORE if home.count("/") > 1 else "")
 
 

@@ -135,8 +135,7 @@ def _forms(value: str) -> Iterable[str]:
 
 
 def _sequence(parts: list[str], gap: str = _GAP) -> str:
-    """Returns a pattern that matches the first `_WHOLE` parts and any parts after them, up to the end of a long value.
-    """
+    """Returns a pattern that matches the first `_WHOLE` parts and any parts after them, up to the end of a long value."""
     needed, more = parts[:_WHOLE], parts[_WHOLE:_LONG]
     end = _TO_THE_END if len(parts) > _LONG else ""
     return gap.join(needed) + "".join(f"(?:{gap}{part})?" for part in more) + end

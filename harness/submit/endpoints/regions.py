@@ -49,8 +49,7 @@ class Regions(NamedTuple):
         return next((name for name, band in self.bands.items() if concurrency in band), None)
 
     def covered(self, concurrency: int) -> Sequence[str]:
-        """Returns the required regions that a point may cover; a point in the margin covers none.
-        """
+        """Returns the required regions that a point may cover; a point in the margin covers none."""
         found = [ULTRA_LOW] if concurrency in self.ultra_low else []
         return [*found, *(name for name in REQUIRED[1:] if concurrency in self.bands[name])]
 

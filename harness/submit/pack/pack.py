@@ -73,9 +73,7 @@ def finished_runs(
         own = [name for name in (row.config.dataset, row.config.metric) if name is not None]
         problems += [
             f"{row.name}: {one}: restore the file, or remove {run.folder} and repeat `submit run`"
-            for one in run.differences(
-                trusted=own
-            )  # trusted because the submitter named this code
+            for one in run.differences(trusted=own)  # trusted because the submitter named this code
         ]
         if not request.rehearsal:
             found = run.forbidden(request, accelerated=accelerated)

@@ -22,8 +22,7 @@ def newest_log(work: Path, name: str) -> Path | None:
 
 
 def next_number(work: Path, name: str) -> int:
-    """Returns the number for the next attempt, which is larger than any number in the file names of earlier attempts.
-    """
+    """Returns the number for the next attempt, which is larger than any number in the file names of earlier attempts."""
     names = [path.name for path in (work / RUNS / name).glob("*")]
     return 1 + max((int(m[1]) for one in names if (m := _ATTEMPT.match(one))), default=0)
 

@@ -209,8 +209,7 @@ def _attempt(
 def _scoring(
     row: PlannedRun, work: Path, locks: tuple[int, ...]
 ) -> "tuple[subprocess.Popen[bytes], Path]":
-    """Starts a process that scores the newest attempt's answers. Returns the process and the path to the attempt's log.
-    """
+    """Starts a process that scores the newest attempt's answers. Returns the process and the path to the attempt's log."""
     assert row.folder is not None
     log = work / RUNS / row.name / f"{row.folder.name}.log"
     words = ["score", str(row.folder), *code.trust_options(code.values_of(row.config))]

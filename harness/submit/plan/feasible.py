@@ -75,8 +75,7 @@ def _float32_flops() -> float:
 
 
 def feasible(rules: Round, division: str, category: str, machine: Machine) -> list[Feasibility]:
-    """Returns the category's benchmarks. Raises a ConfigError if the round does not have the category or the division.
-    """
+    """Returns the category's benchmarks. Raises a ConfigError if the round does not have the category or the division."""
     for flag, value, known in (
         ("--division", division, rules.divisions),
         ("--category", category, rules.categories),
@@ -98,8 +97,7 @@ def feasible(rules: Round, division: str, category: str, machine: Machine) -> li
 
 
 def _scenarios(benchmark: Benchmark, category: str) -> tuple[str, ...]:
-    """Returns the scenarios that the rules require. If the rules require any one of several scenarios, uses Server.
-    """
+    """Returns the scenarios that the rules require. If the rules require any one of several scenarios, uses Server."""
     required = {*benchmark.scenarios(category)}
     if required and "Server" in benchmark.optional_in(category):
         required.add("Server")

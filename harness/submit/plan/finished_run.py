@@ -193,8 +193,7 @@ class FinishedRun:
         )
 
     def unscorable(self) -> Iterator[str]:
-        """Yields reasons why `pack` cannot score this audit's samples to compare them with the accuracy run's.
-        """
+        """Yields reasons why `pack` cannot score this audit's samples to compare them with the accuracy run's."""
         if self.kind == TEST01:
             lacking = lacking_program(self.config.metric or default_metric(self.model))
             yield from (f"its samples need a score: {why}" for why in lacking)

@@ -66,8 +66,7 @@ def of_user_conf(path: Path, model: str) -> float | None:
 
 
 def searched(work: Path, config: RunConfig) -> float | None:
-    """Returns the rate that the newest search in `work` found; None if the search did not end or used other settings.
-    """
+    """Returns the rate that the newest search in `work` found; None if the search did not end or used other settings."""
     folders = attempts(work, SEARCH)
     if not folders:
         return None

@@ -286,8 +286,7 @@ class Request:
         yield from self.looser(slo, "--slo", rules)
 
     def looser(self, slo: Slo, what: str, rules: Round) -> Iterator[str]:
-        """Yields a problem if `slo` is looser than the round's bound, because the rate might then be too high.
-        """
+        """Yields a problem if `slo` is looser than the round's bound, because the rate might then be too high."""
         limit_ns = self.of_round.latency_limit_ns.get("Server")
         limit = Slo(rules.percentiles["Server"], limit_ns or slo.bound_ns)
         if slo.percentile < limit.percentile or slo.bound_ns > limit.bound_ns:
@@ -301,8 +300,7 @@ class Request:
         return tuple(parse_meter(str(text)) for text in texts)
 
     def user_conf_rate(self, scenario: str) -> float | None:
-        """Returns the rate that the user's user.conf sets for the scenario. Raises a ConfigError if the file is faulty.
-        """
+        """Returns the rate that the user's user.conf sets for the scenario. Raises a ConfigError if the file is faulty."""
         path = self.options.get("user_conf")
         return rate.of_user_conf(Path(str(path)), self.loadgen_model(scenario)) if path else None
 
@@ -350,8 +348,7 @@ class Request:
 
     @property
     def is_closed(self) -> bool:
-        """Whether only the round's model and data are allowed; false in the open division and in a rehearsal.
-        """
+        """Whether only the round's model and data are allowed; false in the open division and in a rehearsal."""
         return self.division != "open" and not self.rehearsal
 
     @property

@@ -19,8 +19,7 @@ from harness.submit.plan.request import FILE, Request
 
 
 def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """Makes a request. values: the request's arguments (`peak`: a search's folder). options: the run options as texts.
-    """
+    """Makes a request. values: the request's arguments (`peak`: a search's folder). options: the run options as texts."""
     problems: list[str] = []
     config_from(options, "command line", problems)
     slo: Slo | None = None

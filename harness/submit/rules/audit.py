@@ -231,8 +231,7 @@ def _consistency(result: Result, folder: str) -> Iterator[Finding]:
 
 
 def _lengths(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks the answers if the tree contains the log. Treats every four bytes as a token, as MLCommons' script does.
-    """
+    """Checks the answers if the tree contains the log. Treats every four bytes as a token, as MLCommons' script does."""
     path = join(folder, "accuracy", ACCURACY_LOG)
     content = result.tree.content(path, LOG_LIMIT_BYTES)
     if content is None or result.name is None:

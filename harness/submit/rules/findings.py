@@ -1,5 +1,4 @@
-"""Defines the findings that `submit check` reports. Each fault is one Finding, which refers to one of the RULES.
-"""
+"""Defines the findings that `submit check` reports. Each fault is one Finding, which refers to one of the RULES."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

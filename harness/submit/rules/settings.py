@@ -144,8 +144,7 @@ def _same_values(
 
 
 def _value(text: str, model: str, scenario: str, key: str) -> float | None:
-    """Returns the value of a key; None if it is not set, or if LoadGen cannot read it (`problems` reports this case).
-    """
+    """Returns the value of a key; None if it is not set, or if LoadGen cannot read it (`problems` reports this case)."""
     value = userconf.value(text, model, scenario, key)
     try:
         return float(value) if value is not None and len(value) < 30 else None

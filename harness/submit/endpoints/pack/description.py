@@ -1,5 +1,4 @@
-"""Builds system_desc.json from facts about this machine, the file from mlperf-sysinfo, and the user's --describe files.
-"""
+"""Builds system_desc.json from facts about this machine, the file from mlperf-sysinfo, and the user's --describe files."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -38,8 +38,7 @@ def reproduce(proof: Mapping[str, Any]) -> str:
 
 
 def client(proof: Mapping[str, Any], points: Sequence[tuple[Point, Mapping[str, Any]]]) -> str:
-    """Returns docs/client.md, which shows the client's commit and digest, and the witness's result for each point.
-    """
+    """Returns docs/client.md, which shows the client's commit and digest, and the witness's result for each point."""
     lines = [
         "# Client",
         "",

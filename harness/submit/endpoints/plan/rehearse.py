@@ -102,8 +102,7 @@ def _cells(one: Rehearsed) -> Sequence[Cell]:
 
 
 def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
-    """Yields a warning for each point that will fail in the official run, or whose result will be worse than possible.
-    """
+    """Yields a warning for each point that will fail in the official run, or whose result will be worse than possible."""
     for one in found:
         name, rates = one.point.name, one.rates
         if rates is None:

@@ -1,5 +1,4 @@
-"""Finds C_max without a latency bound: the largest concurrency that still increases tokens/s.
-"""
+"""Finds C_max without a latency bound: the largest concurrency that still increases tokens/s."""
 
 import math
 import shutil

@@ -1,5 +1,4 @@
-"""Lists a plan's points with their passes, queries, hours and states, and the requirements that the plan does not meet.
-"""
+"""Lists a plan's points with their passes, queries, hours and states, and the requirements that the plan does not meet."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

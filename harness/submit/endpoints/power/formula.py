@@ -39,8 +39,7 @@ class SystemPower(NamedTuple):
     """Whether declared_provisioned_power replaces the computed total."""
 
     def point_kw(self, used: Mapping[int, int] | None = None) -> float | None:
-        """Returns a point's power. used: number of nodes per ensemble; an ensemble that is not listed counts in full.
-        """
+        """Returns a point's power. used: number of nodes per ensemble; an ensemble that is not listed counts in full."""
         if self.kw is None or not self.sets:
             return self.kw
         shares = {s.ensemble: (used or {}).get(s.ensemble, s.nodes) / s.nodes for s in self.sets}

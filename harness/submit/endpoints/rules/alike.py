@@ -69,8 +69,7 @@ def _at(content: dict[str, Any], keys: Sequence[str]) -> float | None:
 
 
 def _same_scores(points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares scores and the duration that the client writes next to them. Scores alone may match by chance.
-    """
+    """Compares scores and the duration that the client writes next to them. Scores alone may match by chance."""
     seen: dict[str, Point] = {}
     for point in points:
         for entry in point.scores:

@@ -70,8 +70,7 @@ def _sum_problem(name: str, block: dict[str, Any], completed: int | None) -> str
 
 
 def _histogram_problem(name: str, block: dict[str, Any]) -> str:
-    """Compares the histogram with the count, mean and percentiles. The client counts values below 1 as if they were 1.
-    """
+    """Compares the histogram with the count, mean and percentiles. The client counts values below 1 as if they were 1."""
     buckets, least = _buckets(block), number(block.get("min"))
     if not buckets or least is None:
         return ""

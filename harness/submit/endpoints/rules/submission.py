@@ -93,8 +93,7 @@ class Point:
 
     @property
     def concurrency(self) -> int:
-        """The declared concurrency; if it is not a number, the concurrency in the folder's name; 0 if neither is known.
-        """
+        """The declared concurrency; if it is not a number, the concurrency in the folder's name; 0 if neither is known."""
         return whole(self.yaml.get("concurrency")) or self.folder_concurrency or 0
 
     @property

@@ -35,8 +35,7 @@ class Checked(NamedTuple):
 
 
 def validate(root: Path) -> Checked:
-    """Checks the tree. Raises a ConfigError if `root` is not a folder. Reports every fault inside `root` as a finding.
-    """
+    """Checks the tree. Raises a ConfigError if `root` is not a folder. Reports every fault inside `root` as a finding."""
     if not is_folder(root):
         raise ConfigError(f"{root} is not a folder: pass the root of a submission tree")
     tree = Tree(root)

@@ -69,8 +69,7 @@ def _is_chunked(calls: object) -> bool:
 
 
 def _merged(calls: object) -> list[Any]:
-    """Returns complete tool calls. Pieces of the same call share an index, and their arguments are joined in order.
-    """
+    """Returns complete tool calls. Pieces of the same call share an index, and their arguments are joined in order."""
     if not isinstance(calls, list) or not _is_chunked(calls):
         return list(calls) if isinstance(calls, list) else []
     found: dict[int, dict[str, Any]] = {}

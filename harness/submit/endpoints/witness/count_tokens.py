@@ -92,8 +92,7 @@ class _Template:
 
 
 def _with_mapping(call: dict[str, Any]) -> dict[str, Any]:
-    """Returns the call with its arguments as a mapping, because templates require a mapping but servers send JSON text.
-    """
+    """Returns the call with its arguments as a mapping, because templates require a mapping but servers send JSON text."""
     function = call.get("function") or {}
     try:
         arguments = json.loads(function["arguments"])

@@ -150,8 +150,7 @@ def most_in_flight(events: Events) -> int:
 
 
 def refill_lag_ns(events: Events, concurrency: int) -> np.ndarray[Any, Any]:
-    """Returns the time between each answer and the request that replaced it, without the first `concurrency` requests.
-    """
+    """Returns the time between each answer and the request that replaced it, without the first `concurrency` requests."""
     issued = np.array([s.issued_ns for s in events.samples], dtype=np.int64)
     completed = np.sort([s.complete_ns for s in events.completed if s.complete_ns is not None])
     later = issued[concurrency:]

@@ -53,8 +53,7 @@ class Sample:
 
     @property
     def chunk_tpot_ns(self) -> float | None:
-        """Returns the time per token from the first to the last chunk. The same process stamped both chunks.
-        """
+        """Returns the time per token from the first to the last chunk. The same process stamped both chunks."""
         if self.first_ns is None or self.last_ns is None or not self.rest_tokens:
             return None
         return (self.last_ns - self.first_ns) / self.rest_tokens

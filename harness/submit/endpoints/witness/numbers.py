@@ -22,8 +22,7 @@ class Row(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """Whether the published and the recomputed number are equal. A number that was not recomputed does not agree.
-        """
+        """Whether the published and the recomputed number are equal. A number that was not recomputed does not agree."""
         if self.published is None or self.recomputed is None:
             return self.published is None and self.recomputed is None
         return abs(self.published - self.recomputed) <= _TOLERANCE * max(1.0, abs(self.recomputed))

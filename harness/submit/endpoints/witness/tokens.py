@@ -44,8 +44,7 @@ class TokenCounter:
         self.count(["a"])  # fails immediately if tokens cannot be counted
 
     def count(self, parts: Sequence[Part]) -> list[int]:
-        """Returns the number of tokens in each part. Raises a PluginUnavailable if the program cannot count the parts.
-        """
+        """Returns the number of tokens in each part. Raises a PluginUnavailable if the program cannot count the parts."""
         pipe, answers = self._process.stdin, self._process.stdout
         assert pipe is not None
         assert answers is not None

@@ -111,8 +111,7 @@ class Benchmark(_Strict):
         return any("tokens" in key for key in self.results.values())
 
     def scenarios(self, category: str) -> tuple[str, ...]:
-        """Returns the scenarios that a closed submission requires; () if the category does not include the benchmark.
-        """
+        """Returns the scenarios that a closed submission requires; () if the category does not include the benchmark."""
         return {"edge": self.edge, "datacenter": self.datacenter}.get(category, self.both)
 
     def optional_in(self, category: str) -> tuple[str, ...]:
